@@ -1,0 +1,84 @@
+//! What a device is to the floors above.
+
+use thiserror::Error;
+
+/// Which operation failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// [`Device::read_at`].
+    Read,
+    /// [`Device::write_at`].
+    Write,
+    /// [`Device::flush`].
+    Flush,
+    /// [`Device::discard`].
+    Discard,
+}
+
+/// A device operation failed. Cloneable, for it becomes the first cause that an aborted journal keeps.
+#[derive(Debug, Clone, Error)]
+#[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
+pub struct DeviceError {
+    /// What was tried.
+    pub operation: Operation,
+    /// Byte offset; 0 for a flush.
+    pub offset: u64,
+    /// Bytes; 0 for a flush.
+    pub len: u64,
+    /// What the host said.
+    pub source: std::sync::Arc<std::io::Error>,
+}
+
+/// A block device, shared by threads. All offsets and lengths are bytes.
+///
+/// *Ordering*: a write that has returned is seen by every later read. It survives a crash only
+/// after a [`Device::flush`] that was called after it returned has succeeded.
+/// Concurrent writes to the same bytes leave either, in any mix of bytes.
+pub trait Device: Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> u64;
+    /// True if the size is zero.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Offsets and lengths of reads and writes must be multiples of this: 1 unless opened for direct I/O.
+    fn alignment(&self) -> u32 {
+        1
+    }
+    /// True if every write will fail.
+    fn is_read_only(&self) -> bool;
+    /// Fills `buf` from `offset`, whole or with an error; beyond the end is an error.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+    /// Writes all of `buf` at `offset`; beyond the end is an error.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError>;
+    /// Writes the buffers one after another from `offset`.
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+    /// Makes every write that returned before this call durable.
+    fn flush(&self) -> Result<(), DeviceError>;
+    /// Writes and makes this write (not others) durable.
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+    /// Writes zeros; may free the host's space.
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        const CHUNK: u64 = 64 << 10;
+        let zeros = vec![0u8; CHUNK.min(len) as usize];
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let n = CHUNK.min(end - at);
+            self.write_at(at, &zeros[..n as usize])?;
+            at += n;
+        }
+        Ok(())
+    }
+    /// Says that the bytes are not needed any more: what a read gives there afterwards is not defined.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+}

@@ -1,0 +1,1 @@
+//! ext4 in user space that keeps scaling as cores are added.

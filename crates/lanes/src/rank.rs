@@ -1,0 +1,24 @@
+//! The lock order of Lanefs, in one place.
+
+/// A lock's place in the order: a thread may take a lock only if its rank is above every rank
+/// that it holds. [`Rank::Operation`] is the exception: several at once, in ascending inode number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Rank {
+    /// The one topology lock of a mount: a directory that changes its parent. Held across I/O.
+    Topology,
+    /// An inode's operation lock. Held across I/O, waits for log space and several transactions.
+    Operation,
+    /// One loader of an inode, group or inode-table block. Held across one read.
+    Load,
+    /// Membership of the journal: opened and drained. Condition waits only.
+    Membership,
+    /// The journal's own books: image store, log space. Never held across I/O.
+    Journal,
+    /// A state guard: leaf of the operations; one at a time. Never held across a wait or I/O.
+    Guard,
+    /// A lane's own lists. Never held across anything.
+    LaneList,
+    /// Buckets of maps and wait queues: the innermost. Never held across anything.
+    Bucket,
+}

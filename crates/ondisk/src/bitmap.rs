@@ -1,0 +1,8 @@
+//! Block and inode bitmaps: checks, searches, checksums.
+
+use thiserror::Error;
+
+/// What can be wrong here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {}

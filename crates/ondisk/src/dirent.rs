@@ -1,0 +1,8 @@
+//! Directory blocks: entries, tails, and their checksums.
+
+use thiserror::Error;
+
+/// What can be wrong here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {}

@@ -1,0 +1,47 @@
+//! What can be wrong with an image, with the place.
+//!
+//! Each module has its own `Cause`; this names the object the cause was found in.
+
+use crate::{Block, FileBlock, Group, Ino};
+use thiserror::Error;
+
+/// The image breaks the format. Names the object and, where there is one, the block.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the place, under the format's names
+pub enum Corruption {
+    #[error("superblock: {cause}")]
+    Superblock { cause: crate::superblock::Cause },
+    #[error("descriptor of {group}: {cause}")]
+    GroupDescriptor { group: Group, cause: crate::group_desc::Cause },
+    #[error("bitmap of {group}: {cause}")]
+    Bitmap { group: Group, cause: crate::bitmap::Cause },
+    #[error("{ino}: {cause}")]
+    Inode { ino: Ino, cause: crate::inode::Cause },
+    /// `block` is `None` for the root node, which is in the inode.
+    #[error("{ino}, extent node {}: {cause}", block.map_or("in the inode".into(), |b| b.to_string()))]
+    ExtentNode { ino: Ino, block: Option<Block>, cause: crate::extent::Cause },
+    #[error("directory {ino}, {block}: {cause}")]
+    Directory { ino: Ino, block: FileBlock, cause: crate::dirent::Cause },
+    #[error("directory {ino}, index {block}: {cause}")]
+    DirectoryIndex { ino: Ino, block: FileBlock, cause: crate::htree::Cause },
+    /// `block` is `None` for attributes in the inode.
+    #[error("{ino}, extended attributes {}: {cause}", block.map_or("in the inode".into(), |b| format!("in {b}")))]
+    Xattr { ino: Ino, block: Option<Block>, cause: crate::xattr::Cause },
+    #[error("{ino}, access control list: {cause}")]
+    Acl { ino: Ino, cause: crate::acl::Cause },
+    /// `block` counts from the start of the log, in log blocks.
+    #[error("journal, log block {block}: {cause}")]
+    Journal { block: u32, cause: crate::jbd2::Cause },
+    #[error("orphan file {ino}, {block}: {cause}")]
+    OrphanFile { ino: Ino, block: FileBlock, cause: crate::orphan::Cause },
+}
+
+/// The image is right but uses something that is not supported; `what` is the feature's name as
+/// `dumpe2fs` prints it, or a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("not supported: {what}")]
+pub struct Unsupported {
+    /// The feature, by name.
+    pub what: String,
+}

@@ -1,0 +1,1 @@
+//! Feature words, their names, and what Lanefs does about each.

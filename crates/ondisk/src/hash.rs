@@ -1,0 +1,1 @@
+//! Directory hashes: legacy, half MD4, TEA, signed and unsigned.

@@ -1,0 +1,8 @@
+//! Index blocks of hashed directories.
+
+use thiserror::Error;
+
+/// What can be wrong here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {}

@@ -1,0 +1,8 @@
+//! The jbd2 log: superblock, descriptors, tags, commit and revoke blocks.
+
+use thiserror::Error;
+
+/// What can be wrong here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {}

@@ -1,0 +1,28 @@
+//! The ext4 and jbd2 on-disk formats: bytes to checked values and back.
+//!
+//! This crate does no I/O and has no `unsafe`. It is the one door between bytes and values:
+//! a `RawX` has the format's own field names and byte order (zerocopy, size asserted), an `X` is
+//! decoded and checked. `X::decode` makes every check, the checksum with the *expected* owner
+//! included; `encode` makes the same promises the other way and sets the checksum.
+//! Nothing here panics, loops or allocates without bound on any input.
+#![forbid(unsafe_code)]
+
+pub mod acl;
+pub mod bitmap;
+pub mod checksum;
+pub mod dirent;
+mod error;
+pub mod extent;
+pub mod features;
+pub mod group_desc;
+pub mod hash;
+pub mod htree;
+pub mod inode;
+pub mod jbd2;
+pub mod orphan;
+pub mod superblock;
+mod types;
+pub mod xattr;
+
+pub use error::{Corruption, Unsupported};
+pub use types::{Block, BlockSize, FileBlock, FileType, Group, Ino, Time};

@@ -1,0 +1,8 @@
+//! Blocks of the orphan file.
+
+use thiserror::Error;
+
+/// What can be wrong here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Cause {}

@@ -1,0 +1,157 @@
+//! Quantities as types: numbers that must not be mixed up.
+
+use std::fmt;
+
+/// A physical block number, counted from the start of the file system in units of its block size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Block(pub u64);
+
+/// A logical block number within one file, in units of the block size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileBlock(pub u32);
+
+/// An inode number; 0 is "none", 1 is the first inode of group 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ino(pub u32);
+
+impl Ino {
+    /// The root directory.
+    pub const ROOT: Ino = Ino(2);
+    /// The inode that reserves descriptor blocks for growing.
+    pub const RESIZE: Ino = Ino(7);
+    /// The journal.
+    pub const JOURNAL: Ino = Ino(8);
+}
+
+/// A block group number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Group(pub u32);
+
+/// A block size: a power of two from 1 KiB to 64 KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockSize(u32);
+
+impl BlockSize {
+    /// `bytes` as a block size, or `None` if it is not one.
+    pub fn new(bytes: u32) -> Option<BlockSize> {
+        (bytes.is_power_of_two() && (1024..=65536).contains(&bytes)).then_some(BlockSize(bytes))
+    }
+
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The base-2 logarithm of the size in bytes.
+    pub fn bits(self) -> u32 {
+        self.0.trailing_zeros()
+    }
+}
+
+/// A point in time as an inode keeps it: seconds since 1970 and nanoseconds below a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    /// Seconds since 1970-01-01 UTC, from -2^31 to 2^34 - 2^31 - 1 (year 2446) on 256-byte inodes.
+    pub secs: i64,
+    /// Nanoseconds, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileType {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A UNIX-domain socket.
+    Socket,
+}
+
+impl FileType {
+    /// The type in the top four bits of `mode`, as stat(2) has it.
+    pub fn from_mode(mode: u16) -> Option<FileType> {
+        Some(match mode & 0xf000 {
+            0x8000 => FileType::Regular,
+            0x4000 => FileType::Directory,
+            0xa000 => FileType::Symlink,
+            0x2000 => FileType::CharDevice,
+            0x6000 => FileType::BlockDevice,
+            0x1000 => FileType::Fifo,
+            0xc000 => FileType::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The top four bits of a mode.
+    pub fn mode_bits(self) -> u16 {
+        match self {
+            FileType::Regular => 0x8000,
+            FileType::Directory => 0x4000,
+            FileType::Symlink => 0xa000,
+            FileType::CharDevice => 0x2000,
+            FileType::BlockDevice => 0x6000,
+            FileType::Fifo => 0x1000,
+            FileType::Socket => 0xc000,
+        }
+    }
+
+    /// The byte that a directory entry keeps (feature `filetype`); 0 there means unknown.
+    pub fn from_dirent(byte: u8) -> Option<FileType> {
+        Some(match byte {
+            1 => FileType::Regular,
+            2 => FileType::Directory,
+            3 => FileType::CharDevice,
+            4 => FileType::BlockDevice,
+            5 => FileType::Fifo,
+            6 => FileType::Socket,
+            7 => FileType::Symlink,
+            _ => return None,
+        })
+    }
+
+    /// The byte for a directory entry.
+    pub fn dirent_byte(self) -> u8 {
+        match self {
+            FileType::Regular => 1,
+            FileType::Directory => 2,
+            FileType::CharDevice => 3,
+            FileType::BlockDevice => 4,
+            FileType::Fifo => 5,
+            FileType::Socket => 6,
+            FileType::Symlink => 7,
+        }
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}", self.0)
+    }
+}
+
+impl fmt::Display for FileBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file block {}", self.0)
+    }
+}
+
+impl fmt::Display for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {}", self.0)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}", self.0)
+    }
+}
