@@ -1,1 +1,20 @@
-//! See the package description.
+//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans, mkfs.
+//!
+//! [`Mount::open`] gives an [`Fs`], whose operations all take `&self` and run on any number of
+//! threads. `docs/core.md` tells how an operation is built.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod error;
+mod fs;
+mod options;
+
+pub use attr::{
+    Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,
+    StatFs, SyncMode,
+};
+pub use error::Error;
+pub use fs::{Fs, Inode, InodeRef, Mount};
+pub use options::{
+    Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
+};

@@ -1,0 +1,224 @@
+//! What stat(2) tells of an inode, and what can be set.
+
+use lanefs_ondisk::{FileType, Ino, Time};
+
+/// An inode's attributes: a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// The inode number.
+    pub ino: Ino,
+    /// Tells this inode from an earlier one of the same number.
+    pub generation: u32,
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission bits with set-user-ID, set-group-ID and sticky: the low 12 bits of a mode.
+    pub permissions: u16,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in units of 512 bytes.
+    pub sectors: u64,
+    /// Device number of a device inode, else 0/0.
+    pub rdev: Rdev,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of the data.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation, where the inode is large enough to keep it.
+    pub crtime: Option<Time>,
+    /// The inode's flags as chattr knows them (`EXT4_*_FL`).
+    pub flags: u32,
+}
+
+impl Attr {
+    /// Type and permissions in one word, as stat(2) has it.
+    pub fn mode(&self) -> u16 {
+        self.file_type.mode_bits() | self.permissions
+    }
+}
+
+/// A device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rdev {
+    /// Driver.
+    pub major: u32,
+    /// Unit.
+    pub minor: u32,
+}
+
+/// What to change; `None` leaves it. `ctime` is set in any case.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetAttr {
+    /// The low 12 bits of a mode; an access ACL follows.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// New size in bytes: truncates or grows.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<SetTime>,
+    /// Last change of the data.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode; normally not given (restoring an image, or a kernel that keeps its own).
+    pub ctime: Option<Time>,
+    /// Creation.
+    pub crtime: Option<Time>,
+    /// The flags that a user may change (`EXT4_FL_USER_MODIFIABLE`).
+    pub flags: Option<u32>,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy)]
+pub enum SetTime {
+    /// The time of the call.
+    Now,
+    /// This one.
+    At(Time),
+}
+
+/// A new inode, for [`crate::Fs::create`].
+#[derive(Debug, Clone, Copy)]
+pub struct NewInode<'a> {
+    /// What it will be; a symbolic link takes its target from here.
+    pub kind: NewKind<'a>,
+    /// The low 12 bits of the mode asked for.
+    pub permissions: u16,
+    /// Bits taken from `permissions` unless the directory has a default ACL.
+    pub umask: u16,
+    /// The creator.
+    pub uid: u32,
+    /// The creator's group; a set-group-ID directory gives its own instead.
+    pub gid: u32,
+}
+
+/// The kind of a new inode.
+#[derive(Debug, Clone, Copy)]
+pub enum NewKind<'a> {
+    /// An empty file.
+    Regular,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to these bytes.
+    Symlink(&'a [u8]),
+    /// A character device.
+    CharDevice(Rdev),
+    /// A block device.
+    BlockDevice(Rdev),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl NewKind<'_> {
+    /// The type of the inode it makes.
+    pub fn file_type(&self) -> FileType {
+        match self {
+            NewKind::Regular => FileType::Regular,
+            NewKind::Directory => FileType::Directory,
+            NewKind::Symlink(_) => FileType::Symlink,
+            NewKind::CharDevice(_) => FileType::CharDevice,
+            NewKind::BlockDevice(_) => FileType::BlockDevice,
+            NewKind::Fifo => FileType::Fifo,
+            NewKind::Socket => FileType::Socket,
+        }
+    }
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The inode it names.
+    pub ino: Ino,
+    /// Its type, if the directory keeps it.
+    pub file_type: Option<FileType>,
+    /// The name: any bytes but `/` and NUL.
+    pub name: &'a [u8],
+    /// Where to go on after this entry: a cookie for [`crate::Fs::read_dir`].
+    pub next: u64,
+}
+
+/// What rename(2) does with an existing target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rename {
+    /// Replaces it.
+    Replace,
+    /// Fails with [`crate::Error::Exists`].
+    NoReplace,
+    /// Swaps the two names.
+    Exchange,
+}
+
+/// What setxattr(2) does about an attribute that is there, or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Creates or replaces.
+    Any,
+    /// Fails with [`crate::Error::Exists`] if it is there.
+    Create,
+    /// Fails with [`crate::Error::NoAttribute`] if it is not.
+    Replace,
+}
+
+/// What fallocate(2) does with the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Allocates; the size grows to cover the range.
+    Allocate,
+    /// Allocates; the size stays.
+    AllocateKeepSize,
+    /// Frees; the size stays.
+    PunchHole,
+    /// Reads as zeros afterwards; the size grows to cover the range.
+    ZeroRange,
+    /// Reads as zeros afterwards; the size stays.
+    ZeroRangeKeepSize,
+}
+
+/// What [`crate::Fs::seek`] looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is allocated and written.
+    Data,
+    /// The next byte that is not; the end of the file counts.
+    Hole,
+}
+
+/// How much of a file fsync(2) forces out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Data and everything about the inode.
+    Full,
+    /// Data and what is needed to read it back.
+    Data,
+}
+
+/// Space and inodes, as statfs(2) counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks that files can use in all: without the overhead (`minixdf` off, as the kernel's default).
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks less those reserved for root.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Identifies the file system (folded from its UUID).
+    pub fsid: u64,
+}

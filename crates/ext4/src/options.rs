@@ -1,0 +1,112 @@
+//! How to mount.
+
+use lanefs_ondisk::{FileType, Ino};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a file system is mounted. [`MountOptions::default`] is read-write with the kernel's defaults.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// Whether anything may be changed. Read-only writes not one byte: a dirty log is replayed in memory.
+    pub access: Access,
+    /// Whether a dirty log is replayed; skipping it forces read-only.
+    pub recovery: Recovery,
+    /// When reads are recorded.
+    pub atime: Atime,
+    /// The longest time from a change to its commit.
+    pub commit_interval: Duration,
+    /// What a damaged structure found while running does.
+    pub on_error: OnError,
+    /// How much memory the caches may take, in bytes.
+    pub cache_bytes: u64,
+    /// Who hears of names as they come and go; the name cache above.
+    pub names: Arc<dyn Names>,
+}
+
+/// Read-only or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written.
+    ReadOnly,
+    /// Everything goes.
+    ReadWrite,
+}
+
+/// What to do about a log with transactions in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Replay it.
+    Replay,
+    /// Leave it (`norecovery`): the files are seen as they lie, and nothing can be written.
+    Skip,
+}
+
+/// When a read sets the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atime {
+    /// If it is older than the last change or than a day.
+    Relatime,
+    /// Never.
+    Noatime,
+    /// Always.
+    Strict,
+}
+
+/// What a damaged structure found while running does to the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The operation fails; the rest goes on.
+    Continue,
+    /// The file system becomes read-only.
+    ReadOnly,
+}
+
+/// Tells a directory from any other, also from an earlier one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirId {
+    /// The inode number.
+    pub ino: Ino,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// The inode.
+    pub ino: Ino,
+    /// Its type.
+    pub file_type: FileType,
+}
+
+/// Hears of names, with the directory's operation lock held (shared for a look-up that missed,
+/// exclusive for a change), so that what it keeps is never older than the directory.
+pub trait Names: Send + Sync {
+    /// `name` in `dir` leads to `entry` from now on, or to nothing.
+    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>);
+    /// The directory is gone.
+    fn forget(&self, dir: DirId);
+}
+
+/// Keeps no names.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn publish(&self, _: DirId, _: &[u8], _: Option<Named>) {}
+    fn forget(&self, _: DirId) {}
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            access: Access::ReadWrite,
+            recovery: Recovery::Replay,
+            atime: Atime::Relatime,
+            commit_interval: Duration::from_secs(5),
+            on_error: OnError::ReadOnly,
+            cache_bytes: 256 << 20,
+            names: Arc::new(NoNames),
+        }
+    }
+}
