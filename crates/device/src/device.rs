@@ -29,6 +29,31 @@ pub struct DeviceError {
     pub source: std::sync::Arc<std::io::Error>,
 }
 
+impl DeviceError {
+    /// `operation` on `len` bytes at `offset` failed with `source`.
+    pub fn new(
+        operation: Operation,
+        offset: u64,
+        len: u64,
+        source: impl Into<std::io::Error>,
+    ) -> DeviceError {
+        DeviceError { operation, offset, len, source: std::sync::Arc::new(source.into()) }
+    }
+}
+
+/// An error if `len` bytes at `offset` are not within a device of `size` bytes.
+pub(crate) fn check_range(
+    operation: Operation,
+    offset: u64,
+    len: u64,
+    size: u64,
+) -> Result<(), DeviceError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(DeviceError::new(operation, offset, len, std::io::ErrorKind::UnexpectedEof)),
+    }
+}
+
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
 /// *Ordering*: a write that has returned is seen by every later read. It survives a crash only
@@ -81,4 +106,38 @@ pub trait Device: Send + Sync {
     }
     /// Says that the bytes are not needed any more: what a read gives there afterwards is not defined.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
+}
+
+/// A shared device is a device: wrappers can be told apart by type or take an `Arc<dyn Device>`.
+impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+    fn alignment(&self) -> u32 {
+        (**self).alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        (**self).write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_durable_at(offset, buf)
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        (**self).write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        (**self).discard(offset, len)
+    }
 }

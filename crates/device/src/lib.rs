@@ -1,5 +1,21 @@
 //! Block devices: a file, RAM, an overlay in memory, and for tests one that records and one that fails.
+//!
+//! Everything above sees a [`Device`]: bytes at offsets, a flush, and errors that say which
+//! operation failed where. Crash tests need no hook in the floors above: they mount on a
+//! [`RecordingDevice`] and then on each state that its [`Recording`] says a crash could leave.
 
 mod device;
+mod faulty;
+mod file;
+mod overlay;
+mod ram;
+mod recording;
+mod replay;
 
 pub use device::{Device, DeviceError, Operation};
+pub use faulty::{Duration, Fault, FaultyDevice};
+pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use overlay::OverlayDevice;
+pub use ram::RamDevice;
+pub use recording::{Event, Recording, RecordingDevice};
+pub use replay::{Kept, Replay};

@@ -1,0 +1,143 @@
+//! A device that fails when told to.
+
+use crate::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+
+/// How long a fault lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duration {
+    /// One operation fails; the next of its kind works.
+    Once,
+    /// The chosen operation and all of its kind after it fail.
+    FromThenOn,
+}
+
+/// Which operation fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind. A durable write and zeroing count as writes.
+    pub operation: Operation,
+    /// The n-th operation of this kind, counted from 1 since the device was made.
+    pub nth: u64,
+    /// Once, or from then on.
+    pub duration: Duration,
+}
+
+/// Wraps a device and fails chosen operations: a failed write writes nothing, a failed flush does
+/// not reach the device.
+pub struct FaultyDevice {
+    inner: Arc<dyn Device>,
+    fault: Option<Fault>,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    flushes: AtomicU64,
+    discards: AtomicU64,
+}
+
+impl FaultyDevice {
+    /// Fails as `fault` says; `None` only counts.
+    pub fn new(inner: Arc<dyn Device>, fault: Option<Fault>) -> FaultyDevice {
+        FaultyDevice {
+            inner,
+            fault,
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            discards: AtomicU64::new(0),
+        }
+    }
+
+    /// How many operations of this kind were asked for: a run without a fault says which n exist.
+    pub fn count(&self, operation: Operation) -> u64 {
+        self.counter(operation).load(Ordering::Relaxed)
+    }
+
+    fn counter(&self, operation: Operation) -> &AtomicU64 {
+        match operation {
+            Operation::Read => &self.reads,
+            Operation::Write => &self.writes,
+            Operation::Flush => &self.flushes,
+            Operation::Discard => &self.discards,
+        }
+    }
+
+    fn strike(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let n = self.counter(operation).fetch_add(1, Ordering::Relaxed) + 1;
+        let hit = self.fault.is_some_and(|fault| {
+            fault.operation == operation
+                && match fault.duration {
+                    Duration::Once => n == fault.nth,
+                    Duration::FromThenOn => n >= fault.nth,
+                }
+        });
+        if hit {
+            let source = io::Error::other("injected fault");
+            return Err(DeviceError::new(operation, offset, len, source));
+        }
+        Ok(())
+    }
+}
+
+impl Device for FaultyDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.strike(Operation::Read, offset, buf.len() as u64)?;
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, buf.len() as u64)?;
+        self.inner.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, bufs.iter().map(|b| b.len() as u64).sum())?;
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.strike(Operation::Flush, 0, 0)?;
+        self.inner.flush()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, buf.len() as u64)?;
+        self.inner.write_durable_at(offset, buf)
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, len)?;
+        self.inner.write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.strike(Operation::Discard, offset, len)?;
+        self.inner.discard(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RamDevice;
+
+    #[test]
+    fn the_nth_write_fails_once_or_from_then_on() {
+        for (duration, want) in
+            [(Duration::Once, [true, false, true]), (Duration::FromThenOn, [true, false, false])]
+        {
+            let ram = Arc::new(RamDevice::create(4096).unwrap());
+            let fault = Fault { operation: Operation::Write, nth: 2, duration };
+            let device = FaultyDevice::new(ram, Some(fault));
+            device.flush().unwrap();
+            let got = [(); 3].map(|()| device.write_at(0, &[1]).is_ok());
+            assert_eq!(got, want);
+            assert_eq!(device.count(Operation::Write), 3);
+            assert_eq!(device.count(Operation::Flush), 1);
+        }
+    }
+}

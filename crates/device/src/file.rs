@@ -1,0 +1,326 @@
+//! An image file or a block device of the host.
+
+use crate::device::check_range;
+use crate::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::File;
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Buffers that one `pwritev` takes at most (`UIO_MAXIOV` of Linux).
+const MAX_SLICES: usize = 1024;
+
+/// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
+const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+
+/// What a device is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reads only; shares the image with other readers.
+    ReadOnly,
+    /// Reads and writes; shares the image with nobody.
+    ReadWrite,
+}
+
+/// Which part of the file is the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenOptions {
+    /// Where the device starts in the file, in bytes.
+    pub offset: u64,
+    /// The device's length in bytes; `None`: to the end of the file.
+    pub len: Option<u64>,
+}
+
+/// Why an image could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Somebody else holds it: another Lanefs (flock), or the host's mount of a block device.
+    #[error("{} is in use", path.display())]
+    InUse {
+        /// The image.
+        path: PathBuf,
+    },
+    /// It is neither a regular file nor a block device.
+    #[error("{} is neither a file nor a block device", path.display())]
+    NotADevice {
+        /// The image.
+        path: PathBuf,
+    },
+    /// The part asked for is not within the file.
+    #[error("{}: {len} bytes at byte {offset} are not within its {size} bytes", path.display())]
+    OutOfRange {
+        /// The image.
+        path: PathBuf,
+        /// Start asked for, in bytes.
+        offset: u64,
+        /// Length asked for, in bytes; 0 if the end of the file was meant.
+        len: u64,
+        /// Size of the file in bytes.
+        size: u64,
+    },
+    /// The host said no.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The image.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+}
+
+/// An image file, or a block device of the host, or a part of one.
+///
+/// Data goes through the host's page cache; [`Device::flush`] is `fdatasync`. The file is locked
+/// with `flock` while the device lives: exclusively by a writer, shared by readers. A lock on the
+/// whole file, also for a part of it: `flock` is the lock that udev and systemd honour.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    start: u64,
+    len: u64,
+    access: Access,
+    is_block: bool,
+    /// Turns false once the host refuses `RWF_DSYNC`; read-mostly, so no line bounces.
+    has_dsync: AtomicBool,
+}
+
+impl FileDevice {
+    /// Opens the file or block device at `path` and locks it.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] if somebody holds it in a way that excludes `access`.
+    pub fn open(
+        path: impl AsRef<Path>,
+        access: Access,
+        options: OpenOptions,
+    ) -> Result<FileDevice, OpenError> {
+        let path = path.as_ref();
+        let failed = |source: io::Error| match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY | Errno::WOULDBLOCK) => OpenError::InUse { path: path.into() },
+            _ => OpenError::Io { path: path.into(), source },
+        };
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenError::NotADevice { path: path.into() });
+        }
+        let writes = access == Access::ReadWrite;
+        // O_EXCL on a block device asks the kernel that it is not mounted, nor in an array.
+        let exclusive =
+            if writes && kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
+        let mut file = File::options()
+            .read(true)
+            .write(writes)
+            .custom_flags(exclusive.bits() as i32)
+            .open(path)
+            .map_err(failed)?;
+        let lock = match access {
+            Access::ReadOnly => FlockOperation::NonBlockingLockShared,
+            Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        };
+        rustix::fs::flock(&file, lock).map_err(|e| failed(e.into()))?;
+        // A block device's metadata has no size; its end is where a seek lands.
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let out_of_range = || OpenError::OutOfRange {
+            path: path.into(),
+            offset: options.offset,
+            len: options.len.unwrap_or(0),
+            size,
+        };
+        let rest = size.checked_sub(options.offset).ok_or_else(out_of_range)?;
+        let len = options.len.unwrap_or(rest);
+        if len > rest {
+            return Err(out_of_range());
+        }
+        Ok(FileDevice {
+            file,
+            start: options.offset,
+            len,
+            access,
+            is_block: kind.is_block_device(),
+            has_dsync: AtomicBool::new(true),
+        })
+    }
+
+    /// Makes a new image of `len` bytes, all zeros and sparse, and opens it for writing.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`] if it exists already or cannot be made.
+    pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice, OpenError> {
+        let path = path.as_ref();
+        File::options()
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .and_then(|file| file.set_len(len))
+            .map_err(|source| OpenError::Io { path: path.into(), source })?;
+        FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
+    }
+
+    /// Where `len` bytes at `offset` of a changing operation are in the file.
+    fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
+        if self.is_read_only() {
+            let refused = io::ErrorKind::ReadOnlyFilesystem;
+            return Err(DeviceError::new(operation, offset, len, refused));
+        }
+        check_range(operation, offset, len, self.len)?;
+        Ok(self.start + offset)
+    }
+
+    fn write_slices(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
+        let mut rest = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(MAX_SLICES);
+            match rustix::io::pwritev(&self.file, &rest[..batch], at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    at += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// One durable write; `false` if the host cannot, and then nothing is promised.
+    fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
+        while !buf.is_empty() {
+            let slice = [IoSlice::new(buf)];
+            match rustix::io::pwritev2(&self.file, &slice, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    at += n as u64;
+                    buf = &buf[n..];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
+        let range = [at, len];
+        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, which is what we pass.
+        unsafe {
+            rustix::ioctl::ioctl(
+                &self.file,
+                rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new(range),
+            )
+        }
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.access == Access::ReadOnly
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        check_range(Operation::Read, offset, len, self.len)?;
+        self.file
+            .read_exact_at(buf, self.start + offset)
+            .map_err(|e| DeviceError::new(Operation::Read, offset, len, e))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        self.file
+            .write_all_at(buf, at)
+            .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        let len = bufs.iter().map(|b| b.len() as u64).sum();
+        let at = self.place(Operation::Write, offset, len)?;
+        self.write_slices(at, bufs).map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        rustix::fs::fdatasync(&self.file).map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
+    }
+
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let len = buf.len() as u64;
+        let at = self.place(Operation::Write, offset, len)?;
+        if self.has_dsync.load(Ordering::Relaxed) {
+            let done = self
+                .write_dsync(at, buf)
+                .map_err(|e| DeviceError::new(Operation::Write, offset, len, e))?;
+            if done {
+                return Ok(());
+            }
+            self.has_dsync.store(false, Ordering::Relaxed);
+        }
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let at = self.place(Operation::Write, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // A block device's ZERO_RANGE is BLKZEROOUT; a file's hole reads as zeros and costs nothing.
+        let ways = if self.is_block {
+            [FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE; 2]
+        } else {
+            [
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+            ]
+        };
+        for way in ways {
+            match rustix::fs::fallocate(&self.file, way, at, len) {
+                Ok(()) => return Ok(()),
+                // INVAL: a block device wants whole sectors.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => {}
+                Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
+            }
+        }
+        const CHUNK: u64 = 64 << 10;
+        let zeros = vec![0u8; CHUNK.min(len) as usize];
+        let mut done = 0;
+        while done < len {
+            let n = CHUNK.min(len - done);
+            self.write_at(offset + done, &zeros[..n as usize])?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let at = self.place(Operation::Discard, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let done = if self.is_block {
+            self.discard_in_block_device(at, len)
+        } else {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&self.file, hole, at, len)
+        };
+        match done {
+            // A discard is advice: a host that cannot take it has lost nothing.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => Ok(()),
+            Err(e) => Err(DeviceError::new(Operation::Discard, offset, len, e)),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Writes kept in memory over a device that stays as it is.
+
+use crate::device::check_range;
+use crate::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Rank};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+
+/// Bytes that are copied up together.
+const GRANULE: u64 = 4096;
+const SHARDS: u64 = 64;
+
+/// Granules by number; `Arc` so that a fork shares them until one side writes.
+type Granules = HashMap<u64, Arc<[u8]>>;
+
+/// A writable view of a device that is never written: changed granules of 4 KiB live in memory.
+///
+/// For a mount of something read-only whose journal needs replay, and for crash states, which
+/// share one base. Nothing is durable; a flush does nothing.
+pub struct OverlayDevice {
+    below: Arc<dyn Device>,
+    shards: Box<[Mutex<Granules>]>,
+    /// Bytes held, at most `cap`.
+    held: AtomicU64,
+    cap: u64,
+}
+
+impl std::fmt::Debug for OverlayDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OverlayDevice").field("held", &self.held()).field("cap", &self.cap).finish()
+    }
+}
+
+impl OverlayDevice {
+    /// A view of `below` that keeps at most `cap` bytes of changes; a write that would need more
+    /// fails with [`io::ErrorKind::StorageFull`].
+    pub fn new(below: Arc<dyn Device>, cap: u64) -> OverlayDevice {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Bucket, Granules::default())).collect();
+        OverlayDevice { below, shards, held: AtomicU64::new(0), cap }
+    }
+
+    /// A second view with the same changes, that from now on goes its own way. Costs a pointer
+    /// for each granule held.
+    pub fn fork(&self) -> OverlayDevice {
+        let shards: Box<[_]> = self
+            .shards
+            .iter()
+            .map(|shard| Mutex::new(Rank::Bucket, shard.lock().clone()))
+            .collect();
+        let held = AtomicU64::new(self.held());
+        OverlayDevice { below: self.below.clone(), shards, held, cap: self.cap }
+    }
+
+    /// Bytes of changes held.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Writes the content to a new or truncated file at `path`, sparsely.
+    ///
+    /// # Errors
+    /// What the device below or the host says.
+    pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        crate::ram::to_file(self, path)
+    }
+
+    fn shard(&self, granule: u64) -> &Mutex<Granules> {
+        &self.shards[(granule % SHARDS) as usize]
+    }
+
+    /// The granule as the device below has it, zeros beyond its end.
+    fn read_below(&self, granule: u64) -> Result<Arc<[u8]>, DeviceError> {
+        let mut bytes = vec![0; GRANULE as usize];
+        let at = granule * GRANULE;
+        let n = GRANULE.min(self.len() - at);
+        self.below.read_at(at, &mut bytes[..n as usize])?;
+        Ok(bytes.into())
+    }
+
+    fn reserve(&self, offset: u64) -> Result<(), DeviceError> {
+        let full =
+            |_| DeviceError::new(Operation::Write, offset, GRANULE, io::ErrorKind::StorageFull);
+        let more = |held: u64| held.checked_add(GRANULE).filter(|sum| *sum <= self.cap);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(full)?;
+        Ok(())
+    }
+
+    fn write_granule(&self, piece: Piece, bytes: &[u8]) -> Result<(), DeviceError> {
+        let change = |held: &mut Arc<[u8]>| {
+            if Arc::get_mut(held).is_none() {
+                *held = Arc::from(&held[..]);
+            }
+            if let Some(own) = Arc::get_mut(held) {
+                own[piece.skip..piece.skip + bytes.len()].copy_from_slice(bytes);
+            }
+        };
+        if let Some(held) = self.shard(piece.granule).lock().get_mut(&piece.granule) {
+            change(held);
+            return Ok(());
+        }
+        // The device below is read without the lock, which is never held across I/O.
+        self.reserve(piece.granule * GRANULE)?;
+        let fresh = self.read_below(piece.granule).inspect_err(|_| self.release())?;
+        let mut shard = self.shard(piece.granule).lock();
+        if shard.contains_key(&piece.granule) {
+            self.release();
+        }
+        change(shard.entry(piece.granule).or_insert(fresh));
+        Ok(())
+    }
+
+    fn release(&self) {
+        self.held.fetch_sub(GRANULE, Ordering::Relaxed);
+    }
+}
+
+/// The part of a range that lies in one granule.
+#[derive(Clone, Copy)]
+struct Piece {
+    granule: u64,
+    /// Bytes of the granule before the range.
+    skip: usize,
+    /// Where the piece starts in the caller's buffer.
+    from: usize,
+    len: usize,
+}
+
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = offset + from as u64;
+        let skip = (at % GRANULE) as usize;
+        let n = (GRANULE as usize - skip).min(len - from);
+        let piece = Piece { granule: at / GRANULE, skip, from, len: n };
+        from += n;
+        (n > 0).then_some(piece)
+    })
+}
+
+impl Device for OverlayDevice {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(Operation::Read, offset, buf.len() as u64, self.len())?;
+        for piece in pieces(offset, buf.len()) {
+            let part = &mut buf[piece.from..piece.from + piece.len];
+            let held = self.shard(piece.granule).lock().get(&piece.granule).cloned();
+            match held {
+                Some(bytes) => part.copy_from_slice(&bytes[piece.skip..piece.skip + piece.len]),
+                None => self.below.read_at(offset + piece.from as u64, part)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        check_range(Operation::Write, offset, buf.len() as u64, self.len())?;
+        for piece in pieces(offset, buf.len()) {
+            self.write_granule(piece, &buf[piece.from..piece.from + piece.len])?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_range(Operation::Discard, offset, len, self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RamDevice;
+
+    #[test]
+    fn the_device_below_is_never_written_and_forks_part() {
+        let seed = 11;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let len = 50_000usize;
+        let ram = Arc::new(RamDevice::create(len as u64).unwrap());
+        let mut base = vec![0; len];
+        rng.fill(&mut base);
+        ram.write_at(0, &base).unwrap();
+        let overlay = OverlayDevice::new(ram.clone(), u64::MAX);
+        let mut model = base.clone();
+        let mut forked = None;
+        for round in 0..300 {
+            let from = rng.usize(..len);
+            let to = rng.usize(from..=len.min(from + 9000));
+            rng.fill(&mut model[from..to]);
+            overlay.write_at(from as u64, &model[from..to]).unwrap();
+            if round == 100 {
+                forked = Some((overlay.fork(), model.clone()));
+            }
+        }
+        let mut got = vec![0; len];
+        overlay.read_at(0, &mut got).unwrap();
+        assert_eq!(got, model);
+        let (fork, then) = forked.unwrap();
+        fork.read_at(0, &mut got).unwrap();
+        assert_eq!(got, then);
+        ram.read_at(0, &mut got).unwrap();
+        assert_eq!(got, base);
+    }
+
+    #[test]
+    fn changes_beyond_the_cap_are_an_error() {
+        let ram = Arc::new(RamDevice::create(64 << 10).unwrap());
+        let overlay = OverlayDevice::new(ram, 2 * GRANULE);
+        overlay.write_at(0, &[1; 8192]).unwrap();
+        overlay.write_at(100, &[2; 100]).unwrap();
+        let full = overlay.write_at(8192, &[3]).unwrap_err();
+        assert_eq!(full.source.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(overlay.held(), 2 * GRANULE);
+    }
+}

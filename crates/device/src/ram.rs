@@ -1,0 +1,327 @@
+//! A device in memory: for tests, for benchmarks without a disk's noise, for images being built.
+//!
+//! *Concurrency.* Threads copy in and out of one mapping without locks, as a disk would let them.
+//! In Rust that is sound only if racing accesses are atomic, so every byte moves in a relaxed
+//! atomic word; ragged edges are merged in. Nothing else is shared: there is no counter, so
+//! two operations on different bytes touch no common cache line.
+
+use crate::device::check_range;
+use crate::{Device, DeviceError, Operation};
+use rustix::fs::FallocateFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::ptr::NonNull;
+// Not the facade's: these overlay raw memory that plays the disk, which no model checker owns.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Holes are kept as holes by loading and storing images in pieces of this size.
+const PIECE: usize = 64 << 10;
+
+const PAGE: u64 = 4096;
+
+/// Sparse shared memory that is a device; it starts as zeros.
+#[derive(Debug)]
+pub struct RamDevice {
+    memory: NonNull<u8>,
+    len: u64,
+    file: File,
+}
+
+// SAFETY: the mapping lives as long as the value, and is only accessed by atomic operations.
+unsafe impl Send for RamDevice {}
+// SAFETY: as above: concurrent accesses are relaxed atomics.
+unsafe impl Sync for RamDevice {}
+
+impl RamDevice {
+    /// A device of `len` bytes, all zeros; takes memory only where it is written.
+    ///
+    /// # Errors
+    /// What the host says when it has no address space left.
+    pub fn create(len: u64) -> io::Result<RamDevice> {
+        let fd = rustix::fs::memfd_create("lanefs-ram", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let file = File::from(fd);
+        file.set_len(len)?;
+        let size = usize::try_from(len.max(1)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; the
+        // memory file is ours alone and never shrinks, so no access can fault.
+        let memory = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                0,
+            )?
+        };
+        let memory = NonNull::new(memory.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(RamDevice { memory, len, file })
+    }
+
+    /// A copy of the image at `path`; holes stay holes.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn from_file(path: impl AsRef<Path>) -> io::Result<RamDevice> {
+        let file = File::open(path)?;
+        let ram = RamDevice::create(file.metadata()?.len())?;
+        ram.fill(|at, piece| file.read_exact_at(piece, at))?;
+        Ok(ram)
+    }
+
+    /// A copy of `device` as it is now.
+    ///
+    /// # Errors
+    /// What the device or the host says.
+    pub fn copy_of(device: &dyn Device) -> io::Result<RamDevice> {
+        let ram = RamDevice::create(device.len())?;
+        ram.fill(|at, piece| device.read_at(at, piece).map_err(io::Error::other))?;
+        Ok(ram)
+    }
+
+    fn fill(&self, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut piece = vec![0; PIECE];
+        let mut at = 0;
+        while at < self.len {
+            let n = (PIECE as u64).min(self.len - at);
+            let part = &mut piece[..n as usize];
+            read(at, part)?;
+            if part.iter().any(|b| *b != 0) {
+                self.copy_in(at, part);
+            }
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Writes the content to a new or truncated file at `path`, sparsely.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        crate::ram::to_file(self, path)
+    }
+
+    fn copy_in(&self, offset: u64, buf: &[u8]) {
+        let Parts { lead, head, words } = split(offset, buf.len());
+        let mut at = offset as usize - lead;
+        if head > 0 {
+            self.merge(at, lead, &buf[..head]);
+            at += 8;
+        }
+        let middle = &buf[head..head + words * 8];
+        for bytes in middle.chunks_exact(8) {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            self.word(at).store(u64::from_ne_bytes(word), Relaxed);
+            at += 8;
+        }
+        let tail = &buf[head + words * 8..];
+        if !tail.is_empty() {
+            self.merge(at, 0, tail);
+        }
+    }
+
+    fn copy_out(&self, offset: u64, buf: &mut [u8]) {
+        let Parts { lead, head, words } = split(offset, buf.len());
+        let mut at = offset as usize - lead;
+        if head > 0 {
+            let word = self.word(at).load(Relaxed).to_ne_bytes();
+            buf[..head].copy_from_slice(&word[lead..lead + head]);
+            at += 8;
+        }
+        let (middle, tail) = buf[head..].split_at_mut(words * 8);
+        for bytes in middle.chunks_exact_mut(8) {
+            bytes.copy_from_slice(&self.word(at).load(Relaxed).to_ne_bytes());
+            at += 8;
+        }
+        if !tail.is_empty() {
+            let word = self.word(at).load(Relaxed).to_ne_bytes();
+            tail.copy_from_slice(&word[..tail.len()]);
+        }
+    }
+
+    /// Replaces `bytes` of the word at `at`, from its byte `skip` on; its others stay as they are,
+    /// whoever writes them meanwhile.
+    fn merge(&self, at: usize, skip: usize, bytes: &[u8]) {
+        let replace = |word: u64| {
+            let mut merged = word.to_ne_bytes();
+            merged[skip..skip + bytes.len()].copy_from_slice(bytes);
+            Some(u64::from_ne_bytes(merged))
+        };
+        // Always `Some`, so it cannot fail.
+        let _ = self.word(at).fetch_update(Relaxed, Relaxed, replace);
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at.is_multiple_of(8) && (at as u64) < self.len);
+        // SAFETY: callers checked the range, `at` is a multiple of 8 below the length, and the
+        // mapping is whole pages that outlive `self`: the word is within it and aligned. All
+        // accesses are atomic and of this one size.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, hole, offset, len)?;
+        Ok(())
+    }
+}
+
+/// How a range of bytes lies on aligned words; what is left after head and words is its tail.
+struct Parts {
+    /// Bytes of the first word before the range.
+    lead: usize,
+    /// Bytes of the range in that first word, if it is not covered from its start.
+    head: usize,
+    /// Whole words after the head.
+    words: usize,
+}
+
+fn split(offset: u64, len: usize) -> Parts {
+    let lead = (offset % 8) as usize;
+    let head = if lead == 0 { 0 } else { (8 - lead).min(len) };
+    Parts { lead, head, words: (len - head) / 8 }
+}
+
+/// Writes what `device` holds to a new or truncated file at `path`, leaving holes for zeros.
+pub(crate) fn to_file(device: &dyn Device, path: impl AsRef<Path>) -> io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(device.len())?;
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < device.len() {
+        let n = (PIECE as u64).min(device.len() - at);
+        let part = &mut piece[..n as usize];
+        device.read_at(at, part).map_err(io::Error::other)?;
+        if part.iter().any(|b| *b != 0) {
+            file.write_all_at(part, at)?;
+        }
+        at += n;
+    }
+    Ok(())
+}
+
+impl Drop for RamDevice {
+    fn drop(&mut self) {
+        // SAFETY: this is our mapping, and nobody can borrow from it any more.
+        // A failure would leave the mapping behind, which harms nobody.
+        let _ =
+            unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.len.max(1) as usize) };
+    }
+}
+
+impl Device for RamDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(Operation::Read, offset, buf.len() as u64, self.len)?;
+        self.copy_out(offset, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        check_range(Operation::Write, offset, buf.len() as u64, self.len)?;
+        self.copy_in(offset, buf);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write_at(offset, buf)
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_range(Operation::Write, offset, len, self.len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.punch(offset, len).map_err(|e| DeviceError::new(Operation::Write, offset, len, e))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        check_range(Operation::Discard, offset, len, self.len)?;
+        // Whole pages only: the rest of a page stays, and would cost a shared lock to clear.
+        let first = offset.next_multiple_of(PAGE);
+        let last = (offset + len) / PAGE * PAGE;
+        if first >= last {
+            return Ok(());
+        }
+        self.punch(first, last - first)
+            .map_err(|e| DeviceError::new(Operation::Discard, offset, len, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ragged_reads_give_back_ragged_writes() {
+        let seed = 7;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let len = 10_000usize;
+        let ram = RamDevice::create(len as u64).unwrap();
+        let mut model = vec![0u8; len];
+        for _ in 0..2000 {
+            let from = rng.usize(..len);
+            let to = rng.usize(from..=len);
+            match rng.u8(..4) {
+                0 => {
+                    model[from..to].fill(0);
+                    ram.write_zeros(from as u64, (to - from) as u64).unwrap();
+                }
+                1 | 2 => {
+                    let to = to.min(from + 40);
+                    rng.fill(&mut model[from..to]);
+                    ram.write_at(from as u64, &model[from..to]).unwrap();
+                }
+                _ => {
+                    let mut got = vec![0; to - from];
+                    ram.read_at(from as u64, &mut got).unwrap();
+                    assert_eq!(got, &model[from..to]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_huge_device_takes_memory_only_where_it_is_written() {
+        let ram = RamDevice::create(16 << 40).unwrap();
+        ram.write_at((16 << 40) - 3, b"end").unwrap();
+        let mut got = [0; 3];
+        ram.read_at((16 << 40) - 3, &mut got).unwrap();
+        assert_eq!(&got, b"end");
+        assert!(ram.write_at((16 << 40) - 2, b"end").is_err());
+        assert!(ram.read_at(u64::MAX, &mut got).is_err());
+    }
+
+    #[test]
+    fn threads_write_different_bytes_of_one_word() {
+        let ram = RamDevice::create(64).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8u8 {
+                let ram = &ram;
+                scope.spawn(move || {
+                    (0..1000).for_each(|_| ram.write_at(i.into(), &[i + 1]).unwrap())
+                });
+            }
+        });
+        let mut got = [0; 8];
+        ram.read_at(0, &mut got).unwrap();
+        assert_eq!(got, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+}

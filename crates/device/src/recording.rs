@@ -1,0 +1,142 @@
+//! A device that remembers every write and flush, so that tests can ask what a crash would leave.
+
+use crate::{Device, DeviceError, RamDevice, Replay};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Mutex, Rank};
+use std::io;
+
+/// What happened on the device; its place in the recording is its sequence number.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A write returned.
+    Write {
+        /// Byte offset.
+        offset: u64,
+        /// What was written.
+        data: Arc<[u8]>,
+    },
+    /// A durable write returned: it survives any crash after this, others need not.
+    DurableWrite {
+        /// Byte offset.
+        offset: u64,
+        /// What was written.
+        data: Arc<[u8]>,
+    },
+    /// A flush returned: the events numbered below `covers` are durable.
+    Flush {
+        /// How many events there were when the flush was asked for.
+        covers: usize,
+    },
+}
+
+/// Wraps a device and records. Recording starts with a copy of the whole device.
+///
+/// An event is recorded when its operation returns. So a write that was under way at a crash is
+/// covered by the cut after it, which may drop all of it, some sectors, or nothing. Zeroing is
+/// recorded as a write of zeros; a discard as nothing, since content after it is undefined.
+pub struct RecordingDevice {
+    inner: Arc<dyn Device>,
+    base: Arc<RamDevice>,
+    events: Mutex<Vec<Event>>,
+}
+
+impl RecordingDevice {
+    /// Records what is done to `inner` from now on.
+    ///
+    /// # Errors
+    /// If `inner` cannot be read.
+    pub fn new(inner: Arc<dyn Device>) -> io::Result<RecordingDevice> {
+        let base = Arc::new(RamDevice::copy_of(&inner)?);
+        Ok(RecordingDevice { inner, base, events: Mutex::new(Rank::Bucket, Vec::new()) })
+    }
+
+    /// Events so far. A test that reads this after something was promised knows that every cut
+    /// from here on must keep the promise.
+    pub fn mark(&self) -> usize {
+        self.events.lock().len()
+    }
+
+    /// What was recorded so far.
+    pub fn recording(&self) -> Recording {
+        Recording { base: self.base.clone(), events: self.events.lock().clone() }
+    }
+
+    fn push(&self, event: Event) {
+        self.events.lock().push(event);
+    }
+}
+
+/// The base and the events of a [`RecordingDevice`].
+#[derive(Debug, Clone)]
+pub struct Recording {
+    base: Arc<RamDevice>,
+    events: Vec<Event>,
+}
+
+impl Recording {
+    /// The events, in the order in which they returned.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The device when recording started; not to be written.
+    pub fn base(&self) -> Arc<RamDevice> {
+        self.base.clone()
+    }
+
+    /// Walks through the crash states of this recording.
+    pub fn replay(&self) -> Replay<'_> {
+        Replay::new(self)
+    }
+
+    /// The device after the first `cut` events, nothing lost.
+    ///
+    /// # Panics
+    /// If there are fewer events.
+    pub fn image_at(&self, cut: usize) -> crate::OverlayDevice {
+        self.replay().state(cut, crate::Kept::All)
+    }
+}
+
+impl Device for RecordingDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset, buf)?;
+        self.push(Event::Write { offset, data: buf.into() });
+        Ok(())
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write_at(offset, &bufs.concat())
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        let covers = self.mark();
+        self.inner.flush()?;
+        self.push(Event::Flush { covers });
+        Ok(())
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_durable_at(offset, buf)?;
+        self.push(Event::DurableWrite { offset, data: buf.into() });
+        Ok(())
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.write_zeros(offset, len)?;
+        let zeros = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        self.push(Event::Write { offset, data: zeros.into() });
+        Ok(())
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}

@@ -1,0 +1,185 @@
+//! The states that a crash can leave, built from a recording.
+
+use crate::{Device, Event, OverlayDevice, Recording};
+
+/// Disks write sectors of this size whole, and nothing larger.
+const SECTOR: usize = 512;
+
+/// What a crash keeps of the writes that no flush covered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Everything, in order.
+    All,
+    /// Nothing.
+    None,
+    /// Each write whole or not at all, by a coin thrown with this seed.
+    Some {
+        /// The coin's seed.
+        seed: u64,
+    },
+    /// Each write whole, not at all, or any of its sectors of 512 bytes, by a coin with this seed.
+    Torn {
+        /// The coin's seed.
+        seed: u64,
+    },
+}
+
+/// Builds crash states; cheapest when the cuts asked for ascend.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    recording: &'a Recording,
+    /// The base with the first `done` events.
+    durable: OverlayDevice,
+    done: usize,
+}
+
+impl Replay<'_> {
+    pub(crate) fn new(recording: &Recording) -> Replay<'_> {
+        Replay { recording, durable: Self::start(recording), done: 0 }
+    }
+
+    fn start(recording: &Recording) -> OverlayDevice {
+        OverlayDevice::new(recording.base(), u64::MAX)
+    }
+
+    /// The device after a crash between events `cut - 1` and `cut`: what a flush covered is there,
+    /// and of the rest what `kept` says. The state is the caller's own, to be written at will.
+    ///
+    /// # Panics
+    /// If the recording has fewer than `cut` events.
+    pub fn state(&mut self, cut: usize, kept: Kept) -> OverlayDevice {
+        let events = &self.recording.events()[..cut];
+        let covered = events
+            .iter()
+            .rev()
+            .find_map(|e| if let Event::Flush { covers } = e { Some(*covers) } else { None })
+            .unwrap_or(0);
+        if covered < self.done {
+            self.durable = Self::start(self.recording);
+            self.done = 0;
+        }
+        for event in &events[self.done..covered] {
+            apply(&self.durable, event, &mut Coin::keep_all());
+        }
+        self.done = covered;
+        let state = self.durable.fork();
+        let mut coin = Coin::new(kept);
+        for event in &events[covered..] {
+            apply(&state, event, &mut coin);
+        }
+        state
+    }
+}
+
+/// Decides what stays.
+struct Coin {
+    kept: Kept,
+    rng: fastrand::Rng,
+}
+
+impl Coin {
+    fn keep_all() -> Coin {
+        Coin::new(Kept::All)
+    }
+
+    fn new(kept: Kept) -> Coin {
+        let seed = match kept {
+            Kept::All | Kept::None => 0,
+            Kept::Some { seed } | Kept::Torn { seed } => seed,
+        };
+        Coin { kept, rng: fastrand::Rng::with_seed(seed) }
+    }
+}
+
+fn apply(device: &OverlayDevice, event: &Event, coin: &mut Coin) {
+    let (offset, data) = match event {
+        Event::Flush { .. } => return,
+        Event::DurableWrite { offset, data } => return put(device, *offset, data),
+        Event::Write { offset, data } => (*offset, data),
+    };
+    match coin.kept {
+        Kept::All => put(device, offset, data),
+        Kept::None => {}
+        Kept::Some { .. } => {
+            if coin.rng.bool() {
+                put(device, offset, data);
+            }
+        }
+        Kept::Torn { .. } => match coin.rng.u8(..3) {
+            0 => {}
+            1 => put(device, offset, data),
+            _ => sectors(device, offset, data, &mut coin.rng),
+        },
+    }
+}
+
+fn sectors(device: &OverlayDevice, offset: u64, data: &[u8], rng: &mut fastrand::Rng) {
+    let mut from = 0;
+    while from < data.len() {
+        let in_sector = (offset as usize + from) % SECTOR;
+        let to = data.len().min(from + SECTOR - in_sector);
+        if rng.bool() {
+            put(device, offset + from as u64, &data[from..to]);
+        }
+        from = to;
+    }
+}
+
+fn put(device: &OverlayDevice, offset: u64, data: &[u8]) {
+    // The base is RAM, the cap is off, and the write was within the device when it was recorded.
+    device.write_at(offset, data).expect("a recorded write fits its own base");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RamDevice, RecordingDevice};
+    use lanefs_lanes::sync::Arc;
+
+    fn byte(device: &OverlayDevice, at: u64) -> u8 {
+        let mut got = [0];
+        device.read_at(at, &mut got).unwrap();
+        got[0]
+    }
+
+    fn recorded() -> Recording {
+        let ram = Arc::new(RamDevice::create(8192).unwrap());
+        let device = RecordingDevice::new(ram).unwrap();
+        device.write_at(0, &[1; 2048]).unwrap(); // 0
+        device.flush().unwrap(); // 1
+        device.write_at(0, &[2; 2048]).unwrap(); // 2
+        device.write_at(4096, &[3; 100]).unwrap(); // 3
+        device.write_durable_at(6000, &[4]).unwrap(); // 4
+        assert_eq!(device.mark(), 5);
+        device.recording()
+    }
+
+    #[test]
+    fn a_flush_keeps_what_returned_before_it() {
+        let recording = recorded();
+        let mut replay = recording.replay();
+        assert_eq!(byte(&replay.state(1, Kept::None), 0), 0);
+        assert_eq!(byte(&replay.state(2, Kept::None), 0), 1);
+        assert_eq!(byte(&replay.state(5, Kept::None), 0), 1);
+        assert_eq!(byte(&replay.state(5, Kept::None), 6000), 4, "durable on its own");
+        assert_eq!(byte(&recording.image_at(5), 0), 2);
+        assert_eq!(byte(&recording.image_at(3), 4096), 0);
+    }
+
+    #[test]
+    fn uncovered_writes_are_kept_dropped_and_torn_in_every_mix() {
+        let recording = recorded();
+        let mut replay = recording.replay();
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let state = replay.state(5, Kept::Some { seed });
+            seen.insert((byte(&state, 0), byte(&state, 2047), byte(&state, 4096)));
+        }
+        assert_eq!(seen.len(), 4);
+        let torn = (0..200).any(|seed| {
+            let state = replay.state(5, Kept::Torn { seed });
+            byte(&state, 0) != byte(&state, 1500) && byte(&state, 512) == byte(&state, 1023)
+        });
+        assert!(torn);
+    }
+}

@@ -1,0 +1,112 @@
+//! Files and block devices of the host, against the host itself.
+
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, RamDevice};
+use std::process::Command;
+
+fn open(path: &std::path::Path, access: Access) -> Result<FileDevice, OpenError> {
+    FileDevice::open(path, access, OpenOptions::default())
+}
+
+#[test]
+fn a_writer_excludes_everybody_and_readers_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let writer = FileDevice::create(&path, 1 << 20).unwrap();
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        assert!(matches!(open(&path, access), Err(OpenError::InUse { .. })));
+    }
+    drop(writer);
+    let reader = open(&path, Access::ReadOnly).unwrap();
+    let second = open(&path, Access::ReadOnly).unwrap();
+    assert!(matches!(open(&path, Access::ReadWrite), Err(OpenError::InUse { .. })));
+    assert!(reader.write_at(0, &[1]).is_err());
+    drop((reader, second));
+    open(&path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_part_of_a_file_is_a_device_and_nothing_beyond_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![7; 10_000]).unwrap();
+    let part = OpenOptions { offset: 1000, len: Some(5000) };
+    let device = FileDevice::open(&path, Access::ReadWrite, part).unwrap();
+    assert_eq!(device.len(), 5000);
+    device.write_vectored_at(0, &[&[1; 10], &[], &[2; 10]]).unwrap();
+    device.write_durable_at(4990, &[3; 10]).unwrap();
+    device.write_zeros(100, 4000).unwrap();
+    assert!(device.write_at(4991, &[3; 10]).is_err());
+    assert!(device.write_at(u64::MAX, &[3; 10]).is_err());
+    device.flush().unwrap();
+    let mut got = [0; 20];
+    device.read_at(0, &mut got).unwrap();
+    assert_eq!(got[..], [[1; 10], [2; 10]].concat());
+    drop(device);
+    let bytes = std::fs::read(&path).unwrap();
+    let mut want = vec![7; 10_000];
+    want[1000..1010].fill(1);
+    want[1010..1020].fill(2);
+    want[1100..5100].fill(0);
+    want[5990..6000].fill(3);
+    assert_eq!(bytes, want);
+    let beyond = OpenOptions { offset: 1000, len: Some(9001) };
+    let refused = FileDevice::open(&path, Access::ReadOnly, beyond);
+    assert!(matches!(refused, Err(OpenError::OutOfRange { .. })));
+    assert!(matches!(open(dir.path(), Access::ReadOnly), Err(OpenError::NotADevice { .. })));
+}
+
+#[test]
+fn more_buffers_than_one_call_takes_arrive_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(dir.path().join("image"), 1 << 20).unwrap();
+    let bytes: Vec<u8> = (0..5000u32).flat_map(|i| i.to_le_bytes()).collect();
+    let bufs: Vec<&[u8]> = bytes.chunks(4).collect();
+    device.write_vectored_at(77, &bufs).unwrap();
+    let mut got = vec![0; bytes.len()];
+    device.read_at(77, &mut got).unwrap();
+    assert_eq!(got, bytes);
+}
+
+#[test]
+fn a_ram_device_survives_the_way_through_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let ram = RamDevice::create(300_001).unwrap();
+    ram.write_at(299_990, b"hello world").unwrap();
+    ram.to_file(&path).unwrap();
+    let back = RamDevice::from_file(&path).unwrap();
+    assert_eq!(back.len(), 300_001);
+    let mut got = [0; 11];
+    back.read_at(299_990, &mut got).unwrap();
+    assert_eq!(&got, b"hello world");
+}
+
+#[test]
+fn a_block_device_of_the_host_is_written_zeroed_and_discarded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; 1 << 20]).unwrap();
+    let out = Command::new("losetup").args(["--find", "--show"]).arg(&path).output();
+    let name = match out {
+        Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),
+        other => return println!("skipped: no loop device here: {other:?}"),
+    };
+    let name = name.trim();
+    let result = std::panic::catch_unwind(|| {
+        let device = open(name.as_ref(), Access::ReadWrite).unwrap();
+        assert!(matches!(open(name.as_ref(), Access::ReadOnly), Err(OpenError::InUse { .. })));
+        assert_eq!(device.len(), 1 << 20);
+        device.write_durable_at(512, &[1; 512]).unwrap();
+        device.write_zeros(4096, 4096).unwrap();
+        device.write_zeros(10_000, 3).unwrap();
+        device.discard(65536, 65536).unwrap();
+        device.flush().unwrap();
+        let mut got = vec![0; 16384];
+        device.read_at(0, &mut got).unwrap();
+        assert!(got[512..1024].iter().all(|b| *b == 1));
+        assert!(got[4096..8192].iter().all(|b| *b == 0));
+        assert_eq!(got[9999..10_004], [9, 0, 0, 0, 9]);
+    });
+    Command::new("losetup").args(["-d", name]).status().unwrap();
+    result.unwrap();
+}
