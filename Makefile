@@ -1,0 +1,46 @@
+# Every target is a short call into cargo or scripts/; `make help` lists them.
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BUDGET  ?= 30m
+CARGO   ?= cargo
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint suites demo verify bench install uninstall
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables: BUDGET=$(BUDGET) (verify), PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) (install)"
+
+build: ## the release binary
+	$(CARGO) build --release --locked -p lanefs
+
+test: ## everything, a fixed sample of each kind, within 30 minutes; ends with a verdict
+	@scripts/test
+
+lint: ## formatting and clippy, warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+suites: build ## fsx, pjdfstest and the kill test on a real mount (root, /dev/fuse)
+	@scripts/tools
+	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --release --locked -p lanefs \
+	    --test 'mount*' -- --include-ignored --test-threads=1 --show-output
+
+demo: build ## a source tree on a Lanefs mount, judged by e2fsck and the kernel
+	@scripts/demo "$(abspath $(TARGET))/release/lanefs"
+
+verify: ## the long tests with new seeds until BUDGET is spent
+	@scripts/verify "$(BUDGET)"
+
+bench: ## the figures
+	@scripts/bench
+
+install: build ## the binary and the link that lets mount(8) find it
+	install -D -m 755 "$(TARGET)/release/lanefs" "$(DESTDIR)$(PREFIX)/bin/lanefs"
+	install -d "$(DESTDIR)/sbin"
+	ln -sf "$(PREFIX)/bin/lanefs" "$(DESTDIR)/sbin/mount.fuse.lanefs"
+
+uninstall: ## what install put there
+	rm -f "$(DESTDIR)$(PREFIX)/bin/lanefs" "$(DESTDIR)/sbin/mount.fuse.lanefs"
