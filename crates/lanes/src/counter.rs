@@ -1,7 +1,7 @@
 //! Counters that lanes add to without meeting.
 
-use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::PerLane;
+use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// A number that is added to on the caller's lane and summed when read.
 #[derive(Debug)]

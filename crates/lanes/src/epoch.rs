@@ -1,7 +1,7 @@
 //! Epochs: what is published can be read under a pin without a shared write.
 
-use std::marker::PhantomData;
 use crate::sync::Arc;
+use std::marker::PhantomData;
 
 /// While it lives, nothing published that this thread could see is freed. Not held across I/O
 /// or a wait for an operation lock.

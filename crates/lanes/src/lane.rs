@@ -1,32 +1,103 @@
 //! Lanes: small numbers that threads hold while they live.
+//!
+//! A thread gets the least used lane at its first use and gives it back when it ends, so that
+//! short-lived threads meet the same few lanes, whose lines are warm, and long-lived ones spread.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::world;
+use std::ops::Deref;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many lanes there are at most; threads beyond share.
-pub const MAX_LANES: usize = 64;
+pub const MAX_LANES: usize = world::LANES;
 
 /// A lane's number, below [`MAX_LANES`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-thread_local! { static MINE: Lane = Lane((NEXT.fetch_add(1, Ordering::Relaxed) % MAX_LANES) as u16); }
+/// How many threads use each lane. A plain `std` lock in every world: who gets which lane is
+/// no protocol worth exploring, and it is taken twice in a thread's life.
+struct Registry {
+    users: Mutex<[u32; MAX_LANES]>,
+}
 
-impl Lane {
-    /// The calling thread's lane.
-    pub fn current() -> Lane {
-        MINE.with(|l| *l)
-    }
+world::global! {
+    static REGISTRY: std::sync::Arc<Registry> =
+        std::sync::Arc::new(Registry { users: Mutex::new([0; MAX_LANES]) })
+}
 
-    /// As an index below [`MAX_LANES`].
-    pub fn index(self) -> usize {
-        self.0 as usize
+world::local! { static LEASE: Lease = Lease::take() }
+
+static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
+
+/// A thread's use of a lane, ended by the thread's end.
+struct Lease {
+    lane: Lane,
+    registry: std::sync::Arc<Registry>,
+}
+
+impl Lease {
+    fn take() -> Lease {
+        let registry: std::sync::Arc<Registry> = REGISTRY.clone();
+        let limit = LIMIT.load(Ordering::Relaxed);
+        let mut users = registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let least = (0..limit).min_by_key(|&lane| users[lane]).unwrap_or(0);
+        users[least] += 1;
+        drop(users);
+        Lease { lane: Lane(least as u16), registry }
     }
 }
 
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        users[self.lane.index()] -= 1;
+    }
+}
+
+impl Lane {
+    /// The calling thread's lane.
+    #[inline]
+    pub fn current() -> Lane {
+        // A thread whose locals are already gone shares the first lane; that is always right,
+        // since no lane belongs to one thread only.
+        LEASE.try_with(|lease| lease.lane).unwrap_or(Lane(0))
+    }
+
+    /// As an index below [`MAX_LANES`].
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Lets threads that get a lane from now on use the first `count` only, at least one and at
+    /// most [`MAX_LANES`]. For the whole process; lanes already given stay.
+    pub fn set_limit(count: usize) {
+        LIMIT.store(count.clamp(1, MAX_LANES), Ordering::Relaxed);
+    }
+
+    /// How many lanes threads get at present, see [`Lane::set_limit`].
+    pub fn limit() -> usize {
+        LIMIT.load(Ordering::Relaxed)
+    }
+
+    /// All lanes, in order.
+    pub fn all() -> impl Iterator<Item = Lane> {
+        (0..MAX_LANES).map(|lane| Lane(lane as u16))
+    }
+}
+
+/// A value on cache lines of its own: two lines, since processors fetch lines in pairs.
 #[repr(align(128))]
-#[derive(Debug)]
-struct Padded<T>(T);
+#[derive(Debug, Default)]
+pub struct Padded<T>(pub T);
+
+impl<T> Deref for Padded<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// One `T` for each lane, each on cache lines of its own.
 #[derive(Debug)]
@@ -37,15 +108,17 @@ pub struct PerLane<T> {
 impl<T> PerLane<T> {
     /// A slot for each lane, made by `make`.
     pub fn new(mut make: impl FnMut(Lane) -> T) -> PerLane<T> {
-        PerLane { slots: (0..MAX_LANES).map(|i| Padded(make(Lane(i as u16)))).collect() }
+        PerLane { slots: Lane::all().map(|lane| Padded(make(lane))).collect() }
     }
 
     /// The calling thread's slot.
+    #[inline]
     pub fn mine(&self) -> &T {
         self.of(Lane::current())
     }
 
     /// The slot of `lane`.
+    #[inline]
     pub fn of(&self, lane: Lane) -> &T {
         &self.slots[lane.index()].0
     }
@@ -53,5 +126,48 @@ impl<T> PerLane<T> {
     /// All slots, in lane order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().map(|p| &p.0)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
+    #[test]
+    fn a_thread_keeps_its_lane() {
+        assert_eq!(Lane::current(), Lane::current());
+    }
+
+    #[test]
+    fn threads_that_live_together_get_different_lanes_and_later_ones_reuse_them() {
+        // Other tests of this process hold lanes too, but fewer than half of them.
+        const TOGETHER: usize = MAX_LANES / 2;
+        for _ in 0..8 {
+            let all_there = Barrier::new(TOGETHER);
+            let lanes: HashSet<Lane> = std::thread::scope(|s| {
+                let threads: Vec<_> = (0..TOGETHER)
+                    .map(|_| {
+                        s.spawn(|| {
+                            let lane = Lane::current();
+                            all_there.wait();
+                            lane
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+            });
+            assert_eq!(lanes.len(), TOGETHER);
+        }
+    }
+
+    #[test]
+    fn slots_of_lanes_are_128_bytes_apart() {
+        let slots = PerLane::new(|lane| lane.index() as u8);
+        let at: Vec<usize> = slots.iter().map(|slot| std::ptr::from_ref(slot).addr()).collect();
+        assert!(at.iter().all(|a| a % 128 == 0));
+        assert!(at.windows(2).all(|w| w[1] - w[0] >= 128));
+        assert!(slots.iter().enumerate().all(|(i, slot)| usize::from(*slot) == i));
     }
 }

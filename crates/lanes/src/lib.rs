@@ -5,21 +5,28 @@
 
 mod cell;
 mod clock;
+mod contention;
 mod counter;
 mod epoch;
+mod held;
 mod lane;
 mod lock;
 mod map;
+mod membership;
+mod plant;
 mod rank;
 mod shared;
 pub mod sync;
+mod world;
 
 pub use cell::SeqCell;
-pub use clock::{coarse_now, CoarseTime};
+pub use clock::{CoarseTime, coarse_now};
+pub use contention::{Contention, contention};
 pub use counter::LaneCounter;
-pub use epoch::{pin, Pin, Published};
-pub use lane::{Lane, PerLane, MAX_LANES};
+pub use epoch::{Pin, Published, pin};
+pub use lane::{Lane, MAX_LANES, Padded, PerLane};
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};
 pub use map::Map;
+pub use membership::{Member, Membership};
 pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};

@@ -1,68 +1,181 @@
-//! Locks with a rank.
+//! Locks with a rank: a mutex, a readers-writer lock and a condition variable.
 
-use crate::Rank;
+use crate::contention::waited;
+use crate::held::{Held, Place};
+use crate::{Rank, world};
+use std::ops::{Deref, DerefMut};
 
 /// A mutual-exclusion lock with a [`Rank`]; it does not poison.
 #[derive(Debug)]
 pub struct Mutex<T> {
     rank: Rank,
-    inner: parking_lot::Mutex<T>,
+    inner: world::Mutex<T>,
 }
+
 /// Unlocks on drop.
-pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    // Dropped in this order: the lock first, then the record of it.
+    inner: world::MutexGuard<'a, T>,
+    _held: Held,
+}
 
 impl<T> Mutex<T> {
     /// A lock around `value`, at `rank`.
     pub fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { rank, inner: parking_lot::Mutex::new(value) }
+        Mutex { rank, inner: world::Mutex::new(value) }
     }
+
     /// Waits for the lock.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.inner.lock()
+        let held = Held::in_order(Place { rank: self.rank, order: None });
+        let inner = match self.try_first() {
+            Some(inner) => inner,
+            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.lock()),
+            None => self.inner.lock(),
+        };
+        MutexGuard { inner, _held: held }
     }
-    /// The lock if it is free.
+
+    #[inline]
+    fn try_first(&self) -> Option<world::MutexGuard<'_, T>> {
+        if world::COUNTS_WAITS { self.inner.try_lock() } else { None }
+    }
+
+    /// The lock if it is free. Exempt from the lock order, since it does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.inner.try_lock()
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _held: Held::tried(Place { rank: self.rank, order: None }) })
     }
+
     /// Without locking: the caller has the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
+
+    /// The value, of a lock that nobody else can reach.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+
     /// The rank.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 }
 
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
 /// A readers-writer lock with a [`Rank`].
 #[derive(Debug)]
 pub struct RwLock<T> {
-    inner: parking_lot::RwLock<T>,
+    rank: Rank,
+    inner: world::RwLock<T>,
 }
+
 /// Shared access.
-pub type RwReadGuard<'a, T> = parking_lot::RwLockReadGuard<'a, T>;
+#[derive(Debug)]
+pub struct RwReadGuard<'a, T> {
+    inner: world::RwReadGuard<'a, T>,
+    _held: Held,
+}
+
 /// Exclusive access.
-pub type RwWriteGuard<'a, T> = parking_lot::RwLockWriteGuard<'a, T>;
+#[derive(Debug)]
+pub struct RwWriteGuard<'a, T> {
+    inner: world::RwWriteGuard<'a, T>,
+    _held: Held,
+}
 
 impl<T> RwLock<T> {
     /// A lock around `value`, at `rank`.
-    pub fn new(_rank: Rank, value: T) -> RwLock<T> {
-        RwLock { inner: parking_lot::RwLock::new(value) }
+    pub fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock { rank, inner: world::RwLock::new(value) }
     }
-    /// Waits for shared access.
+
+    /// Waits for shared access. Not recursive.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
-        self.inner.read()
+        let held = Held::in_order(Place { rank: self.rank, order: None });
+        let tried = if world::COUNTS_WAITS { self.inner.try_read() } else { None };
+        let inner = match tried {
+            Some(inner) => inner,
+            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.read()),
+            None => self.inner.read(),
+        };
+        RwReadGuard { inner, _held: held }
     }
+
     /// Waits for exclusive access.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock whose rank is not below this one's.
+    #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
-        self.inner.write()
+        let held = Held::in_order(Place { rank: self.rank, order: None });
+        let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
+        let inner = match tried {
+            Some(inner) => inner,
+            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.write()),
+            None => self.inner.write(),
+        };
+        RwWriteGuard { inner, _held: held }
+    }
+
+    /// Exclusive access if nobody has any. Exempt from the lock order, since it does not wait.
+    pub fn try_write(&self) -> Option<RwWriteGuard<'_, T>> {
+        let inner = self.inner.try_write()?;
+        Some(RwWriteGuard { inner, _held: Held::tried(Place { rank: self.rank, order: None }) })
+    }
+
+    /// Without locking: the caller has the only reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+}
+
+impl<T> Deref for RwReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for RwWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for RwWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
     }
 }
 
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
 pub struct Condvar {
-    inner: parking_lot::Condvar,
+    inner: world::Condvar,
 }
 
 impl Condvar {
@@ -70,20 +183,101 @@ impl Condvar {
     pub fn new() -> Condvar {
         Condvar::default()
     }
-    /// Lets the lock go, waits to be notified, takes it again.
+
+    /// Lets the lock go, waits to be notified, takes it again. May return for no reason.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.inner.wait(guard)
+        self.inner.wait(&mut guard.inner);
     }
-    /// As [`Condvar::wait`], for at most `timeout`; true if it was notified.
+
+    /// As [`Condvar::wait`], for at most `timeout`; true if it was notified. The checkers have no
+    /// clock: there the time is always over, after every other thread had a chance to run.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: std::time::Duration) -> bool {
-        !self.inner.wait_for(guard, timeout).timed_out()
+        self.inner.wait_for(&mut guard.inner, timeout)
     }
+
     /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.inner.notify_one();
     }
+
     /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.inner.notify_all();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::contention;
+    use std::time::Duration;
+
+    #[test]
+    fn locks_taken_in_ascending_rank_are_fine() {
+        let journal = Mutex::new(Rank::Journal, 1);
+        let guard = RwLock::new(Rank::Guard, 2);
+        let (a, b) = (journal.lock(), guard.write());
+        assert_eq!((*a, *b), (1, 2));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: taking Journal while holding Guard")]
+    fn a_lock_taken_out_of_order_panics_and_names_both_ranks() {
+        let journal = Mutex::new(Rank::Journal, ());
+        let guard = Mutex::new(Rank::Guard, ());
+        let _g = guard.lock();
+        let _j = journal.lock();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: taking Guard while holding Guard")]
+    fn two_locks_of_one_rank_panic() {
+        let (a, b) = (Mutex::new(Rank::Guard, ()), Mutex::new(Rank::Guard, ()));
+        let _a = a.lock();
+        let _b = b.lock();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: taking Journal while holding Guard")]
+    fn a_tried_lock_is_exempt_but_counts_as_held() {
+        let guards = [Mutex::new(Rank::Guard, ()), Mutex::new(Rank::Guard, ())];
+        let journal = Mutex::new(Rank::Journal, ());
+        let first = guards[0].lock();
+        let _second = guards[1].try_lock().expect("nobody has it");
+        drop(first);
+        let _j = journal.lock();
+    }
+
+    #[test]
+    fn a_lock_that_was_let_go_counts_no_more() {
+        let journal = Mutex::new(Rank::Journal, ());
+        let guard = Mutex::new(Rank::Guard, ());
+        drop(guard.lock());
+        drop(journal.lock());
+    }
+
+    #[test]
+    fn a_contended_wait_is_counted_and_timed() {
+        let of = || contention().into_iter().find(|c| c.rank == Rank::Topology).expect("a rank");
+        let before = of();
+        let lock = Mutex::new(Rank::Topology, ());
+        std::thread::scope(|s| {
+            let held = lock.lock();
+            s.spawn(|| drop(lock.lock()));
+            std::thread::sleep(Duration::from_millis(30));
+            drop(held);
+        });
+        assert!(of().waits > before.waits);
+        assert!(of().nanos > before.nanos);
+    }
+
+    #[test]
+    fn a_wait_that_nobody_ends_times_out() {
+        let lock = Mutex::new(Rank::Guard, ());
+        let mut held = lock.lock();
+        assert!(!Condvar::new().wait_for(&mut held, Duration::from_millis(1)));
     }
 }

@@ -24,7 +24,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
         Map { shards, hasher: BuildHasherDefault::default() }
     }
 
-    fn shard(&self, key: &K) -> &parking_lot::RwLock<HashMap<K, V, BuildHasherDefault<DefaultHasher>>> {
+    fn shard(
+        &self,
+        key: &K,
+    ) -> &parking_lot::RwLock<HashMap<K, V, BuildHasherDefault<DefaultHasher>>> {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS].0
     }
 

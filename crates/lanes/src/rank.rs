@@ -22,3 +22,17 @@ pub enum Rank {
     /// Buckets of maps and wait queues: the innermost. Never held across anything.
     Bucket,
 }
+
+impl Rank {
+    /// All ranks, in the order of locking.
+    pub const ALL: [Rank; 8] = [
+        Rank::Topology,
+        Rank::Operation,
+        Rank::Load,
+        Rank::Membership,
+        Rank::Journal,
+        Rank::Guard,
+        Rank::LaneList,
+        Rank::Bucket,
+    ];
+}

@@ -1,0 +1,54 @@
+//! How often and how long threads waited for a lock, by rank.
+
+use crate::Rank;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Contended waits of one rank since the process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contention {
+    /// Whose locks were waited for.
+    pub rank: Rank,
+    /// How many waits there were.
+    pub waits: u64,
+    /// How long they took together, in nanoseconds.
+    pub nanos: u64,
+}
+
+#[repr(align(128))]
+struct Waits {
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+// Of `std` in every world: these are figures, not part of any protocol.
+static WAITS: [Waits; Rank::ALL.len()] =
+    [const { Waits { count: AtomicU64::new(0), nanos: AtomicU64::new(0) } }; Rank::ALL.len()];
+
+/// The contended waits so far, one entry per rank, in the order of the ranks. Uncontended
+/// acquisitions are not counted, so that counting costs them nothing.
+pub fn contention() -> Vec<Contention> {
+    Rank::ALL
+        .iter()
+        .map(|&rank| {
+            let of = &WAITS[rank as usize];
+            Contention {
+                rank,
+                waits: of.count.load(Ordering::Relaxed),
+                nanos: of.nanos.load(Ordering::Relaxed),
+            }
+        })
+        .collect()
+}
+
+/// Runs `wait`, which a lock of `rank` made necessary, and counts it.
+#[cold]
+pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
+    let since = Instant::now();
+    let result = wait();
+    let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let of = &WAITS[rank as usize];
+    of.count.fetch_add(1, Ordering::Relaxed);
+    of.nanos.fetch_add(nanos, Ordering::Relaxed);
+    result
+}

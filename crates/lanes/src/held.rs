@@ -1,0 +1,99 @@
+//! Which locks a thread holds, so that a wrong order panics instead of one day deadlocking.
+//!
+//! Debug builds only: a release build keeps no record and checks nothing.
+
+use crate::Rank;
+use std::marker::PhantomData;
+
+/// A lock's place: its rank, and its order among the locks of that rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) rank: Rank,
+    /// `Some` for a lock that may be held together with others of its rank, in ascending order.
+    pub(crate) order: Option<u64>,
+}
+
+/// The record of one held lock, gone when dropped. It stays on the thread that made it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    #[cfg(debug_assertions)]
+    place: Place,
+    _not_send: PhantomData<*const ()>,
+}
+
+#[cfg(debug_assertions)]
+crate::world::local! { static HELD: std::cell::RefCell<Vec<Place>> = std::cell::RefCell::new(Vec::new()) }
+
+impl Held {
+    /// Checks that `place` may be waited for now, and records it.
+    ///
+    /// # Panics
+    /// In debug builds, when the thread holds a lock that does not come before `place`.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn in_order(place: Place) -> Held {
+        #[cfg(debug_assertions)]
+        check(place);
+        Held::tried(place)
+    }
+
+    /// Records a lock that was tried for: who does not wait cannot deadlock.
+    #[inline]
+    pub(crate) fn tried(place: Place) -> Held {
+        #[cfg(not(debug_assertions))]
+        let _ = place;
+        // A thread that is going away has no list any more, and no order to keep.
+        #[cfg(debug_assertions)]
+        let _ = HELD.try_with(|held| held.borrow_mut().push(place));
+        Held {
+            #[cfg(debug_assertions)]
+            place,
+            _not_send: PhantomData,
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+#[track_caller]
+fn check(place: Place) {
+    let offending =
+        HELD.try_with(|held| held.borrow().iter().copied().find(|h| !before(*h, place)));
+    if let Ok(Some(held)) = offending {
+        // A panic is already on its way: one report is enough, and two would abort.
+        if !std::thread::panicking() {
+            panic!("lock order: taking {place} while holding {held}");
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+fn before(held: Place, wanted: Place) -> bool {
+    match held.rank.cmp(&wanted.rank) {
+        std::cmp::Ordering::Less => true,
+        std::cmp::Ordering::Greater => false,
+        std::cmp::Ordering::Equal => {
+            matches!((held.order, wanted.order), (Some(h), Some(w)) if h < w)
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.order {
+            Some(order) => write!(f, "{:?} {order}", self.rank),
+            None => write!(f, "{:?}", self.rank),
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|h| *h == self.place) {
+                held.remove(at);
+            }
+        });
+    }
+}

@@ -1,0 +1,239 @@
+//! Membership of transactions: who is in the running one, without a line that members share.
+//!
+//! A member writes its lane's slot and reads the state, which is written only when a transaction
+//! closes. Each side announces itself and then looks at the other, with a sequentially consistent
+//! fence between, so at least one of them sees the other:
+//!
+//! ```text
+//! join:   loop { if !closed(state) { slot[lane] += 1; FENCE; if !closed(state) { member of tid }
+//!                                    leave(lane) }
+//!                lock; while closed(state) { wait for opened } }
+//! leave:  slot[lane] -= 1; FENCE; if closed(state) { lock; notify drained }
+//! close:  lock; state = closed; FENCE; while sum(slots) != 0 { wait for drained }
+//!         swap; state = open, tid + 1; notify opened
+//! ```
+//!
+//! *Invariant*: while `swap` runs, nobody is a member; who enters meanwhile sees the closed state
+//! and undoes it, which is a leave, since the closer may have counted it. Nobody spins: a member
+//! may be preempted, and several threads may share a lane.
+//!
+//! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
+
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank};
+
+/// The door of the running transaction.
+#[derive(Debug)]
+pub struct Membership {
+    /// `tid << 1 | closed`; written by the closer alone.
+    state: Padded<AtomicU64>,
+    /// How many members entered on each lane, those that will undo it included.
+    slots: PerLane<AtomicU64>,
+    door: Mutex<Door>,
+    opened: Condvar,
+    drained: Condvar,
+}
+
+#[derive(Debug)]
+struct Door {
+    /// Somebody closes: one at a time.
+    closing: bool,
+}
+
+/// A member of transaction `tid`, until dropped. May move to another thread: what it leaves is
+/// the lane it entered on.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the transaction"]
+pub struct Member<'a> {
+    membership: &'a Membership,
+    lane: Lane,
+    tid: u64,
+}
+
+fn is_closed(state: u64) -> bool {
+    state & 1 == 1
+}
+
+impl Membership {
+    /// Transaction `tid` runs, without members. Numbers have 63 bits here; jbd2's wrapping ones
+    /// are the journal's affair.
+    pub fn new(tid: u64) -> Membership {
+        Membership {
+            state: Padded(AtomicU64::new(tid << 1)),
+            slots: PerLane::new(|_| AtomicU64::new(0)),
+            door: Mutex::new(Rank::Membership, Door { closing: false }),
+            opened: Condvar::new(),
+            drained: Condvar::new(),
+        }
+    }
+
+    /// The number of the transaction that runs, or is closing.
+    pub fn running(&self) -> u64 {
+        self.state.load(Ordering::Acquire) >> 1
+    }
+
+    /// Makes the caller a member of the running transaction; waits while one is closing.
+    ///
+    /// # Locking
+    /// Not while the thread is a member already: it would wait for itself.
+    #[track_caller]
+    pub fn join(&self) -> Member<'_> {
+        loop {
+            if let Some(member) = self.try_join() {
+                return member;
+            }
+            let mut door = self.door.lock();
+            while is_closed(self.state.load(Ordering::Acquire)) {
+                self.opened.wait(&mut door);
+            }
+        }
+    }
+
+    /// As [`Membership::join`], but `None` where that would wait.
+    #[track_caller]
+    pub fn try_join(&self) -> Option<Member<'_>> {
+        if is_closed(self.state.load(Ordering::Acquire)) {
+            return None;
+        }
+        let lane = Lane::current();
+        self.slots.of(lane).fetch_add(1, Ordering::Relaxed);
+        plant::fence(Step::JoinFence);
+        let state = self.state.load(Ordering::Acquire);
+        if is_closed(state) {
+            self.undo(lane);
+            return None;
+        }
+        Some(Member { membership: self, lane, tid: state >> 1 })
+    }
+
+    #[cold]
+    fn undo(&self, lane: Lane) {
+        if plant::left_out(Step::UndoIsALeave) {
+            self.slots.of(lane).fetch_sub(1, Ordering::Release);
+        } else {
+            self.leave(lane);
+        }
+    }
+
+    fn leave(&self, lane: Lane) {
+        // Release: what the member did comes before what the closer does once it reads zero.
+        self.slots.of(lane).fetch_sub(1, Ordering::Release);
+        plant::fence(Step::LeaveFence);
+        if is_closed(self.state.load(Ordering::Acquire)) {
+            let _door = self.door.lock();
+            self.drained.notify_all();
+        }
+    }
+
+    /// Closes the running transaction: nobody joins any more, waits until all members have left,
+    /// runs `swap` with its number while there are none, and opens the next. Closers queue up.
+    ///
+    /// # Locking
+    /// Not by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].
+    #[track_caller]
+    pub fn close<R>(&self, swap: impl FnOnce(u64) -> R) -> R {
+        let mut door = self.door.lock();
+        while door.closing {
+            self.opened.wait(&mut door);
+        }
+        door.closing = true;
+        let tid = self.state.load(Ordering::Relaxed) >> 1;
+        self.state.store(tid << 1 | 1, Ordering::Relaxed);
+        plant::fence(Step::CloseFence);
+        while !self.is_drained() {
+            self.drained.wait(&mut door);
+        }
+        // If `swap` panics the door opens all the same, or every joiner would wait for ever.
+        let _open = Opening { membership: self, door: &mut door, tid };
+        swap(tid)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == 0)
+    }
+}
+
+/// Opens the transaction after `tid` when dropped.
+struct Opening<'a, 'g> {
+    membership: &'a Membership,
+    door: &'a mut crate::MutexGuard<'g, Door>,
+    tid: u64,
+}
+
+impl Drop for Opening<'_, '_> {
+    fn drop(&mut self) {
+        self.door.closing = false;
+        // Release: who joins the next transaction sees what `swap` did.
+        self.membership.state.store((self.tid + 1) << 1, Ordering::Release);
+        self.membership.opened.notify_all();
+    }
+}
+
+impl Member<'_> {
+    /// The transaction.
+    pub fn tid(&self) -> u64 {
+        self.tid
+    }
+
+    /// The lane it was joined on, whose lists are the member's to fill.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// Leaves; the same as dropping.
+    pub fn leave(self) {}
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.membership.leave(self.lane);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn closing_opens_the_next_transaction() {
+        let membership = Membership::new(7);
+        assert_eq!(membership.join().tid(), 7);
+        assert_eq!(membership.close(|tid| tid), 7);
+        assert_eq!(membership.running(), 8);
+        assert_eq!(membership.join().tid(), 8);
+    }
+
+    #[test]
+    fn a_closer_waits_for_members_and_joiners_wait_for_the_closer() {
+        let membership = Membership::new(1);
+        let swapped = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let member = membership.join();
+            s.spawn(|| membership.close(|_| swapped.store(true, Ordering::SeqCst)));
+            while membership.try_join().is_some() {
+                std::thread::yield_now();
+            }
+            assert!(!swapped.load(Ordering::SeqCst));
+            s.spawn(|| {
+                assert_eq!(membership.join().tid(), 2);
+                assert!(swapped.load(Ordering::SeqCst));
+            });
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            member.leave();
+        });
+    }
+
+    #[test]
+    fn a_panic_in_the_swap_does_not_lock_everybody_out() {
+        let membership = Membership::new(1);
+        let close = std::panic::AssertUnwindSafe(|| membership.close(|_| panic!("planned")));
+        assert!(std::panic::catch_unwind(close).is_err());
+        assert_eq!(membership.join().tid(), 2);
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+#[path = "membership_model.rs"]
+mod model;

@@ -1,0 +1,66 @@
+//! Planted bugs: what a model-checking test leaves out to show that it would be missed.
+//!
+//! Outside of `loom` tests every function here is the plain thing, inlined.
+
+use crate::sync::atomic::{self, Ordering};
+
+/// A step of a protocol that a test can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Between entering a lane's slot and looking at the state.
+    JoinFence,
+    /// Between leaving a lane's slot and looking at the state.
+    LeaveFence,
+    /// Between closing the state and looking at the slots.
+    CloseFence,
+    /// Telling the closer about an undone entry.
+    UndoIsALeave,
+}
+
+/// A sequentially consistent fence, unless the test left `step` out.
+#[inline(always)]
+pub(crate) fn fence(step: Step) {
+    if !left_out(step) {
+        atomic::fence(Ordering::SeqCst);
+    }
+}
+
+/// Whether the running test left `step` out.
+#[cfg(not(all(test, loom)))]
+#[inline(always)]
+pub(crate) fn left_out(_step: Step) -> bool {
+    false
+}
+
+#[cfg(all(test, loom))]
+pub(crate) use planted::{finds_missing, left_out};
+
+#[cfg(all(test, loom))]
+mod planted {
+    use super::Step;
+    use std::process::Command;
+    use std::sync::LazyLock;
+
+    const VARIABLE: &str = "LANES_LEAVE_OUT";
+    static LEFT_OUT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(VARIABLE).ok());
+
+    pub(crate) fn left_out(step: Step) -> bool {
+        LEFT_OUT.as_deref() == Some(format!("{step:?}").as_str())
+    }
+
+    /// Runs `test` (its full name) without `step` and asserts that it fails, saying one of
+    /// `verdicts`. In a process of its own, since loom aborts when unwinding meets a second panic.
+    pub(crate) fn finds_missing(step: Step, test: &str, verdicts: &[&str]) {
+        let output = Command::new(std::env::current_exe().expect("a path"))
+            .args([test, "--exact", "--nocapture"])
+            .env(VARIABLE, format!("{step:?}"))
+            .env("RUST_BACKTRACE", "0")
+            .output()
+            .expect("the test program runs");
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("running 1 test"), "there is no test {test}");
+        assert!(!output.status.success(), "{test} passes without {step:?}");
+        assert!(verdicts.iter().any(|v| said.contains(v)), "{test} without {step:?} said:\n{said}");
+    }
+}
