@@ -1,22 +1,175 @@
 //! Sequence-locked cells: small values read without a write.
+//!
+//! ```text
+//! store:  sequence even -> odd (CAS); RELEASE FENCE; words = ..; sequence = even + 2 (Release)
+//! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
+//! ```
+//!
+//! A reader that saw one word of a later store sees, behind the two fences, the odd sequence that
+//! came before it. The words are atomics, so that reading them meanwhile is no data race.
 
-/// A `Copy` value that one writer at a time replaces and any number read without writing.
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{WordArray, Words, world};
+
+/// A small value that is replaced as a whole and read, never torn, without writing anything.
+///
+/// For what is read much more often than written: a reader that meets a store tries again.
 #[derive(Debug)]
-pub struct SeqCell<T> {
-    value: parking_lot::RwLock<T>,
+pub struct SeqCell<T: Words> {
+    /// Odd while a store is under way.
+    sequence: AtomicU64,
+    words: <T::Array as WordArray>::Atomics,
 }
 
-impl<T: Copy + Send> SeqCell<T> {
+impl<T: Words> SeqCell<T> {
     /// Holds `value`.
     pub fn new(value: T) -> SeqCell<T> {
-        SeqCell { value: parking_lot::RwLock::new(value) }
+        SeqCell { sequence: AtomicU64::new(0), words: value.to_words().into_atomics() }
     }
+
     /// The value, never torn.
+    #[inline]
     pub fn load(&self) -> T {
-        *self.value.read()
+        let mut round = 0;
+        loop {
+            if let Some(value) = self.try_load() {
+                return value;
+            }
+            world::relax(round);
+            round = round.saturating_add(1);
+        }
     }
-    /// Replaces it; writers are ordered by the caller's lock.
+
+    /// The value, unless it was being replaced just now.
+    #[inline]
+    pub fn try_load(&self) -> Option<T> {
+        let before = self.sequence.load(Ordering::Acquire);
+        if before & 1 == 1 {
+            return None;
+        }
+        let words = <T::Array as WordArray>::load(&self.words);
+        plant::fence(Step::CellReadFence, Ordering::Acquire);
+        let after = self.sequence.load(Ordering::Relaxed);
+        (before == after).then(|| T::from_words(words))
+    }
+
+    /// Replaces the value. Writers are best ordered by the caller's lock; those that are not
+    /// wait for each other, and the last wins.
     pub fn store(&self, value: T) {
-        *self.value.write() = value;
+        let words = value.to_words();
+        let odd = self.begin();
+        plant::fence(Step::CellWriteFence, Ordering::Release);
+        words.store(&self.words);
+        self.sequence.store(odd.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Makes the sequence odd, alone.
+    fn begin(&self) -> u64 {
+        let mut round = 0;
+        loop {
+            let now = self.sequence.load(Ordering::Relaxed);
+            let odd = now.wrapping_add(1);
+            let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+            if now & 1 == 0
+                && self.sequence.compare_exchange_weak(now, odd, acquire, relaxed).is_ok()
+            {
+                return odd;
+            }
+            world::relax(round);
+            round = round.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_cell_gives_what_was_stored_last() {
+        let cell = SeqCell::new(3_u32);
+        cell.store(4);
+        assert_eq!(cell.load(), 4);
+    }
+
+    #[test]
+    fn readers_never_see_a_torn_value_between_two_writers() {
+        let cell = SeqCell::new([0_u64; 8]);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let seen = cell.load();
+                        assert!(seen.iter().all(|w| *w == seen[0]), "{seen:?}");
+                    }
+                });
+            }
+            let writers: Vec<_> = (0..2_u64)
+                .map(|me| {
+                    let cell = &cell;
+                    s.spawn(move || (0..20_000).for_each(|n| cell.store([n * 2 + me; 8])))
+                })
+                .collect();
+            writers.into_iter().for_each(|w| w.join().expect("no panic"));
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+    use crate::sync::{Arc, thread};
+
+    const MODEL: &str = "cell::loom_tests::loom_a_value_is_never_torn";
+    const TORN: &str = "torn value";
+
+    #[test]
+    fn loom_a_value_is_never_torn() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let cell = Arc::new(SeqCell::new([0_u64; 2]));
+            let writer = {
+                let cell = cell.clone();
+                thread::spawn(move || (1..=2).for_each(|n| cell.store([n; 2])))
+            };
+            for _ in 0..2 {
+                if let Some([a, b]) = cell.try_load() {
+                    assert_eq!(a, b, "torn value");
+                }
+            }
+            writer.join().expect("no panic");
+            assert_eq!(cell.load(), [2; 2]);
+        });
+    }
+
+    #[test]
+    fn loom_unordered_writers_do_not_mix() {
+        loom::model(|| {
+            let cell = Arc::new(SeqCell::new([0_u64; 2]));
+            let writer = {
+                let cell = cell.clone();
+                thread::spawn(move || cell.store([1; 2]))
+            };
+            cell.store([2; 2]);
+            let [a, b] = cell.load();
+            assert_eq!(a, b, "torn value");
+            writer.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_store() {
+        finds_missing(Step::CellWriteFence, MODEL, &[TORN]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_load() {
+        finds_missing(Step::CellReadFence, MODEL, &[TORN]);
     }
 }

@@ -17,6 +17,7 @@ mod plant;
 mod rank;
 mod shared;
 pub mod sync;
+mod words;
 mod world;
 
 pub use cell::SeqCell;
@@ -30,3 +31,4 @@ pub use map::Map;
 pub use membership::{Member, Membership};
 pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};
+pub use words::{WordArray, Words};

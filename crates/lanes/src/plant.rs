@@ -15,13 +15,17 @@ pub(crate) enum Step {
     CloseFence,
     /// Telling the closer about an undone entry.
     UndoIsALeave,
+    /// Between making a cell's sequence odd and storing its words.
+    CellWriteFence,
+    /// Between loading a cell's words and looking at its sequence again.
+    CellReadFence,
 }
 
-/// A sequentially consistent fence, unless the test left `step` out.
+/// A fence, unless the test left `step` out.
 #[inline(always)]
-pub(crate) fn fence(step: Step) {
+pub(crate) fn fence(step: Step, ordering: Ordering) {
     if !left_out(step) {
-        atomic::fence(Ordering::SeqCst);
+        atomic::fence(ordering);
     }
 }
 

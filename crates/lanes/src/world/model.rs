@@ -133,6 +133,11 @@ impl Condvar {
     }
 }
 
+/// Lets another thread run, from a loop that waits for one.
+pub(crate) fn relax(_round: u32) {
+    thread::yield_now();
+}
+
 macro_rules! local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $crate::world::checker_local! { $(#[$meta])* static $name: $type = $init }

@@ -35,6 +35,12 @@ impl Condvar {
     }
 }
 
+/// Lets another thread run, from a loop that waits for one.
+pub(crate) fn relax(round: u32) {
+    // A short wait is for a writer that runs; a long one is for a writer that was preempted.
+    if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
+
 macro_rules! local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
