@@ -1,0 +1,12 @@
+//! The one way to a metadata block.
+
+use crate::Error;
+use lanefs_ondisk::Block;
+use std::sync::Arc;
+
+/// Reads metadata blocks as the newest committed or captured transaction left them: the journal's
+/// image if it is not home yet, else the device.
+pub(crate) trait BlockReader: Send + Sync {
+    /// The contents of `block`, one block long. Sleeps.
+    fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
+}
