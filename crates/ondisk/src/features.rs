@@ -1,1 +1,340 @@
 //! Feature words, their names, and what Lanefs does about each.
+//!
+//! The words are from the ext4 disk layout documentation ("Super Block": `s_feature_compat`,
+//! `s_feature_incompat`, `s_feature_ro_compat`), the names are those that `dumpe2fs` prints.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// Features that an implementation may ignore.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct Compat: u32 {
+        /// Directories get blocks ahead of need.
+        const DIR_PREALLOC = 0x0001;
+        /// Inodes of the AFS server.
+        const IMAGIC_INODES = 0x0002;
+        /// There is a journal.
+        const HAS_JOURNAL = 0x0004;
+        /// There may be extended attributes.
+        const EXT_ATTR = 0x0008;
+        /// Inode 7 reserves descriptor blocks for growing.
+        const RESIZE_INODE = 0x0010;
+        /// Directories may have a hashed index.
+        const DIR_INDEX = 0x0020;
+        /// Abandoned forerunner of `uninit_bg`.
+        const LAZY_BG = 0x0040;
+        /// Snapshots: an inode of excluded blocks.
+        const EXCLUDE_INODE = 0x0080;
+        /// Snapshots: bitmaps of excluded blocks.
+        const EXCLUDE_BITMAP = 0x0100;
+        /// At most two backups of the superblock, in the groups of `s_backup_bgs`.
+        const SPARSE_SUPER2 = 0x0200;
+        /// The journal may hold fast commits.
+        const FAST_COMMIT = 0x0400;
+        /// Inode numbers and the uuid never change.
+        const STABLE_INODES = 0x0800;
+        /// Orphans are kept in a file.
+        const ORPHAN_FILE = 0x1000;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// Features that forbid mounting to whoever does not know them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct Incompat: u32 {
+        /// Compressed files (never in the kernel).
+        const COMPRESSION = 0x0001;
+        /// Directory entries keep the file type.
+        const FILETYPE = 0x0002;
+        /// The journal must be replayed.
+        const RECOVER = 0x0004;
+        /// This is not a file system but a separate journal device.
+        const JOURNAL_DEV = 0x0008;
+        /// Descriptors lie in the groups that they describe.
+        const META_BG = 0x0010;
+        /// Inodes may map their blocks by extents.
+        const EXTENTS = 0x0040;
+        /// Block numbers and descriptors are 64-bit.
+        const BIT64 = 0x0080;
+        /// A block guards against being mounted on two machines.
+        const MMP = 0x0100;
+        /// Bitmaps and tables may lie outside of their group.
+        const FLEX_BG = 0x0200;
+        /// Values of extended attributes may be in inodes.
+        const EA_INODE = 0x0400;
+        /// Directory entries may carry data.
+        const DIRDATA = 0x1000;
+        /// The seed of all checksums is in the superblock, so that the uuid may change.
+        const CSUM_SEED = 0x2000;
+        /// Directories over 2 GiB and indexes of three levels.
+        const LARGE_DIR = 0x4000;
+        /// Small files are in the inode.
+        const INLINE_DATA = 0x8000;
+        /// Encrypted files.
+        const ENCRYPT = 0x10000;
+        /// Directories that ignore case.
+        const CASEFOLD = 0x20000;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// Features that forbid writing to whoever does not know them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct RoCompat: u32 {
+        /// Backups only in groups 0, 1 and powers of 3, 5 and 7.
+        const SPARSE_SUPER = 0x0001;
+        /// Files may be larger than 2 GiB.
+        const LARGE_FILE = 0x0002;
+        /// Never used.
+        const BTREE_DIR = 0x0004;
+        /// Files may have more than 2^32 sectors.
+        const HUGE_FILE = 0x0008;
+        /// Descriptors have a crc16, and groups may be uninitialised (`gdt_csum`).
+        const GDT_CSUM = 0x0010;
+        /// A directory may have more than 65,000 subdirectories.
+        const DIR_NLINK = 0x0020;
+        /// Inodes larger than 128 bytes reserve room for further fields.
+        const EXTRA_ISIZE = 0x0040;
+        /// There is a snapshot.
+        const HAS_SNAPSHOT = 0x0080;
+        /// Quotas are kept in hidden inodes.
+        const QUOTA = 0x0100;
+        /// Blocks are allocated in clusters.
+        const BIGALLOC = 0x0200;
+        /// All metadata has crc32c checksums.
+        const METADATA_CSUM = 0x0400;
+        /// Never in the kernel.
+        const REPLICA = 0x0800;
+        /// The image must not be written.
+        const READONLY = 0x1000;
+        /// Project identifiers and quotas.
+        const PROJECT = 0x2000;
+        /// Files may share blocks (Android).
+        const SHARED_BLOCKS = 0x4000;
+        /// Files may be sealed by a hash tree.
+        const VERITY = 0x8000;
+        /// The orphan file has entries.
+        const ORPHAN_PRESENT = 0x10000;
+        const _ = !0;
+    }
+}
+
+/// All three words of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Features {
+    /// May be ignored if unknown.
+    pub compat: Compat,
+    /// Must not be mounted if unknown.
+    pub incompat: Incompat,
+    /// Must not be written if unknown.
+    pub ro_compat: RoCompat,
+}
+
+/// What Lanefs can do with a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Support {
+    /// Everything.
+    ReadWrite,
+    /// Reading, because of the features named.
+    ReadOnly(Vec<String>),
+    /// Nothing, because of the features named.
+    Refused(Vec<String>),
+}
+
+const COMPAT_NAMES: [(Compat, &str); 13] = [
+    (Compat::DIR_PREALLOC, "dir_prealloc"),
+    (Compat::IMAGIC_INODES, "imagic_inodes"),
+    (Compat::HAS_JOURNAL, "has_journal"),
+    (Compat::EXT_ATTR, "ext_attr"),
+    (Compat::RESIZE_INODE, "resize_inode"),
+    (Compat::DIR_INDEX, "dir_index"),
+    (Compat::LAZY_BG, "lazy_bg"),
+    (Compat::EXCLUDE_INODE, "exclude_inode"),
+    (Compat::EXCLUDE_BITMAP, "snapshot_bitmap"),
+    (Compat::SPARSE_SUPER2, "sparse_super2"),
+    (Compat::FAST_COMMIT, "fast_commit"),
+    (Compat::STABLE_INODES, "stable_inodes"),
+    (Compat::ORPHAN_FILE, "orphan_file"),
+];
+
+const INCOMPAT_NAMES: [(Incompat, &str); 16] = [
+    (Incompat::COMPRESSION, "compression"),
+    (Incompat::FILETYPE, "filetype"),
+    (Incompat::RECOVER, "needs_recovery"),
+    (Incompat::JOURNAL_DEV, "journal_dev"),
+    (Incompat::META_BG, "meta_bg"),
+    (Incompat::EXTENTS, "extent"),
+    (Incompat::BIT64, "64bit"),
+    (Incompat::MMP, "mmp"),
+    (Incompat::FLEX_BG, "flex_bg"),
+    (Incompat::EA_INODE, "ea_inode"),
+    (Incompat::DIRDATA, "dirdata"),
+    (Incompat::CSUM_SEED, "metadata_csum_seed"),
+    (Incompat::LARGE_DIR, "large_dir"),
+    (Incompat::INLINE_DATA, "inline_data"),
+    (Incompat::ENCRYPT, "encrypt"),
+    (Incompat::CASEFOLD, "casefold"),
+];
+
+const RO_COMPAT_NAMES: [(RoCompat, &str); 16] = [
+    (RoCompat::SPARSE_SUPER, "sparse_super"),
+    (RoCompat::LARGE_FILE, "large_file"),
+    (RoCompat::HUGE_FILE, "huge_file"),
+    (RoCompat::GDT_CSUM, "uninit_bg"),
+    (RoCompat::DIR_NLINK, "dir_nlink"),
+    (RoCompat::EXTRA_ISIZE, "extra_isize"),
+    (RoCompat::HAS_SNAPSHOT, "snapshot"),
+    (RoCompat::QUOTA, "quota"),
+    (RoCompat::BIGALLOC, "bigalloc"),
+    (RoCompat::METADATA_CSUM, "metadata_csum"),
+    (RoCompat::REPLICA, "replica"),
+    (RoCompat::READONLY, "read-only"),
+    (RoCompat::PROJECT, "project"),
+    (RoCompat::SHARED_BLOCKS, "shared_blocks"),
+    (RoCompat::VERITY, "verity"),
+    (RoCompat::ORPHAN_PRESENT, "orphan_present"),
+];
+
+/// What Lanefs reads and writes. `meta_bg` is here, for only the place of a descriptor differs.
+const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::CSUM_SEED);
+
+/// What can be read without harm: the kernel reads `mmp` file systems without taking part in the
+/// protocol, `ea_inode` and `large_dir` concern objects that can be told one by one.
+const READABLE_INCOMPAT: Incompat =
+    Incompat::MMP.union(Incompat::EA_INODE).union(Incompat::LARGE_DIR);
+
+const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+/// What Lanefs can do with a file system that has these features.
+///
+/// Compatible features never stand in the way (`fast_commit` included: whether the journal holds
+/// fast commits is found in the journal). An unknown incompatible one refuses, an unknown
+/// read-only-compatible one leaves reading.
+pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
+    let _ = compat;
+    let refused = incompat.difference(WRITABLE_INCOMPAT.union(READABLE_INCOMPAT));
+    if !refused.is_empty() {
+        return Support::Refused(incompat_names(refused));
+    }
+    let mut reasons = incompat_names(incompat.difference(WRITABLE_INCOMPAT));
+    reasons.extend(ro_compat_names(ro_compat.difference(WRITABLE_RO_COMPAT)));
+    if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
+}
+
+impl Features {
+    /// See [`support`].
+    pub fn support(self) -> Support {
+        support(self.compat, self.incompat, self.ro_compat)
+    }
+
+    /// The names of all features, in the order of the words and bits.
+    pub fn names(self) -> Vec<String> {
+        let mut names = compat_names(self.compat);
+        names.extend(incompat_names(self.incompat));
+        names.extend(ro_compat_names(self.ro_compat));
+        names
+    }
+
+    /// True if group descriptors have a checksum, and with it groups may be uninitialised.
+    pub fn has_descriptor_checksums(self) -> bool {
+        self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
+    }
+}
+
+fn compat_names(word: Compat) -> Vec<String> {
+    names(word.bits(), 'C', |bit| find(&COMPAT_NAMES, Compat::from_bits_retain(bit)))
+}
+
+fn incompat_names(word: Incompat) -> Vec<String> {
+    names(word.bits(), 'I', |bit| find(&INCOMPAT_NAMES, Incompat::from_bits_retain(bit)))
+}
+
+fn ro_compat_names(word: RoCompat) -> Vec<String> {
+    names(word.bits(), 'R', |bit| find(&RO_COMPAT_NAMES, RoCompat::from_bits_retain(bit)))
+}
+
+fn find<F: PartialEq>(table: &[(F, &'static str)], flag: F) -> Option<&'static str> {
+    table.iter().find(|(f, _)| *f == flag).map(|(_, name)| *name)
+}
+
+/// A nameless bit is printed as `dumpe2fs` does: the word's letter and the bit's number.
+fn names(word: u32, letter: char, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
+    (0..u32::BITS)
+        .filter(|n| word & (1 << n) != 0)
+        .map(|n| name(1 << n).map_or_else(|| format!("FEATURE_{letter}{n}"), str::to_string))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn todays_default_features_are_writable() {
+        let features = Features {
+            compat: Compat::from_bits_retain(0x103c),
+            incompat: Incompat::from_bits_retain(0x22c2 | 0x4),
+            ro_compat: RoCompat::from_bits_retain(0x1046b),
+        };
+        assert_eq!(features.support(), Support::ReadWrite);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_name() {
+        for flag in [
+            Incompat::COMPRESSION,
+            Incompat::JOURNAL_DEV,
+            Incompat::DIRDATA,
+            Incompat::INLINE_DATA,
+            Incompat::ENCRYPT,
+            Incompat::CASEFOLD,
+        ] {
+            let name = find(&INCOMPAT_NAMES, flag).unwrap().to_string();
+            let got = support(Compat::empty(), flag | Incompat::FILETYPE, RoCompat::QUOTA);
+            assert_eq!(got, Support::Refused(vec![name]));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_read_only_by_name() {
+        let got = support(
+            Compat::FAST_COMMIT,
+            Incompat::MMP | Incompat::EXTENTS,
+            RoCompat::BIGALLOC | RoCompat::QUOTA | RoCompat::VERITY | RoCompat::LARGE_FILE,
+        );
+        let names = ["mmp", "quota", "bigalloc", "verity"].map(str::to_string);
+        assert_eq!(got, Support::ReadOnly(names.to_vec()));
+    }
+
+    #[test]
+    fn unknown_features_have_the_names_that_dumpe2fs_prints() {
+        let bit = 1 << 29;
+        assert_eq!(
+            support(Compat::from_bits_retain(bit), Incompat::empty(), RoCompat::empty()),
+            Support::ReadWrite
+        );
+        assert_eq!(
+            support(Compat::empty(), Incompat::from_bits_retain(bit), RoCompat::empty()),
+            Support::Refused(vec!["FEATURE_I29".into()])
+        );
+        assert_eq!(
+            support(Compat::empty(), Incompat::empty(), RoCompat::from_bits_retain(bit)),
+            Support::ReadOnly(vec!["FEATURE_R29".into()])
+        );
+    }
+}

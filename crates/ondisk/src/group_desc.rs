@@ -1,8 +1,303 @@
-//! Block group descriptors.
+//! Block group descriptors: 32 bytes, or 64 and more with `64bit`.
+//!
+//! Source: ext4 disk layout documentation, "Block Group Descriptors".
 
+use crate::checksum::{Checksums, Crc16};
+use crate::features::Incompat;
+use crate::superblock::Geometry;
+use crate::{Block, Corruption, Group};
+use bitflags::bitflags;
 use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("the file system has no such group")]
+    NoSuchGroup,
+    #[error("{len} bytes are not a descriptor")]
+    Length { len: usize },
+    #[error("checksum is {found:#06x} where {expected:#06x} is right")]
+    Checksum { found: u16, expected: u16 },
+    #[error("block bitmap is {block}")]
+    BlockBitmapPlace { block: Block },
+    #[error("inode bitmap is {block}")]
+    InodeBitmapPlace { block: Block },
+    #[error("inode table starts at {block}")]
+    InodeTablePlace { block: Block },
+    #[error("bitmaps and inode table overlap")]
+    Overlap,
+    #[error("{blocks} free blocks")]
+    FreeBlocks { blocks: u32 },
+    #[error("{inodes} free inodes")]
+    FreeInodes { inodes: u32 },
+    #[error("{directories} directories")]
+    UsedDirs { directories: u32 },
+    #[error("{inodes} unused inodes at the end of the table")]
+    ItableUnused { inodes: u32 },
+}
+
+/// The first 32 bytes, under the format's names.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawGroupDesc {
+    bg_block_bitmap_lo: U32,
+    bg_inode_bitmap_lo: U32,
+    bg_inode_table_lo: U32,
+    bg_free_blocks_count_lo: U16,
+    bg_free_inodes_count_lo: U16,
+    bg_used_dirs_count_lo: U16,
+    bg_flags: U16,
+    bg_exclude_bitmap_lo: U32,
+    bg_block_bitmap_csum_lo: U16,
+    bg_inode_bitmap_csum_lo: U16,
+    bg_itable_unused_lo: U16,
+    bg_checksum: U16,
+}
+
+/// The next 32 bytes, there with `64bit`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawGroupDescHigh {
+    bg_block_bitmap_hi: U32,
+    bg_inode_bitmap_hi: U32,
+    bg_inode_table_hi: U32,
+    bg_free_blocks_count_hi: U16,
+    bg_free_inodes_count_hi: U16,
+    bg_used_dirs_count_hi: U16,
+    bg_itable_unused_hi: U16,
+    bg_exclude_bitmap_hi: U32,
+    bg_block_bitmap_csum_hi: U16,
+    bg_inode_bitmap_csum_hi: U16,
+    bg_reserved: U32,
+}
+
+const LOW_SIZE: usize = 32;
+const CHECKSUM_OFFSET: usize = 0x1e;
+const _: () = assert!(size_of::<RawGroupDesc>() == LOW_SIZE);
+const _: () = assert!(size_of::<RawGroupDescHigh>() == 32);
+const _: () = assert!(std::mem::offset_of!(RawGroupDesc, bg_checksum) == CHECKSUM_OFFSET);
+
+bitflags! {
+    /// `bg_flags`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct GroupFlags: u16 {
+        /// Inode bitmap and table were never written: no inode is in use.
+        const INODE_UNINIT = 1;
+        /// The block bitmap was never written: only the group's own metadata is in use.
+        const BLOCK_UNINIT = 2;
+        /// The inode table was zeroed.
+        const INODE_ZEROED = 4;
+        const _ = !0;
+    }
+}
+
+/// A checked group descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GroupDesc {
+    /// Where the block bitmap is.
+    pub block_bitmap: Block,
+    /// Where the inode bitmap is.
+    pub inode_bitmap: Block,
+    /// Where the inode table starts.
+    pub inode_table: Block,
+    /// Free blocks, in clusters with `bigalloc`.
+    pub free_blocks: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub used_dirs: u32,
+    /// Inodes at the end of the table that were never used.
+    pub itable_unused: u32,
+    /// What was not initialised. The first two are never set in a file system without descriptor
+    /// checksums, as they mean nothing there.
+    pub flags: GroupFlags,
+    /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
+    pub block_bitmap_csum: u32,
+    /// Checksum of the inode bitmap; the upper half is 0 in 32-byte descriptors.
+    pub inode_bitmap_csum: u32,
+    /// Bitmap of blocks that a snapshot leaves out; unused.
+    pub exclude_bitmap: Block,
+}
+
+impl GroupDesc {
+    /// Checks everything. `bytes` are [`Geometry::desc_size`] long.
+    ///
+    /// # Errors
+    /// [`Corruption::GroupDescriptor`].
+    pub fn decode(
+        bytes: &[u8],
+        group: Group,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<GroupDesc, Corruption> {
+        check_checksum(bytes, group, geometry, checksums)
+            .and_then(|()| decode_fields(bytes, geometry))
+            .and_then(|desc| desc.check(group, geometry).map(|()| desc))
+            .map_err(|cause| Corruption::GroupDescriptor { group, cause })
+    }
+
+    /// Writes the fields over `bytes`, which keep what is not known here, and sets the checksum.
+    ///
+    /// # Panics
+    /// If `bytes` are not [`Geometry::desc_size`] long: the caller's slip.
+    pub fn encode_into(
+        &self,
+        bytes: &mut [u8],
+        group: Group,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) {
+        assert_eq!(bytes.len(), geometry.desc_size(), "length of a descriptor");
+        if let Ok((low, _)) = RawGroupDesc::mut_from_prefix(bytes) {
+            self.encode_low(low);
+        }
+        if let Some(Ok((high, _))) =
+            bytes.get_mut(LOW_SIZE..).map(RawGroupDescHigh::mut_from_prefix)
+        {
+            self.encode_high(high);
+        }
+        if let Some(sum) = checksum(bytes, group, checksums) {
+            bytes[CHECKSUM_OFFSET..LOW_SIZE].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    fn encode_low(&self, low: &mut RawGroupDesc) {
+        low.bg_block_bitmap_lo.set(self.block_bitmap.0 as u32);
+        low.bg_inode_bitmap_lo.set(self.inode_bitmap.0 as u32);
+        low.bg_inode_table_lo.set(self.inode_table.0 as u32);
+        low.bg_free_blocks_count_lo.set(self.free_blocks as u16);
+        low.bg_free_inodes_count_lo.set(self.free_inodes as u16);
+        low.bg_used_dirs_count_lo.set(self.used_dirs as u16);
+        low.bg_flags.set(self.flags.bits());
+        low.bg_exclude_bitmap_lo.set(self.exclude_bitmap.0 as u32);
+        low.bg_block_bitmap_csum_lo.set(self.block_bitmap_csum as u16);
+        low.bg_inode_bitmap_csum_lo.set(self.inode_bitmap_csum as u16);
+        low.bg_itable_unused_lo.set(self.itable_unused as u16);
+    }
+
+    fn encode_high(&self, high: &mut RawGroupDescHigh) {
+        high.bg_block_bitmap_hi.set((self.block_bitmap.0 >> 32) as u32);
+        high.bg_inode_bitmap_hi.set((self.inode_bitmap.0 >> 32) as u32);
+        high.bg_inode_table_hi.set((self.inode_table.0 >> 32) as u32);
+        high.bg_free_blocks_count_hi.set((self.free_blocks >> 16) as u16);
+        high.bg_free_inodes_count_hi.set((self.free_inodes >> 16) as u16);
+        high.bg_used_dirs_count_hi.set((self.used_dirs >> 16) as u16);
+        high.bg_itable_unused_hi.set((self.itable_unused >> 16) as u16);
+        high.bg_exclude_bitmap_hi.set((self.exclude_bitmap.0 >> 32) as u32);
+        high.bg_block_bitmap_csum_hi.set((self.block_bitmap_csum >> 16) as u16);
+        high.bg_inode_bitmap_csum_hi.set((self.inode_bitmap_csum >> 16) as u16);
+    }
+
+    fn check(&self, group: Group, geometry: &Geometry) -> Result<(), Cause> {
+        self.check_places(group, geometry)?;
+        let per_group = geometry.inodes_per_group();
+        let clusters = geometry.clusters_in_group(group).ok_or(Cause::NoSuchGroup)?;
+        if self.free_blocks > clusters {
+            Err(Cause::FreeBlocks { blocks: self.free_blocks })
+        } else if self.free_inodes > per_group {
+            Err(Cause::FreeInodes { inodes: self.free_inodes })
+        } else if self.used_dirs > per_group {
+            Err(Cause::UsedDirs { directories: self.used_dirs })
+        } else if self.itable_unused > per_group {
+            Err(Cause::ItableUnused { inodes: self.itable_unused })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Bitmaps and table must lie within the file system, or without `flex_bg` within their group,
+    /// clear of the superblock and descriptors that are in use, and of each other.
+    fn check_places(&self, group: Group, geometry: &Geometry) -> Result<(), Cause> {
+        let table_len = u64::from(geometry.itable_blocks());
+        let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
+        let last = geometry.group_last_block(group).ok_or(Cause::NoSuchGroup)?;
+        let flexible = geometry.features().incompat.contains(Incompat::FLEX_BG);
+        let primary = geometry.primary_metadata();
+        let allowed = |start: Block, len: u64| {
+            geometry.contains_run(start, len)
+                && (start.0 >= primary.end || start.0 + len <= primary.start)
+                && (flexible || (start >= first && start.0 + len - 1 <= last.0))
+        };
+        if !allowed(self.block_bitmap, 1) {
+            return Err(Cause::BlockBitmapPlace { block: self.block_bitmap });
+        }
+        if !allowed(self.inode_bitmap, 1) {
+            return Err(Cause::InodeBitmapPlace { block: self.inode_bitmap });
+        }
+        if !allowed(self.inode_table, table_len) {
+            return Err(Cause::InodeTablePlace { block: self.inode_table });
+        }
+        let table = self.inode_table.0..self.inode_table.0 + table_len;
+        let overlap = self.block_bitmap == self.inode_bitmap
+            || table.contains(&self.block_bitmap.0)
+            || table.contains(&self.inode_bitmap.0);
+        if overlap { Err(Cause::Overlap) } else { Ok(()) }
+    }
+}
+
+fn decode_fields(bytes: &[u8], geometry: &Geometry) -> Result<GroupDesc, Cause> {
+    let length = Cause::Length { len: bytes.len() };
+    let (low, rest) = RawGroupDesc::ref_from_prefix(bytes).map_err(|_| length)?;
+    // `None` in 32-byte descriptors.
+    let high = RawGroupDescHigh::ref_from_prefix(rest).ok().map(|(high, _)| high);
+    let block = |lo: &U32, hi: fn(&RawGroupDescHigh) -> &U32| {
+        Block(u64::from(high.map_or(0, |h| hi(h).get())) << 32 | u64::from(lo.get()))
+    };
+    let count = |lo: &U16, hi: fn(&RawGroupDescHigh) -> &U16| {
+        u32::from(high.map_or(0, |h| hi(h).get())) << 16 | u32::from(lo.get())
+    };
+    let mut flags = GroupFlags::from_bits_retain(low.bg_flags.get());
+    if !geometry.features().has_descriptor_checksums() {
+        flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+    }
+    Ok(GroupDesc {
+        block_bitmap: block(&low.bg_block_bitmap_lo, |h| &h.bg_block_bitmap_hi),
+        inode_bitmap: block(&low.bg_inode_bitmap_lo, |h| &h.bg_inode_bitmap_hi),
+        inode_table: block(&low.bg_inode_table_lo, |h| &h.bg_inode_table_hi),
+        free_blocks: count(&low.bg_free_blocks_count_lo, |h| &h.bg_free_blocks_count_hi),
+        free_inodes: count(&low.bg_free_inodes_count_lo, |h| &h.bg_free_inodes_count_hi),
+        used_dirs: count(&low.bg_used_dirs_count_lo, |h| &h.bg_used_dirs_count_hi),
+        itable_unused: count(&low.bg_itable_unused_lo, |h| &h.bg_itable_unused_hi),
+        flags,
+        block_bitmap_csum: count(&low.bg_block_bitmap_csum_lo, |h| &h.bg_block_bitmap_csum_hi),
+        inode_bitmap_csum: count(&low.bg_inode_bitmap_csum_lo, |h| &h.bg_inode_bitmap_csum_hi),
+        exclude_bitmap: block(&low.bg_exclude_bitmap_lo, |h| &h.bg_exclude_bitmap_hi),
+    })
+}
+
+fn check_checksum(
+    bytes: &[u8],
+    group: Group,
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<(), Cause> {
+    if bytes.len() != geometry.desc_size() || bytes.len() < LOW_SIZE {
+        return Err(Cause::Length { len: bytes.len() });
+    }
+    let found = u16::from_le_bytes([bytes[CHECKSUM_OFFSET], bytes[CHECKSUM_OFFSET + 1]]);
+    match checksum(bytes, group, checksums) {
+        Some(expected) if found != expected => Err(Cause::Checksum { found, expected }),
+        _ => Ok(()),
+    }
+}
+
+/// The two kinds differ in how they pass over the checksum itself: crc32c takes it as zeros and
+/// keeps the lower half of the result, crc16 leaves it out.
+fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
+    let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[LOW_SIZE..]);
+    match checksums {
+        Checksums::None => None,
+        Checksums::Descriptors { uuid } => {
+            let head = Crc16::new().chain(&uuid).chain(&group.0.to_le_bytes());
+            Some(head.chain(before).chain(after).value())
+        }
+        Checksums::All { seed } => {
+            let sum = seed.chain_u32(group.0).chain(before).chain(&[0, 0]).chain(after);
+            Some(sum.value() as u16)
+        }
+    }
+}

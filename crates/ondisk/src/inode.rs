@@ -1,8 +1,477 @@
-//! Inodes.
+//! Inodes: 128 bytes, or more with room for further fields and attributes.
+//!
+//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes are there always; of
+//! the rest, `i_extra_isize` says how much holds fields, and what is left holds attributes.
 
+mod device_number;
+mod raw;
+mod timestamp;
+
+pub use device_number::DeviceNumber;
+
+use crate::checksum::Checksums;
+use crate::features::{Incompat, RoCompat};
+use crate::superblock::Geometry;
+use crate::{Block, Corruption, FileType, Ino, Time};
+use bitflags::bitflags;
+use raw::{GOOD_OLD_SIZE, RawExtra, RawInode, fits};
+use std::ops::Range;
 use thiserror::Error;
+use zerocopy::FromBytes;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("the file system has no such inode")]
+    NoSuchInode,
+    #[error("{len} bytes are not an inode")]
+    Length { len: usize },
+    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    Checksum { found: u32, expected: u32 },
+    #[error("extra size is {size}")]
+    ExtraSize { size: u16 },
+    #[error("mode is {mode:#o}")]
+    Mode { mode: u16 },
+    #[error("size is {size}")]
+    Size { size: u64 },
+    #[error("attribute block is {block}")]
+    FileAcl { block: Block },
+    #[error("directory of {size} bytes is not whole blocks")]
+    DirectorySize { size: u64 },
+    #[error("symbolic link of {size} bytes")]
+    SymlinkSize { size: u64 },
+}
+
+/// A value that the format cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the fields are the values
+pub enum TooLarge {
+    #[error("{sectors} sectors need the feature huge_file")]
+    Blocks { sectors: u64 },
+    #[error("{links} links need the feature dir_nlink")]
+    Links { links: u32 },
+}
+
+bitflags! {
+    /// `i_flags`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct InodeFlags: u32 {
+        /// Overwrite when deleted; ignored.
+        const SECRM = 0x1;
+        /// Keep for undeletion; ignored.
+        const UNRM = 0x2;
+        /// Compressed; ignored.
+        const COMPR = 0x4;
+        /// Writes are synchronous.
+        const SYNC = 0x8;
+        /// May not be changed at all.
+        const IMMUTABLE = 0x10;
+        /// May only be appended to.
+        const APPEND = 0x20;
+        /// Not for dump(8).
+        const NODUMP = 0x40;
+        /// The access time stays.
+        const NOATIME = 0x80;
+        /// Data is encrypted.
+        const ENCRYPT = 0x800;
+        /// The directory has a hashed index.
+        const INDEX = 0x1000;
+        /// Of the AFS server.
+        const IMAGIC = 0x2000;
+        /// Data goes through the journal.
+        const JOURNAL_DATA = 0x4000;
+        /// The tail is not merged; ignored.
+        const NOTAIL = 0x8000;
+        /// Changes of the directory are synchronous.
+        const DIRSYNC = 0x10000;
+        /// Subdirectories are unrelated: spread them.
+        const TOPDIR = 0x20000;
+        /// `i_blocks` counts blocks, not sectors.
+        const HUGE_FILE = 0x40000;
+        /// Mapped by extents.
+        const EXTENTS = 0x80000;
+        /// Sealed by a hash tree.
+        const VERITY = 0x10_0000;
+        /// Holds the value of an attribute.
+        const EA_INODE = 0x20_0000;
+        /// Obsolete: blocks are allocated beyond the end.
+        const EOFBLOCKS = 0x40_0000;
+        /// Access bypasses the page cache.
+        const DAX = 0x200_0000;
+        /// Data is in the inode.
+        const INLINE_DATA = 0x1000_0000;
+        /// Children get this project id.
+        const PROJINHERIT = 0x2000_0000;
+        /// Names in the directory ignore case.
+        const CASEFOLD = 0x4000_0000;
+        const _ = !0;
+    }
+}
+
+/// A checked inode. Everything is plain; [`Inode::encode_into`] puts it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// Type and permissions, as stat(2) has them; 0 in a free inode.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Last change of the data.
+    pub mtime: Time,
+    /// Creation; `None` where the inode has no room for it.
+    pub crtime: Option<Time>,
+    /// Time of deletion in seconds since 1970, or the next inode of the list of orphans.
+    pub dtime: u32,
+    /// Names.
+    pub links: u16,
+    /// Space taken, in sectors of 512 bytes.
+    pub sectors: u64,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// Root of the extent tree, block map, short link target, or device number.
+    pub block: [u8; 60],
+    /// Goes up when the inode is used anew; part of all its checksums.
+    pub generation: u32,
+    /// Block of extended attributes, if there is one.
+    pub file_acl: Option<Block>,
+    /// Change counter; only the lower 32 bits live in 128-byte inodes.
+    pub version: u64,
+    /// Bytes of fields beyond the first 128; 0 in 128-byte inodes.
+    pub extra_isize: u16,
+    /// Project; 0 where the inode has no room for it.
+    pub projid: u32,
+}
+
+impl Inode {
+    /// An inode with everything zero but `extra_isize`: free.
+    pub fn zeroed(extra_isize: u16) -> Inode {
+        Inode {
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: Time::default(),
+            ctime: Time::default(),
+            mtime: Time::default(),
+            crtime: fits(extra_isize, RawExtra::CRTIME_END).then(Time::default),
+            dtime: 0,
+            links: 0,
+            sectors: 0,
+            flags: InodeFlags::empty(),
+            block: [0; 60],
+            generation: 0,
+            file_acl: None,
+            version: 0,
+            extra_isize,
+            projid: 0,
+        }
+    }
+
+    /// Checks everything. `bytes` are [`Geometry::inode_size`] long.
+    ///
+    /// An inode of zeros is a free one, whatever its checksum: tables are zeroed, not formatted.
+    ///
+    /// # Errors
+    /// [`Corruption::Inode`].
+    pub fn decode(
+        bytes: &[u8],
+        ino: Ino,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<Inode, Corruption> {
+        decode_checked(bytes, ino, geometry, checksums)
+            .map_err(|cause| Corruption::Inode { ino, cause })
+    }
+
+    /// Writes the fields over `bytes`, which keep what is not known here (attributes!), and sets
+    /// the checksum. To make a new inode, give zeros.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the space taken does not fit; `bytes` are then as they were.
+    ///
+    /// # Panics
+    /// If `bytes` are not [`Geometry::inode_size`] long, or `extra_isize` does not fit into them:
+    /// the caller's slip.
+    pub fn encode_into(
+        &self,
+        bytes: &mut [u8],
+        ino: Ino,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<(), TooLarge> {
+        assert_eq!(bytes.len(), geometry.inode_size(), "length of an inode");
+        assert!(GOOD_OLD_SIZE + usize::from(self.extra_isize) <= bytes.len(), "extra size");
+        let space = self.encode_space(geometry)?;
+        if let Ok((base, _)) = RawInode::mut_from_prefix(bytes) {
+            self.encode_base(base, space, geometry);
+        }
+        if bytes.len() > GOOD_OLD_SIZE {
+            self.encode_extra(&mut bytes[GOOD_OLD_SIZE..]);
+        }
+        raw::set_checksum(bytes, ino, self.generation, self.extra_isize, checksums);
+        Ok(())
+    }
+
+    /// What the inode is; `None` for a free one, and for reserved ones that have no type.
+    pub fn file_type(&self) -> Option<FileType> {
+        FileType::from_mode(self.mode)
+    }
+
+    /// True if there is neither type nor name. A deleted inode may keep its mode: whether an inode
+    /// is in use is for the bitmap to say.
+    pub fn is_blank(&self) -> bool {
+        self.mode == 0 && self.links == 0
+    }
+
+    /// The device that a device inode stands for.
+    pub fn device_number(&self) -> DeviceNumber {
+        DeviceNumber::decode(&self.block)
+    }
+
+    /// Makes this inode stand for a device.
+    pub fn set_device_number(&mut self, device: DeviceNumber) {
+        device.encode(&mut self.block);
+    }
+
+    /// The target of a symbolic link that is in the inode itself: a link that takes no space but
+    /// that of its attribute block. (The length does not decide: early ext2 gave short links a block.)
+    pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
+        let attributes = match self.file_acl {
+            Some(_) => (geometry.block_size().bytes() as u64 / 512) << geometry.cluster_bits(),
+            None => 0,
+        };
+        let elsewhere = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+        if self.file_type() != Some(FileType::Symlink)
+            || self.flags.intersects(elsewhere)
+            || self.sectors > attributes
+        {
+            return None;
+        }
+        // At most 59 bytes: an end mark follows.
+        let len = usize::try_from(self.size).ok()?;
+        self.block[..59].get(..len)
+    }
+
+    /// The bytes of the inode that hold attributes: all behind the fields. `None` if there are none
+    /// or `extra_isize` was never set, which says that nobody wrote there.
+    pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {
+        let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
+        let area = start..geometry.inode_size();
+        (self.extra_isize != 0 && area.len() >= 4).then_some(area)
+    }
+
+    /// Sectors in 32 bits, in 48, or blocks in 48: the first that fits. The unit found on disk
+    /// stays where it can, so that an unchanged inode keeps its bytes.
+    fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
+        let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
+        let too_large = TooLarge::Blocks { sectors: self.sectors };
+        let per_block = (geometry.block_size().bytes() / 512) as u64;
+        if !huge_file {
+            let fits = self.sectors <= u32::MAX.into();
+            return fits
+                .then_some(Space { count: self.sectors, in_blocks: false })
+                .ok_or(too_large);
+        }
+        let was_in_blocks = self.flags.contains(InodeFlags::HUGE_FILE);
+        let whole = self.sectors.is_multiple_of(per_block);
+        if (was_in_blocks && whole) || self.sectors >= 1 << 48 {
+            let count = self.sectors / per_block;
+            return (count < 1 << 48).then_some(Space { count, in_blocks: true }).ok_or(too_large);
+        }
+        Ok(Space { count: self.sectors, in_blocks: false })
+    }
+
+    fn encode_base(&self, base: &mut RawInode, space: Space, geometry: &Geometry) {
+        base.i_mode.set(self.mode);
+        base.i_uid.set(self.uid as u16);
+        base.l_i_uid_high.set((self.uid >> 16) as u16);
+        base.i_gid.set(self.gid as u16);
+        base.l_i_gid_high.set((self.gid >> 16) as u16);
+        base.i_size_lo.set(self.size as u32);
+        if self.file_type() != Some(FileType::Directory) || has_size_high(self.mode, geometry) {
+            base.i_size_high.set((self.size >> 32) as u32);
+        }
+        let extended = self.extra_isize;
+        let seconds = |time, end| timestamp::low(time, fits(extended, end));
+        base.i_atime.set(seconds(self.atime, RawExtra::ATIME_END));
+        base.i_ctime.set(seconds(self.ctime, RawExtra::CTIME_END));
+        base.i_mtime.set(seconds(self.mtime, RawExtra::MTIME_END));
+        base.i_dtime.set(self.dtime);
+        base.i_links_count.set(self.links);
+        base.i_blocks_lo.set(space.count as u32);
+        if geometry.features().ro_compat.contains(RoCompat::HUGE_FILE) {
+            base.l_i_blocks_high.set((space.count >> 32) as u16);
+        }
+        let mut flags = self.flags;
+        if geometry.features().ro_compat.contains(RoCompat::HUGE_FILE) {
+            flags.set(InodeFlags::HUGE_FILE, space.in_blocks);
+        }
+        base.i_flags.set(flags.bits());
+        base.l_i_version.set(self.version as u32);
+        base.i_block = self.block;
+        base.i_generation.set(self.generation);
+        let acl = self.file_acl.map_or(0, |block| block.0);
+        base.i_file_acl_lo.set(acl as u32);
+        if geometry.features().incompat.contains(Incompat::BIT64) {
+            base.l_i_file_acl_high.set((acl >> 32) as u16);
+        }
+    }
+
+    fn encode_extra(&self, bytes: &mut [u8]) {
+        let size = self.extra_isize;
+        let mut extra = RawExtra::from_front(bytes);
+        extra.i_extra_isize.set(size);
+        if fits(size, RawExtra::CTIME_END) {
+            extra.i_ctime_extra.set(timestamp::extra(self.ctime));
+        }
+        if fits(size, RawExtra::MTIME_END) {
+            extra.i_mtime_extra.set(timestamp::extra(self.mtime));
+        }
+        if fits(size, RawExtra::ATIME_END) {
+            extra.i_atime_extra.set(timestamp::extra(self.atime));
+        }
+        if let Some(crtime) = self.crtime.filter(|_| fits(size, RawExtra::CRTIME_END)) {
+            extra.i_crtime.set(timestamp::low(crtime, true));
+            extra.i_crtime_extra.set(timestamp::extra(crtime));
+        }
+        if fits(size, RawExtra::VERSION_END) {
+            extra.i_version_hi.set((self.version >> 32) as u32);
+        }
+        if fits(size, RawExtra::PROJID_END) {
+            extra.i_projid.set(self.projid);
+        }
+        extra.put_front(bytes, size);
+    }
+}
+
+/// What goes into `i_blocks`.
+struct Space {
+    count: u64,
+    in_blocks: bool,
+}
+
+fn decode_checked(
+    bytes: &[u8],
+    ino: Ino,
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<Inode, Cause> {
+    if geometry.inode_place(ino).is_none() {
+        return Err(Cause::NoSuchInode);
+    }
+    let length = Cause::Length { len: bytes.len() };
+    if bytes.len() != geometry.inode_size() {
+        return Err(length);
+    }
+    let (base, rest) = RawInode::ref_from_prefix(bytes).map_err(|_| length)?;
+    let extra = RawExtra::from_front(rest);
+    let extra_isize = if rest.is_empty() { 0 } else { extra.i_extra_isize.get() };
+    if usize::from(extra_isize) > rest.len() || !extra_isize.is_multiple_of(4) {
+        return Err(Cause::ExtraSize { size: extra_isize });
+    }
+    if bytes.iter().all(|&b| b == 0) {
+        return Ok(Inode::zeroed(0));
+    }
+    raw::check_checksum(bytes, ino, base.i_generation.get(), extra_isize, checksums)?;
+    let inode = decode_fields(base, &extra, extra_isize, geometry);
+    inode.check(geometry).map(|()| inode)
+}
+
+/// The size has an upper half in regular files, elsewhere with `large_dir` alone: in directories
+/// the field once held the block of default access control lists.
+fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
+    FileType::from_mode(mode) == Some(FileType::Regular)
+        || geometry.features().incompat.contains(Incompat::LARGE_DIR)
+}
+
+fn decode_fields(base: &RawInode, extra: &RawExtra, size: u16, geometry: &Geometry) -> Inode {
+    let features = geometry.features();
+    let flags = InodeFlags::from_bits_retain(base.i_flags.get());
+    let mode = base.i_mode.get();
+    let size_high = if has_size_high(mode, geometry) { base.i_size_high.get() } else { 0 };
+    let acl_high = match features.incompat.contains(Incompat::BIT64) {
+        true => base.l_i_file_acl_high.get(),
+        false => 0,
+    };
+    let acl = u64::from(acl_high) << 32 | u64::from(base.i_file_acl_lo.get());
+    let time =
+        |secs: u32, word: u32, end| timestamp::join(secs, if fits(size, end) { word } else { 0 });
+    Inode {
+        mode,
+        uid: u32::from(base.l_i_uid_high.get()) << 16 | u32::from(base.i_uid.get()),
+        gid: u32::from(base.l_i_gid_high.get()) << 16 | u32::from(base.i_gid.get()),
+        size: u64::from(size_high) << 32 | u64::from(base.i_size_lo.get()),
+        atime: time(base.i_atime.get(), extra.i_atime_extra.get(), RawExtra::ATIME_END),
+        ctime: time(base.i_ctime.get(), extra.i_ctime_extra.get(), RawExtra::CTIME_END),
+        mtime: time(base.i_mtime.get(), extra.i_mtime_extra.get(), RawExtra::MTIME_END),
+        crtime: fits(size, RawExtra::CRTIME_END)
+            .then(|| timestamp::join(extra.i_crtime.get(), extra.i_crtime_extra.get())),
+        dtime: base.i_dtime.get(),
+        links: base.i_links_count.get(),
+        sectors: decode_space(base, flags, geometry),
+        flags,
+        block: base.i_block,
+        generation: base.i_generation.get(),
+        file_acl: (acl != 0).then_some(Block(acl)),
+        version: {
+            let high = if fits(size, RawExtra::VERSION_END) { extra.i_version_hi.get() } else { 0 };
+            u64::from(high) << 32 | u64::from(base.l_i_version.get())
+        },
+        extra_isize: size,
+        projid: if fits(size, RawExtra::PROJID_END) { extra.i_projid.get() } else { 0 },
+    }
+}
+
+fn decode_space(base: &RawInode, flags: InodeFlags, geometry: &Geometry) -> u64 {
+    let low = u64::from(base.i_blocks_lo.get());
+    if !geometry.features().ro_compat.contains(RoCompat::HUGE_FILE) {
+        return low;
+    }
+    let count = u64::from(base.l_i_blocks_high.get()) << 32 | low;
+    let unit = if flags.contains(InodeFlags::HUGE_FILE) {
+        geometry.block_size().bytes() as u64 / 512
+    } else {
+        1
+    };
+    // 48 bits times at most 128.
+    count * unit
+}
+
+impl Inode {
+    fn check(&self, geometry: &Geometry) -> Result<(), Cause> {
+        if self.is_blank() {
+            // What a deleted inode leaves behind is not interpreted.
+            return Ok(());
+        }
+        if self.mode >> 12 != 0 && self.file_type().is_none() {
+            return Err(Cause::Mode { mode: self.mode });
+        }
+        if self.size > geometry.max_file_size() {
+            return Err(Cause::Size { size: self.size });
+        }
+        if let Some(block) = self.file_acl.filter(|&block| !geometry.contains(block)) {
+            return Err(Cause::FileAcl { block });
+        }
+        let block_size = geometry.block_size().bytes() as u64;
+        let inline = self.flags.contains(InodeFlags::INLINE_DATA);
+        match self.file_type() {
+            Some(FileType::Directory) if !inline && !self.size.is_multiple_of(block_size) => {
+                Err(Cause::DirectorySize { size: self.size })
+            }
+            Some(FileType::Symlink) if self.size > block_size => {
+                Err(Cause::SymlinkSize { size: self.size })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,8 +1,584 @@
-//! The superblock.
+//! The superblock: 1024 bytes at byte 1024 of the image.
+//!
+//! [`Superblock::decode`] makes every check; [`Geometry`] is the copyable part of what comes out.
+//! The bytes stay as they were found but for what the setters change, so that fields this crate
+//! knows nothing of survive.
+//!
+//! Source: ext4 disk layout documentation, "The Super Block".
 
+mod check;
+mod geometry;
+mod raw;
+
+pub use geometry::{Geometry, InodePlace};
+pub use raw::RawSuperblock;
+
+use crate::checksum::{Checksums, Seed};
+use crate::features::{Compat, Features, Incompat, RoCompat, Support};
+use crate::{Corruption, Ino};
+use bitflags::bitflags;
 use thiserror::Error;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes of a superblock.
+pub const SUPERBLOCK_SIZE: usize = 1024;
+
+/// Byte of the image where the superblock starts, whatever the block size.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
+
+const CREATOR_HURD: u32 = 1;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("{len} bytes are not a superblock")]
+    Length { len: usize },
+    #[error("magic is {found:#06x}")]
+    Magic { found: u16 },
+    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    Checksum { found: u32, expected: u32 },
+    #[error("checksum type {found} is not crc32c")]
+    ChecksumType { found: u8 },
+    #[error("revision {found} is unknown")]
+    Revision { found: u32 },
+    #[error("block size is 2^(10 + {log})")]
+    BlockSize { log: u32 },
+    #[error("cluster size is 2^(10 + {log})")]
+    ClusterSize { log: u32 },
+    #[error("inode size is {size}")]
+    InodeSize { size: u16 },
+    #[error("first inode is {ino}")]
+    FirstInode { ino: u32 },
+    #[error("descriptor size is {size}")]
+    DescSize { size: u16 },
+    #[error("{blocks} blocks in {clusters} clusters per group")]
+    BlocksPerGroup { blocks: u32, clusters: u32 },
+    #[error("{inodes} inodes per group")]
+    InodesPerGroup { inodes: u32 },
+    #[error("first data block is {block}")]
+    FirstDataBlock { block: u32 },
+    #[error("{blocks} blocks in all")]
+    BlockCount { blocks: u64 },
+    #[error("{inodes} inodes in {groups} groups")]
+    InodeCount { inodes: u32, groups: u32 },
+    #[error("{blocks} blocks reserved for descriptors")]
+    ReservedDescriptors { blocks: u16 },
+    #[error("first meta group is {first}")]
+    FirstMetaGroup { first: u32 },
+    #[error("{blocks} free blocks")]
+    FreeBlocks { blocks: u64 },
+    #[error("{blocks} reserved blocks")]
+    ReservedBlocks { blocks: u64 },
+    #[error("{inodes} free inodes")]
+    FreeInodes { inodes: u32 },
+    #[error("journal is inode {ino} and device {device:#x}")]
+    JournalPlace { ino: u32, device: u32 },
+    #[error("orphan file is inode {ino}")]
+    OrphanFileInode { ino: u32 },
+    #[error("orphan list starts at inode {ino}")]
+    LastOrphan { ino: u32 },
+}
+
+bitflags! {
+    /// `s_state`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct State: u16 {
+        /// Unmounted cleanly (or has a journal).
+        const VALID = 1;
+        /// Errors were found.
+        const ERROR = 2;
+        /// Orphans are being processed.
+        const ORPHANS = 4;
+        /// A fast commit replay is under way.
+        const FAST_COMMIT_REPLAY = 0x20;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// `s_default_mount_opts`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct DefaultMountOptions: u32 {
+        /// Debugging output.
+        const DEBUG = 0x1;
+        /// New files get the group of their directory.
+        const BSD_GROUPS = 0x2;
+        /// `user.` attributes.
+        const USER_XATTR = 0x4;
+        /// Access control lists.
+        const ACL = 0x8;
+        /// No 32-bit user ids.
+        const UID16 = 0x10;
+        /// All data through the journal.
+        const DATA_JOURNAL = 0x20;
+        /// Data before the metadata that maps it. All of these three is writeback mode's value.
+        const DATA_ORDERED = 0x40;
+        /// No write barriers.
+        const NO_BARRIER = 0x100;
+        /// Watch over the blocks of metadata.
+        const BLOCK_VALIDITY = 0x200;
+        /// Tell the device of freed blocks.
+        const DISCARD = 0x400;
+        /// No delayed allocation.
+        const NO_DELALLOC = 0x800;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// `s_flags`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct SuperFlags: u32 {
+        /// Directory hashes of this image take bytes of names as signed.
+        const SIGNED_HASH = 1;
+        /// ... as unsigned.
+        const UNSIGNED_HASH = 2;
+        /// For development kernels alone.
+        const TEST_FILESYS = 4;
+        const _ = !0;
+    }
+}
+
+/// What to do when an error is found: `s_errors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// Go on.
+    Continue,
+    /// Allow no more writes.
+    ReadOnly,
+    /// Stop the machine.
+    Panic,
+}
+
+/// Where the journal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalPlace {
+    /// In a file.
+    Inode(Ino),
+    /// On a device of its own, named by this uuid.
+    Device([u8; 16]),
+}
+
+/// An error that was found while mounted, as the superblock remembers the first and the last one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorRecord {
+    /// Seconds since 1970.
+    pub time: u64,
+    /// The inode concerned, or 0.
+    pub ino: u32,
+    /// The block concerned, or 0.
+    pub block: u64,
+    /// Where in the program: at most 32 bytes of it are kept.
+    pub function: String,
+    /// The line there.
+    pub line: u32,
+    /// One of the superblock's own error codes (`EXT4_ERR_*`: 1 unknown, 2 EIO, 8 EFSCORRUPTED, ...).
+    pub code: u8,
+}
+
+/// A checked superblock.
+#[derive(Debug, Clone)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    geometry: Geometry,
+}
+
+impl Superblock {
+    /// Checks everything. `bytes` are the first 1024 or more from [`SUPERBLOCK_OFFSET`].
+    ///
+    /// # Errors
+    /// [`Corruption::Superblock`].
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, Corruption> {
+        let (raw, _) = RawSuperblock::read_from_prefix(bytes)
+            .map_err(|_| Corruption::Superblock { cause: Cause::Length { len: bytes.len() } })?;
+        Superblock::check_magic_and_checksum(&raw)
+            .map_err(|cause| Corruption::Superblock { cause })?;
+        Superblock::from_raw(raw)
+    }
+
+    /// Makes every check but those of magic and checksum, which [`Superblock::encode`] sets.
+    ///
+    /// # Errors
+    /// [`Corruption::Superblock`].
+    pub fn from_raw(raw: RawSuperblock) -> Result<Superblock, Corruption> {
+        let geometry = check::geometry(&raw).map_err(|cause| Corruption::Superblock { cause })?;
+        Ok(Superblock { raw, geometry })
+    }
+
+    fn check_magic_and_checksum(raw: &RawSuperblock) -> Result<(), Cause> {
+        let found = raw.s_magic.get();
+        if found != check::MAGIC {
+            return Err(Cause::Magic { found });
+        }
+        if check::features(raw).ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let (found, expected) = (raw.s_checksum.get(), checksum(raw));
+            if found != expected {
+                return Err(Cause::Checksum { found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes, with magic and checksum set.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
+        let mut raw = self.raw.clone();
+        raw.s_magic.set(check::MAGIC);
+        if self.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
+            raw.s_checksum.set(checksum(&raw));
+        }
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// The fields as they lie on disk.
+    pub fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// Where things lie.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The feature words.
+    pub fn features(&self) -> Features {
+        self.geometry.features()
+    }
+
+    /// What Lanefs can do with this file system: features, creator and place of the journal considered.
+    pub fn support(&self) -> Support {
+        if self.raw.s_creator_os.get() == CREATOR_HURD {
+            // Its inodes have other fields at the same places.
+            return Support::Refused(vec!["creator OS Hurd".into()]);
+        }
+        match (self.features().support(), self.journal()) {
+            (Support::Refused(mut names), Some(JournalPlace::Device(_))) => {
+                names.push("external journal".into());
+                Support::Refused(names)
+            }
+            (_, Some(JournalPlace::Device(_))) => Support::Refused(vec!["external journal".into()]),
+            (support, _) => support,
+        }
+    }
+
+    /// Which checksums there are, and from what they start.
+    pub fn checksums(&self) -> Checksums {
+        let features = self.features();
+        let uuid = self.raw.s_uuid;
+        if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let seed = if features.incompat.contains(Incompat::CSUM_SEED) {
+                Seed::from_raw(self.raw.s_checksum_seed.get())
+            } else {
+                Seed::of_uuid(&uuid)
+            };
+            Checksums::All { seed }
+        } else if features.ro_compat.contains(RoCompat::GDT_CSUM) {
+            Checksums::Descriptors { uuid }
+        } else {
+            Checksums::None
+        }
+    }
+
+    /// The file system's name for machines.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw.s_uuid
+    }
+
+    /// The file system's name for people, without the zeros that fill it up.
+    pub fn label(&self) -> &[u8] {
+        until_zero(&self.raw.s_volume_name)
+    }
+
+    /// Where it was last mounted, without the zeros that fill it up.
+    pub fn last_mounted(&self) -> &[u8] {
+        until_zero(&self.raw.s_last_mounted)
+    }
+
+    /// Free blocks (clusters with `bigalloc`) as last written: a hint, descriptors are the truth.
+    pub fn free_blocks(&self) -> u64 {
+        let raw = &self.raw;
+        let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
+        check::wide(self.features(), lo, hi)
+    }
+
+    /// Free inodes as last written: a hint, descriptors are the truth.
+    pub fn free_inodes(&self) -> u32 {
+        self.raw.s_free_inodes_count.get()
+    }
+
+    /// Blocks that only the reserved user and group may take.
+    pub fn reserved_blocks(&self) -> u64 {
+        let raw = &self.raw;
+        check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
+    }
+
+    /// The user who may take reserved blocks.
+    pub fn reserved_uid(&self) -> u32 {
+        self.raw.s_def_resuid.get().into()
+    }
+
+    /// The group that may take reserved blocks.
+    pub fn reserved_gid(&self) -> u32 {
+        self.raw.s_def_resgid.get().into()
+    }
+
+    /// Clean or not.
+    pub fn state(&self) -> State {
+        State::from_bits_retain(self.raw.s_state.get())
+    }
+
+    /// What to do when an error is found; a value out of range counts as `Continue`, the default.
+    pub fn on_error(&self) -> OnError {
+        match self.raw.s_errors.get() {
+            2 => OnError::ReadOnly,
+            3 => OnError::Panic,
+            _ => OnError::Continue,
+        }
+    }
+
+    /// Where the journal is, if there is one.
+    pub fn journal(&self) -> Option<JournalPlace> {
+        if !self.features().compat.contains(Compat::HAS_JOURNAL) {
+            return None;
+        }
+        Some(match self.raw.s_journal_inum.get() {
+            0 => JournalPlace::Device(self.raw.s_journal_uuid),
+            ino => JournalPlace::Inode(Ino(ino)),
+        })
+    }
+
+    /// The orphan file, if there is one.
+    pub fn orphan_file(&self) -> Option<Ino> {
+        let has = self.features().compat.contains(Compat::ORPHAN_FILE);
+        has.then(|| Ino(self.raw.s_orphan_file_inum.get()))
+    }
+
+    /// Head of the list of orphans that is chained through the inodes.
+    pub fn last_orphan(&self) -> Option<Ino> {
+        let ino = self.raw.s_last_orphan.get();
+        (ino != 0).then_some(Ino(ino))
+    }
+
+    /// `lost+found`, if the superblock names it.
+    pub fn lost_and_found(&self) -> Option<Ino> {
+        let ino = self.raw.s_lpf_ino.get();
+        (ino != 0 && ino <= self.geometry.inode_count()).then_some(Ino(ino))
+    }
+
+    /// Seed of the directory hashes.
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.raw.s_hash_seed.map(|word| word.get())
+    }
+
+    /// Hash of new directories: 0 legacy, 1 half MD4, 2 TEA (see [`SuperFlags`] for their signedness).
+    pub fn hash_version(&self) -> u8 {
+        self.raw.s_def_hash_version
+    }
+
+    /// Signedness of the directory hashes, and more.
+    pub fn flags(&self) -> SuperFlags {
+        SuperFlags::from_bits_retain(self.raw.s_flags.get())
+    }
+
+    /// Options that a mount starts from.
+    pub fn default_mount_options(&self) -> DefaultMountOptions {
+        DefaultMountOptions::from_bits_retain(self.raw.s_default_mount_opts.get())
+    }
+
+    /// `i_extra_isize` of new inodes: what the superblock wants if that fits, else 32, else 0 for
+    /// 128-byte inodes.
+    pub fn extra_isize(&self) -> u16 {
+        let room = (self.geometry.inode_size() - 128) as u16;
+        let fits = |want: u16| want >= 32 && want <= room && want.is_multiple_of(4);
+        if room == 0 {
+            return 0;
+        }
+        let wanted = [self.raw.s_want_extra_isize.get(), self.raw.s_min_extra_isize.get()];
+        let largest = wanted.into_iter().filter(|&want| fits(want)).max();
+        match self.features().ro_compat.contains(RoCompat::EXTRA_ISIZE) {
+            true => largest.unwrap_or(32),
+            false => 32,
+        }
+    }
+
+    /// Blocks per disk of a RAID stripe, or 0.
+    pub fn raid_stride(&self) -> u16 {
+        self.raw.s_raid_stride.get()
+    }
+
+    /// Blocks of data in a whole RAID stripe, or 0.
+    pub fn raid_stripe_width(&self) -> u32 {
+        self.raw.s_raid_stripe_width.get()
+    }
+
+    /// Times mounted since the last check.
+    pub fn mount_count(&self) -> u16 {
+        self.raw.s_mnt_count.get()
+    }
+
+    /// KiB written in the life of the file system.
+    pub fn kbytes_written(&self) -> u64 {
+        self.raw.s_kbytes_written.get()
+    }
+
+    /// Number of errors found since the last check.
+    pub fn error_count(&self) -> u32 {
+        self.raw.s_error_count.get()
+    }
+
+    /// Time of the last mount, seconds since 1970.
+    pub fn mount_time(&self) -> u64 {
+        join_time(self.raw.s_mtime.get(), self.raw.s_mtime_hi)
+    }
+
+    /// Time of the last write, seconds since 1970.
+    pub fn write_time(&self) -> u64 {
+        join_time(self.raw.s_wtime.get(), self.raw.s_wtime_hi)
+    }
+}
+
+/// What a mounted file system changes.
+impl Superblock {
+    /// Free blocks, in clusters with `bigalloc`. At most the number of blocks is kept.
+    pub fn set_free_blocks(&mut self, blocks: u64) {
+        let blocks = blocks.min(self.geometry.block_count());
+        self.raw.s_free_blocks_count_lo.set(blocks as u32);
+        if self.features().incompat.contains(Incompat::BIT64) {
+            self.raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
+        }
+    }
+
+    /// Free inodes. At most the number of inodes is kept.
+    pub fn set_free_inodes(&mut self, inodes: u32) {
+        self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
+    }
+
+    /// Clean or not.
+    pub fn set_state(&mut self, state: State) {
+        self.raw.s_state.set(state.bits());
+    }
+
+    /// Time of the last mount, seconds since 1970.
+    pub fn set_mount_time(&mut self, secs: u64) {
+        (self.raw.s_mtime, self.raw.s_mtime_hi) = split_time(secs);
+    }
+
+    /// Time of the last write, seconds since 1970.
+    pub fn set_write_time(&mut self, secs: u64) {
+        (self.raw.s_wtime, self.raw.s_wtime_hi) = split_time(secs);
+    }
+
+    /// Times mounted since the last check.
+    pub fn set_mount_count(&mut self, count: u16) {
+        self.raw.s_mnt_count.set(count);
+    }
+
+    /// Where it is mounted; what does not fit into 64 bytes is cut off.
+    pub fn set_last_mounted(&mut self, path: &[u8]) {
+        fill(&mut self.raw.s_last_mounted, path);
+    }
+
+    /// The file system's name for people; what does not fit into 16 bytes is cut off.
+    pub fn set_label(&mut self, label: &[u8]) {
+        fill(&mut self.raw.s_volume_name, label);
+    }
+
+    /// Head of the list of orphans that is chained through the inodes.
+    pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
+        self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
+    }
+
+    /// KiB written in the life of the file system.
+    pub fn set_kbytes_written(&mut self, kbytes: u64) {
+        self.raw.s_kbytes_written.set(kbytes);
+    }
+
+    /// Sets or clears the features that come and go while mounted: `needs_recovery` and
+    /// `orphan_present`. The others decide the geometry and stay.
+    pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
+        let features = &mut self.geometry.features;
+        features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
+        features.ro_compat.set(RoCompat::ORPHAN_PRESENT, orphans == OrphanEntries::Present);
+        self.raw.s_feature_incompat.set(features.incompat.bits());
+        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
+    }
+
+    /// Adds `large_file`, `ext_attr` or another feature that only allows more values on disk.
+    pub fn add_value_features(&mut self, compat: Compat, ro_compat: RoCompat) {
+        let compat = compat & (Compat::EXT_ATTR | Compat::DIR_INDEX);
+        let ro_compat =
+            ro_compat & (RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::HUGE_FILE);
+        let features = &mut self.geometry.features;
+        features.compat |= compat;
+        features.ro_compat |= ro_compat;
+        self.raw.s_feature_compat.set(features.compat.bits());
+        self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
+    }
+
+    /// Remembers an error: counts it, keeps it as the last and, if none was, as the first.
+    /// Marks the file system so that the next check looks at everything.
+    pub fn record_error(&mut self, error: &ErrorRecord) {
+        let raw = &mut self.raw;
+        raw.s_state.set(raw.s_state.get() | State::ERROR.bits());
+        if raw.s_first_error_time.get() == 0 && raw.s_first_error_time_hi == 0 {
+            (raw.s_first_error_time, raw.s_first_error_time_hi) = split_time(error.time);
+            raw.s_first_error_ino.set(error.ino);
+            raw.s_first_error_block.set(error.block);
+            fill(&mut raw.s_first_error_func, error.function.as_bytes());
+            raw.s_first_error_line.set(error.line);
+            raw.s_first_error_errcode = error.code;
+        }
+        (raw.s_last_error_time, raw.s_last_error_time_hi) = split_time(error.time);
+        raw.s_last_error_ino.set(error.ino);
+        raw.s_last_error_block.set(error.block);
+        fill(&mut raw.s_last_error_func, error.function.as_bytes());
+        raw.s_last_error_line.set(error.line);
+        raw.s_last_error_errcode = error.code;
+        raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+    }
+}
+
+/// Whether the journal must be replayed before use: feature `needs_recovery`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Set.
+    Needed,
+    /// Clear.
+    NotNeeded,
+}
+
+/// Whether the orphan file has entries: feature `orphan_present`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrphanEntries {
+    /// Set.
+    Present,
+    /// Clear.
+    Absent,
+}
+
+/// Over everything before the checksum; the seed is always all ones here.
+fn checksum(raw: &RawSuperblock) -> u32 {
+    let bytes = raw.as_bytes();
+    Seed::START.chain(&bytes[..bytes.len() - 4]).value()
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&b| b == 0).next().unwrap_or(bytes)
+}
+
+fn fill(field: &mut [u8], value: &[u8]) {
+    let len = value.len().min(field.len());
+    field.fill(0);
+    field[..len].copy_from_slice(&value[..len]);
+}
+
+fn join_time(lo: u32, hi: u8) -> u64 {
+    u64::from(hi) << 32 | u64::from(lo)
+}
+
+fn split_time(secs: u64) -> (zerocopy::little_endian::U32, u8) {
+    ((secs as u32).into(), (secs >> 32) as u8)
+}

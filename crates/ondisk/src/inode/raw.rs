@@ -1,0 +1,143 @@
+//! The bytes of an inode under the format's own names, and its checksum.
+
+use super::Cause;
+use crate::Ino;
+use crate::checksum::Checksums;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes that every inode has.
+pub(super) const GOOD_OLD_SIZE: usize = 128;
+const CHECKSUM_LO: usize = 0x7c;
+const CHECKSUM_HI: usize = 0x82;
+
+/// The first 128 bytes, as Linux uses them.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawInode {
+    pub(super) i_mode: U16,
+    pub(super) i_uid: U16,
+    pub(super) i_size_lo: U32,
+    pub(super) i_atime: U32,
+    pub(super) i_ctime: U32,
+    pub(super) i_mtime: U32,
+    pub(super) i_dtime: U32,
+    pub(super) i_gid: U16,
+    pub(super) i_links_count: U16,
+    pub(super) i_blocks_lo: U32,
+    pub(super) i_flags: U32,
+    pub(super) l_i_version: U32,
+    pub(super) i_block: [u8; 60],
+    pub(super) i_generation: U32,
+    pub(super) i_file_acl_lo: U32,
+    pub(super) i_size_high: U32,
+    pub(super) i_obso_faddr: U32,
+    pub(super) l_i_blocks_high: U16,
+    pub(super) l_i_file_acl_high: U16,
+    pub(super) l_i_uid_high: U16,
+    pub(super) l_i_gid_high: U16,
+    pub(super) l_i_checksum_lo: U16,
+    pub(super) l_i_reserved: U16,
+}
+
+/// The fields beyond, as far as `i_extra_isize` reaches.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct RawExtra {
+    pub(super) i_extra_isize: U16,
+    pub(super) i_checksum_hi: U16,
+    pub(super) i_ctime_extra: U32,
+    pub(super) i_mtime_extra: U32,
+    pub(super) i_atime_extra: U32,
+    pub(super) i_crtime: U32,
+    pub(super) i_crtime_extra: U32,
+    pub(super) i_version_hi: U32,
+    pub(super) i_projid: U32,
+}
+
+const _: () = assert!(size_of::<RawInode>() == GOOD_OLD_SIZE);
+const _: () = assert!(size_of::<RawExtra>() == 32);
+const _: () = assert!(std::mem::offset_of!(RawInode, l_i_checksum_lo) == CHECKSUM_LO);
+const _: () = assert!(std::mem::offset_of!(RawInode, i_block) == 0x28);
+
+impl RawExtra {
+    pub(super) const CHECKSUM_END: u16 = 4;
+    pub(super) const CTIME_END: u16 = 8;
+    pub(super) const MTIME_END: u16 = 12;
+    pub(super) const ATIME_END: u16 = 16;
+    pub(super) const CRTIME_END: u16 = 24;
+    pub(super) const VERSION_END: u16 = 28;
+    pub(super) const PROJID_END: u16 = 32;
+
+    /// The fields at the front of `bytes`; zeros where those are shorter.
+    pub(super) fn from_front(bytes: &[u8]) -> RawExtra {
+        let mut extra = RawExtra::new_zeroed();
+        let len = bytes.len().min(size_of::<RawExtra>());
+        extra.as_mut_bytes()[..len].copy_from_slice(&bytes[..len]);
+        extra
+    }
+
+    /// Puts back the fields that `extra_isize` reaches; that field itself always.
+    pub(super) fn put_front(&self, bytes: &mut [u8], extra_isize: u16) {
+        let len = usize::from(extra_isize.max(2)).min(size_of::<RawExtra>()).min(bytes.len());
+        bytes[..len].copy_from_slice(&self.as_bytes()[..len]);
+    }
+}
+
+/// True if an inode with this `i_extra_isize` has the field that ends `end` bytes behind the first 128.
+pub(super) fn fits(extra_isize: u16, end: u16) -> bool {
+    extra_isize >= end
+}
+
+pub(super) fn check_checksum(
+    bytes: &[u8],
+    ino: Ino,
+    generation: u32,
+    extra_isize: u16,
+    checksums: Checksums,
+) -> Result<(), Cause> {
+    let Some(expected) = checksum(bytes, ino, generation, extra_isize, checksums) else {
+        return Ok(());
+    };
+    let word = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (found, expected) = match fits(extra_isize, RawExtra::CHECKSUM_END) {
+        true => (word(CHECKSUM_HI) << 16 | word(CHECKSUM_LO), expected),
+        false => (word(CHECKSUM_LO), expected & 0xffff),
+    };
+    (found == expected).then_some(()).ok_or(Cause::Checksum { found, expected })
+}
+
+pub(super) fn set_checksum(
+    bytes: &mut [u8],
+    ino: Ino,
+    generation: u32,
+    extra_isize: u16,
+    checksums: Checksums,
+) {
+    let Some(sum) = checksum(bytes, ino, generation, extra_isize, checksums) else { return };
+    bytes[CHECKSUM_LO..CHECKSUM_LO + 2].copy_from_slice(&(sum as u16).to_le_bytes());
+    if fits(extra_isize, RawExtra::CHECKSUM_END) {
+        bytes[CHECKSUM_HI..CHECKSUM_HI + 2].copy_from_slice(&((sum >> 16) as u16).to_le_bytes());
+    }
+}
+
+/// Over the whole inode, attributes included, with both halves of the checksum taken as zeros. An
+/// inode whose fields do not reach the upper half has none: those bytes count as they are.
+fn checksum(
+    bytes: &[u8],
+    ino: Ino,
+    generation: u32,
+    extra_isize: u16,
+    checksums: Checksums,
+) -> Option<u32> {
+    let seed = checksums.seed()?.of_inode(ino, generation);
+    let sum = seed.chain(&bytes[..CHECKSUM_LO]).chain(&[0; 2]);
+    let sum = match fits(extra_isize, RawExtra::CHECKSUM_END) {
+        true => sum
+            .chain(&bytes[CHECKSUM_LO + 2..CHECKSUM_HI])
+            .chain(&[0; 2])
+            .chain(&bytes[CHECKSUM_HI + 2..]),
+        false => sum.chain(&bytes[CHECKSUM_LO + 2..]),
+    };
+    Some(sum.value())
+}

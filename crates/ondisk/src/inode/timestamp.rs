@@ -1,0 +1,61 @@
+//! Times: 32 bits of seconds, and in larger inodes a word with two more bits and nanoseconds.
+//!
+//! Source: ext4 disk layout documentation, "Inode Timestamps". The lower word is signed; the two
+//! bits add multiples of 2^32 to it.
+
+use crate::Time;
+
+const MIN: i64 = i32::MIN as i64;
+const MAX: i64 = MIN + (4 << 32) - 1;
+
+/// A value of a hostile image is brought below a second.
+pub(super) fn join(secs: u32, extra: u32) -> Time {
+    let epoch = i64::from(extra & 3) << 32;
+    Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
+}
+
+/// The lower word; a time that the inode cannot hold becomes the nearest that it can.
+pub(super) fn low(time: Time, extended: bool) -> u32 {
+    let max = if extended { MAX } else { i32::MAX.into() };
+    time.secs.clamp(MIN, max) as u32
+}
+
+/// The upper word.
+pub(super) fn extra(time: Time) -> u32 {
+    let secs = time.secs.clamp(MIN, MAX);
+    let epoch = ((secs - i64::from(secs as i32)) >> 32) as u32 & 3;
+    time.nanos.min(999_999_999) << 2 | epoch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table in the documentation.
+    #[test]
+    fn every_range_of_the_documented_table_decodes() {
+        for (extra_bits, low_word, secs) in [
+            (0, 0x8000_0000, -0x8000_0000),
+            (0, 0xffff_ffff, -1),
+            (0, 0x0000_0000, 0),
+            (0, 0x7fff_ffff, 0x7fff_ffff),
+            (1, 0x8000_0000, 0x8000_0000),
+            (1, 0x7fff_ffff, 0x1_7fff_ffff),
+            (2, 0x8000_0000, 0x1_8000_0000),
+            (3, 0x7fff_ffff, 0x3_7fff_ffff_i64),
+        ] {
+            let time = join(low_word, extra_bits | 999_999_999 << 2);
+            assert_eq!(time, Time { secs, nanos: 999_999_999 });
+            assert_eq!((low(time, true), extra(time)), (low_word, extra_bits | 999_999_999 << 2));
+        }
+    }
+
+    #[test]
+    fn times_out_of_range_become_the_nearest() {
+        let far = Time { secs: i64::MAX, nanos: 0 };
+        assert_eq!(join(low(far, true), extra(far)).secs, MAX);
+        assert_eq!(join(low(far, false), 0).secs, i32::MAX.into());
+        let past = Time { secs: i64::MIN, nanos: 0 };
+        assert_eq!(join(low(past, true), extra(past)).secs, MIN);
+    }
+}

@@ -1,0 +1,225 @@
+//! Every check of a superblock, in one place: what passes here needs no second look.
+
+use super::{Cause, Geometry, RawSuperblock};
+use crate::BlockSize;
+use crate::features::{Compat, Features, Incompat, RoCompat};
+
+pub(super) const MAGIC: u16 = 0xef53;
+const GOOD_OLD_REVISION: u32 = 0;
+const DYNAMIC_REVISION: u32 = 1;
+const GOOD_OLD_INODE_SIZE: u16 = 128;
+const GOOD_OLD_FIRST_INO: u32 = 11;
+const CHECKSUM_CRC32C: u8 = 1;
+/// Extents have 48-bit block numbers.
+const MAX_BLOCKS: u64 = 1 << 48;
+
+pub(super) fn features(raw: &RawSuperblock) -> Features {
+    Features {
+        compat: Compat::from_bits_retain(raw.s_feature_compat.get()),
+        incompat: Incompat::from_bits_retain(raw.s_feature_incompat.get()),
+        ro_compat: RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()),
+    }
+}
+
+/// A count whose upper half is there with `64bit` alone.
+pub(super) fn wide(features: Features, lo: u32, hi: u32) -> u64 {
+    let hi = if features.incompat.contains(Incompat::BIT64) { hi } else { 0 };
+    u64::from(hi) << 32 | u64::from(lo)
+}
+
+/// Everything but magic and checksum.
+pub(super) fn geometry(raw: &RawSuperblock) -> Result<Geometry, Cause> {
+    let features = features(raw);
+    let block_size = block_size(raw)?;
+    let cluster_bits = cluster_bits(raw, features)?;
+    let inode_size = inode_size(raw, block_size)?;
+    let first_ino = first_ino(raw)?;
+    let desc_size = desc_size(raw, features)?;
+    let (blocks_per_group, inodes_per_group) =
+        per_group(raw, block_size, inode_size, cluster_bits)?;
+    let first_data_block = first_data_block(raw, block_size, cluster_bits)?;
+    let block_count = wide(features, raw.s_blocks_count_lo.get(), raw.s_blocks_count_hi.get());
+    if block_count <= first_data_block.into() || block_count > MAX_BLOCKS {
+        return Err(Cause::BlockCount { blocks: block_count });
+    }
+    let group_count = (block_count - u64::from(first_data_block)).div_ceil(blocks_per_group.into());
+    let group_count =
+        u32::try_from(group_count).map_err(|_| Cause::BlockCount { blocks: block_count })?;
+    let inode_count = raw.s_inodes_count.get();
+    if u64::from(group_count) * u64::from(inodes_per_group) != u64::from(inode_count) {
+        return Err(Cause::InodeCount { inodes: inode_count, groups: group_count });
+    }
+    if first_ino > inode_count {
+        return Err(Cause::FirstInode { ino: first_ino });
+    }
+    let geometry = Geometry {
+        block_size,
+        block_count,
+        first_data_block,
+        group_count,
+        blocks_per_group,
+        cluster_bits,
+        inodes_per_group,
+        inode_count,
+        inode_size,
+        first_ino,
+        desc_size,
+        reserved_gdt_blocks: raw.s_reserved_gdt_blocks.get(),
+        first_meta_bg: raw.s_first_meta_bg.get(),
+        backup_groups: raw.s_backup_bgs.map(|g| g.get()),
+        flex_size: flex_size(raw, features),
+        features,
+    };
+    descriptors(raw, &geometry)?;
+    counts(raw, &geometry)?;
+    special_inodes(raw, &geometry)?;
+    if features.ro_compat.contains(RoCompat::METADATA_CSUM)
+        && raw.s_checksum_type != CHECKSUM_CRC32C
+    {
+        return Err(Cause::ChecksumType { found: raw.s_checksum_type });
+    }
+    Ok(geometry)
+}
+
+fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
+    let log = raw.s_log_block_size.get();
+    let bytes = if log <= 6 { 1024 << log } else { 0 };
+    BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
+}
+
+/// Without `bigalloc` the fields are those of fragments, which are as large as blocks.
+fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
+    let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
+    let cause = Cause::ClusterSize { log: cluster };
+    let bits = cluster.checked_sub(block).ok_or(cause.clone())?;
+    let right =
+        if features.ro_compat.contains(RoCompat::BIGALLOC) { bits <= 16 } else { bits == 0 };
+    right.then_some(bits).ok_or(cause)
+}
+
+fn inode_size(raw: &RawSuperblock, block_size: BlockSize) -> Result<u16, Cause> {
+    let size = match raw.s_rev_level.get() {
+        GOOD_OLD_REVISION => return Ok(GOOD_OLD_INODE_SIZE),
+        DYNAMIC_REVISION => raw.s_inode_size.get(),
+        found => return Err(Cause::Revision { found }),
+    };
+    let right = size.is_power_of_two()
+        && size >= GOOD_OLD_INODE_SIZE
+        && usize::from(size) <= block_size.bytes();
+    right.then_some(size).ok_or(Cause::InodeSize { size })
+}
+
+fn first_ino(raw: &RawSuperblock) -> Result<u32, Cause> {
+    if raw.s_rev_level.get() == GOOD_OLD_REVISION {
+        return Ok(GOOD_OLD_FIRST_INO);
+    }
+    let ino = raw.s_first_ino.get();
+    (ino >= GOOD_OLD_FIRST_INO).then_some(ino).ok_or(Cause::FirstInode { ino })
+}
+
+/// Without `64bit` the field means nothing.
+fn desc_size(raw: &RawSuperblock, features: Features) -> Result<u16, Cause> {
+    if !features.incompat.contains(Incompat::BIT64) {
+        return Ok(32);
+    }
+    let size = raw.s_desc_size.get();
+    let right = size.is_power_of_two() && (64..=1024).contains(&size);
+    right.then_some(size).ok_or(Cause::DescSize { size })
+}
+
+fn per_group(
+    raw: &RawSuperblock,
+    block_size: BlockSize,
+    inode_size: u16,
+    cluster_bits: u32,
+) -> Result<(u32, u32), Cause> {
+    let bits = block_size.bytes() as u32 * 8;
+    let (clusters, blocks) = (raw.s_clusters_per_group.get(), raw.s_blocks_per_group.get());
+    let right = clusters > 0
+        && clusters <= bits
+        && clusters.is_multiple_of(8)
+        && u64::from(clusters) << cluster_bits == u64::from(blocks);
+    if !right {
+        return Err(Cause::BlocksPerGroup { blocks, clusters });
+    }
+    let inodes = raw.s_inodes_per_group.get();
+    let per_block = block_size.bytes() as u32 / u32::from(inode_size);
+    if inodes < per_block || inodes > bits || !inodes.is_multiple_of(8) {
+        return Err(Cause::InodesPerGroup { inodes });
+    }
+    Ok((blocks, inodes))
+}
+
+/// The boot block takes a block of its own where blocks are 1 KiB.
+fn first_data_block(
+    raw: &RawSuperblock,
+    block_size: BlockSize,
+    cluster_bits: u32,
+) -> Result<u32, Cause> {
+    let block = raw.s_first_data_block.get();
+    let right = u32::from(block_size.bytes() == 1024 && cluster_bits == 0);
+    (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
+}
+
+/// 1, that is no flexible groups, for a size out of range, as the kernel takes it.
+fn flex_size(raw: &RawSuperblock, features: Features) -> u32 {
+    match raw.s_log_groups_per_flex {
+        log @ 1..=31 if features.incompat.contains(Incompat::FLEX_BG) => 1 << log,
+        _ => 1,
+    }
+}
+
+fn descriptors(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
+    let reserved = raw.s_reserved_gdt_blocks.get();
+    if usize::from(reserved) > geometry.block_size.bytes() / 4 {
+        return Err(Cause::ReservedDescriptors { blocks: reserved });
+    }
+    let meta_bg = geometry.features.incompat.contains(Incompat::META_BG);
+    let first = raw.s_first_meta_bg.get();
+    if meta_bg && first > geometry.desc_blocks() {
+        return Err(Cause::FirstMetaGroup { first });
+    }
+    if geometry.primary_metadata().end > geometry.block_count {
+        return Err(Cause::BlockCount { blocks: geometry.block_count });
+    }
+    Ok(())
+}
+
+fn counts(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
+    let features = geometry.features;
+    let free = wide(features, raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
+    // In clusters, so with bigalloc it is even smaller.
+    if free > geometry.block_count {
+        return Err(Cause::FreeBlocks { blocks: free });
+    }
+    let reserved = wide(features, raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get());
+    if reserved > geometry.block_count {
+        return Err(Cause::ReservedBlocks { blocks: reserved });
+    }
+    let inodes = raw.s_free_inodes_count.get();
+    if inodes > geometry.inode_count {
+        return Err(Cause::FreeInodes { inodes });
+    }
+    Ok(())
+}
+
+fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
+    let compat = geometry.features.compat;
+    let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
+    if compat.contains(Compat::HAS_JOURNAL) {
+        let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
+        // Exactly one of both.
+        if (ino == 0) == (device == 0) || (ino != 0 && !exists(ino)) {
+            return Err(Cause::JournalPlace { ino, device });
+        }
+    }
+    let ino = raw.s_orphan_file_inum.get();
+    if compat.contains(Compat::ORPHAN_FILE) && !exists(ino) {
+        return Err(Cause::OrphanFileInode { ino });
+    }
+    let ino = raw.s_last_orphan.get();
+    if ino > geometry.inode_count {
+        return Err(Cause::LastOrphan { ino });
+    }
+    Ok(())
+}

@@ -1,0 +1,395 @@
+//! Where things lie: plain numbers of a checked superblock, and the arithmetic on them.
+
+use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::{Block, BlockSize, Group, Ino};
+use std::ops::Range;
+
+/// Where an inode lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InodePlace {
+    /// The group it belongs to.
+    pub group: Group,
+    /// Its bit in the group's inode bitmap.
+    pub index: u32,
+    /// The block of the group's inode table that holds it, counted from the start of the table.
+    pub table_block: u32,
+    /// Its first byte in that block.
+    pub offset: usize,
+}
+
+/// The plain numbers of a checked superblock: everything needed to find metadata, copyable.
+///
+/// All functions are total: a number outside of the file system gives `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    pub(super) block_size: BlockSize,
+    pub(super) block_count: u64,
+    pub(super) first_data_block: u32,
+    pub(super) group_count: u32,
+    pub(super) blocks_per_group: u32,
+    pub(super) cluster_bits: u32,
+    pub(super) inodes_per_group: u32,
+    pub(super) inode_count: u32,
+    pub(super) inode_size: u16,
+    pub(super) first_ino: u32,
+    pub(super) desc_size: u16,
+    pub(super) reserved_gdt_blocks: u16,
+    pub(super) first_meta_bg: u32,
+    pub(super) backup_groups: [u32; 2],
+    pub(super) flex_size: u32,
+    pub(super) features: Features,
+}
+
+impl Geometry {
+    /// Size of a block.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Number of blocks, those before the first data block included.
+    pub fn block_count(&self) -> u64 {
+        self.block_count
+    }
+
+    /// First block of group 0: 1 with 1 KiB blocks, otherwise 0.
+    pub fn first_data_block(&self) -> Block {
+        Block(self.first_data_block.into())
+    }
+
+    /// Number of groups, at least 1.
+    pub fn group_count(&self) -> u32 {
+        self.group_count
+    }
+
+    /// Blocks in every group but the last, which may have fewer.
+    pub fn blocks_per_group(&self) -> u32 {
+        self.blocks_per_group
+    }
+
+    /// Blocks that one bit of a block bitmap stands for, as a power of two: 0 without `bigalloc`.
+    pub fn cluster_bits(&self) -> u32 {
+        self.cluster_bits
+    }
+
+    /// Bits that a block bitmap has: blocks, or with `bigalloc` clusters, in a whole group.
+    pub fn clusters_per_group(&self) -> u32 {
+        self.blocks_per_group >> self.cluster_bits
+    }
+
+    /// Inodes in every group.
+    pub fn inodes_per_group(&self) -> u32 {
+        self.inodes_per_group
+    }
+
+    /// Number of inodes.
+    pub fn inode_count(&self) -> u32 {
+        self.inode_count
+    }
+
+    /// Bytes of an inode in its table.
+    pub fn inode_size(&self) -> usize {
+        self.inode_size.into()
+    }
+
+    /// The first inode that is not reserved.
+    pub fn first_ino(&self) -> Ino {
+        Ino(self.first_ino)
+    }
+
+    /// Bytes of a group descriptor.
+    pub fn desc_size(&self) -> usize {
+        self.desc_size.into()
+    }
+
+    /// Descriptors in one block.
+    pub fn descs_per_block(&self) -> u32 {
+        (self.block_size.bytes() / usize::from(self.desc_size)) as u32
+    }
+
+    /// Blocks that hold all descriptors.
+    pub fn desc_blocks(&self) -> u32 {
+        self.group_count.div_ceil(self.descs_per_block())
+    }
+
+    /// Blocks kept behind the descriptors for growing.
+    pub fn reserved_gdt_blocks(&self) -> u32 {
+        self.reserved_gdt_blocks.into()
+    }
+
+    /// Inodes in one block of the table.
+    pub fn inodes_per_block(&self) -> u32 {
+        (self.block_size.bytes() / usize::from(self.inode_size)) as u32
+    }
+
+    /// Blocks of the inode table of one group.
+    pub fn itable_blocks(&self) -> u32 {
+        self.inodes_per_group.div_ceil(self.inodes_per_block())
+    }
+
+    /// Groups of which the bitmaps and tables may lie together: 1 without `flex_bg`.
+    pub fn flex_size(&self) -> u32 {
+        self.flex_size
+    }
+
+    /// The features that the numbers follow from.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// True if `block` can hold anything but the boot block: not before the first data block, not
+    /// beyond the end.
+    pub fn contains(&self, block: Block) -> bool {
+        block.0 >= self.first_data_block.into() && block.0 < self.block_count
+    }
+
+    /// True if the `len` blocks from `start` lie within the file system; false for none.
+    pub fn contains_run(&self, start: Block, len: u64) -> bool {
+        let end = start.0.checked_add(len);
+        len > 0 && self.contains(start) && end.is_some_and(|end| end <= self.block_count)
+    }
+
+    /// First block of a group.
+    pub fn group_first_block(&self, group: Group) -> Option<Block> {
+        (group.0 < self.group_count).then(|| {
+            let offset = u64::from(group.0) * u64::from(self.blocks_per_group);
+            Block(u64::from(self.first_data_block) + offset)
+        })
+    }
+
+    /// Last block of a group.
+    pub fn group_last_block(&self, group: Group) -> Option<Block> {
+        let first = self.group_first_block(group)?;
+        Some(Block((first.0 + u64::from(self.blocks_per_group)).min(self.block_count) - 1))
+    }
+
+    /// Blocks in a group: fewer than [`Geometry::blocks_per_group`] in the last.
+    pub fn blocks_in_group(&self, group: Group) -> Option<u32> {
+        let (first, last) = (self.group_first_block(group)?, self.group_last_block(group)?);
+        Some((last.0 - first.0 + 1) as u32)
+    }
+
+    /// Bits of a group's block bitmap that stand for blocks of the file system.
+    pub fn clusters_in_group(&self, group: Group) -> Option<u32> {
+        Some(self.blocks_in_group(group)?.div_ceil(1 << self.cluster_bits))
+    }
+
+    /// The group of a block, and its bit in the group's bitmap.
+    pub fn group_of(&self, block: Block) -> Option<(Group, u32)> {
+        if !self.contains(block) {
+            return None;
+        }
+        let offset = block.0 - u64::from(self.first_data_block);
+        let per_group = u64::from(self.blocks_per_group);
+        let bit = (offset % per_group) as u32 >> self.cluster_bits;
+        Some((Group((offset / per_group) as u32), bit))
+    }
+
+    /// The (first) block that a bit of a group's bitmap stands for.
+    pub fn block_at(&self, group: Group, bit: u32) -> Option<Block> {
+        let offset = u64::from(bit) << self.cluster_bits;
+        let first = self.group_first_block(group)?;
+        let last = self.group_last_block(group)?;
+        let block = Block(first.0.checked_add(offset)?);
+        (block <= last).then_some(block)
+    }
+
+    /// Where an inode lies.
+    pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
+        let index = ino.0.checked_sub(1).filter(|_| ino.0 <= self.inode_count)?;
+        let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
+        let per_block = self.inodes_per_block();
+        Some(InodePlace {
+            group: Group(group),
+            index,
+            table_block: index / per_block,
+            offset: (index % per_block) as usize * usize::from(self.inode_size),
+        })
+    }
+
+    /// The inode of a bit in a group's inode bitmap.
+    pub fn ino_at(&self, group: Group, index: u32) -> Option<Ino> {
+        if group.0 >= self.group_count || index >= self.inodes_per_group {
+            return None;
+        }
+        Some(Ino(group.0 * self.inodes_per_group + index + 1))
+    }
+
+    /// True if a group starts with the superblock or a backup of it.
+    ///
+    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7, with `sparse_super2`
+    /// group 0 and two that the superblock names, otherwise all.
+    pub fn group_has_super(&self, group: Group) -> bool {
+        let g = group.0;
+        if g == 0 {
+            true
+        } else if self.features.compat.contains(Compat::SPARSE_SUPER2) {
+            self.backup_groups.contains(&g)
+        } else if g == 1 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            true
+        } else {
+            [3, 5, 7].into_iter().any(|base| is_power_of(g, base))
+        }
+    }
+
+    /// Blocks of descriptors and of the reserve behind them at the start of a group, after its
+    /// superblock if it has one.
+    pub fn group_desc_blocks(&self, group: Group) -> u32 {
+        let meta_group = group.0 / self.descs_per_block();
+        if self.is_meta_bg(meta_group) {
+            let first = meta_group * self.descs_per_block();
+            let last = first.saturating_add(self.descs_per_block() - 1);
+            let holders = [first, first.saturating_add(1), last];
+            return holders.contains(&group.0).into();
+        }
+        if !self.group_has_super(group) {
+            return 0;
+        }
+        let old_style = if self.features.incompat.contains(Incompat::META_BG) {
+            self.first_meta_bg
+        } else {
+            self.desc_blocks()
+        };
+        old_style + self.reserved_gdt_blocks()
+    }
+
+    /// Blocks at the start of a group taken by a superblock, descriptors and their reserve.
+    pub fn group_overhead(&self, group: Group) -> u32 {
+        u32::from(self.group_has_super(group)) + self.group_desc_blocks(group)
+    }
+
+    /// The block of descriptors number `index`, counted from 0, that is used (not a backup).
+    pub fn desc_block(&self, index: u32) -> Option<Block> {
+        if index >= self.desc_blocks() {
+            return None;
+        }
+        if !self.is_meta_bg(index) {
+            return Some(Block(self.super_block().0 + 1 + u64::from(index)));
+        }
+        let group = Group(index * self.descs_per_block());
+        let first = self.group_first_block(group)?;
+        Some(Block(first.0 + u64::from(self.group_has_super(group))))
+    }
+
+    /// Where a group's descriptor lies: the number of its block (see [`Geometry::desc_block`]) and
+    /// its bytes in that.
+    pub fn desc_place(&self, group: Group) -> Option<(u32, Range<usize>)> {
+        if group.0 >= self.group_count {
+            return None;
+        }
+        let per_block = self.descs_per_block();
+        let start = (group.0 % per_block) as usize * usize::from(self.desc_size);
+        Some((group.0 / per_block, start..start + usize::from(self.desc_size)))
+    }
+
+    /// First block of the flexible group that a group belongs to.
+    pub fn flex_first_group(&self, group: Group) -> Group {
+        Group(group.0 - group.0 % self.flex_size)
+    }
+
+    /// Blocks of group 0 where no bitmap or table may lie: superblock, descriptors, reserve.
+    pub fn primary_metadata(&self) -> Range<u64> {
+        let end = self.super_block().0 + u64::from(self.group_overhead(Group(0)));
+        u64::from(self.first_data_block)..end
+    }
+
+    /// The block that byte 1024 of the image is in, which holds the superblock. This is the first
+    /// data block, but for `bigalloc` with 1 KiB blocks, where groups start at block 0.
+    pub fn super_block(&self) -> Block {
+        Block(u64::from(self.block_size.bytes() == 1024))
+    }
+
+    /// Largest size in bytes of a file mapped by extents: 2^32 - 1 blocks, for file block 2^32 - 1
+    /// is kept free as an end mark.
+    pub fn max_file_size(&self) -> u64 {
+        u64::from(u32::MAX) << self.block_size.bits()
+    }
+
+    fn is_meta_bg(&self, meta_group: u32) -> bool {
+        self.features.incompat.contains(Incompat::META_BG) && meta_group >= self.first_meta_bg
+    }
+}
+
+fn is_power_of(n: u32, base: u32) -> bool {
+    let mut power = base;
+    while power < n {
+        match power.checked_mul(base) {
+            Some(next) => power = next,
+            None => return false,
+        }
+    }
+    power == n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            block_size: BlockSize::new(1024).unwrap(),
+            block_count: 8192 * 12 + 100,
+            first_data_block: 1,
+            group_count: 13,
+            blocks_per_group: 8192,
+            cluster_bits: 0,
+            inodes_per_group: 1000,
+            inode_count: 13_000,
+            inode_size: 256,
+            first_ino: 11,
+            desc_size: 64,
+            reserved_gdt_blocks: 10,
+            first_meta_bg: 0,
+            backup_groups: [0; 2],
+            flex_size: 16,
+            features: Features { ro_compat: RoCompat::SPARSE_SUPER, ..Features::default() },
+        }
+    }
+
+    #[test]
+    fn sparse_backups_are_in_groups_0_1_and_powers_of_3_5_and_7() {
+        let g = Geometry { group_count: 400, ..geometry() };
+        let with: Vec<u32> = (0..400).filter(|&i| g.group_has_super(Group(i))).collect();
+        assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+        assert!(g.group_has_super(Group(3_486_784_401)));
+        assert!(!g.group_has_super(Group(u32::MAX)));
+    }
+
+    #[test]
+    fn blocks_map_to_groups_and_back() {
+        let g = geometry();
+        assert_eq!(g.group_of(Block(0)), None);
+        assert_eq!(g.group_of(Block(1)), Some((Group(0), 0)));
+        assert_eq!(g.group_of(Block(8192)), Some((Group(0), 8191)));
+        assert_eq!(g.group_of(Block(8193)), Some((Group(1), 0)));
+        assert_eq!(g.group_of(Block(g.block_count())), None);
+        assert_eq!(g.blocks_in_group(Group(12)), Some(99));
+        assert_eq!(g.block_at(Group(12), 98), Some(Block(g.block_count() - 1)));
+        assert_eq!(g.block_at(Group(12), 99), None);
+        assert_eq!(g.group_first_block(Group(13)), None);
+    }
+
+    #[test]
+    fn inodes_map_to_table_places_and_back() {
+        let g = geometry();
+        assert_eq!(g.inode_place(Ino(0)), None);
+        assert_eq!(g.inode_place(Ino(13_001)), None);
+        let place = g.inode_place(Ino(1006)).unwrap();
+        assert_eq!((place.group, place.index), (Group(1), 5));
+        assert_eq!((place.table_block, place.offset), (1, 256));
+        assert_eq!(g.ino_at(Group(1), 5), Some(Ino(1006)));
+        assert_eq!(g.ino_at(Group(1), 1000), None);
+    }
+
+    #[test]
+    fn meta_bg_descriptors_lie_in_their_own_groups() {
+        let mut g = Geometry { group_count: 40, reserved_gdt_blocks: 0, ..geometry() };
+        g.block_count = 8192 * 40 + 1;
+        g.features.incompat = Incompat::META_BG;
+        assert_eq!(g.desc_block(0), Some(Block(2)));
+        assert_eq!(g.desc_block(1), Some(Block(1 + 16 * 8192)));
+        assert_eq!(g.desc_block(2), Some(Block(1 + 32 * 8192)));
+        assert_eq!(g.desc_block(3), None);
+        let holders: Vec<u32> = (0..40).filter(|&i| g.group_desc_blocks(Group(i)) == 1).collect();
+        assert_eq!(holders, [0, 1, 15, 16, 17, 31, 32, 33]);
+    }
+}

@@ -1,0 +1,130 @@
+//! The bytes of a superblock under the format's own names.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The superblock as it lies at byte 1024 of the image, and at the start of its backups.
+///
+/// Source: ext4 disk layout documentation, "The Super Block". Names are the format's.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the fields are documented at the source named above
+pub struct RawSuperblock {
+    pub s_inodes_count: U32,
+    pub s_blocks_count_lo: U32,
+    pub s_r_blocks_count_lo: U32,
+    pub s_free_blocks_count_lo: U32,
+    pub s_free_inodes_count: U32,
+    pub s_first_data_block: U32,
+    pub s_log_block_size: U32,
+    pub s_log_cluster_size: U32,
+    pub s_blocks_per_group: U32,
+    pub s_clusters_per_group: U32,
+    pub s_inodes_per_group: U32,
+    pub s_mtime: U32,
+    pub s_wtime: U32,
+    pub s_mnt_count: U16,
+    pub s_max_mnt_count: U16,
+    pub s_magic: U16,
+    pub s_state: U16,
+    pub s_errors: U16,
+    pub s_minor_rev_level: U16,
+    pub s_lastcheck: U32,
+    pub s_checkinterval: U32,
+    pub s_creator_os: U32,
+    pub s_rev_level: U32,
+    pub s_def_resuid: U16,
+    pub s_def_resgid: U16,
+    pub s_first_ino: U32,
+    pub s_inode_size: U16,
+    pub s_block_group_nr: U16,
+    pub s_feature_compat: U32,
+    pub s_feature_incompat: U32,
+    pub s_feature_ro_compat: U32,
+    pub s_uuid: [u8; 16],
+    pub s_volume_name: [u8; 16],
+    pub s_last_mounted: [u8; 64],
+    pub s_algorithm_usage_bitmap: U32,
+    pub s_prealloc_blocks: u8,
+    pub s_prealloc_dir_blocks: u8,
+    pub s_reserved_gdt_blocks: U16,
+    pub s_journal_uuid: [u8; 16],
+    pub s_journal_inum: U32,
+    pub s_journal_dev: U32,
+    pub s_last_orphan: U32,
+    pub s_hash_seed: [U32; 4],
+    pub s_def_hash_version: u8,
+    pub s_jnl_backup_type: u8,
+    pub s_desc_size: U16,
+    pub s_default_mount_opts: U32,
+    pub s_first_meta_bg: U32,
+    pub s_mkfs_time: U32,
+    pub s_jnl_blocks: [U32; 17],
+    pub s_blocks_count_hi: U32,
+    pub s_r_blocks_count_hi: U32,
+    pub s_free_blocks_count_hi: U32,
+    pub s_min_extra_isize: U16,
+    pub s_want_extra_isize: U16,
+    pub s_flags: U32,
+    pub s_raid_stride: U16,
+    pub s_mmp_interval: U16,
+    pub s_mmp_block: U64,
+    pub s_raid_stripe_width: U32,
+    pub s_log_groups_per_flex: u8,
+    pub s_checksum_type: u8,
+    pub s_encryption_level: u8,
+    pub s_reserved_pad: u8,
+    pub s_kbytes_written: U64,
+    pub s_snapshot_inum: U32,
+    pub s_snapshot_id: U32,
+    pub s_snapshot_r_blocks_count: U64,
+    pub s_snapshot_list: U32,
+    pub s_error_count: U32,
+    pub s_first_error_time: U32,
+    pub s_first_error_ino: U32,
+    pub s_first_error_block: U64,
+    pub s_first_error_func: [u8; 32],
+    pub s_first_error_line: U32,
+    pub s_last_error_time: U32,
+    pub s_last_error_ino: U32,
+    pub s_last_error_line: U32,
+    pub s_last_error_block: U64,
+    pub s_last_error_func: [u8; 32],
+    pub s_mount_opts: [u8; 64],
+    pub s_usr_quota_inum: U32,
+    pub s_grp_quota_inum: U32,
+    pub s_overhead_clusters: U32,
+    pub s_backup_bgs: [U32; 2],
+    pub s_encrypt_algos: [u8; 4],
+    pub s_encrypt_pw_salt: [u8; 16],
+    pub s_lpf_ino: U32,
+    pub s_prj_quota_inum: U32,
+    pub s_checksum_seed: U32,
+    pub s_wtime_hi: u8,
+    pub s_mtime_hi: u8,
+    pub s_mkfs_time_hi: u8,
+    pub s_lastcheck_hi: u8,
+    pub s_first_error_time_hi: u8,
+    pub s_last_error_time_hi: u8,
+    pub s_first_error_errcode: u8,
+    pub s_last_error_errcode: u8,
+    pub s_encoding: U16,
+    pub s_encoding_flags: U16,
+    pub s_orphan_file_inum: U32,
+    pub s_reserved: [U32; 94],
+    pub s_checksum: U32,
+}
+
+const _: () = assert!(size_of::<RawSuperblock>() == super::SUPERBLOCK_SIZE);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_journal_uuid) == 0xd0);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_kbytes_written) == 0x178);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_mount_opts) == 0x200);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_orphan_file_inum) == 0x280);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_checksum) == 0x3fc);
+
+impl RawSuperblock {
+    /// All zeros: what mkfs starts from.
+    pub fn zeroed() -> RawSuperblock {
+        RawSuperblock::new_zeroed()
+    }
+}
