@@ -30,6 +30,9 @@ world::local! { static LEASE: Lease = Lease::take() }
 
 static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
 
+/// One above the highest lane that any thread ever had.
+static GIVEN: AtomicUsize = AtomicUsize::new(1);
+
 /// A thread's use of a lane, ended by the thread's end.
 struct Lease {
     lane: Lane,
@@ -44,6 +47,7 @@ impl Lease {
         let least = (0..limit).min_by_key(|&lane| users[lane]).unwrap_or(0);
         users[least] += 1;
         drop(users);
+        GIVEN.fetch_max(least + 1, Ordering::Relaxed);
         Lease { lane: Lane(least as u16), registry }
     }
 }
@@ -79,6 +83,18 @@ impl Lane {
     /// How many lanes threads get at present, see [`Lane::set_limit`].
     pub fn limit() -> usize {
         LIMIT.load(Ordering::Relaxed)
+    }
+
+    /// The lanes that any thread ever had: what a protocol has to look at, which is few lanes on
+    /// a machine of few threads.
+    ///
+    /// A protocol in which a thread writes its lane's slot, then fences, and another fences, then
+    /// looks at the slots, may look at these: where it would have to see the slot, it also sees
+    /// that the lane was given, which came before.
+    pub(crate) fn given() -> impl Iterator<Item = Lane> {
+        // The checkers do not know of this number, so there it is not relied upon.
+        let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
+        (0..end).map(|lane| Lane(lane as u16))
     }
 
     /// All lanes, in order.

@@ -150,7 +150,7 @@ impl Membership {
     }
 
     fn is_drained(&self) -> bool {
-        self.slots.iter().all(|slot| slot.load(Ordering::Acquire) == 0)
+        Lane::given().all(|lane| self.slots.of(lane).load(Ordering::Acquire) == 0)
     }
 }
 

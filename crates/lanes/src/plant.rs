@@ -19,6 +19,14 @@ pub(crate) enum Step {
     CellWriteFence,
     /// Between loading a cell's words and looking at its sequence again.
     CellReadFence,
+    /// Between a reader's slot and its second look at the bias.
+    SharedFence,
+    /// Between taking the bias away and looking at the slots.
+    RevokeFence,
+    /// Waking the writer that marked a slot.
+    ReleaseWakes,
+    /// Giving the bias back when trying found a reader.
+    BiasGivenBack,
 }
 
 /// A fence, unless the test left `step` out.

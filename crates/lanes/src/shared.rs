@@ -1,32 +1,434 @@
 //! The operation lock: shared by readers without a shared line, exclusive for changes.
+//!
+//! A lock that several lanes read is *biased*: a reader puts the lock's address into its own
+//! lane's row and writes nothing else. A writer takes the inner lock, takes the bias away and
+//! waits for the rows (BRAVO, Dice and Kogan, ATC 2019):
+//!
+//! ```text
+//! read:    if bias && CAS(slot, 0 -> lock) { FENCE; if bias { fast } else { release(slot) } }
+//!          inner.read(); if two lanes were seen && not inhibited { bias = 1 }
+//! release: if slot.swap(0) & WAIT { wake those who wait for lock }
+//! write:   inner.write(); if bias { bias = 0; FENCE; inhibit
+//!            for each slot { if CAS(slot, lock -> lock | WAIT) { wait until it is not } } }
+//! ```
+//!
+//! *Invariants*: the bias is set by holders of the inner lock only; a fast hold exists only while
+//! the bias is set or a writer that took it away is still waiting. A release never touches the
+//! lock, which may be gone as soon as the slot is empty: it has the address, as a number.
+//!
+//! A writer is not starved: behind it new readers find no bias and wait for the inner lock, which
+//! lets no reader past a waiting writer.
 
-use crate::Rank;
+use crate::contention::waited;
+use crate::held::{Held, Place};
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use crate::{Lane, Padded, PerLane, Rank, world};
+
+/// Slots in a lane's row. A collision only costs the later reader the fast path.
+const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
+
+/// Shared holds by the inner lock after a revocation before the bias may return. A revocation
+/// looks at one line per lane, so this many operations share that price.
+const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
+
+/// Marks a slot whose release a writer waits for. Locks are aligned, so the bit is free.
+const WAIT: usize = 1;
+
+/// In [`SharedLock::seen`]: no lane yet, and more than one; else the lane plus one.
+const NO_LANE: u16 = 0;
+const TWO_LANES: u16 = u16::MAX;
+
+world::global! {
+    static ROWS: PerLane<[AtomicUsize; ROW]> =
+        PerLane::new(|_| std::array::from_fn(|_| AtomicUsize::new(0)))
+}
+
+world::global! { static WAITERS: [Padded<Waiters>; ROW] = std::array::from_fn(|_| Padded::default()) }
+
+/// Writers that wait for slots to empty. Innermost of all locks, taken while others are held.
+#[derive(Default)]
+struct Waiters {
+    lock: WaitersLock,
+    emptied: world::Condvar,
+}
+
+struct WaitersLock(world::Mutex<()>);
+
+impl Default for WaitersLock {
+    fn default() -> Self {
+        WaitersLock(world::Mutex::new(()))
+    }
+}
 
 /// A lock held shared or exclusive, with no data of its own.
 #[derive(Debug)]
 pub struct SharedLock {
-    inner: parking_lot::RwLock<()>,
+    inner: world::RwLock<()>,
+    order: u64,
+    rank: Rank,
+    bias: AtomicBool,
+    /// Whether one lane or more took shared holds by the inner lock.
+    seen: AtomicU16,
+    /// Shared holds still to come before the bias may be set. Lossy: only a matter of speed.
+    inhibit: AtomicU16,
 }
+
 /// Held shared until dropped.
-pub struct SharedHold<'a>(#[allow(dead_code)] parking_lot::RwLockReadGuard<'a, ()>);
+#[must_use = "dropping it lets the lock go"]
+pub struct SharedHold<'a> {
+    // Dropped before the record.
+    _way: Way<'a>,
+    _held: Held,
+}
+
 /// Held exclusively until dropped.
-pub struct ExclusiveHold<'a>(#[allow(dead_code)] parking_lot::RwLockWriteGuard<'a, ()>);
+#[must_use = "dropping it lets the lock go"]
+pub struct ExclusiveHold<'a> {
+    _inner: world::RwWriteGuard<'a, ()>,
+    _held: Held,
+}
+
+/// How a shared hold was had.
+enum Way<'a> {
+    Fast(#[expect(dead_code, reason = "held for its drop")] Visible),
+    Inner(#[expect(dead_code, reason = "held for its drop")] world::RwReadGuard<'a, ()>),
+}
+
+/// A reader that is visible in a slot, until dropped. Borrows nothing from the lock.
+struct Visible {
+    slot: &'static AtomicUsize,
+    address: usize,
+}
+
+impl Drop for Visible {
+    fn drop(&mut self) {
+        if self.slot.swap(0, Ordering::AcqRel) & WAIT != 0 && !plant::left_out(Step::ReleaseWakes) {
+            let waiters = &WAITERS[place_in_row(self.address)];
+            let _lock = waiters.lock.0.lock();
+            waiters.emptied.notify_all();
+        }
+    }
+}
+
+/// Spreads addresses over a row: the low bits of allocations have little to say.
+fn place_in_row(address: usize) -> usize {
+    ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % ROW
+}
 
 impl SharedLock {
-    /// `order` tells locks of one rank apart: they are taken in ascending order.
-    pub fn new(_rank: Rank, _order: u64) -> SharedLock {
-        SharedLock { inner: parking_lot::RwLock::new(()) }
+    /// A free lock. `order` tells locks of one rank apart: they are taken in ascending order.
+    pub fn new(rank: Rank, order: u64) -> SharedLock {
+        SharedLock {
+            inner: world::RwLock::new(()),
+            order,
+            rank,
+            bias: AtomicBool::new(false),
+            seen: AtomicU16::new(NO_LANE),
+            inhibit: AtomicU16::new(0),
+        }
     }
+
     /// Waits for a shared hold. Not recursive.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock that does not come before this one; a lock of
+    /// the same rank comes before if its order is lower.
+    #[track_caller]
+    #[inline]
     pub fn shared(&self) -> SharedHold<'_> {
-        SharedHold(self.inner.read())
+        let held = Held::in_order(self.place());
+        let way = match self.enter() {
+            Some(visible) => Way::Fast(visible),
+            None => Way::Inner(self.shared_inner()),
+        };
+        SharedHold { _way: way, _held: held }
     }
+
+    /// A shared hold if it needs no wait. Exempt from the lock order.
+    pub fn try_shared(&self) -> Option<SharedHold<'_>> {
+        let way = match self.enter() {
+            Some(visible) => Way::Fast(visible),
+            None => Way::Inner(self.inner.try_read()?),
+        };
+        Some(SharedHold { _way: way, _held: Held::tried(self.place()) })
+    }
+
     /// Waits for the exclusive hold.
+    ///
+    /// # Panics
+    /// As [`SharedLock::shared`].
+    #[track_caller]
     pub fn exclusive(&self) -> ExclusiveHold<'_> {
-        ExclusiveHold(self.inner.write())
+        let held = Held::in_order(self.place());
+        let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
+        let inner = match tried {
+            Some(inner) => inner,
+            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.write()),
+            None => self.inner.write(),
+        };
+        if self.bias.load(Ordering::Relaxed) {
+            self.revoke();
+        }
+        ExclusiveHold { _inner: inner, _held: held }
     }
-    /// The exclusive hold if it is free.
+
+    /// The exclusive hold if it is free. Exempt from the lock order.
     pub fn try_exclusive(&self) -> Option<ExclusiveHold<'_>> {
-        self.inner.try_write().map(ExclusiveHold)
+        let inner = self.inner.try_write()?;
+        if self.bias.load(Ordering::Relaxed) && !self.try_revoke() {
+            return None;
+        }
+        Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.place()) })
+    }
+
+    /// What tells this lock from others of its rank.
+    pub fn order(&self) -> u64 {
+        self.order
+    }
+
+    fn place(&self) -> Place {
+        Place { rank: self.rank, order: Some(self.order) }
+    }
+
+    /// The lock's name in the slots; it cannot move while a hold borrows it.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Makes the caller visible in its lane's row, if the lock is biased and the slot is free.
+    #[inline]
+    fn enter(&self) -> Option<Visible> {
+        if !self.bias.load(Ordering::Relaxed) {
+            return None;
+        }
+        let address = self.address();
+        let slot = &ROWS.mine()[place_in_row(address)];
+        slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let visible = Visible { slot, address };
+        plant::fence(Step::SharedFence, Ordering::SeqCst);
+        // Acquire: who set the bias held the inner lock after the last writer.
+        self.bias.load(Ordering::Acquire).then_some(visible)
+    }
+
+    #[track_caller]
+    fn shared_inner(&self) -> world::RwReadGuard<'_, ()> {
+        let tried = if world::COUNTS_WAITS { self.inner.try_read() } else { None };
+        let inner = match tried {
+            Some(inner) => inner,
+            None if world::COUNTS_WAITS => waited(self.rank, || self.inner.read()),
+            None => self.inner.read(),
+        };
+        self.consider_bias();
+        inner
+    }
+
+    /// Sets the bias if the lock proved worth it. Only under a hold of the inner lock.
+    fn consider_bias(&self) {
+        let left = self.inhibit.load(Ordering::Relaxed);
+        if left > 0 {
+            self.inhibit.store(left - 1, Ordering::Relaxed);
+            return;
+        }
+        let mine = Lane::current().index() as u16 + 1;
+        match self.seen.load(Ordering::Relaxed) {
+            NO_LANE => self.seen.store(mine, Ordering::Relaxed),
+            seen if seen == mine => {}
+            _ => {
+                self.seen.store(TWO_LANES, Ordering::Relaxed);
+                self.bias.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Takes the bias away and waits until no fast hold is left. Under the inner lock.
+    #[cold]
+    fn revoke(&self) {
+        self.unbias();
+        for lane in Lane::given() {
+            self.wait_out(lane);
+        }
+    }
+
+    fn unbias(&self) {
+        self.inhibit.store(INHIBIT, Ordering::Relaxed);
+        self.bias.store(false, Ordering::Relaxed);
+        plant::fence(Step::RevokeFence, Ordering::SeqCst);
+    }
+
+    fn slot(&self, lane: Lane) -> &'static AtomicUsize {
+        &ROWS.of(lane)[place_in_row(self.address())]
+    }
+
+    fn wait_out(&self, lane: Lane) {
+        let (slot, address) = (self.slot(lane), self.address());
+        // Looking first, since even a failing exchange would take the line away from its lane.
+        // Acquire: what a reader did comes before its slot is seen empty.
+        if slot.load(Ordering::Acquire) != address {
+            return;
+        }
+        let (acq_rel, acquire) = (Ordering::AcqRel, Ordering::Acquire);
+        if slot.compare_exchange(address, address | WAIT, acq_rel, acquire).is_err() {
+            return;
+        }
+        let wait = || {
+            let waiters = &WAITERS[place_in_row(address)];
+            let mut lock = waiters.lock.0.lock();
+            while slot.load(Ordering::Acquire) == address | WAIT {
+                waiters.emptied.wait(&mut lock);
+            }
+        };
+        if world::COUNTS_WAITS { waited(self.rank, wait) } else { wait() }
+    }
+
+    /// Takes the bias away if there is no fast hold. Under the inner lock.
+    fn try_revoke(&self) -> bool {
+        if self.has_visible_reader() {
+            return false;
+        }
+        self.unbias();
+        if !self.has_visible_reader() {
+            return true;
+        }
+        // The fast hold goes on, so the next writer has to look for it.
+        if !plant::left_out(Step::BiasGivenBack) {
+            self.bias.store(true, Ordering::Release);
+        }
+        false
+    }
+
+    fn has_visible_reader(&self) -> bool {
+        Lane::given().any(|lane| self.slot(lane).load(Ordering::Acquire) == self.address())
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::Barrier;
+
+    fn biased() -> SharedLock {
+        let lock = SharedLock::new(Rank::Operation, 1);
+        lock.bias.store(true, Ordering::Relaxed);
+        lock
+    }
+
+    #[test]
+    fn the_bias_waits_for_a_second_lane() {
+        let lock = SharedLock::new(Rank::Operation, 1);
+        for _ in 0..10 {
+            drop(lock.shared());
+        }
+        assert!(!lock.bias.load(Ordering::Relaxed));
+        // Two lanes for certain: both threads are alive at once.
+        let both = Barrier::new(2);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    drop(lock.shared());
+                    both.wait();
+                });
+            }
+        });
+        assert!(lock.bias.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_fast_hold_keeps_writers_out_and_its_release_lets_them_in() {
+        let lock = biased();
+        let hold = lock.shared();
+        assert!(matches!(hold._way, Way::Fast(_)));
+        std::thread::scope(|s| {
+            assert!(s.spawn(|| lock.try_exclusive().is_none()).join().expect("no panic"));
+            assert!(lock.bias.load(Ordering::Relaxed));
+            let writer = s.spawn(|| drop(lock.exclusive()));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert!(!writer.is_finished());
+            drop(hold);
+        });
+        assert!(!lock.bias.load(Ordering::Relaxed));
+        assert!(lock.try_exclusive().is_some());
+    }
+
+    #[test]
+    fn the_bias_returns_after_enough_operations() {
+        let lock = biased();
+        drop(lock.exclusive());
+        lock.seen.store(TWO_LANES, Ordering::Relaxed);
+        for _ in 0..INHIBIT {
+            drop(lock.shared());
+            assert!(!lock.bias.load(Ordering::Relaxed));
+        }
+        drop(lock.shared());
+        assert!(lock.bias.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn an_exclusive_hold_keeps_everybody_out() {
+        let lock = biased();
+        let _hold = lock.exclusive();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                assert!(lock.try_shared().is_none());
+                assert!(lock.try_exclusive().is_none());
+            });
+        });
+    }
+
+    #[test]
+    fn operation_locks_may_be_taken_together_in_ascending_order() {
+        let (one, two) = (SharedLock::new(Rank::Operation, 1), SharedLock::new(Rank::Operation, 2));
+        let _one = one.exclusive();
+        let _two = two.shared();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: taking Operation 1 while holding Operation 2")]
+    fn operation_locks_in_descending_order_panic() {
+        let (one, two) = (SharedLock::new(Rank::Operation, 1), SharedLock::new(Rank::Operation, 2));
+        let _two = two.exclusive();
+        let _one = one.exclusive();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: taking Operation 1 while holding Operation 1")]
+    fn a_recursive_shared_hold_panics() {
+        let lock = biased();
+        let _first = lock.shared();
+        let _second = lock.shared();
+    }
+
+    #[test]
+    fn a_writer_gets_through_a_crowd_of_readers() {
+        struct Guarded(Cell<u64>);
+        // SAFETY: the test only touches the cell under the lock it is about.
+        unsafe impl Sync for Guarded {}
+        let (lock, value) = (biased(), Guarded(Cell::new(0)));
+        let (lock, value) = (&lock, &value);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let _hold = lock.shared();
+                        assert_eq!(value.0.get() % 2, 0);
+                    }
+                });
+            }
+            for _ in 0..300 {
+                let _hold = lock.exclusive();
+                value.0.set(value.0.get() + 1);
+                value.0.set(value.0.get() + 1);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(value.0.get(), 600);
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+#[path = "shared_model.rs"]
+mod model;

@@ -1,0 +1,178 @@
+//! The shared lock under the checkers: exclusion, no lost wake-up, and nothing of the lock is
+//! needed to let a fast hold go.
+
+use super::*;
+use crate::sync::{Arc, thread};
+
+fn biased() -> SharedLock {
+    let lock = SharedLock::new(Rank::Operation, 1);
+    lock.bias.store(true, Ordering::Relaxed);
+    lock.seen.store(TWO_LANES, Ordering::Relaxed);
+    lock
+}
+
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+    use loom::cell::UnsafeCell;
+
+    const EXCLUSION: &str =
+        "shared::model::loom_tests::loom_readers_and_a_writer_exclude_each_other";
+    const TRYING: &str =
+        "shared::model::loom_tests::loom_who_tries_in_vain_leaves_the_lock_as_it_was";
+    const RACE: &str = "Causality violation";
+    const DEADLOCK: &str = "deadlock";
+
+    struct Guarded {
+        lock: SharedLock,
+        value: UnsafeCell<u32>,
+    }
+
+    impl Guarded {
+        fn new() -> Arc<Guarded> {
+            Arc::new(Guarded { lock: biased(), value: UnsafeCell::new(0) })
+        }
+        fn read(&self) {
+            let _hold = self.lock.shared();
+            self.value.with(|_| ());
+        }
+        fn write(&self) {
+            let _hold = self.lock.exclusive();
+            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            self.value.with_mut(|value| unsafe { *value += 1 });
+        }
+    }
+
+    fn check(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_readers_and_a_writer_exclude_each_other() {
+        check(|| {
+            let guarded = Guarded::new();
+            let reader = {
+                let guarded = guarded.clone();
+                thread::spawn(move || guarded.read())
+            };
+            let second = {
+                let guarded = guarded.clone();
+                thread::spawn(move || guarded.read())
+            };
+            guarded.write();
+            reader.join().expect("no panic");
+            second.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_the_bias_comes_and_goes_between_two_writers() {
+        check(|| {
+            let guarded = Guarded::new();
+            let reader = {
+                let guarded = guarded.clone();
+                thread::spawn(move || (0..3).for_each(|_| guarded.read()))
+            };
+            guarded.write();
+            guarded.write();
+            reader.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_who_tries_in_vain_leaves_the_lock_as_it_was() {
+        check(|| {
+            let guarded = Guarded::new();
+            let reader = {
+                let guarded = guarded.clone();
+                thread::spawn(move || guarded.read())
+            };
+            if let Some(_hold) = guarded.lock.try_exclusive() {
+                // SAFETY: as in `write`.
+                guarded.value.with_mut(|value| unsafe { *value += 1 });
+            }
+            guarded.write();
+            reader.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_a_fast_hold_is_let_go_without_the_lock() {
+        check(|| {
+            let lock = Arc::new(biased());
+            let reader = {
+                let lock = lock.clone();
+                thread::spawn(move || {
+                    let visible = lock.enter();
+                    // From here on the reader has no way to the lock, which the writer frees.
+                    drop(lock);
+                    drop(visible);
+                })
+            };
+            drop(lock.exclusive());
+            drop(lock);
+            reader.join().expect("no panic");
+            assert_eq!(ROWS.iter().map(|row| row[0].load(Ordering::Relaxed)).max(), Some(0));
+        });
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_of_a_reader() {
+        finds_missing(Step::SharedFence, EXCLUSION, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_of_a_writer() {
+        finds_missing(Step::RevokeFence, EXCLUSION, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_release_that_wakes_nobody() {
+        finds_missing(Step::ReleaseWakes, EXCLUSION, &[DEADLOCK]);
+    }
+
+    #[test]
+    fn loom_finds_a_bias_that_was_not_given_back() {
+        finds_missing(Step::BiasGivenBack, TRYING, &[RACE]);
+    }
+}
+
+#[cfg(shuttle)]
+mod shuttle_tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize as Plain;
+
+    #[test]
+    fn shuttle_readers_and_writers_of_two_locks_exclude_each_other() {
+        shuttle::check_random(
+            || {
+                let locks = Arc::new([biased(), biased()]);
+                let inside = Arc::new([Plain::new(0), Plain::new(0)]);
+                const WRITER: usize = 100;
+                let threads: Vec<_> = (0..6)
+                    .map(|me| {
+                        let (locks, inside) = (locks.clone(), inside.clone());
+                        thread::spawn(move || {
+                            for round in 0..4 {
+                                let which = (me + round) % 2;
+                                let mine = if me < 2 { WRITER } else { 1 };
+                                let shared = (mine == 1).then(|| locks[which].shared());
+                                let exclusive = (mine > 1).then(|| locks[which].exclusive());
+                                let others = inside[which].fetch_add(mine, Ordering::SeqCst);
+                                assert!(if mine > 1 { others == 0 } else { others < WRITER });
+                                thread::yield_now();
+                                inside[which].fetch_sub(mine, Ordering::SeqCst);
+                                drop((shared, exclusive));
+                            }
+                        })
+                    })
+                    .collect();
+                threads.into_iter().for_each(|t| t.join().expect("no panic"));
+            },
+            2000,
+        );
+    }
+}
