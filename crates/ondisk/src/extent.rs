@@ -1,8 +1,465 @@
 //! Nodes of the extent tree.
+//!
+//! A node is a header and an array of 12-byte entries: extents in a leaf (depth 0), pointers to
+//! nodes one level down elsewhere. The root is the 60 bytes of `i_block` in the inode, without a
+//! checksum of its own; every other node fills a block and, with `metadata_csum`, carries a
+//! checksum behind its last possible entry. Format: <https://docs.kernel.org/filesystems/ext4/>,
+//! "Extent Tree"; what is not said there was checked against `debugfs` and a running kernel.
+//!
+//! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
+//! that the parent gives to the node, start with the parent's key, and point into the blocks that
+//! files may use.
 
+use crate::checksum::Seed;
+use crate::{Block, FileBlock};
+use std::ops::Range;
 use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// `eh_magic` of every node.
+pub const MAGIC: u16 = 0xf30a;
+/// Bytes of the root node, which is in the inode.
+pub const ROOT_BYTES: usize = 60;
+/// How many entries the root can hold.
+pub const ROOT_ENTRIES: u16 = ((ROOT_BYTES - HEADER) / ENTRY) as u16;
+/// The largest depth of a tree: five levels of index nodes above the leaves map every file.
+pub const MAX_DEPTH: u16 = 5;
+/// The first logical block that no file has: lengths and ends stay within 32 bits.
+pub const END: u32 = u32::MAX;
+
+const HEADER: usize = size_of::<RawHeader>();
+const ENTRY: usize = size_of::<RawExtent>();
+const TAIL: usize = 4;
+/// `ee_len` above this means an unwritten extent that is `ee_len` minus this long.
+const LEN_WRITTEN_MAX: u16 = 1 << 15;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values, under the format's names
+pub enum Cause {
+    #[error("{len} bytes are too short for a node")]
+    Short { len: usize },
+    #[error("magic {magic:#06x}")]
+    Magic { magic: u16 },
+    #[error("depth {depth} where {expected} was due")]
+    Depth { depth: u16, expected: u16 },
+    #[error("depth {depth} is more than {MAX_DEPTH}")]
+    TooDeep { depth: u16 },
+    #[error("room for {max} entries where {fits} fit")]
+    Max { max: u16, fits: u16 },
+    #[error("{entries} entries with room for {max}")]
+    Entries { entries: u16, max: u16 },
+    #[error("an index node without entries")]
+    EmptyIndex,
+    #[error("starts with {start} where its parent says {expected}")]
+    FirstEntry { start: FileBlock, expected: FileBlock },
+    #[error("an extent of length 0 at {start}")]
+    EmptyExtent { start: FileBlock },
+    #[error("the entry at {start} is not after the one before")]
+    Order { start: FileBlock },
+    #[error("the entry at {start} is outside of the node's range, which ends at {to}")]
+    Range { start: FileBlock, to: FileBlock },
+    #[error("the entry at {start} points to {len} blocks from {block}, outside of the file system")]
+    Target { start: FileBlock, block: Block, len: u32 },
+    #[error("checksum {found:#010x} where {computed:#010x} is right")]
+    Checksum { found: u32, computed: u32 },
+}
+
+/// `struct ext4_extent_header`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    eh_magic: U16,
+    eh_entries: U16,
+    eh_max: U16,
+    eh_depth: U16,
+    eh_generation: U32,
+}
+const _: () = assert!(size_of::<RawHeader>() == 12);
+
+/// `struct ext4_extent`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawExtent {
+    ee_block: U32,
+    ee_len: U16,
+    ee_start_hi: U16,
+    ee_start_lo: U32,
+}
+const _: () = assert!(size_of::<RawExtent>() == 12);
+
+/// `struct ext4_extent_idx`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawIndex {
+    ei_block: U32,
+    ei_leaf_lo: U32,
+    ei_leaf_hi: U16,
+    ei_unused: U16,
+}
+const _: () = assert!(size_of::<RawIndex>() == 12);
+
+/// Whether the blocks of an extent hold data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// They hold data.
+    Written,
+    /// They are allocated and read as zeros.
+    Unwritten,
+}
+
+impl State {
+    /// The longest extent of this state, in blocks.
+    pub fn max_len(self) -> u32 {
+        match self {
+            State::Written => LEN_WRITTEN_MAX as u32,
+            State::Unwritten => (u16::MAX - LEN_WRITTEN_MAX) as u32,
+        }
+    }
+}
+
+/// `len` blocks of a file from `start` that lie one after another from `block`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The first logical block.
+    pub start: FileBlock,
+    /// In blocks, from 1 to [`State::max_len`].
+    pub len: u32,
+    /// The first physical block.
+    pub block: Block,
+    /// Whether there is data.
+    pub state: State,
+}
+
+impl Extent {
+    /// The logical block after the last.
+    pub fn end(&self) -> u32 {
+        self.start.0.saturating_add(self.len)
+    }
+
+    /// The part within `range` of logical blocks, if there is one.
+    pub fn clip(&self, range: &Range<u32>) -> Option<Extent> {
+        let from = self.start.0.max(range.start);
+        let to = self.end().min(range.end);
+        (from < to).then(|| Extent {
+            start: FileBlock(from),
+            len: to - from,
+            block: Block(self.block.0 + u64::from(from - self.start.0)),
+            state: self.state,
+        })
+    }
+
+    /// True if `next` goes on where this ends, in the file and on the device, in the same state.
+    pub fn continued_by(&self, next: &Extent) -> bool {
+        self.state == next.state
+            && self.end() == next.start.0
+            && self.block.0 + u64::from(self.len) == next.block.0
+    }
+}
+
+/// A pointer to the node one level down that maps the logical blocks from `start`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Index {
+    /// The first logical block of the child.
+    pub start: FileBlock,
+    /// Where the child is.
+    pub child: Block,
+}
+
+/// The entries of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entries {
+    /// Of a leaf, depth 0.
+    Leaf(Vec<Extent>),
+    /// Of a node above others.
+    Index(Vec<Index>),
+}
+
+impl Entries {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Entries::Leaf(extents) => extents.len(),
+            Entries::Index(children) => children.len(),
+        }
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where a node is in its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the inode: the depth is what it says, up to [`MAX_DEPTH`].
+    Root,
+    /// In a block, at this depth; its first entry starts at `from` of [`Expected`].
+    Depth(u16),
+}
+
+/// What the way to a node says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Root, or at which depth.
+    pub place: Place,
+    /// The logical blocks that it may map; the end is at most [`END`].
+    pub range: Range<u32>,
+    /// The physical blocks that files may use: after the superblock's, within the file system.
+    pub space: Range<u64>,
+}
+
+/// A decoded node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Levels below: 0 for a leaf.
+    pub depth: u16,
+    /// Room, in entries; the checksum is behind it.
+    pub max: u16,
+    /// Kept as it was found; no known file system uses it.
+    pub generation: u32,
+    /// The entries.
+    pub entries: Entries,
+}
+
+/// How many entries a node of `bytes` bytes has room for.
+pub fn capacity(bytes: usize) -> u16 {
+    (bytes.saturating_sub(HEADER) / ENTRY).min(u16::MAX as usize) as u16
+}
+
+impl Node {
+    /// Checks `bytes` against the format and against `expected`. Not the checksum: see [`verify`].
+    pub fn decode(bytes: &[u8], expected: &Expected) -> Result<Node, Cause> {
+        let short = || Cause::Short { len: bytes.len() };
+        let (header, rest) = RawHeader::ref_from_prefix(bytes).map_err(|_| short())?;
+        let magic = header.eh_magic.get();
+        if magic != MAGIC {
+            return Err(Cause::Magic { magic });
+        }
+        let depth = header.eh_depth.get();
+        if depth > MAX_DEPTH {
+            return Err(Cause::TooDeep { depth });
+        }
+        if let Place::Depth(due) = expected.place
+            && depth != due
+        {
+            return Err(Cause::Depth { depth, expected: due });
+        }
+        let (max, fits) = (header.eh_max.get(), capacity(bytes.len()));
+        if max == 0 || max > fits {
+            return Err(Cause::Max { max, fits });
+        }
+        let entries = header.eh_entries.get();
+        if entries > max {
+            return Err(Cause::Entries { entries, max });
+        }
+        let raw = rest.get(..usize::from(entries) * ENTRY).ok_or_else(short)?;
+        let entries = if depth == 0 {
+            Entries::Leaf(decode_extents(raw, expected)?)
+        } else {
+            Entries::Index(decode_children(raw, expected)?)
+        };
+        Ok(Node { depth, max, generation: header.eh_generation.get(), entries })
+    }
+
+    /// Writes the node over `bytes`, all of which are set; [`seal`] adds the checksum later.
+    ///
+    /// # Panics
+    /// If the entries exceed `max`, `max` does not fit into `bytes`, or an extent cannot be told
+    /// in the format: our own mistake, never the image's, which came in through [`Node::decode`].
+    pub fn encode_into(&self, bytes: &mut [u8]) {
+        assert!(self.max <= capacity(bytes.len()), "a node of {} entries is too large", self.max);
+        assert!(self.entries.len() <= usize::from(self.max), "a node has more entries than room");
+        assert!(self.depth <= MAX_DEPTH && (self.depth == 0) == self.is_leaf());
+        bytes.fill(0);
+        let header = RawHeader {
+            eh_magic: MAGIC.into(),
+            eh_entries: (self.entries.len() as u16).into(),
+            eh_max: self.max.into(),
+            eh_depth: self.depth.into(),
+            eh_generation: self.generation.into(),
+        };
+        let (head, rest) = bytes.split_at_mut(HEADER);
+        head.copy_from_slice(header.as_bytes());
+        let slots = rest.chunks_exact_mut(ENTRY);
+        match &self.entries {
+            Entries::Leaf(extents) => {
+                for (slot, extent) in slots.zip(extents) {
+                    slot.copy_from_slice(RawExtent::of(extent).as_bytes());
+                }
+            }
+            Entries::Index(children) => {
+                for (slot, child) in slots.zip(children) {
+                    slot.copy_from_slice(RawIndex::of(child).as_bytes());
+                }
+            }
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        matches!(self.entries, Entries::Leaf(_))
+    }
+}
+
+fn decode_extents(raw: &[u8], expected: &Expected) -> Result<Vec<Extent>, Cause> {
+    let raw = <[RawExtent]>::ref_from_bytes(raw).map_err(|_| Cause::Short { len: raw.len() })?;
+    let mut extents = Vec::with_capacity(raw.len());
+    let mut from = expected.range.start;
+    for (i, raw) in raw.iter().enumerate() {
+        let extent = raw.decode();
+        let Extent { start, len, block, .. } = extent;
+        if len == 0 {
+            return Err(Cause::EmptyExtent { start });
+        }
+        check_start(start, i, from, expected)?;
+        let end = start.0.checked_add(len).filter(|end| *end <= expected.range.end);
+        from = end.ok_or(Cause::Range { start, to: FileBlock(expected.range.end) })?;
+        check_target(start, block, len, expected)?;
+        extents.push(extent);
+    }
+    Ok(extents)
+}
+
+fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause> {
+    let raw = <[RawIndex]>::ref_from_bytes(raw).map_err(|_| Cause::Short { len: raw.len() })?;
+    if raw.is_empty() {
+        return Err(Cause::EmptyIndex);
+    }
+    let mut children = Vec::with_capacity(raw.len());
+    let mut from = expected.range.start;
+    for (i, raw) in raw.iter().enumerate() {
+        let index = raw.decode();
+        let start = index.start;
+        check_start(start, i, from, expected)?;
+        if start.0 >= expected.range.end {
+            return Err(Cause::Range { start, to: FileBlock(expected.range.end) });
+        }
+        from = start.0 + 1; // below END, as the range's end is at most that
+        check_target(start, index.child, 1, expected)?;
+        children.push(index);
+    }
+    Ok(children)
+}
+
+/// Entry `i` starts at `from` or later; below the root, the first one exactly there: the kernel
+/// and e2fsck insist on it, and it makes a tree that visits one node twice impossible.
+fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
+    if i == 0 && start.0 != from && expected.place != Place::Root {
+        return Err(Cause::FirstEntry { start, expected: FileBlock(from) });
+    }
+    if start.0 < from {
+        return Err(Cause::Order { start });
+    }
+    Ok(())
+}
+
+fn check_target(
+    start: FileBlock,
+    block: Block,
+    len: u32,
+    expected: &Expected,
+) -> Result<(), Cause> {
+    let end = block.0.checked_add(u64::from(len));
+    if block.0 < expected.space.start || end.is_none_or(|end| end > expected.space.end) {
+        return Err(Cause::Target { start, block, len });
+    }
+    Ok(())
+}
+
+impl RawExtent {
+    fn decode(&self) -> Extent {
+        let raw_len = self.ee_len.get();
+        let (len, state) = if raw_len <= LEN_WRITTEN_MAX {
+            (raw_len, State::Written)
+        } else {
+            (raw_len - LEN_WRITTEN_MAX, State::Unwritten)
+        };
+        Extent {
+            start: FileBlock(self.ee_block.get()),
+            len: u32::from(len),
+            block: join(self.ee_start_hi, self.ee_start_lo),
+            state,
+        }
+    }
+
+    fn of(extent: &Extent) -> RawExtent {
+        assert!(extent.len > 0 && extent.len <= extent.state.max_len(), "{extent:?} has no form");
+        let len = extent.len as u16;
+        let (hi, lo) = split(extent.block);
+        RawExtent {
+            ee_block: extent.start.0.into(),
+            ee_len: match extent.state {
+                State::Written => len.into(),
+                State::Unwritten => (len + LEN_WRITTEN_MAX).into(),
+            },
+            ee_start_hi: hi,
+            ee_start_lo: lo,
+        }
+    }
+}
+
+impl RawIndex {
+    fn decode(&self) -> Index {
+        Index {
+            start: FileBlock(self.ei_block.get()),
+            child: join(self.ei_leaf_hi, self.ei_leaf_lo),
+        }
+    }
+
+    fn of(index: &Index) -> RawIndex {
+        let (hi, lo) = split(index.child);
+        RawIndex {
+            ei_block: index.start.0.into(),
+            ei_leaf_lo: lo,
+            ei_leaf_hi: hi,
+            ei_unused: 0.into(),
+        }
+    }
+}
+
+/// Physical block numbers have 48 bits.
+fn join(hi: U16, lo: U32) -> Block {
+    Block(u64::from(hi.get()) << 32 | u64::from(lo.get()))
+}
+
+fn split(block: Block) -> (U16, U32) {
+    assert!(block.0 >> 48 == 0, "{block} has more than 48 bits");
+    (((block.0 >> 32) as u16).into(), (block.0 as u32).into())
+}
+
+/// Checks the checksum of a node in a block. `seed` is [`Seed::of_inode`]'s.
+pub fn verify(bytes: &[u8], seed: Seed) -> Result<(), Cause> {
+    let at = tail_offset(bytes)?;
+    let short = Cause::Short { len: bytes.len() };
+    let (covered, tail) = bytes.split_at_checked(at).ok_or(short.clone())?;
+    let (found, _) = U32::ref_from_prefix(tail).map_err(|_| short)?;
+    let (found, computed) = (found.get(), seed.chain(covered).value());
+    if found == computed { Ok(()) } else { Err(Cause::Checksum { found, computed }) }
+}
+
+/// Sets the checksum of a node in a block. `seed` is [`Seed::of_inode`]'s.
+///
+/// # Panics
+/// If `bytes` is not a node that fills a block.
+pub fn seal(bytes: &mut [u8], seed: Seed) {
+    let at = tail_offset(bytes).expect("only our own nodes are sealed");
+    let (covered, tail) = bytes.split_at_mut(at);
+    tail[..TAIL].copy_from_slice(&seed.chain(covered).value().to_le_bytes());
+}
+
+/// The checksum is behind the last possible entry, not at the end of the block.
+fn tail_offset(bytes: &[u8]) -> Result<usize, Cause> {
+    let (header, _) =
+        RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Short { len: bytes.len() })?;
+    let (max, fits) = (header.eh_max.get(), capacity(bytes.len().saturating_sub(TAIL)));
+    if max > fits {
+        return Err(Cause::Max { max, fits });
+    }
+    Ok(HEADER + usize::from(max) * ENTRY)
+}
+
+#[cfg(test)]
+mod tests;
