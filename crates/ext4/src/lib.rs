@@ -6,6 +6,7 @@
 
 mod attr;
 mod error;
+pub mod extent;
 mod fs;
 mod options;
 
@@ -15,6 +16,4 @@ pub use attr::{
 };
 pub use error::Error;
 pub use fs::{Fs, Inode, InodeRef, Mount};
-pub use options::{
-    Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
-};
+pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};

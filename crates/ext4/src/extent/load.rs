@@ -1,0 +1,107 @@
+//! From the tree on disk to the map in memory.
+
+use super::map::Builder;
+use super::{END, Map, ROOT_BYTES};
+use crate::Error;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::extent::{Entries, Expected, Index, Node, Place, capacity};
+use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};
+use std::ops::Range;
+
+/// Read access to the nodes that are in blocks.
+pub trait Nodes {
+    /// The whole block, its checksum found right.
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error>;
+}
+
+/// What holds for the tree of one file.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Whose tree it is, for errors.
+    pub ino: Ino,
+    /// How large a node in a block is.
+    pub block_size: BlockSize,
+    /// How many entries a new node in a block takes, at least 4 and at most what fits. Fewer than
+    /// fit make deep trees out of few extents.
+    pub node_max: u16,
+    /// The physical blocks that files may use: after the superblock's, within the file system.
+    pub space: Range<u64>,
+}
+
+impl Limits {
+    /// The format's limits.
+    pub fn new(ino: Ino, block_size: BlockSize, space: Range<u64>) -> Limits {
+        Limits { ino, block_size, node_max: capacity(block_size.bytes()), space }
+    }
+
+    /// Decodes the root.
+    pub(super) fn root(&self, bytes: &[u8; ROOT_BYTES]) -> Result<Node, Error> {
+        self.decode(bytes, None, Place::Root, 0..END)
+    }
+
+    /// Reads and decodes a node that is in a block.
+    pub(super) fn node(
+        &self,
+        nodes: &dyn Nodes,
+        block: Block,
+        depth: u16,
+        range: Range<u32>,
+    ) -> Result<Node, Error> {
+        self.decode(&nodes.node(block)?, Some(block), Place::Depth(depth), range)
+    }
+
+    fn decode(
+        &self,
+        bytes: &[u8],
+        block: Option<Block>,
+        place: Place,
+        range: Range<u32>,
+    ) -> Result<Node, Error> {
+        let expected = Expected { place, range, space: self.space.clone() };
+        let node = Node::decode(bytes, &expected);
+        node.map_err(|cause| Corruption::ExtentNode { ino: self.ino, block, cause }.into())
+    }
+}
+
+/// Reads the whole tree under `root`.
+///
+/// A hostile tree makes no endless work: depths fall on the way down, and a node must start with
+/// the block that its parent names, while the names differ, so that no filled node can be visited
+/// twice. The map takes about twice the memory of the nodes.
+///
+/// # Errors
+/// [`Error::Corruption`] with the inode and the block; what `nodes` answers.
+pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Result<Map, Error> {
+    let mut walk = Walk { nodes, limits, map: Builder::default() };
+    walk.node(limits.root(root)?, END)?;
+    Ok(walk.map.finish())
+}
+
+struct Walk<'a> {
+    nodes: &'a dyn Nodes,
+    limits: &'a Limits,
+    map: Builder,
+}
+
+impl Walk<'_> {
+    /// Takes all extents of `node`, which ends before `to`. At most six calls deep.
+    fn node(&mut self, node: Node, to: u32) -> Result<(), Error> {
+        match node.entries {
+            Entries::Leaf(extents) => extents.into_iter().for_each(|extent| self.map.push(extent)),
+            Entries::Index(children) => {
+                for (i, child) in children.iter().enumerate() {
+                    let range = child_range(&children, i, to);
+                    let (to, depth) = (range.end, node.depth - 1);
+                    let below = self.limits.node(self.nodes, child.child, depth, range)?;
+                    self.node(below, to)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The logical blocks of child `i`: to the next one's start, or to the end `to` of their parent.
+pub(super) fn child_range(children: &[Index], i: usize, to: u32) -> Range<u32> {
+    children[i].start.0..children.get(i + 1).map_or(to, |next| next.start.0)
+}

@@ -1,0 +1,243 @@
+//! Planning what a change of mappings does to the tree.
+
+use super::load::child_range;
+use super::place::{Draft, DraftNode, Plan, Spot};
+use super::splice::{assert_within, pieces, splice};
+use super::{END, Extent, Limits, Nodes, ROOT_BYTES};
+use crate::Error;
+use lanefs_ondisk::extent::{Cause, Entries, MAX_DEPTH};
+use lanefs_ondisk::{Block, Corruption, FileBlock};
+use std::ops::Range;
+
+/// Plans the replacement of the mappings in `range` by `with`: ascending extents in `range`, of any
+/// length. A plan changes one leaf and what hangs on it, within [`worst_case`](super::worst_case);
+/// [`Plan::covered`] says how much of `range` that is, and it is never nothing.
+///
+/// A leaf that overflows is split, at its end if the change was there, so that a file that grows
+/// leaves full leaves behind, else in the middle. Parents follow. A full root moves into a block.
+/// Nodes without entries are freed, and a root with one child takes the child's entries if they
+/// fit. Blocks that the replaced extents used are the caller's business: see
+/// [`overlapping`](super::overlapping).
+///
+/// # Errors
+/// [`Error::Corruption`] with the inode and the block; what `nodes` answers.
+///
+/// # Panics
+/// If `with` is not in order or not in `range`, or `range` is empty.
+pub fn plan_replace(
+    root: &[u8; ROOT_BYTES],
+    nodes: &dyn Nodes,
+    limits: &Limits,
+    range: Range<u32>,
+    with: &[Extent],
+) -> Result<Plan, Error> {
+    assert!(!range.is_empty() && limits.node_max >= 4);
+    assert_within(&range, with);
+    let path = descend(root, nodes, limits, range.start)?;
+    let mut planner =
+        Planner { nodes, limits, updates: Vec::new(), new: Vec::new(), freed: Vec::new() };
+    let (root, covered) = planner.replace(path, range, with)?;
+    let Planner { updates, new, freed, .. } = planner;
+    Ok(Plan { block_size: limits.block_size, root, updates, new, freed, covered })
+}
+
+/// A node on the way to the leaf.
+struct Step {
+    /// `None` for the root.
+    block: Option<Block>,
+    node: DraftNode,
+    /// Which child the way goes on to; 0 in the leaf.
+    at: usize,
+    /// The node ends before this logical block.
+    to: u32,
+}
+
+/// The way to the leaf that `start` belongs to, the root first.
+fn descend(
+    root: &[u8; ROOT_BYTES],
+    nodes: &dyn Nodes,
+    limits: &Limits,
+    start: u32,
+) -> Result<Vec<Step>, Error> {
+    let mut path = Vec::new();
+    let (mut block, mut node, mut to) = (None, limits.root(root)?, END);
+    while let Entries::Index(children) = &node.entries {
+        // What lies before the first child belongs to the first child.
+        let at = children.partition_point(|child| child.start.0 <= start).saturating_sub(1);
+        let (range, child) = (child_range(children, at, to), children[at].child);
+        let (child_to, depth) = (range.end, node.depth - 1);
+        let below = limits.node(nodes, child, depth, range)?;
+        path.push(Step { block, node: DraftNode::of(node), at, to });
+        (block, node, to) = (Some(child), below, child_to);
+    }
+    path.push(Step { block, node: DraftNode::of(node), at: 0, to });
+    Ok(path)
+}
+
+/// Where in a node a change was: decides where it is split.
+#[derive(Clone, Copy)]
+enum Changed {
+    AtEnd,
+    Within,
+}
+
+/// A list of children that takes the place of one child in its parent.
+type Row = Vec<(FileBlock, Spot)>;
+
+struct Planner<'a> {
+    nodes: &'a dyn Nodes,
+    limits: &'a Limits,
+    updates: Vec<(Block, DraftNode)>,
+    new: Vec<DraftNode>,
+    freed: Vec<Block>,
+}
+
+impl Planner<'_> {
+    /// From the leaf up; gives the root and what of `range` was covered.
+    fn replace(
+        &mut self,
+        mut path: Vec<Step>,
+        range: Range<u32>,
+        with: &[Extent],
+    ) -> Result<(DraftNode, Range<u32>), Error> {
+        let leaf = path.pop().expect("a way has a leaf at its end");
+        let Draft::Leaf(old) = &leaf.node.entries else { unreachable!("the way ends in a leaf") };
+        let (range, with) = self.one_leaf_full(range, with, leaf.to);
+        let changed = match old.last() {
+            Some(last) if range.start < last.end() => Changed::Within,
+            _ => Changed::AtEnd,
+        };
+        let mut entries = Draft::Leaf(splice(old, &range, &with));
+        let mut step = leaf;
+        let mut changed = changed;
+        while let Some(parent) = path.pop() {
+            let row = self.settle(&step, entries, changed);
+            let Draft::Index(mut children) = parent.node.entries.clone() else {
+                unreachable!("a leaf has no children")
+            };
+            changed = match parent.at + 1 == children.len() {
+                true => Changed::AtEnd,
+                false => Changed::Within,
+            };
+            children.splice(parent.at..=parent.at, row);
+            entries = Draft::Index(children);
+            step = parent;
+        }
+        let root = self.settle_root(step.node, entries, changed)?;
+        Ok((self.collapse(root)?, range))
+    }
+
+    /// The part of the change that ends within the leaf, which ends before `to`, and at most
+    /// doubles its entries, so that one leaf more takes them.
+    fn one_leaf_full(
+        &self,
+        range: Range<u32>,
+        with: &[Extent],
+        to: u32,
+    ) -> (Range<u32>, Vec<Extent>) {
+        let mut range = range.start..range.end.min(to);
+        let room = usize::from(self.limits.node_max) - 1; // one goes to an extent cut in two
+        let within = range.clone();
+        let mut with = with.iter().filter_map(|e| e.clip(&within)).flat_map(pieces);
+        let taken: Vec<Extent> = with.by_ref().take(room).collect();
+        if let Some(next) = with.next() {
+            range.end = next.start.0;
+        }
+        (range, taken)
+    }
+
+    /// Gives the node of `step`, which is in a block, its new `entries`: it is kept, written,
+    /// split or freed. What its parent is to have in its place.
+    fn settle(&mut self, step: &Step, mut entries: Draft, changed: Changed) -> Row {
+        let block = step.block.expect("only the root is not in a block");
+        let max = usize::from(step.node.max);
+        if entries.len() == 0 {
+            self.freed.push(block);
+            return Vec::new();
+        }
+        let mut rest = None;
+        if entries.len() > max {
+            let keep = match changed {
+                Changed::AtEnd => max,
+                Changed::Within => entries.len().div_ceil(2).min(max),
+            };
+            rest = Some(entries.split_off(keep));
+        }
+        let start = entries.start().expect("it has entries");
+        if entries != step.node.entries {
+            self.updates.push((block, DraftNode { entries, ..step.node.clone() }));
+        }
+        let mut row = vec![(start, Spot::At(block))];
+        row.extend(rest.map(|rest| self.add(rest, step.node.depth)).unwrap_or_default());
+        row
+    }
+
+    /// New nodes at `depth` for `entries`.
+    fn add(&mut self, mut entries: Draft, depth: u16) -> Row {
+        let max = self.limits.node_max;
+        let mut row = Row::new();
+        while entries.len() > 0 {
+            let rest = entries.split_off(entries.len().min(usize::from(max)));
+            let start = entries.start().expect("it has entries");
+            row.push((start, Spot::New(self.new.len())));
+            self.new.push(DraftNode { depth, max, generation: 0, entries });
+            entries = rest;
+        }
+        row
+    }
+
+    /// The root with its new `entries`: if they do not fit, they move into blocks below it.
+    fn settle_root(
+        &mut self,
+        root: DraftNode,
+        mut entries: Draft,
+        changed: Changed,
+    ) -> Result<DraftNode, Error> {
+        let mut depth = root.depth;
+        while entries.len() > usize::from(root.max) {
+            let rest = match changed {
+                Changed::Within if entries.len() > usize::from(self.limits.node_max) => {
+                    Some(entries.split_off(entries.len().div_ceil(2)))
+                }
+                _ => None,
+            };
+            let mut row = self.add(entries, depth);
+            row.extend(rest.map(|rest| self.add(rest, depth)).unwrap_or_default());
+            entries = Draft::Index(row);
+            depth += 1;
+        }
+        if depth > MAX_DEPTH {
+            let cause = Cause::TooDeep { depth };
+            return Err(Corruption::ExtentNode { ino: self.limits.ino, block: None, cause }.into());
+        }
+        if entries.len() == 0 {
+            (depth, entries) = (0, Draft::Leaf(Vec::new()));
+        }
+        Ok(DraftNode { depth, entries, ..root })
+    }
+
+    /// Pulls the only child into the root while it fits.
+    fn collapse(&mut self, mut root: DraftNode) -> Result<DraftNode, Error> {
+        while let Draft::Index(children) = &root.entries
+            && let [(start, Spot::At(block))] = children[..]
+        {
+            let updated = self.updates.iter().position(|(at, _)| *at == block);
+            let fits = |child: &DraftNode| child.entries.len() <= usize::from(root.max);
+            let child = match updated {
+                Some(i) if fits(&self.updates[i].1) => self.updates.swap_remove(i).1,
+                Some(_) => break,
+                None => {
+                    let (depth, range) = (root.depth - 1, start.0..END);
+                    let child = self.limits.node(self.nodes, block, depth, range)?;
+                    match DraftNode::of(child) {
+                        child if fits(&child) => child,
+                        _ => break,
+                    }
+                }
+            };
+            self.freed.push(block);
+            (root.depth, root.entries) = (child.depth, child.entries);
+        }
+        Ok(root)
+    }
+}
