@@ -1,8 +1,275 @@
 //! Directory blocks: entries, tails, and their checksums.
+//!
+//! A block of a linear directory, and a leaf of an indexed one, is a chain of records, each as long
+//! as its `rec_len` says, that covers the block; with `metadata_csum` the last 12 bytes are a tail
+//! that poses as an unused record. Source: kernel documentation, *ext4: Directory Entries*.
+//!
+//! # Invariants
+//! What [`entries`] yields lies inside the block, is four-byte aligned and moves forward, so that
+//! every walk ends after at most `block size / 12` steps.
 
+mod edit;
+mod name;
+mod tail;
+
+pub use edit::{
+    Packed, Room, clear, find_room, insert, insert_at, new_directory, pack, remove, replace, space,
+};
+pub use name::{Name, NameError};
+pub use tail::{seal, verify};
+
+use crate::{BlockSize, FileType, Ino};
 use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What can be wrong here.
+/// Bytes of a record before its name.
+pub const HEADER: usize = 8;
+/// The shortest record: a header and a name of one to four bytes.
+pub const MIN_RECORD: usize = 12;
+/// The longest name in bytes.
+pub const MAX_NAME: usize = 255;
+/// Bytes of the checksum tail.
+pub const TAIL: usize = 12;
+
+/// `struct ext4_dir_entry_2` without the name. Without the feature `filetype` the last byte is the
+/// high half of the name's length, and zero.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawDirEntry {
+    inode: U32,
+    rec_len: U16,
+    name_len: u8,
+    file_type: u8,
+}
+
+const _: () = assert!(size_of::<RawDirEntry>() == HEADER);
+
+/// How the directory blocks of one file system look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirFormat {
+    /// Bytes of a block.
+    pub block_size: BlockSize,
+    /// Feature `filetype`: entries carry the type of what they name.
+    pub has_file_types: bool,
+    /// Feature `metadata_csum`: blocks end in a tail with a checksum.
+    pub has_checksums: bool,
+    /// Feature `large_dir`: an index may have one level more, a directory more than 4 GiB.
+    pub has_large_dirs: bool,
+    /// Number of inodes of the file system, which is the highest inode number.
+    pub inodes: u32,
+}
+
+impl DirFormat {
+    /// Bytes of a leaf that records can use.
+    pub fn record_bytes(&self) -> usize {
+        self.block_size.bytes() - if self.has_checksums { TAIL } else { 0 }
+    }
+}
+
+/// A record that is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where the record starts, in bytes from the start of the block.
+    pub offset: usize,
+    /// Bytes of the record, with the slack behind the name.
+    pub rec_len: usize,
+    /// What it names; `None` for an unused record.
+    pub ino: Option<Ino>,
+    /// The type, where the directory keeps it and it is a known one.
+    pub file_type: Option<FileType>,
+    /// The name; of no meaning in an unused record.
+    pub name: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Bytes that the record needs for itself: nothing if it is unused.
+    pub fn used(&self) -> usize {
+        match self.ino {
+            Some(_) => space(self.name.len()),
+            None => 0,
+        }
+    }
+
+    /// True for "." and "..".
+    pub fn is_dot(&self) -> bool {
+        matches!(self.name, b"." | b"..")
+    }
+}
+
+/// What can be wrong with a directory block. Offsets are bytes from the start of the block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the place and what was found there
+pub enum Cause {
+    #[error("{found} bytes where a block of {expected} was expected")]
+    Length { expected: usize, found: usize },
+    #[error("the record at {offset} is {rec_len} bytes, less than its header and name need")]
+    RecordTooShort { offset: usize, rec_len: usize },
+    #[error("the record at {offset} is {rec_len} bytes, not a multiple of four")]
+    RecordUnaligned { offset: usize, rec_len: usize },
+    #[error("the record at {offset} is {rec_len} bytes and crosses the end at {end}")]
+    RecordPastEnd { offset: usize, rec_len: usize, end: usize },
+    #[error("the record at {offset} leaves no room for another before the end")]
+    RecordNearEnd { offset: usize },
+    #[error("the name at {offset} is empty")]
+    NameEmpty { offset: usize },
+    #[error("the name at {offset} contains a slash or NUL")]
+    NameByte { offset: usize },
+    #[error("the record at {offset} names inode {ino} of {inodes}")]
+    InodeRange { offset: usize, ino: u32, inodes: u32 },
+    #[error("no record starts at {offset}")]
+    NoRecord { offset: usize },
+    #[error("\".\" or \"..\" at {offset}, where it must not be")]
+    MisplacedDot { offset: usize },
+    #[error("the directory does not start with \".\" and \"..\"")]
+    NoDots,
+    #[error("no checksum tail")]
+    NoTail,
+    #[error("checksum {found:#010x}, computed {computed:#010x}")]
+    Checksum { found: u32, computed: u32 },
+}
+
+/// Walks the records of a linear block or leaf, checking each.
+///
+/// # Errors
+/// A block of the wrong length or without its tail at once; a broken record as the last item.
+pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, Cause> {
+    check_length(format, block)?;
+    if format.has_checksums && tail::stored(block).is_none() {
+        return Err(Cause::NoTail);
+    }
+    Ok(Entries { format: *format, block, at: 0 })
+}
+
+/// The entry of that name in a linear block or leaf.
+pub fn find<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    name: Name<'_>,
+) -> Result<Option<Entry<'a>>, Cause> {
+    for entry in entries(format, block)? {
+        let entry = entry?;
+        if entry.ino.is_some() && entry.name == name.bytes() {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// The record at `offset`, which may also be one of the two in the root of an index.
+pub fn entry_at<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    offset: usize,
+) -> Result<Entry<'a>, Cause> {
+    check_length(format, block)?;
+    decode(format, block, offset, block.len())
+}
+
+/// "." and "..", which start the first block of every directory, indexed or not. The second may
+/// fill the block, as it does in the root of an index.
+pub fn dots<'a>(format: &DirFormat, block: &'a [u8]) -> Result<(Entry<'a>, Entry<'a>), Cause> {
+    let dot = entry_at(format, block, 0)?;
+    if dot.name != b"." || dot.ino.is_none() || dot.rec_len == block.len() {
+        return Err(Cause::NoDots);
+    }
+    let dot_dot = entry_at(format, block, dot.rec_len)?;
+    if dot_dot.name != b".." || dot_dot.ino.is_none() {
+        return Err(Cause::NoDots);
+    }
+    Ok((dot, dot_dot))
+}
+
+fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
+    let expected = format.block_size.bytes();
+    if block.len() != expected {
+        return Err(Cause::Length { expected, found: block.len() });
+    }
+    Ok(())
+}
+
+/// See [`entries`].
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    format: DirFormat,
+    block: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, Cause>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = self.format.record_bytes();
+        if self.at >= end {
+            return None;
+        }
+        let entry = decode(&self.format, self.block, self.at, end);
+        self.at = match &entry {
+            Ok(entry) => entry.offset + entry.rec_len,
+            Err(_) => end,
+        };
+        Some(entry)
+    }
+}
+
+/// Decodes the record at `offset`, which must end at `end` or leave room for another before it.
+fn decode<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    offset: usize,
+    end: usize,
+) -> Result<Entry<'a>, Cause> {
+    let header = block.get(offset..).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
+    let (header, _) = header.ok_or(Cause::NoRecord { offset })?;
+    let rec_len = decode_rec_len(header.rec_len.get(), format.block_size);
+    let name_len = usize::from(header.name_len);
+    if rec_len < MIN_RECORD || rec_len < space(name_len) {
+        return Err(Cause::RecordTooShort { offset, rec_len });
+    }
+    if !rec_len.is_multiple_of(4) {
+        return Err(Cause::RecordUnaligned { offset, rec_len });
+    }
+    if end < offset || rec_len > end - offset {
+        return Err(Cause::RecordPastEnd { offset, rec_len, end });
+    }
+    let left = end - offset - rec_len;
+    if left != 0 && left < MIN_RECORD {
+        return Err(Cause::RecordNearEnd { offset });
+    }
+    let name = block.get(offset + HEADER..offset + HEADER + name_len).unwrap_or_default();
+    let ino = header.inode.get();
+    if ino == 0 {
+        return Ok(Entry { offset, rec_len, ino: None, file_type: None, name });
+    }
+    if ino > format.inodes {
+        return Err(Cause::InodeRange { offset, ino, inodes: format.inodes });
+    }
+    if name.is_empty() {
+        return Err(Cause::NameEmpty { offset });
+    }
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(Cause::NameByte { offset });
+    }
+    let file_type = match format.has_file_types {
+        true => FileType::from_dirent(header.file_type),
+        false => None,
+    };
+    Ok(Entry { offset, rec_len, ino: Some(Ino(ino)), file_type, name })
+}
+
+/// A record that fills a 64 KiB block does not fit 16 bits and is written as 65,535; the other
+/// lengths have the low two bits free. Older writers put 0 there.
+fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
+    let raw = usize::from(raw);
+    match (block_size.bytes() == 1 << 16, raw) {
+        (false, _) => raw,
+        (true, 0 | 0xffff) => 1 << 16,
+        (true, _) => raw & 0xfffc | (raw & 3) << 16,
+    }
+}
+
+fn encode_rec_len(rec_len: usize) -> u16 {
+    u16::try_from(rec_len).unwrap_or(0xffff)
+}

@@ -1,8 +1,284 @@
 //! Index blocks of hashed directories.
+//!
+//! The first block of an indexed directory is the root: "." and ".." as in any directory, the second
+//! with a record that covers the rest of the block, where eight bytes of information and the
+//! entries hide. Blocks of further levels look like one unused record. An entry names a child block
+//! by its number in the directory and the lowest hash in it; the first entry of a block has no hash
+//! of its own (its place holds limit and count) and begins where its parent says. Entries are
+//! sorted. The low bit of an entry's hash says that names with that hash are in the block before too.
+//! Source: kernel documentation, *ext4: Hash Tree Directories*.
 
+mod checksum;
+mod edit;
+
+pub use checksum::{seal, verify};
+pub use edit::{new_node, new_root, write_entries};
+
+use crate::dirent::{self, DirFormat};
+use crate::hash::HashVersion;
+use crate::{FileBlock, Ino};
 use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What can be wrong here.
+/// Where the information of a root is: behind the two records' headers and names.
+const ROOT_INFO: usize = 24;
+/// Where the entries of a root start.
+const ROOT_ENTRIES: usize = 32;
+/// Where the entries of a node start.
+const NODE_ENTRIES: usize = 8;
+/// Bytes of an entry, and of the tail behind the last one.
+const ENTRY: usize = 8;
+/// Child numbers have 28 bits; readers ignore the rest.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// The highest number that a block can have to be a child.
+pub const MAX_CHILD: FileBlock = FileBlock(BLOCK_MASK);
+
+/// `struct dx_root_info`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRootInfo {
+    reserved_zero: U32,
+    hash_version: u8,
+    info_length: u8,
+    indirect_levels: u8,
+    unused_flags: u8,
+}
+
+/// `struct dx_entry`; the first one's hash is a [`RawCountLimit`].
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    hash: U32,
+    block: U32,
+}
+
+/// `struct dx_countlimit`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawCountLimit {
+    limit: U16,
+    count: U16,
+}
+
+const _: () = assert!(size_of::<RawRootInfo>() == ROOT_ENTRIES - ROOT_INFO);
+const _: () = assert!(size_of::<RawEntry>() == ENTRY);
+
+/// Which index block: its entries start in different places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The first block of the directory.
+    Root,
+    /// A block of a further level.
+    Node,
+}
+
+impl Kind {
+    fn entries_at(self) -> usize {
+        match self {
+            Kind::Root => ROOT_ENTRIES,
+            Kind::Node => NODE_ENTRIES,
+        }
+    }
+
+    /// Number of entries that such a block holds.
+    pub fn limit(self, format: &DirFormat) -> usize {
+        let tail = if format.has_checksums { ENTRY } else { 0 };
+        (format.block_size.bytes() - self.entries_at() - tail) / ENTRY
+    }
+}
+
+/// What can be wrong with an index block, or with what it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are what was found, and what was expected
+pub enum Cause {
+    #[error("{found} bytes where a block of {expected} was expected")]
+    Length { expected: usize, found: usize },
+    #[error("not the root of an index")]
+    NotRoot,
+    #[error("not a node of an index")]
+    NotNode,
+    #[error("unknown hash version {found}")]
+    HashVersion { found: u8 },
+    #[error("root information of {found} bytes, not 8")]
+    InfoLength { found: u8 },
+    #[error("{found} levels below the root, {allowed} allowed")]
+    Levels { found: u8, allowed: u8 },
+    #[error("unknown flags {found:#x}")]
+    Flags { found: u8 },
+    #[error("room for {found} entries, not {expected}")]
+    Limit { expected: usize, found: usize },
+    #[error("{count} entries where 1 to {limit} fit")]
+    Count { count: usize, limit: usize },
+    #[error("checksum {found:#010x}, computed {computed:#010x}")]
+    Checksum { found: u32, computed: u32 },
+    #[error("entry {entry} leads to {child}, of {blocks} blocks")]
+    Child { entry: usize, child: FileBlock, blocks: u32 },
+    #[error("entry {entry} has a lower hash than the one before")]
+    Order { entry: usize },
+    #[error("leads to more leaves than the directory has blocks")]
+    TooManyLeaves,
+    #[error("the name at {offset} of {leaf} has hash {hash:#x}, outside that leaf's range")]
+    HashRange { leaf: FileBlock, offset: usize, hash: u32 },
+}
+
+/// An entry of an index block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The lowest hash in the child; the low bit says that the hash began in the child before.
+    /// 0 for the first entry of a block.
+    pub hash: u32,
+    /// The child.
+    pub block: FileBlock,
+}
+
+impl IndexEntry {
+    /// True if names with this entry's hash are in the child before, too.
+    pub fn continues(&self) -> bool {
+        self.hash & 1 == 1
+    }
+}
+
+/// The root of an index, checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Root<'a> {
+    /// How names are hashed.
+    pub version: HashVersion,
+    /// Levels of nodes between the root and the leaves.
+    pub levels: u8,
+    /// What "." names.
+    pub ino: Ino,
+    /// What ".." names.
+    pub parent: Ino,
+    /// The entries.
+    pub index: Index<'a>,
+}
+
+/// The entries of an index block; there is at least one.
+#[derive(Debug, Clone, Copy)]
+pub struct Index<'a> {
+    entries: &'a [RawEntry],
+    limit: usize,
+}
+
+impl Index<'_> {
+    /// Number of entries, at least 1.
+    #[allow(clippy::len_without_is_empty)] // it never is
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if no entry can be added.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= self.limit
+    }
+
+    /// The entry at `position`, counted from 0.
+    pub fn get(&self, position: usize) -> Option<IndexEntry> {
+        let raw = self.entries.get(position)?;
+        let hash = if position == 0 { 0 } else { raw.hash.get() };
+        Some(IndexEntry { hash, block: FileBlock(raw.block.get() & BLOCK_MASK) })
+    }
+
+    /// The position of the last entry whose hash is not above `hash`, which leads to the first leaf
+    /// that can have a name of that hash.
+    pub fn search(&self, hash: u32) -> usize {
+        let hashed = self.entries.get(1..).unwrap_or_default();
+        hashed.partition_point(|entry| entry.hash.get() <= hash)
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = IndexEntry> + '_ {
+        (0..self.len()).filter_map(|position| self.get(position))
+    }
+}
+
+/// Levels of nodes that can be below the root: one, two with `large_dir`.
+pub fn max_levels(format: &DirFormat) -> u8 {
+    if format.has_large_dirs { 2 } else { 1 }
+}
+
+/// What a block looks like: an index block if it has the shape of one, else `None`. In a file system
+/// with checksums the shapes cannot be mistaken; without, an empty leaf looks like a node.
+pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
+    let first = dirent::entry_at(format, block, 0).ok()?;
+    if first.ino.is_none() && first.rec_len == block.len() {
+        return Some(Kind::Node);
+    }
+    root_info(format, block).ok().map(|_| Kind::Root)
+}
+
+/// Decodes the root of an index and checks all of it but the checksum.
+pub fn root<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Root<'a>, Cause> {
+    let (info, ino, parent) = root_info(format, block)?;
+    if info.info_length != 8 {
+        return Err(Cause::InfoLength { found: info.info_length });
+    }
+    let version = HashVersion::from_byte(info.hash_version)
+        .ok_or(Cause::HashVersion { found: info.hash_version })?;
+    let allowed = max_levels(format);
+    if info.indirect_levels > allowed {
+        return Err(Cause::Levels { found: info.indirect_levels, allowed });
+    }
+    if info.unused_flags != 0 {
+        return Err(Cause::Flags { found: info.unused_flags });
+    }
+    let index = index(format, Kind::Root, block)?;
+    Ok(Root { version, levels: info.indirect_levels, ino, parent, index })
+}
+
+/// Decodes a node of an index and checks all of it but the checksum.
+pub fn node<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Index<'a>, Cause> {
+    check_length(format, block)?;
+    let first = dirent::entry_at(format, block, 0).map_err(|_| Cause::NotNode)?;
+    if first.ino.is_some() || first.rec_len != block.len() {
+        return Err(Cause::NotNode);
+    }
+    index(format, Kind::Node, block)
+}
+
+fn root_info<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+) -> Result<(&'a RawRootInfo, Ino, Ino), Cause> {
+    check_length(format, block)?;
+    let (dot, dot_dot) = dirent::dots(format, block).map_err(|_| Cause::NotRoot)?;
+    let covers =
+        dot_dot.offset == dirent::MIN_RECORD && dot_dot.rec_len == block.len() - dirent::MIN_RECORD;
+    let (Some(ino), Some(parent), true) = (dot.ino, dot_dot.ino, covers) else {
+        return Err(Cause::NotRoot);
+    };
+    let info = block.get(ROOT_INFO..).and_then(|rest| RawRootInfo::ref_from_prefix(rest).ok());
+    let (info, _) = info.ok_or(Cause::NotRoot)?;
+    if info.reserved_zero.get() != 0 {
+        return Err(Cause::NotRoot);
+    }
+    Ok((info, ino, parent))
+}
+
+fn index<'a>(format: &DirFormat, kind: Kind, block: &'a [u8]) -> Result<Index<'a>, Cause> {
+    let expected = kind.limit(format);
+    let area = block.get(kind.entries_at()..).unwrap_or_default();
+    let (head, _) =
+        RawCountLimit::ref_from_prefix(area).map_err(|_| Cause::Limit { expected, found: 0 })?;
+    let (limit, count) = (usize::from(head.limit.get()), usize::from(head.count.get()));
+    if limit != expected {
+        return Err(Cause::Limit { expected, found: limit });
+    }
+    if count == 0 || count > limit {
+        return Err(Cause::Count { count, limit });
+    }
+    let (entries, _) = <[RawEntry]>::ref_from_prefix_with_elems(area, count)
+        .map_err(|_| Cause::Count { count, limit })?;
+    Ok(Index { entries, limit })
+}
+
+fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
+    let expected = format.block_size.bytes();
+    if block.len() != expected {
+        return Err(Cause::Length { expected, found: block.len() });
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Changes within one directory block.
+
+use super::{
+    Cause, DirFormat, Entry, HEADER, MIN_RECORD, Name, RawDirEntry, encode_rec_len, entries,
+    entry_at, tail,
+};
+use crate::{FileType, Ino};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32};
+
+/// Bytes that a record with a name of `name_len` bytes needs.
+pub fn space(name_len: usize) -> usize {
+    (HEADER + name_len).next_multiple_of(4)
+}
+
+/// An entry to be written by [`pack`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed<'a> {
+    /// What it names.
+    pub ino: Ino,
+    /// The type, written if the format has types; `None` is "unknown".
+    pub file_type: Option<FileType>,
+    /// The name.
+    pub name: Name<'a>,
+}
+
+impl<'a> Packed<'a> {
+    /// An entry that was read, if it is in use.
+    pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
+        let name = Name::new(entry.name).ok()?;
+        Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
+    }
+
+    /// Bytes that it needs.
+    pub fn space(&self) -> usize {
+        space(self.name.bytes().len())
+    }
+}
+
+/// Makes a leaf with no entry. A tail is written with checksum 0, which [`super::seal`] sets.
+pub fn clear(format: &DirFormat, block: &mut [u8]) {
+    block.fill(0);
+    write(format, block, 0, format.record_bytes().min(block.len()), None);
+    if format.has_checksums {
+        tail::write(block, 0);
+    }
+}
+
+/// Makes a leaf of these entries, one after another; the last has the slack.
+/// Returns `None` if they do not fit.
+pub fn pack(format: &DirFormat, packed: &[Packed<'_>]) -> Option<Vec<u8>> {
+    let mut block = vec![0; format.block_size.bytes()];
+    clear(format, &mut block);
+    let end = format.record_bytes();
+    let mut at = 0;
+    for (i, entry) in packed.iter().enumerate() {
+        let needed = entry.space();
+        if needed > end - at {
+            return None;
+        }
+        let rec_len = if i + 1 == packed.len() { end - at } else { needed };
+        write(format, &mut block, at, rec_len, Some(entry));
+        at += needed;
+    }
+    Some(block)
+}
+
+/// The first block of a new directory.
+pub fn new_directory(format: &DirFormat, ino: Ino, parent: Ino) -> Vec<u8> {
+    let dot = |name, ino| Packed {
+        ino,
+        file_type: Some(FileType::Directory),
+        name: Name::new(name).expect("a name"),
+    };
+    pack(format, &[dot(b".", ino), dot(b"..", parent)]).expect("two short names fit every block")
+}
+
+/// A record with slack for one more entry: made by [`find_room`], used by [`insert_at`] on the same block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    offset: usize,
+    used: usize,
+    rec_len: usize,
+}
+
+/// The first record whose slack is enough for `new`; checks all of the block.
+pub fn find_room(
+    format: &DirFormat,
+    block: &[u8],
+    new: &Packed<'_>,
+) -> Result<Option<Room>, Cause> {
+    let needed = new.space();
+    let mut room = None;
+    for entry in entries(format, block)? {
+        let entry = entry?;
+        if room.is_none() && entry.rec_len - entry.used() >= needed {
+            room = Some(Room { offset: entry.offset, used: entry.used(), rec_len: entry.rec_len });
+        }
+    }
+    Ok(room)
+}
+
+/// Puts an entry where [`find_room`] found room, and returns its offset.
+/// Does not look whether the name is there already.
+pub fn insert_at(format: &DirFormat, block: &mut [u8], room: Room, new: &Packed<'_>) -> usize {
+    let Room { offset, used, rec_len } = room;
+    if used > 0 {
+        set_rec_len(block, offset, used);
+    }
+    write(format, block, offset + used, rec_len - used, Some(new));
+    offset + used
+}
+
+/// [`find_room`] and [`insert_at`]; `None` if there is no room.
+pub fn insert(
+    format: &DirFormat,
+    block: &mut [u8],
+    new: &Packed<'_>,
+) -> Result<Option<usize>, Cause> {
+    let room = find_room(format, block, new)?;
+    Ok(room.map(|room| insert_at(format, block, room, new)))
+}
+
+/// Removes the entry at `offset`: its record becomes slack of the one before, or stays as an unused
+/// one if it is the first. The name is overwritten with zeros, so that it does not stay on disk.
+pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(), Cause> {
+    let mut before = None;
+    let mut found = None;
+    for entry in entries(format, block)? {
+        let entry = entry?;
+        if entry.offset == offset {
+            found = Some((entry.rec_len, entry.ino));
+            break;
+        }
+        before = Some((entry.offset, entry.rec_len));
+    }
+    let Some((rec_len, Some(_))) = found else { return Err(Cause::NoRecord { offset }) };
+    if let Some(record) = block.get_mut(offset..offset + rec_len) {
+        record.fill(0);
+    }
+    match before {
+        Some((before, before_len)) => set_rec_len(block, before, before_len + rec_len),
+        None => write(format, block, offset, rec_len, None),
+    }
+    Ok(())
+}
+
+/// Lets the entry at `offset` name another inode. Works in the root of an index too ("..").
+pub fn replace(
+    format: &DirFormat,
+    block: &mut [u8],
+    offset: usize,
+    ino: Ino,
+    file_type: FileType,
+) -> Result<(), Cause> {
+    if entry_at(format, block, offset)?.ino.is_none() {
+        return Err(Cause::NoRecord { offset });
+    }
+    if let Some(field) = block.get_mut(offset..offset + 4) {
+        field.copy_from_slice(&ino.0.to_le_bytes());
+    }
+    if format.has_file_types
+        && let Some(byte) = block.get_mut(offset + 7)
+    {
+        *byte = file_type.dirent_byte();
+    }
+    Ok(())
+}
+
+fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
+    debug_assert!(rec_len >= MIN_RECORD && rec_len.is_multiple_of(4));
+    if let Some(field) = block.get_mut(offset + 4..offset + 6) {
+        field.copy_from_slice(&encode_rec_len(rec_len).to_le_bytes());
+    }
+}
+
+/// Writes a record, unused if `packed` is `None`.
+fn write(
+    format: &DirFormat,
+    block: &mut [u8],
+    offset: usize,
+    rec_len: usize,
+    packed: Option<&Packed<'_>>,
+) {
+    let header = RawDirEntry {
+        inode: U32::new(packed.map_or(0, |packed| packed.ino.0)),
+        rec_len: U16::new(encode_rec_len(rec_len)),
+        name_len: packed.map_or(0, |packed| packed.name.len_byte()),
+        file_type: match packed.and_then(|packed| packed.file_type) {
+            Some(file_type) if format.has_file_types => file_type.dirent_byte(),
+            _ => 0,
+        },
+    };
+    if let Some(place) = block.get_mut(offset..offset + HEADER) {
+        place.copy_from_slice(header.as_bytes());
+    }
+    if let Some(packed) = packed {
+        let name = packed.name.bytes();
+        let start = offset + HEADER;
+        if let Some(place) = block.get_mut(start..start + name.len()) {
+            place.copy_from_slice(name);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A name that a directory can hold.
+
+use super::MAX_NAME;
+use thiserror::Error;
+
+/// A name of 1 to 255 bytes without `/` and NUL. "." and ".." are names too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a>(&'a [u8]);
+
+/// Why bytes are not a name: the caller's fault, never the image's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// No bytes.
+    #[error("the name is empty")]
+    Empty,
+    /// More than 255 bytes.
+    #[error("the name is longer than 255 bytes")]
+    TooLong,
+    /// A slash or NUL.
+    #[error("the name contains a slash or NUL")]
+    Byte,
+}
+
+impl<'a> Name<'a> {
+    /// Checks `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Result<Name<'a>, NameError> {
+        if bytes.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if bytes.len() > MAX_NAME {
+            return Err(NameError::TooLong);
+        }
+        if bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
+            return Err(NameError::Byte);
+        }
+        Ok(Name(bytes))
+    }
+
+    /// The bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Its length; a name always fits the byte that a record has for it.
+    pub(super) fn len_byte(self) -> u8 {
+        self.0.len() as u8
+    }
+}

@@ -1,0 +1,52 @@
+//! The checksum in the tail of an index block.
+
+use super::{Cause, ENTRY, Kind, index};
+use crate::checksum::Seed;
+use crate::dirent::DirFormat;
+
+/// Sets the checksum of an index block; without `metadata_csum` does nothing.
+///
+/// # Errors
+/// If limit and count, on which the place of the checksum depends, are wrong.
+pub fn seal(format: &DirFormat, kind: Kind, seed: Seed, block: &mut [u8]) -> Result<(), Cause> {
+    if !format.has_checksums {
+        return Ok(());
+    }
+    let (tail, computed) = compute(format, kind, seed, block)?;
+    if let Some(field) = block.get_mut(tail + 4..tail + 8) {
+        field.copy_from_slice(&computed.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Checks the checksum of an index block; `seed` is that of the directory's inode.
+pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Result<(), Cause> {
+    if !format.has_checksums {
+        return Ok(());
+    }
+    let (tail, computed) = compute(format, kind, seed, block)?;
+    let stored = block.get(tail + 4..).and_then(|rest| rest.first_chunk::<4>()).copied();
+    let found = u32::from_le_bytes(stored.unwrap_or_default());
+    if found != computed {
+        return Err(Cause::Checksum { found, computed });
+    }
+    Ok(())
+}
+
+/// Where the tail is, and the checksum: over the block up to the last entry in use, then over the
+/// tail with a checksum of zero. What lies between is not covered.
+fn compute(
+    format: &DirFormat,
+    kind: Kind,
+    seed: Seed,
+    block: &[u8],
+) -> Result<(usize, u32), Cause> {
+    let index = index(format, kind, block)?;
+    let covered = kind.entries_at() + index.len() * ENTRY;
+    let tail = kind.entries_at() + kind.limit(format) * ENTRY;
+    let crc = seed
+        .chain(block.get(..covered).unwrap_or_default())
+        .chain(block.get(tail..tail + 4).unwrap_or_default())
+        .chain_u32(0);
+    Ok((tail, crc.value()))
+}
