@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+pub mod dir;
 mod error;
 pub mod extent;
 mod fs;

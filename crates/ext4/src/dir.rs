@@ -1,0 +1,31 @@
+//! Directories: what to change, planned without locks, journal or I/O of its own.
+//!
+//! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
+//! contents of blocks that are there, and blocks to append. The caller holds the directory's
+//! operation lock from the first read until the plan is applied, claims space for what is appended,
+//! and replaces the contents inside a handle. Checksums are left to the committer, which calls
+//! [`seal`] once per block and commit.
+//!
+//! A directory of one block that runs full becomes indexed if the file system has `dir_index`; one
+//! that already has several linear blocks stays linear, as with the kernel.
+
+mod blocks;
+mod convert;
+mod cookie;
+mod find;
+mod insert;
+mod leaf;
+mod path;
+mod plan;
+mod read;
+mod split;
+mod window;
+
+pub use blocks::{DirBlocks, DirContext, Indexing, new_directory, seal, verify};
+pub use find::{Found, find};
+pub use insert::plan_insert;
+pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan, plan_remove, plan_replace};
+pub use read::{is_empty, read_from};
+
+#[cfg(test)]
+mod tests;

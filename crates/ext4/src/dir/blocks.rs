@@ -1,0 +1,115 @@
+//! What the planners know of a directory, and the checks at its blocks' way in and out.
+
+use crate::Error;
+use lanefs_ondisk::checksum::Seed;
+use lanefs_ondisk::dirent::{self, DirFormat};
+use lanefs_ondisk::hash::NameHasher;
+use lanefs_ondisk::htree::{self, Kind};
+use lanefs_ondisk::{Corruption, FileBlock, Ino};
+use std::sync::Arc;
+
+/// Read access to the blocks of one directory. May do I/O; caching is the implementer's.
+pub trait DirBlocks {
+    /// The contents of block `n`, which is below [`DirBlocks::count`]; [`verify`] has been called on
+    /// it when it came from disk.
+    fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error>;
+    /// Number of blocks of the directory: its size over the block size.
+    fn count(&self) -> u32;
+}
+
+/// Whether a directory has an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Indexing {
+    /// The file system has no `dir_index`. (An inode that has the index flag all the same must lose
+    /// it with its next change, since nobody maintains the index.)
+    Never,
+    /// The directory is linear, and becomes indexed when its first block is full.
+    Possible,
+    /// The directory has an index.
+    Indexed,
+}
+
+/// What the planners know of a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct DirContext {
+    /// Its inode number, named in errors.
+    pub ino: Ino,
+    /// The checksum seed of its inode: file system, inode number, generation.
+    pub seed: Seed,
+    /// How its blocks look.
+    pub format: DirFormat,
+    /// The file system's hash: its default version, sign and seed. A directory with an index names a
+    /// version of its own.
+    pub hasher: NameHasher,
+    /// Whether it has an index.
+    pub indexing: Indexing,
+}
+
+impl DirContext {
+    pub(super) fn damaged(&self, block: FileBlock, cause: dirent::Cause) -> Error {
+        Error::Corruption(Corruption::Directory { ino: self.ino, block, cause })
+    }
+
+    pub(super) fn bad_index(&self, block: FileBlock, cause: htree::Cause) -> Error {
+        Error::Corruption(Corruption::DirectoryIndex { ino: self.ino, block, cause })
+    }
+}
+
+/// The first block of a new directory whose inode is `cx.ino`.
+pub fn new_directory(cx: &DirContext, parent: Ino) -> Arc<[u8]> {
+    dirent::new_directory(&cx.format, cx.ino, parent).into()
+}
+
+/// Sets the checksum of a directory block, whichever kind it is; without `metadata_csum` does nothing.
+pub fn seal(cx: &DirContext, block: &mut [u8]) {
+    if !cx.format.has_checksums {
+        return;
+    }
+    match htree::shape(&cx.format, block) {
+        // An index whose counts are broken has no place for a checksum and stays as it is.
+        Some(kind) => drop(htree::seal(&cx.format, kind, cx.seed, block)),
+        None => dirent::seal(&cx.format, cx.seed, block),
+    }
+}
+
+/// Checks block `n` of a directory when it was read from disk: the checksum, and all of its records
+/// or the head of its index.
+pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
+    match kind(cx, n, block) {
+        Some(kind) => verify_index(cx, n, kind, block),
+        None => verify_leaf(cx, n, block),
+    }
+}
+
+fn kind(cx: &DirContext, n: FileBlock, block: &[u8]) -> Option<Kind> {
+    match (cx.indexing, n) {
+        (Indexing::Never | Indexing::Possible, _) => None,
+        (Indexing::Indexed, FileBlock(0)) => Some(Kind::Root),
+        (Indexing::Indexed, _) => {
+            htree::shape(&cx.format, block).filter(|&kind| kind == Kind::Node)
+        }
+    }
+}
+
+fn verify_index(cx: &DirContext, n: FileBlock, kind: Kind, block: &[u8]) -> Result<(), Error> {
+    let checked = match kind {
+        Kind::Root => htree::root(&cx.format, block).map(|_| ()),
+        // Without checksums an empty leaf has the same shape.
+        Kind::Node if !cx.format.has_checksums => Ok(()),
+        Kind::Node => htree::node(&cx.format, block).map(|_| ()),
+    };
+    checked
+        .and_then(|()| htree::verify(&cx.format, kind, cx.seed, block))
+        .map_err(|cause| cx.bad_index(n, cause))
+}
+
+fn verify_leaf(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
+    let check = || {
+        dirent::verify(&cx.format, cx.seed, block)?;
+        if n == FileBlock(0) {
+            dirent::dots(&cx.format, block)?;
+        }
+        dirent::entries(&cx.format, block)?.try_for_each(|entry| entry.map(|_| ()))
+    };
+    check().map_err(|cause| cx.damaged(n, cause))
+}

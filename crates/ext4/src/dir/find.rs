@@ -1,0 +1,99 @@
+//! Looking a name up.
+
+use super::path::Index;
+use super::{DirBlocks, DirContext, Indexing};
+use crate::Error;
+use lanefs_ondisk::dirent::{self, Entry, Name};
+use lanefs_ondisk::{FileBlock, FileType, Ino};
+
+/// An entry and its place. The place holds as long as the directory does not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// What it names.
+    pub ino: Ino,
+    /// Its type, if the directory keeps it.
+    pub file_type: Option<FileType>,
+    /// The block it is in.
+    pub block: FileBlock,
+    /// Where its record starts, in bytes from the start of the block.
+    pub offset: usize,
+}
+
+impl Found {
+    fn new(block: FileBlock, entry: &Entry<'_>) -> Option<Found> {
+        Some(Found { ino: entry.ino?, file_type: entry.file_type, block, offset: entry.offset })
+    }
+}
+
+/// Finds an entry, "." and ".." included.
+///
+/// # Errors
+/// Corruption naming the block, and what `blocks` fails with.
+pub fn find(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    match name.bytes() {
+        b"." | b".." => find_dot(cx, blocks, name),
+        _ if cx.indexing == Indexing::Indexed => find_indexed(cx, blocks, name),
+        _ => find_linear(cx, blocks, name),
+    }
+}
+
+fn find_dot(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    let first = FileBlock(0);
+    if blocks.count() == 0 {
+        return Err(cx.damaged(first, dirent::Cause::NoDots));
+    }
+    let block = blocks.block(first)?;
+    let (dot, dot_dot) =
+        dirent::dots(&cx.format, &block).map_err(|cause| cx.damaged(first, cause))?;
+    Ok(Found::new(first, if name.bytes() == b"." { &dot } else { &dot_dot }))
+}
+
+fn find_linear(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    for n in (0..blocks.count()).map(FileBlock) {
+        if let Some(found) = find_in(cx, blocks, n, name)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn find_indexed(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    let index = Index::open(cx, blocks)?;
+    let hash = index.hasher.hash(name.bytes());
+    let mut path = index.descend(hash.major)?;
+    loop {
+        if let Some(found) = find_in(cx, blocks, path.leaf(), name)? {
+            return Ok(Some(found));
+        }
+        if !path.advance_within(hash.major)? {
+            return Ok(None);
+        }
+    }
+}
+
+fn find_in(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    n: FileBlock,
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    let block = blocks.block(n)?;
+    let entry = dirent::find(&cx.format, &block, name).map_err(|cause| cx.damaged(n, cause))?;
+    Ok(entry.and_then(|entry| Found::new(n, &entry)))
+}

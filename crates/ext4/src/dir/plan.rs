@@ -1,0 +1,93 @@
+//! What is to change, and the changes that stay within one block.
+
+use super::{DirBlocks, DirContext, Found};
+use crate::Error;
+use lanefs_ondisk::dirent;
+use lanefs_ondisk::htree;
+use lanefs_ondisk::{FileBlock, FileType, Ino};
+use std::sync::Arc;
+
+/// The most blocks that one [`Plan`] updates: a leaf and three levels of index.
+pub const MOST_UPDATED: usize = 4;
+/// The most blocks that one [`Plan`] appends: a leaf, and a node for each level.
+pub const MOST_APPENDED: usize = 4;
+
+/// What to change in a directory.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// New contents of blocks that are there; no block twice.
+    pub updates: Vec<(FileBlock, Arc<[u8]>)>,
+    /// Blocks to append, in this order: the first becomes block [`DirBlocks::count`].
+    pub appended: Vec<Arc<[u8]>>,
+    /// The directory's inode gets the index flag (`EXT4_INDEX_FL`).
+    pub becomes_indexed: bool,
+}
+
+impl Plan {
+    /// A plan that changes one block.
+    pub(super) fn update(n: FileBlock, block: Arc<[u8]>) -> Plan {
+        Plan { updates: vec![(n, block)], ..Plan::default() }
+    }
+}
+
+/// Blocks that get appended, numbered on from those that are there.
+pub(super) struct Growth {
+    count: u32,
+    most: u32,
+    appended: Vec<Arc<[u8]>>,
+}
+
+impl Growth {
+    /// For a directory that has the blocks of `blocks`. Without `large_dir` the size of a directory
+    /// is a 32-bit number, and an index has 28 bits for a block in any case.
+    pub(super) fn new(cx: &DirContext, blocks: &dyn DirBlocks) -> Growth {
+        let most = match cx.format.has_large_dirs {
+            true => htree::MAX_CHILD.0,
+            false => u32::MAX >> cx.format.block_size.bits(),
+        };
+        Growth { count: blocks.count(), most: most.min(htree::MAX_CHILD.0), appended: Vec::new() }
+    }
+
+    /// Appends a block and returns its number.
+    pub(super) fn push(&mut self, block: Vec<u8>) -> Result<FileBlock, Error> {
+        let n = self.next()?;
+        self.appended.push(block.into());
+        Ok(n)
+    }
+
+    /// The number that the next block gets.
+    pub(super) fn next(&self) -> Result<FileBlock, Error> {
+        let appended = u32::try_from(self.appended.len()).unwrap_or(u32::MAX);
+        match self.count.checked_add(appended) {
+            Some(n) if n < self.most => Ok(FileBlock(n)),
+            _ => Err(Error::NoSpace),
+        }
+    }
+
+    pub(super) fn into_appended(self) -> Vec<Arc<[u8]>> {
+        self.appended
+    }
+}
+
+/// Removes an entry that [`super::find`] found. Blocks are never given back, as with the kernel.
+pub fn plan_remove(cx: &DirContext, blocks: &dyn DirBlocks, found: &Found) -> Result<Plan, Error> {
+    let mut block = blocks.block(found.block)?;
+    dirent::remove(&cx.format, Arc::make_mut(&mut block), found.offset)
+        .map_err(|cause| cx.damaged(found.block, cause))?;
+    Ok(Plan::update(found.block, block))
+}
+
+/// Lets an entry that [`super::find`] found name another inode: a rename over it, an exchange, or a
+/// directory's new "..".
+pub fn plan_replace(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    found: &Found,
+    ino: Ino,
+    file_type: FileType,
+) -> Result<Plan, Error> {
+    let mut block = blocks.block(found.block)?;
+    dirent::replace(&cx.format, Arc::make_mut(&mut block), found.offset, ino, file_type)
+        .map_err(|cause| cx.damaged(found.block, cause))?;
+    Ok(Plan::update(found.block, block))
+}

@@ -1,0 +1,169 @@
+//! Reading a directory in hash order.
+
+use super::cookie::{Key, Position};
+use super::path::{Index, Path};
+use super::window::{Delivered, Window};
+use super::{DirBlocks, DirContext, Indexing, leaf};
+use crate::{DirEntry, Error};
+use lanefs_ondisk::dirent;
+use lanefs_ondisk::htree::Cause;
+use lanefs_ondisk::{FileBlock, Ino};
+use std::ops::ControlFlow;
+
+/// Calls `each` with the entries behind `cookie`, until it breaks or there are none left. A cookie
+/// is 0 for the start or the `next` of an entry that was delivered. "." and ".." come first, then
+/// all others in the order of their hashes, in linear directories too, so that an entry that is
+/// there all the time is delivered exactly once, whatever else is added and removed between calls.
+/// (More than 64 names that are equal in 57 bits of hash can share a cookie, which only somebody who
+/// knows the file system's hash seed can arrange; a reader that stops among those may miss some.)
+///
+/// # Errors
+/// Corruption naming the block, and what `blocks` fails with. Some entries may have been delivered.
+pub fn read_from(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    cookie: u64,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    if cookie < 2 && read_dots(cx, blocks, cookie, each)?.is_break() {
+        return Ok(());
+    }
+    let from = Position::from_cookie(cookie);
+    match cx.indexing {
+        Indexing::Indexed => read_indexed(cx, blocks, from, each),
+        Indexing::Never | Indexing::Possible => read_linear(cx, blocks, from, each),
+    }
+}
+
+/// True if there is no entry but "." and "..".
+pub fn is_empty(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<bool, Error> {
+    let mut empty = ControlFlow::Continue(());
+    let mut look = |n: FileBlock| -> Result<ControlFlow<()>, Error> {
+        let block = blocks.block(n)?;
+        leaf::for_each(cx, n, &block, |_| {
+            empty = ControlFlow::Break(());
+            Ok(())
+        })?;
+        Ok(empty)
+    };
+    match cx.indexing {
+        Indexing::Indexed => {
+            let mut path = Index::open(cx, blocks)?.descend(0)?;
+            while look(path.leaf())?.is_continue() && path.advance()? {}
+        }
+        Indexing::Never | Indexing::Possible => {
+            for n in 0..blocks.count() {
+                if look(FileBlock(n))?.is_break() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(empty.is_continue())
+}
+
+fn read_dots(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    cookie: u64,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
+    let first = FileBlock(0);
+    if blocks.count() == 0 {
+        return Err(cx.damaged(first, dirent::Cause::NoDots));
+    }
+    let block = blocks.block(first)?;
+    let (dot, dot_dot) =
+        dirent::dots(&cx.format, &block).map_err(|cause| cx.damaged(first, cause))?;
+    for (entry, next) in [(dot, 1), (dot_dot, 2)] {
+        if next <= cookie {
+            continue;
+        }
+        let ino = entry.ino.unwrap_or(Ino(0));
+        let entry = DirEntry { ino, file_type: entry.file_type, name: entry.name, next };
+        if each(&entry).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Each pass reads the whole directory for the next entries in order.
+fn read_linear(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    mut from: Position,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    loop {
+        let mut window = Window::new(from);
+        for n in (0..blocks.count()).map(FileBlock) {
+            let block = blocks.block(n)?;
+            leaf::for_each(cx, n, &block, |entry| {
+                window.offer(Key::of(&cx.hasher, entry.name).0, entry);
+                Ok(())
+            })?;
+        }
+        match window.deliver(each)? {
+            Delivered::Until(position) => from = position,
+            Delivered::All | Delivered::Stopped => return Ok(()),
+        }
+    }
+}
+
+/// Goes leaf by leaf, where leaves that share a hash count as one.
+fn read_indexed(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    mut from: Position,
+    each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let Some(hash) = from.hash() else { return Ok(()) };
+    let index = Index::open(cx, blocks)?;
+    let mut path = index.descend(hash)?;
+    loop {
+        let start = path.clone();
+        let mut window = Window::new(from);
+        let more = loop {
+            offer_leaf(cx, blocks, &index, &path, &mut window)?;
+            let next = path.bounds()?.next;
+            if !path.advance()? {
+                break false;
+            }
+            if next.is_none_or(|next| next & 1 == 0) {
+                break true;
+            }
+        };
+        match window.deliver(each)? {
+            Delivered::Stopped => return Ok(()),
+            Delivered::All if more => {}
+            Delivered::All => return Ok(()),
+            Delivered::Until(position) => {
+                from = position;
+                path = start;
+            }
+        }
+    }
+}
+
+fn offer_leaf(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    index: &Index<'_>,
+    path: &Path<'_>,
+    window: &mut Window,
+) -> Result<(), Error> {
+    let (n, bounds) = (path.leaf(), path.bounds()?);
+    let block = blocks.block(n)?;
+    leaf::for_each(cx, n, &block, |entry| {
+        let (key, hash) = Key::of(&index.hasher, entry.name);
+        if !bounds.contain(hash) {
+            return Err(cx.bad_index(
+                FileBlock(0),
+                Cause::HashRange { leaf: n, offset: entry.offset, hash },
+            ));
+        }
+        window.offer(key, entry);
+        Ok(())
+    })
+}

@@ -1,0 +1,60 @@
+//! Spreading the entries of a full leaf over two.
+
+use super::DirContext;
+use lanefs_ondisk::dirent::{self, Packed};
+
+/// A leaf that an index entry leads to.
+pub(super) struct Leaf {
+    /// The lowest hash, with the low bit set if the leaf before has names of that hash too.
+    pub(super) low: u32,
+    /// The contents.
+    pub(super) block: Vec<u8>,
+}
+
+/// Makes one leaf of the entries, given with their hashes, or two if they do not fit in one.
+/// `None` if two are not enough, which cannot be for the entries of one leaf and a new one.
+pub(super) fn leaves(
+    cx: &DirContext,
+    mut entries: Vec<(u32, Packed<'_>)>,
+) -> Option<(Vec<u8>, Option<Leaf>)> {
+    entries.sort_by_key(|(hash, _)| *hash);
+    let at = split_point(&entries, cx.format.record_bytes())?;
+    let packed: Vec<Packed<'_>> = entries.iter().map(|(_, packed)| *packed).collect();
+    let (left, right) = packed.split_at_checked(at)?;
+    let left_block = dirent::pack(&cx.format, left)?;
+    if right.is_empty() {
+        return Some((left_block, None));
+    }
+    let low = entries.get(at)?.0;
+    let continues = at
+        .checked_sub(1)
+        .and_then(|before| entries.get(before))
+        .is_some_and(|(hash, _)| *hash == low);
+    let block = dirent::pack(&cx.format, right)?;
+    Some((left_block, Some(Leaf { low: low | u32::from(continues), block })))
+}
+
+/// Number of entries for the left leaf: all if they fit. Otherwise the split that leaves both sides
+/// about the same number of bytes, and never one that separates names of the same hash as long as
+/// there is another, for such names make every look-up of that hash read both leaves.
+fn split_point(entries: &[(u32, Packed<'_>)], capacity: usize) -> Option<usize> {
+    let total: usize = entries.iter().map(|(_, packed)| packed.space()).sum();
+    if total <= capacity {
+        return Some(entries.len());
+    }
+    let mut left = 0;
+    let mut best: Option<(bool, usize, usize)> = None;
+    for (at, pair) in entries.windows(2).enumerate() {
+        let [(hash, packed), (next, _)] = pair else { continue };
+        left += packed.space();
+        let right = total - left;
+        if left > capacity || right > capacity {
+            continue;
+        }
+        let candidate = (hash == next, left.abs_diff(right), at + 1);
+        if best.is_none_or(|best| candidate < best) {
+            best = Some(candidate);
+        }
+    }
+    best.map(|(_, _, at)| at)
+}
