@@ -27,6 +27,14 @@ pub(crate) enum Step {
     ReleaseWakes,
     /// Giving the bias back when trying found a reader.
     BiasGivenBack,
+    /// Between counting a pin and looking at the epoch again.
+    PinFence,
+    /// Between unlinking a value and reading the epoch it is retired in.
+    RetireFence,
+    /// Between reading the epoch and looking at the pins of the one before.
+    AdvanceFence,
+    /// Waiting for the second epoch after the retirement.
+    SecondEpoch,
 }
 
 /// A fence, unless the test left `step` out.

@@ -1,0 +1,106 @@
+//! Limbo: retired values of a lane, in the order of the epochs they were retired in.
+
+use crate::world;
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// Retired values in a lane's limbo from which on the lane tries to free some.
+const CROWDED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
+
+/// A value to be dropped later: one `Box`, its type forgotten.
+pub(crate) struct Retired {
+    value: *mut (),
+    /// Drops `value`, given once.
+    drop: unsafe fn(*mut ()),
+}
+
+// SAFETY: `Retired::new` takes only values that may be sent, by their owning pointer.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// # Safety
+    /// `value` comes from `Box::into_raw`, nobody else frees it, and nobody reaches it any more
+    /// but under pins older than its retirement.
+    pub(crate) unsafe fn new<T: Send + 'static>(value: *mut T) -> Retired {
+        /// # Safety
+        /// `value` was a `Box<T>` and is dropped here only.
+        unsafe fn drop_box<T>(value: *mut ()) {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(value.cast::<T>()) });
+        }
+        Retired { value: value.cast(), drop: drop_box::<T> }
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: `new` was promised an owned box, and a value is dropped once.
+        unsafe { (self.drop)(self.value) }
+    }
+}
+
+/// What one lane retired. The lock is innermost of all, and no destructor runs under it.
+pub(crate) struct Limbo {
+    waiting: world::Mutex<Waiting>,
+}
+
+struct Waiting {
+    /// With the epochs, ascending.
+    values: VecDeque<(u64, Retired)>,
+    /// The length at which the next attempt to free is due.
+    due: usize,
+}
+
+// Destructors may retire; only the outermost collection frees, or a long list would recurse.
+world::local! { static COLLECTING: Cell<bool> = Cell::new(false) }
+
+/// Ends a collection, also when a destructor panics.
+struct Outermost;
+
+impl Drop for Outermost {
+    fn drop(&mut self) {
+        COLLECTING.with(|collecting| collecting.set(false));
+    }
+}
+
+impl Limbo {
+    pub(crate) fn new() -> Limbo {
+        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: CROWDED }) }
+    }
+
+    /// Adds a value, retired in the epoch that `epoch` reads under the lock, so that epochs
+    /// ascend. True if it is time to free some.
+    pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
+        let mut waiting = self.waiting.lock();
+        waiting.values.push_back((epoch(), value));
+        let len = waiting.values.len();
+        let due = len >= waiting.due;
+        if due {
+            // If a pin stands in the way, the next values need not all try again.
+            waiting.due = len + CROWDED / 2;
+        }
+        due
+    }
+
+    /// Frees the values that were retired in `last` or before.
+    pub(crate) fn collect(&self, last: u64) {
+        if COLLECTING.with(|collecting| collecting.replace(true)) {
+            return;
+        }
+        let _outermost = Outermost;
+        drop(self.take(last));
+    }
+
+    fn take(&self, last: u64) -> VecDeque<(u64, Retired)> {
+        let mut waiting = self.waiting.lock();
+        let kept = waiting.values.partition_point(|(epoch, _)| *epoch <= last);
+        let kept = waiting.values.split_off(kept);
+        let free = std::mem::replace(&mut waiting.values, kept);
+        waiting.due = waiting.values.len() + CROWDED;
+        free
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().values.len()
+    }
+}

@@ -1,0 +1,226 @@
+//! Published values: replaced as a whole, read under a pin.
+
+use crate::Pin;
+use crate::epoch::retire;
+use crate::limbo::Retired;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use std::marker::PhantomData;
+
+/// A value replaced as a whole and read under a [`Pin`], without a write and without a wait.
+pub struct Published<T> {
+    value: AtomicPtr<T>,
+    _owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> Published<T> {
+    /// Publishes `value`.
+    pub fn new(value: T) -> Published<T> {
+        Published { value: AtomicPtr::new(Box::into_raw(Box::new(value))), _owns: PhantomData }
+    }
+
+    /// The value as it is now; it stays as it is while the pin lives.
+    #[inline]
+    pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
+        // SAFETY: the pointer is of a box that is freed by the epochs after it was replaced, not
+        // while the pin lives, or by `drop`, not while `self` is borrowed. Acquire: its contents
+        // were written before it was published.
+        unsafe { &*self.value.load(Ordering::Acquire) }
+    }
+
+    /// Runs `f` on the value as it is now.
+    #[inline]
+    pub fn with<R>(&self, pin: &Pin, f: impl FnOnce(&T) -> R) -> R {
+        f(self.get(pin))
+    }
+
+    /// Replaces the value; the old one is freed once nobody reads it. Writers are best ordered
+    /// by the caller's lock: of those that are not, one wins.
+    pub fn store(&self, value: T) {
+        let new = Box::into_raw(Box::new(value));
+        let old = self.value.swap(new, Ordering::AcqRel);
+        // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
+        retire(unsafe { Retired::new(old) });
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody borrows `self`, so nobody reads the value, which is an owned box.
+        drop(unsafe { Box::from_raw(self.value.load(Ordering::Acquire)) });
+    }
+}
+
+impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.with(&crate::pin(), |value| f.debug_tuple("Published").field(value).finish())
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+    use crate::{advance, pin};
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    /// Counts its drops.
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_what_was_published_last() {
+        let value = Published::new(1);
+        value.store(2);
+        assert_eq!(value.with(&pin(), |v| *v), 2);
+    }
+
+    #[test]
+    fn a_pin_keeps_what_it_saw_and_its_end_lets_it_go() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let value = Published::new(Counted(drops.clone()));
+        let outer = pin();
+        let inner = pin();
+        let seen = value.get(&outer);
+        value.store(Counted(drops.clone()));
+        for _ in 0..10 {
+            advance();
+        }
+        drop(inner);
+        assert_eq!(seen.0.load(Ordering::Relaxed), 0);
+        drop(outer);
+        // Other tests pin now and then, so the epoch may need more than two attempts.
+        while drops.load(Ordering::Relaxed) == 0 {
+            advance();
+            std::thread::yield_now();
+        }
+        drop(value);
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn limbo_is_emptied_by_those_who_fill_it() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let value = Published::new(Counted(drops.clone()));
+        for _ in 0..10_000 {
+            value.store(Counted(drops.clone()));
+        }
+        assert!(drops.load(Ordering::Relaxed) > 0);
+    }
+
+    #[test]
+    fn readers_never_see_a_value_that_was_freed() {
+        let value = Published::new(vec![0_u64; 4]);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        value.with(&pin(), |v| assert!(v.iter().all(|w| *w == v[0])));
+                    }
+                });
+            }
+            (0..30_000).for_each(|n| value.store(vec![n; 4]));
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::plant::{Step, finds_missing};
+    use crate::sync::{Arc, thread};
+    use crate::{advance, pin};
+    use loom::cell::UnsafeCell;
+
+    const FREED: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin";
+    const MET: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin_that_came_late";
+    const RACE: &str = "Causality violation";
+
+    /// Its end is a write, which loom finds racing with a read.
+    struct Canary(UnsafeCell<u32>);
+    // SAFETY: loom's cell checks every access, in whatever thread.
+    unsafe impl Sync for Canary {}
+    impl Canary {
+        fn new() -> Canary {
+            Canary(UnsafeCell::new(0))
+        }
+        fn look(&self) {
+            self.0.with(|_| ());
+        }
+    }
+    impl Drop for Canary {
+        fn drop(&mut self) {
+            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            self.0.with_mut(|dead| unsafe { *dead = 1 });
+        }
+    }
+
+    fn check(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loom_nothing_is_freed_under_a_pin() {
+        check(|| {
+            let value = Arc::new(Published::new(Canary::new()));
+            let reader = {
+                let value = value.clone();
+                thread::spawn(move || {
+                    value.with(&pin(), Canary::look);
+                    value.with(&pin(), Canary::look);
+                })
+            };
+            value.store(Canary::new());
+            for _ in 0..3 {
+                advance();
+            }
+            reader.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_nothing_is_freed_under_a_pin_that_came_late() {
+        check(|| {
+            let value = Arc::new(Published::new(Canary::new()));
+            let reader = {
+                let value = value.clone();
+                thread::spawn(move || value.with(&pin(), Canary::look))
+            };
+            let other = thread::spawn(|| {
+                advance();
+                advance();
+            });
+            value.store(Canary::new());
+            advance();
+            reader.join().expect("no panic");
+            other.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_pin() {
+        finds_missing(Step::PinFence, FREED, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_advance() {
+        finds_missing(Step::AdvanceFence, MET, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_retire() {
+        finds_missing(Step::RetireFence, MET, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_grace_that_is_an_epoch_too_short() {
+        finds_missing(Step::SecondEpoch, FREED, &[RACE]);
+    }
+}
