@@ -77,6 +77,9 @@ pub enum Error {
     /// seek_data or seek_hole beyond the end.
     #[error("no such offset")]
     NoSuchOffset,
+    /// The file was not opened for that.
+    #[error("file not open for this")]
+    BadDescriptor,
     /// The object is in use.
     #[error("device or resource busy")]
     Busy,
@@ -108,6 +111,7 @@ impl Error {
             Error::PermissionDenied => Errno::ACCESS,
             Error::Loop => Errno::LOOP,
             Error::NoSuchOffset => Errno::NXIO,
+            Error::BadDescriptor => Errno::BADF,
             Error::Busy => Errno::BUSY,
         };
         errno.raw_os_error()

@@ -65,6 +65,10 @@ impl Inode {
 
 #[allow(unused_variables, missing_docs)]
 impl Fs {
+    /// True if nothing can be changed: mounted so, or after an error.
+    pub fn is_read_only(&self) -> bool {
+        todo!()
+    }
     pub fn root(&self) -> Result<InodeRef, Error> {
         todo!()
     }
