@@ -1,1 +1,29 @@
-//! See the package description.
+//! Names, path walk, permissions and open files over ext4.
+//!
+//! A [`Vfs`] is a mounted file system as programs expect one: it knows who asks
+//! ([`Credentials`]), walks paths, follows symbolic links, and keeps the names it has seen.
+//! Operations come in two forms: on a path ([`Vfs::walk`], [`Vfs::parent`] lead from one to the
+//! other) and on an inode and a name, as a FUSE server is asked. All take `&self`.
+#![forbid(unsafe_code)]
+
+mod acl;
+mod attr;
+mod credentials;
+mod names;
+mod node;
+mod open;
+mod path;
+mod permission;
+mod vfs;
+mod walk;
+mod xattr;
+
+pub use credentials::Credentials;
+pub use lanefs_ext4::Error;
+pub use names::{GlobalNames, LaneNames, NameCache, NameCachePolicy};
+pub use node::NewNode;
+pub use open::{OpenFile, OpenFlags};
+pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS};
+pub use permission::Want;
+pub use vfs::{Vfs, VfsOptions};
+pub use walk::{Follow, Parent};

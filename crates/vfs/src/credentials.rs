@@ -1,0 +1,71 @@
+//! Who asks.
+
+/// The user, groups and rights that an operation runs with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    judge: Judge,
+}
+
+/// Who checks permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judge {
+    Here,
+    Elsewhere,
+}
+
+impl Credentials {
+    /// A user with a group and supplementary groups. User 0 is the superuser.
+    pub fn new(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Credentials {
+        Credentials { uid, gid, groups: groups.into(), judge: Judge::Here }
+    }
+
+    /// User 0 and group 0, who may do all that is possible.
+    pub fn superuser() -> Credentials {
+        Credentials::new(0, 0, [])
+    }
+
+    /// A user whose permissions were checked before the request came here, as a kernel does for a
+    /// FUSE mount with `default_permissions`. What is created belongs to it, and what it writes
+    /// loses its set-user-ID bits, but nothing is refused for a mode or an access control list.
+    pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
+        Credentials { uid, gid, groups: Vec::new(), judge: Judge::Elsewhere }
+    }
+
+    /// The user, who owns what is created.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The group of what is created.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    /// True if `gid` is the group or among the supplementary ones.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// True for user 0.
+    pub fn is_superuser(&self) -> bool {
+        self.uid == 0
+    }
+
+    /// True if no check of ours may refuse: the superuser, or checked elsewhere.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_superuser() || self.is_checked_elsewhere()
+    }
+
+    /// True if somebody else has decided already.
+    pub(crate) fn is_checked_elsewhere(&self) -> bool {
+        self.judge == Judge::Elsewhere
+    }
+
+    /// True if the user is `uid`, or is trusted.
+    pub(crate) fn owns(&self, uid: u32) -> bool {
+        self.uid == uid || self.is_trusted()
+    }
+}

@@ -1,0 +1,126 @@
+//! The scalable name cache: buckets on cache lines of their own, read without a write.
+//!
+//! A table of a fixed number of buckets with a few ways each, so that memory is bounded without
+//! a list that everybody writes: what makes room is in the bucket that needs it. A look-up pins,
+//! reads one bucket's ways, and writes nothing, except once for an entry that was not used since
+//! the bucket last looked for room.
+//!
+//! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
+
+use super::{Known, NameCache};
+use lanefs_ext4::{DirId, Named, Names};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Mutex, Published, Rank, pin};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+/// Entries of one bucket. Few, for they are compared one by one and copied at each change.
+const WAYS: usize = 8;
+
+struct Entry {
+    hash: u64,
+    dir: DirId,
+    name: Box<[u8]>,
+    leads_to: Option<Named>,
+    /// Found since the bucket last made room: it gets a second chance then. A hint, so relaxed.
+    used: AtomicBool,
+}
+
+impl Entry {
+    fn is(&self, hash: u64, dir: DirId, name: &[u8]) -> bool {
+        self.hash == hash && self.dir == dir && *self.name == *name
+    }
+}
+
+#[repr(align(128))]
+struct Bucket {
+    change: Mutex<()>,
+    /// Newest first.
+    ways: Published<Vec<Arc<Entry>>>,
+}
+
+/// A name cache in which names that hash to different buckets share nothing.
+pub struct LaneNames {
+    buckets: Box<[Bucket]>,
+    hasher: BuildHasherDefault<DefaultHasher>,
+}
+
+impl LaneNames {
+    /// A cache of at most about `entries` names.
+    pub fn new(entries: usize) -> LaneNames {
+        let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
+        let bucket =
+            |_| Bucket { change: Mutex::new(Rank::Bucket, ()), ways: Published::new(Vec::new()) };
+        LaneNames {
+            buckets: (0..count).map(bucket).collect(),
+            hasher: BuildHasherDefault::default(),
+        }
+    }
+
+    fn bucket(&self, hash: u64) -> &Bucket {
+        // The count is a power of two, so the mask keeps the index within it.
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    }
+
+    fn hash(&self, dir: DirId, name: &[u8]) -> u64 {
+        self.hasher.hash_one((dir, name))
+    }
+}
+
+impl Names for LaneNames {
+    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        let hash = self.hash(dir, name);
+        let bucket = self.bucket(hash);
+        let new = Arc::new(Entry {
+            hash,
+            dir,
+            name: name.into(),
+            leads_to: entry,
+            used: AtomicBool::new(false),
+        });
+        let _changing = bucket.change.lock();
+        let old: Vec<Arc<Entry>> = bucket
+            .ways
+            .with(&pin(), |ways| ways.iter().filter(|e| !e.is(hash, dir, name)).cloned().collect());
+        bucket.ways.store(with_room(old, new));
+    }
+
+    fn forget(&self, _: DirId) {
+        // Nobody asks for a generation that is gone; its entries make room when room is needed.
+    }
+}
+
+/// `new` before `old`, without the oldest that was not used if there are too many.
+fn with_room(old: Vec<Arc<Entry>>, new: Arc<Entry>) -> Vec<Arc<Entry>> {
+    let mut ways = Vec::with_capacity(WAYS);
+    ways.push(new);
+    if old.len() < WAYS {
+        ways.extend(old);
+        return ways;
+    }
+    let unused = old.iter().rposition(|e| !e.used.load(Ordering::Relaxed));
+    let victim = unused.unwrap_or_else(|| {
+        for entry in &old {
+            entry.used.store(false, Ordering::Relaxed);
+        }
+        old.len() - 1
+    });
+    ways.extend(old.into_iter().enumerate().filter(|(n, _)| *n != victim).map(|(_, e)| e));
+    ways
+}
+
+impl NameCache for LaneNames {
+    fn find(&self, dir: DirId, name: &[u8]) -> Known {
+        let hash = self.hash(dir, name);
+        self.bucket(hash).ways.with(&pin(), |ways| {
+            let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
+                return Known::Unknown;
+            };
+            // Read first: many threads that find one name must not write its line each time.
+            if !entry.used.load(Ordering::Relaxed) {
+                entry.used.store(true, Ordering::Relaxed);
+            }
+            entry.leads_to.into()
+        })
+    }
+}

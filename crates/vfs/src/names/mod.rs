@@ -1,0 +1,163 @@
+//! The name cache: what names in directories lead to, nothing included.
+//!
+//! ext4 tells it of every name that is read or changed, while it holds the directory's operation
+//! lock ([`Names`]); so an entry is never older than its directory, and a look-up that finds one
+//! asks nobody else. Two implementations, one for each side of the comparison in `docs/vfs.md`:
+//! [`LaneNames`] (the default) and [`GlobalNames`].
+
+mod global;
+mod lanes;
+
+pub use global::GlobalNames;
+pub use lanes::LaneNames;
+
+use lanefs_ext4::{DirId, Named, Names};
+use std::sync::Arc;
+
+/// What the cache knows of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// It leads to this inode.
+    Entry(Named),
+    /// There is no such name.
+    Absent,
+    /// Not in the cache: the directory has to be asked.
+    Unknown,
+}
+
+impl From<Option<Named>> for Known {
+    fn from(entry: Option<Named>) -> Known {
+        entry.map_or(Known::Absent, Known::Entry)
+    }
+}
+
+/// A cache of names, of bounded memory, shared by threads.
+pub trait NameCache: Names {
+    /// What `name` in `dir` leads to, as far as is known.
+    fn find(&self, dir: DirId, name: &[u8]) -> Known;
+}
+
+/// Which name cache a mount uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameCachePolicy {
+    /// One lock around a table and a list in order of use.
+    Global,
+    /// Buckets of their own lines, read without a write.
+    #[default]
+    Lanes,
+}
+
+impl NameCachePolicy {
+    /// A cache of at most about `entries` names.
+    pub(crate) fn build(self, entries: usize) -> Arc<dyn NameCache> {
+        match self {
+            NameCachePolicy::Global => Arc::new(GlobalNames::new(entries)),
+            NameCachePolicy::Lanes => Arc::new(LaneNames::new(entries)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_ondisk::{FileType, Ino};
+    use std::collections::HashMap;
+
+    fn dir(ino: u32) -> DirId {
+        DirId { ino: Ino(ino), generation: 7 }
+    }
+
+    fn named(ino: u32) -> Option<Named> {
+        Some(Named { ino: Ino(ino), file_type: FileType::Regular })
+    }
+
+    fn both(entries: usize) -> [Arc<dyn NameCache>; 2] {
+        [NameCachePolicy::Global.build(entries), NameCachePolicy::Lanes.build(entries)]
+    }
+
+    #[test]
+    fn the_last_thing_published_is_found() {
+        for names in both(1000) {
+            assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
+            names.publish(dir(2), b"a", named(12));
+            assert_eq!(names.find(dir(2), b"a"), named(12).into());
+            names.publish(dir(2), b"a", None);
+            assert_eq!(names.find(dir(2), b"a"), Known::Absent);
+            names.publish(dir(2), b"a", named(13));
+            assert_eq!(names.find(dir(2), b"a"), named(13).into());
+        }
+    }
+
+    #[test]
+    fn names_of_another_directory_or_generation_are_not_found() {
+        for names in both(1000) {
+            names.publish(dir(2), b"a", named(12));
+            assert_eq!(names.find(dir(3), b"a"), Known::Unknown);
+            let later = DirId { generation: 8, ..dir(2) };
+            assert_eq!(names.find(later, b"a"), Known::Unknown);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        for names in both(512) {
+            names.publish(dir(2), b"kept", named(12));
+            for n in 0..20_000u32 {
+                names.publish(dir(3), n.to_string().as_bytes(), named(n));
+                assert_eq!(names.find(dir(2), b"kept"), named(12).into(), "after {n}");
+            }
+            let left = (0..20_000u32)
+                .filter(|n| names.find(dir(3), n.to_string().as_bytes()) != Known::Unknown)
+                .count();
+            assert!((256..=1024).contains(&left), "{left} left");
+        }
+    }
+
+    #[test]
+    fn a_cache_never_contradicts_the_directory() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        for names in both(64) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut truth = HashMap::new();
+            for step in 0..50_000 {
+                let (d, n) = (random.u32(2..6), random.u32(0..60).to_string());
+                match random.u8(..3) {
+                    0 => {
+                        let entry = if random.bool() { named(random.u32(12..99)) } else { None };
+                        truth.insert((d, n.clone()), entry);
+                        names.publish(dir(d), n.as_bytes(), entry);
+                    }
+                    _ => match names.find(dir(d), n.as_bytes()) {
+                        Known::Unknown => {}
+                        known => assert_eq!(
+                            Some(known),
+                            truth.get(&(d, n)).map(|&e| e.into()),
+                            "step {step}"
+                        ),
+                    },
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_in_different_directories_see_their_own_names() {
+        for names in both(4096) {
+            std::thread::scope(|scope| {
+                for d in 2..6 {
+                    let names = &names;
+                    scope.spawn(move || {
+                        for n in 0..2000u32 {
+                            names.publish(dir(d), &n.to_le_bytes(), named(d * 10_000 + n));
+                            let known = names.find(dir(d), &n.to_le_bytes());
+                            assert!(
+                                known == named(d * 10_000 + n).into() || known == Known::Unknown
+                            );
+                        }
+                    });
+                }
+            });
+        }
+    }
+}

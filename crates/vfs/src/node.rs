@@ -1,0 +1,210 @@
+//! Names: made, linked, renamed, taken away.
+
+use crate::path::check_name;
+use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
+use crate::{Credentials, Error, Vfs, Want};
+use lanefs_ext4::{Attr, Inode, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ondisk::FileType;
+
+/// A new inode, as the caller describes it; the owner comes from the credentials.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNode<'a> {
+    /// What it is.
+    pub kind: NewKind<'a>,
+    /// The low 12 bits of the mode asked for.
+    pub permissions: u16,
+    /// Bits taken from `permissions` unless the directory has a default access control list.
+    pub umask: u16,
+}
+
+impl Vfs {
+    /// Makes `new` under `name` in `dir`.
+    pub fn make(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<InodeRef, Error> {
+        check_new_name(name)?;
+        self.check_add(who, dir)?;
+        check_device(who, &new.kind)?;
+        self.fs().create(dir, name, &new_inode(who, &dir.attr(), new))
+    }
+
+    /// Makes a file without a name, as if in `dir`.
+    pub fn make_unnamed(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        new: &NewNode<'_>,
+    ) -> Result<InodeRef, Error> {
+        if dir.attr().file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        self.check_add(who, dir)?;
+        self.fs().create_unnamed(dir, &new_inode(who, &dir.attr(), new))
+    }
+
+    /// Gives `inode` the further name `name` in `dir`.
+    pub fn link(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        check_new_name(name)?;
+        self.check_add(who, dir)?;
+        let attr = inode.attr();
+        if attr.file_type == FileType::Directory || is_append_only(&attr) || is_immutable(&attr) {
+            return Err(Error::NotPermitted);
+        }
+        self.fs().link(inode, dir, name)
+    }
+
+    /// Takes the name of anything but a directory away.
+    pub fn unlink(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<(), Error> {
+        check_name(name)?;
+        let victim = self.victim(who, dir, name)?;
+        if victim.attr().file_type == FileType::Directory {
+            return Err(Error::IsDirectory);
+        }
+        self.fs().unlink(dir, name)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<(), Error> {
+        check_name(name)?;
+        let victim = self.victim(who, dir, name)?;
+        if victim.attr().file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        self.fs().rmdir(dir, name)
+    }
+
+    /// Moves `name` in `from` to `new_name` in `to`.
+    pub fn rename(
+        &self,
+        who: &Credentials,
+        from: &Inode,
+        name: &[u8],
+        to: &Inode,
+        new_name: &[u8],
+        how: Rename,
+    ) -> Result<(), Error> {
+        check_name(name)?;
+        check_name(new_name)?;
+        let source = self.lookup(who, from, name)?;
+        let target = match self.lookup(who, to, new_name) {
+            Ok(target) => Some(target),
+            Err(Error::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        match (&target, how) {
+            (Some(_), Rename::NoReplace) => return Err(Error::Exists),
+            (None, Rename::Exchange) => return Err(Error::NotFound),
+            (Some(target), _) if target.ino() == source.ino() => return Ok(()),
+            _ => {}
+        }
+        self.check_delete(who, from, &source)?;
+        match &target {
+            Some(target) => self.check_delete(who, to, target)?,
+            None => self.check_add(who, to)?,
+        }
+        let is_dir = |inode: &Inode| inode.attr().file_type == FileType::Directory;
+        if let (Some(target), Rename::Replace | Rename::NoReplace) = (&target, how) {
+            match (is_dir(&source), is_dir(target)) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                _ => {}
+            }
+        }
+        // A directory that changes its parent is written to: its ".." changes.
+        if from.ino() != to.ino() {
+            if is_dir(&source) {
+                self.check(who, &source, Want::WRITE)?;
+            }
+            if let Some(target) = target.as_ref().filter(|t| how == Rename::Exchange && is_dir(t)) {
+                self.check(who, target, Want::WRITE)?;
+            }
+        }
+        self.fs().rename(from, name, to, new_name, how)
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        if inode.attr().file_type != FileType::Symlink {
+            return Err(Error::InvalidArgument { what: "not a symbolic link" });
+        }
+        let target = self.fs().read_link(inode)?;
+        self.record_read(inode);
+        Ok(target)
+    }
+
+    fn victim(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<InodeRef, Error> {
+        let victim = self.lookup(who, dir, name)?;
+        self.check_delete(who, dir, &victim)?;
+        Ok(victim)
+    }
+
+    /// Records that `inode` was read. A time that cannot be stored does not make the read fail.
+    pub(crate) fn record_read(&self, inode: &Inode) {
+        let _ = self.fs().touch_atime(inode);
+    }
+}
+
+/// As [`check_name`]; "." and ".." exist already.
+fn check_new_name(name: &[u8]) -> Result<(), Error> {
+    if name == b"." || name == b".." {
+        return Err(Error::Exists);
+    }
+    check_name(name)
+}
+
+fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
+    let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
+    if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+fn new_inode<'a>(who: &Credentials, dir: &Attr, new: &NewNode<'a>) -> NewInode<'a> {
+    let mut permissions = new.permissions & 0o7777;
+    // In a set-group-ID directory a file gets the directory's group; who is not in it must not
+    // make programs that run with it.
+    let runs_as_group = permissions & (SGID | GROUP_EXECUTE) == SGID | GROUP_EXECUTE;
+    let foreign_group = dir.permissions & SGID != 0 && !who.in_group(dir.gid);
+    let is_dir = matches!(new.kind, NewKind::Directory);
+    if runs_as_group && foreign_group && !is_dir && !who.is_trusted() {
+        permissions &= !SGID;
+    }
+    NewInode { kind: new.kind, permissions, umask: new.umask, uid: who.uid(), gid: who.gid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::tests::attr;
+
+    fn made(who: &Credentials, dir_permissions: u16, kind: NewKind<'_>) -> u16 {
+        let dir = attr(FileType::Directory, dir_permissions, 1, 50);
+        new_inode(who, &dir, &NewNode { kind, permissions: 0o2775, umask: 0 }).permissions
+    }
+
+    #[test]
+    fn nobody_makes_a_program_of_a_group_that_he_is_not_in() {
+        let stranger = Credentials::new(7, 7, []);
+        assert_eq!(made(&stranger, 0o2777, NewKind::Regular), 0o775);
+        assert_eq!(made(&stranger, 0o777, NewKind::Regular), 0o2775);
+        assert_eq!(made(&stranger, 0o2777, NewKind::Directory), 0o2775);
+        assert_eq!(made(&Credentials::new(7, 7, [50]), 0o2777, NewKind::Regular), 0o2775);
+        assert_eq!(made(&Credentials::superuser(), 0o2777, NewKind::Regular), 0o2775);
+    }
+
+    #[test]
+    fn only_the_superuser_makes_devices() {
+        let device = NewKind::CharDevice(lanefs_ext4::Rdev { major: 1, minor: 3 });
+        assert!(check_device(&Credentials::new(7, 7, []), &device).is_err());
+        assert!(check_device(&Credentials::new(7, 7, []), &NewKind::Fifo).is_ok());
+        assert!(check_device(&Credentials::superuser(), &device).is_ok());
+    }
+}

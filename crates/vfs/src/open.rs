@@ -1,0 +1,389 @@
+//! Open files.
+//!
+//! Permissions are asked when a file is opened, and not again: reads and writes look at how it was
+//! opened.
+
+use crate::path::{Last, Slash, check_name};
+use crate::permission::{is_append_only, is_immutable};
+use crate::walk::Walk;
+use crate::{Credentials, Error, NewNode, Vfs, Want};
+use lanefs_ext4::{Attr, DirEntry, Fallocate, Inode, InodeRef, NewKind, Seek, SyncMode};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_ondisk::FileType;
+use std::ops::ControlFlow;
+
+bitflags::bitflags! {
+    /// How a file is opened: the flags of open(2), under names of their own.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// Its data can be read, or a directory listed.
+        const READ = 1;
+        /// Its data can be written.
+        const WRITE = 1 << 1;
+        /// Each write goes to the end.
+        const APPEND = 1 << 2;
+        /// It is made if it is not there.
+        const CREATE = 1 << 3;
+        /// With `CREATE`: it must not be there, not even as a symbolic link.
+        const EXCLUSIVE = 1 << 4;
+        /// Its size becomes zero.
+        const TRUNCATE = 1 << 5;
+        /// It must be a directory.
+        const DIRECTORY = 1 << 6;
+        /// It must not be a symbolic link.
+        const NO_FOLLOW = 1 << 7;
+        /// Reads do not set its access time; for its owner.
+        const NO_ATIME = 1 << 8;
+    }
+}
+
+/// An open file or directory; [`Vfs::release`] ends its use.
+pub struct OpenFile {
+    inode: InodeRef,
+    flags: OpenFlags,
+    opener: Credentials,
+    /// File capabilities were looked for since this was opened: once is enough, as a write by
+    /// anybody takes them. Set late by two threads at once, it is looked twice.
+    capability_dropped: AtomicBool,
+}
+
+impl OpenFile {
+    /// The inode.
+    pub fn inode(&self) -> &InodeRef {
+        &self.inode
+    }
+
+    /// How it was opened.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+}
+
+const BAD_FLAGS: Error =
+    Error::InvalidArgument { what: "a file is opened to be read, to be written, or both" };
+
+impl Vfs {
+    /// Opens what `path` leads to from `start`; `new` says what it is made as, if it is.
+    pub fn open_path(
+        &self,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+        flags: OpenFlags,
+        new: &NewNode<'_>,
+    ) -> Result<OpenFile, Error> {
+        check_flags(flags, new)?;
+        let mut walk = Walk::new(self, who, start, path)?;
+        loop {
+            let (name, slash) = match walk.last()? {
+                Last::Name(name, slash) => (name, slash),
+                // "." and the like are directories, and exist.
+                _ if flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE) => {
+                    return Err(Error::Exists);
+                }
+                last => {
+                    let inode = match last {
+                        Last::DotDot => self.lookup(who, walk.dir(), b"..")?,
+                        _ => walk.dir().clone(),
+                    };
+                    return self.open_found(who, inode, flags);
+                }
+            };
+            let Some(inode) = self.child(walk.dir(), &name)? else {
+                if !flags.contains(OpenFlags::CREATE) {
+                    return Err(Error::NotFound);
+                }
+                if slash == Slash::Trailing {
+                    return Err(Error::IsDirectory);
+                }
+                match self.make(who, walk.dir(), &name, new) {
+                    Ok(inode) => return Ok(opened(who, inode, flags)),
+                    // Somebody else was faster; unless that is an error, it is opened.
+                    Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                        walk.again(&name, slash);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            };
+            if flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE) {
+                return Err(Error::Exists);
+            }
+            let file_type = inode.attr().file_type;
+            if file_type == FileType::Symlink
+                && (slash == Slash::Trailing || !flags.contains(OpenFlags::NO_FOLLOW))
+            {
+                walk.follow(&inode, slash)?;
+                continue;
+            }
+            if slash == Slash::Trailing && file_type != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            return self.open_found(who, inode, flags);
+        }
+    }
+
+    /// Opens an inode.
+    pub fn open_inode(
+        &self,
+        who: &Credentials,
+        inode: InodeRef,
+        flags: OpenFlags,
+    ) -> Result<OpenFile, Error> {
+        if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
+            return Err(BAD_FLAGS);
+        }
+        self.open_found(who, inode, flags)
+    }
+
+    /// Opens `name` in `dir`, made as `new` if `flags` say so; symbolic links are not followed.
+    pub fn open_at(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        name: &[u8],
+        flags: OpenFlags,
+        new: &NewNode<'_>,
+    ) -> Result<OpenFile, Error> {
+        check_flags(flags, new)?;
+        check_name(name)?;
+        loop {
+            match self.lookup(who, dir, name) {
+                Ok(_) if flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE) => {
+                    return Err(Error::Exists);
+                }
+                Ok(inode) => return self.open_found(who, inode, flags),
+                Err(Error::NotFound) if flags.contains(OpenFlags::CREATE) => {}
+                Err(error) => return Err(error),
+            }
+            match self.make(who, dir, name, new) {
+                Ok(inode) => return Ok(opened(who, inode, flags)),
+                Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Opens a new file without a name, as if in `dir`.
+    pub fn open_unnamed(
+        &self,
+        who: &Credentials,
+        dir: &Inode,
+        flags: OpenFlags,
+        new: &NewNode<'_>,
+    ) -> Result<OpenFile, Error> {
+        if !flags.contains(OpenFlags::WRITE) {
+            return Err(BAD_FLAGS);
+        }
+        Ok(opened(who, self.make_unnamed(who, dir, new)?, flags))
+    }
+
+    /// Opens what exists, with all checks.
+    fn open_found(
+        &self,
+        who: &Credentials,
+        inode: InodeRef,
+        flags: OpenFlags,
+    ) -> Result<OpenFile, Error> {
+        let attr = inode.attr();
+        check_open(who, &attr, flags)?;
+        let mut want = Want::empty();
+        want.set(Want::READ, flags.contains(OpenFlags::READ));
+        want.set(Want::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
+        self.check_attr(who, &inode, &attr, want)?;
+        if flags.contains(OpenFlags::TRUNCATE) {
+            self.set_len_open(who, &inode, 0)?;
+        }
+        Ok(opened(who, inode, flags))
+    }
+
+    /// Ends the use of an open file: to be called before it is dropped.
+    pub fn release(&self, file: &OpenFile) {
+        if file.flags.contains(OpenFlags::WRITE) {
+            self.fs().release(&file.inode);
+        }
+    }
+
+    /// Reads from `offset`; fewer bytes than asked only at the end of the file.
+    pub fn read(&self, file: &OpenFile, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        file.needs(OpenFlags::READ)?;
+        let read = self.fs().read_at(&file.inode, offset, buf)?;
+        self.record_read_of(file);
+        Ok(read)
+    }
+
+    /// Writes at `offset`, or at the end if the file was opened to append: gives where, and how many
+    /// bytes; fewer than given only if space ran out after some.
+    pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(u64, usize), Error> {
+        file.needs(OpenFlags::WRITE)?;
+        self.before_write(file)?;
+        if file.flags.contains(OpenFlags::APPEND) {
+            return self.fs().append(&file.inode, data);
+        }
+        Ok((offset, self.fs().write_at(&file.inode, offset, data)?))
+    }
+
+    /// Writes what comes from a kernel's writeback cache: nothing is known of who wrote it, and
+    /// times and modes were set by the kernel.
+    pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        file.needs(OpenFlags::WRITE)?;
+        self.fs().write_back(&file.inode, offset, data)
+    }
+
+    /// Sets the size of a file open for writing.
+    pub fn set_len(&self, file: &OpenFile, size: u64) -> Result<Attr, Error> {
+        file.needs(OpenFlags::WRITE)?;
+        self.set_len_open(&file.opener, &file.inode, size)
+    }
+
+    /// Allocates, punches or zeroes a range of a file open for writing.
+    pub fn fallocate(
+        &self,
+        file: &OpenFile,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        file.needs(OpenFlags::WRITE)?;
+        let attr = file.inode.attr();
+        let grows = matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize);
+        if is_immutable(&attr) || (is_append_only(&attr) && !grows) {
+            return Err(Error::NotPermitted);
+        }
+        self.before_write(file)?;
+        self.fs().fallocate(&file.inode, how, offset, len)
+    }
+
+    /// The next data, or the next hole, at or after `offset`.
+    pub fn seek(&self, file: &OpenFile, what: Seek, offset: u64) -> Result<u64, Error> {
+        self.fs().seek(&file.inode, what, offset)
+    }
+
+    /// Forces the file out.
+    pub fn fsync(&self, file: &OpenFile, mode: SyncMode) -> Result<(), Error> {
+        self.fs().fsync(&file.inode, mode)
+    }
+
+    /// Entries after `cookie` (0: from the start) in hash order, "." and ".." included.
+    pub fn read_dir(
+        &self,
+        dir: &OpenFile,
+        cookie: u64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        dir.needs(OpenFlags::READ)?;
+        self.fs().read_dir(&dir.inode, cookie, each)?;
+        self.record_read_of(dir);
+        Ok(())
+    }
+
+    fn record_read_of(&self, file: &OpenFile) {
+        if !file.flags.contains(OpenFlags::NO_ATIME) {
+            self.record_read(&file.inode);
+        }
+    }
+
+    fn before_write(&self, file: &OpenFile) -> Result<(), Error> {
+        self.drop_set_id(&file.opener, &file.inode)?;
+        if !file.capability_dropped.load(Ordering::Relaxed) {
+            self.drop_capability(&file.inode)?;
+            file.capability_dropped.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl OpenFile {
+    fn needs(&self, flags: OpenFlags) -> Result<(), Error> {
+        if self.flags.contains(flags) { Ok(()) } else { Err(Error::BadDescriptor) }
+    }
+}
+
+fn opened(who: &Credentials, inode: InodeRef, flags: OpenFlags) -> OpenFile {
+    OpenFile { inode, flags, opener: who.clone(), capability_dropped: AtomicBool::new(false) }
+}
+
+fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
+    if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
+        return Err(BAD_FLAGS);
+    }
+    let create = flags.contains(OpenFlags::CREATE);
+    if create && flags.contains(OpenFlags::DIRECTORY) {
+        return Err(Error::InvalidArgument { what: "open does not make directories" });
+    }
+    if create && !matches!(new.kind, NewKind::Regular) {
+        return Err(Error::InvalidArgument { what: "open makes only regular files" });
+    }
+    Ok(())
+}
+
+/// What the type and the flags of a file forbid, whoever asks.
+fn check_open(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
+    let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
+    match attr.file_type {
+        FileType::Symlink => return Err(Error::Loop),
+        FileType::Directory if writes || flags.contains(OpenFlags::CREATE) => {
+            return Err(Error::IsDirectory);
+        }
+        FileType::Directory => {}
+        _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
+        FileType::Regular => {}
+        // What is behind a device, a pipe or a socket is not in the image.
+        _ => return Err(Error::NotSupported),
+    }
+    let overwrites = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
+    if is_append_only(attr) && (overwrites || flags.contains(OpenFlags::TRUNCATE)) {
+        return Err(Error::NotPermitted);
+    }
+    if flags.contains(OpenFlags::NO_ATIME) && !who.owns(attr.uid) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::tests::attr;
+
+    fn check(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
+        check_open(&Credentials::new(5, 5, []), &attr(file_type, 0o644, 5, 5), flags)
+    }
+
+    #[test]
+    fn directories_are_opened_to_be_read_only() {
+        assert!(check(FileType::Directory, OpenFlags::READ).is_ok());
+        let write = check(FileType::Directory, OpenFlags::WRITE);
+        assert!(matches!(write, Err(Error::IsDirectory)));
+        let create = check(FileType::Directory, OpenFlags::READ | OpenFlags::CREATE);
+        assert!(matches!(create, Err(Error::IsDirectory)));
+        let file = check(FileType::Regular, OpenFlags::READ | OpenFlags::DIRECTORY);
+        assert!(matches!(file, Err(Error::NotDirectory)));
+    }
+
+    #[test]
+    fn a_symbolic_link_that_is_not_followed_is_not_opened() {
+        let opened = check(FileType::Symlink, OpenFlags::READ | OpenFlags::NO_FOLLOW);
+        assert!(matches!(opened, Err(Error::Loop)));
+    }
+
+    #[test]
+    fn an_append_only_file_is_opened_to_append() {
+        let who = Credentials::superuser();
+        let file = Attr { flags: 0x20, ..attr(FileType::Regular, 0o644, 5, 5) };
+        let write = OpenFlags::WRITE;
+        assert!(check_open(&who, &file, write).is_err());
+        assert!(check_open(&who, &file, write | OpenFlags::APPEND).is_ok());
+        let truncate = write | OpenFlags::APPEND | OpenFlags::TRUNCATE;
+        assert!(check_open(&who, &file, truncate).is_err());
+        assert!(check_open(&who, &file, OpenFlags::READ).is_ok());
+    }
+
+    #[test]
+    fn not_to_set_the_access_time_is_for_the_owner() {
+        let file = attr(FileType::Regular, 0o644, 5, 5);
+        let flags = OpenFlags::READ | OpenFlags::NO_ATIME;
+        assert!(check_open(&Credentials::new(6, 5, []), &file, flags).is_err());
+        assert!(check_open(&Credentials::new(5, 5, []), &file, flags).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! Paths as bytes: components, without a file system.
+
+use crate::Error;
+
+/// The longest path, and the longest symbolic link that is followed, in bytes.
+pub const MAX_PATH: usize = 4095;
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 255;
+/// How many symbolic links one walk follows.
+pub const MAX_SYMLINKS: u32 = 40;
+
+/// The last component of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Last {
+    /// A name in the directory, followed by a slash or not.
+    Name(Vec<u8>, Slash),
+    /// "."
+    Dot,
+    /// ".."
+    DotDot,
+    /// Nothing but slashes: the root.
+    Root,
+}
+
+/// Whether a slash follows a last name, which then has to be a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slash {
+    /// One follows.
+    Trailing,
+    /// None does.
+    None,
+}
+
+/// One component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Component<'a> {
+    Name(&'a [u8]),
+    Dot,
+    DotDot,
+}
+
+/// The first component of `path`, with what follows its slashes; and whether a slash followed.
+/// `None` if there is none left. Leading slashes are skipped.
+pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
+    let path = path.trim_prefix_slashes();
+    if path.is_empty() {
+        return None;
+    }
+    let end = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
+    let (name, rest) = path.split_at(end);
+    let slash = if rest.is_empty() { Slash::None } else { Slash::Trailing };
+    let component = match name {
+        b"." => Component::Dot,
+        b".." => Component::DotDot,
+        name => Component::Name(name),
+    };
+    Some((component, rest.trim_prefix_slashes(), slash))
+}
+
+trait TrimSlashes {
+    fn trim_prefix_slashes(&self) -> &Self;
+}
+
+impl TrimSlashes for [u8] {
+    fn trim_prefix_slashes(&self) -> &[u8] {
+        let start = self.iter().position(|&b| b != b'/').unwrap_or(self.len());
+        self.get(start..).unwrap_or_default()
+    }
+}
+
+/// Fails unless `path` can be a path at all.
+pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
+    if path.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if path.len() > MAX_PATH {
+        return Err(Error::NameTooLong);
+    }
+    if path.contains(&0) {
+        return Err(Error::InvalidArgument { what: "a path with a NUL byte" });
+    }
+    Ok(())
+}
+
+/// Fails unless `name` can be that of a new entry, or of one to be removed.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+    match name {
+        b"" => return Err(Error::NotFound),
+        b"." | b".." => return Err(Error::InvalidArgument { what: "the name is . or .." }),
+        _ => {}
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(Error::InvalidArgument { what: "a name with a slash or a NUL byte" });
+    }
+    if name.len() > MAX_NAME {
+        return Err(Error::NameTooLong);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut path: &[u8]) -> Vec<(Component<'_>, Slash)> {
+        let mut components = Vec::new();
+        while let Some((component, rest, slash)) = first(path) {
+            components.push((component, slash));
+            path = rest;
+        }
+        components
+    }
+
+    #[test]
+    fn repeated_slashes_count_once() {
+        let expected = [
+            (Component::Name(b"a"), Slash::Trailing),
+            (Component::Dot, Slash::Trailing),
+            (Component::DotDot, Slash::Trailing),
+            (Component::Name(b"..."), Slash::None),
+        ];
+        assert_eq!(all(b"//a///.//..//..."), expected);
+    }
+
+    #[test]
+    fn a_trailing_slash_is_told() {
+        assert_eq!(all(b"a//"), [(Component::Name(b"a"), Slash::Trailing)]);
+    }
+
+    #[test]
+    fn slashes_alone_have_no_component() {
+        assert!(all(b"///").is_empty());
+        assert!(all(b"").is_empty());
+    }
+
+    #[test]
+    fn names_that_cannot_be_are_refused() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        assert!(check_name(&[b'x'; 255]).is_ok());
+        assert!(check_path(&[b'x'; 4096]).is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! The mounted file system, with its names.
+
+use crate::walk::Child;
+use crate::{Error, NameCache, NameCachePolicy};
+use lanefs_device::Device;
+use lanefs_ext4::{DirId, Fs, Inode, InodeRef, Mount, MountOptions, Named, StatFs};
+use std::sync::Arc;
+
+/// How a file system is mounted, names included.
+#[derive(Clone)]
+pub struct VfsOptions {
+    /// What ext4 is to know. Its `names` is replaced by the name cache.
+    pub mount: MountOptions,
+    /// Which name cache.
+    pub name_cache: NameCachePolicy,
+    /// How many names it may keep, about.
+    pub names: usize,
+}
+
+impl Default for VfsOptions {
+    fn default() -> VfsOptions {
+        VfsOptions {
+            mount: MountOptions::default(),
+            name_cache: NameCachePolicy::default(),
+            names: 1 << 16,
+        }
+    }
+}
+
+/// A mounted file system: paths, names, permissions and open files.
+///
+/// *Invariants*: `root` is a hold on inode 2 as long as the file system is mounted. It is declared
+/// first, so that it is gone before the mount is.
+pub struct Vfs {
+    root: InodeRef,
+    names: Arc<dyn NameCache>,
+    mount: Mount,
+}
+
+/// How often a name is looked up again because the inode it led to was gone. More than that is not
+/// a race but an entry that leads to a free inode.
+const RETRIES: u32 = 16;
+
+impl Vfs {
+    /// Mounts the file system on `device`.
+    pub fn open(device: Arc<dyn Device>, options: VfsOptions) -> Result<Vfs, Error> {
+        let names = options.name_cache.build(options.names);
+        let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
+        let root = mount.fs().root()?;
+        Ok(Vfs { root, names, mount })
+    }
+
+    /// Unmounts: everything is written home and the file system is marked clean.
+    pub fn close(self) -> Result<(), Error> {
+        let Vfs { root, mount, .. } = self;
+        drop(root);
+        mount.close()
+    }
+
+    /// What is below: no permission is checked there.
+    pub fn fs(&self) -> &Fs {
+        self.mount.fs()
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> &InodeRef {
+        &self.root
+    }
+
+    /// Space and inodes.
+    pub fn stat_fs(&self) -> StatFs {
+        self.fs().stat_fs()
+    }
+
+    /// Makes everything durable that was done before the call.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.fs().sync()
+    }
+
+    /// The inode that `name` in `dir` leads to, or `None`. No permission is checked.
+    ///
+    /// Between reading the name and holding the inode, the name may go and the inode be freed and
+    /// used again. So the name is read again under the hold: an inode that is held keeps its
+    /// number, so if the name still leads to that number, it leads to this inode.
+    pub(crate) fn child(&self, dir: &Inode, name: &[u8]) -> Child {
+        let id = DirId { ino: dir.ino(), generation: dir.generation() };
+        for _ in 0..RETRIES {
+            let Some(named) = self.named(id, dir, name)? else { return Ok(None) };
+            match self.fs().get(named.ino, None) {
+                Ok(inode) => {
+                    if self.named(id, dir, name)?.is_some_and(|again| again.ino == named.ino) {
+                        return Ok(Some(inode));
+                    }
+                }
+                Err(Error::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Stale)
+    }
+
+    fn named(&self, id: DirId, dir: &Inode, name: &[u8]) -> Result<Option<Named>, Error> {
+        use crate::names::Known;
+        // ".." changes when a directory moves, without being a name that anybody publishes.
+        if name == b".." {
+            return self.fs().lookup(dir, name);
+        }
+        match self.names.find(id, name) {
+            Known::Entry(named) => Ok(Some(named)),
+            Known::Absent => Ok(None),
+            Known::Unknown => self.fs().lookup(dir, name),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! From paths to inodes.
+//!
+//! The rules are those of path_resolution(7): each directory on the way has to be searchable, "."
+//! and ".." included; symbolic links are followed, at most [`MAX_SYMLINKS`] of them, the last
+//! component's only if asked or if a slash follows; a name followed by a slash has to be a
+//! directory; ".." of the root is the root.
+
+use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
+use crate::{Credentials, Error, Vfs, Want};
+use lanefs_ext4::{Inode, InodeRef};
+use lanefs_ondisk::{FileType, Ino};
+use std::borrow::Cow;
+
+/// An inode, or `None` if there is no such name.
+pub(crate) type Child = Result<Option<InodeRef>, Error>;
+
+/// What a walk does with a symbolic link at the end of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Goes on to where it leads.
+    Links,
+    /// Stops at the link.
+    Nothing,
+}
+
+/// Where a path's last component is, or would be.
+pub struct Parent {
+    /// The directory, which may be searched.
+    pub dir: InodeRef,
+    /// The component, not looked up.
+    pub last: Last,
+}
+
+impl Parent {
+    /// The directory and the name, if the last component is one. `otherwise` is what the operation
+    /// answers for ".", ".." and the root.
+    pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
+        match &self.last {
+            Last::Name(name, slash) => Ok((name, *slash)),
+            _ => Err(otherwise),
+        }
+    }
+}
+
+/// A directory that the caller holds, or one that the walk does: a start is not held twice, for a
+/// hold is a write.
+enum At<'a> {
+    Start(&'a InodeRef),
+    Held(InodeRef),
+}
+
+impl At<'_> {
+    fn inode(&self) -> &InodeRef {
+        match self {
+            At::Start(inode) => inode,
+            At::Held(inode) => inode,
+        }
+    }
+}
+
+/// A walk under way: `at` is where it is, `rest[pos..]` is what is left of the path.
+pub(crate) struct Walk<'a> {
+    vfs: &'a Vfs,
+    who: &'a Credentials,
+    at: At<'a>,
+    rest: Cow<'a, [u8]>,
+    pos: usize,
+    links: u32,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk along `path` from `start`, or from the root if it begins with a slash.
+    pub(crate) fn new(
+        vfs: &'a Vfs,
+        who: &'a Credentials,
+        start: &'a InodeRef,
+        path: &'a [u8],
+    ) -> Result<Walk<'a>, Error> {
+        check_path(path)?;
+        let start = if path.starts_with(b"/") { vfs.root() } else { start };
+        let (at, rest) = (At::Start(start), Cow::Borrowed(path));
+        Ok(Walk { vfs, who, at, rest, pos: 0, links: 0 })
+    }
+
+    /// Where it is: the parent of the last component once [`Walk::last`] has returned.
+    pub(crate) fn dir(&self) -> &InodeRef {
+        self.at.inode()
+    }
+
+    /// Goes to the directory of the last component. That may be asked again after [`Walk::follow`].
+    pub(crate) fn last(&mut self) -> Result<Last, Error> {
+        loop {
+            let left = self.rest.get(self.pos..).unwrap_or_default();
+            let Some((component, rest, slash)) = first(left) else {
+                self.pos = self.rest.len();
+                return Ok(Last::Root);
+            };
+            let at = self.at.inode();
+            if at.attr().file_type != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            self.vfs.check(self.who, at, Want::EXECUTE)?;
+            let pos = self.rest.len() - rest.len();
+            if rest.is_empty() {
+                let last = match component {
+                    Component::Name(name) => Last::Name(name.to_vec(), slash),
+                    Component::Dot => Last::Dot,
+                    Component::DotDot => Last::DotDot,
+                };
+                self.pos = pos;
+                return Ok(last);
+            }
+            let next = match component {
+                Component::Dot => None,
+                Component::DotDot => Some(self.vfs.parent_of(at)?),
+                Component::Name(name) => Some(self.vfs.child(at, name)?.ok_or(Error::NotFound)?),
+            };
+            self.pos = pos;
+            match next {
+                None => {}
+                Some(inode) if inode.attr().file_type == FileType::Symlink => {
+                    self.follow(&inode, Slash::None)?;
+                }
+                Some(inode) => self.at = At::Held(inode),
+            }
+        }
+    }
+
+    /// Puts the target of `link`, which was found in the directory where the walk is, before what
+    /// is left of the path.
+    pub(crate) fn follow(&mut self, link: &Inode, slash: Slash) -> Result<(), Error> {
+        self.links += 1;
+        if self.links > MAX_SYMLINKS {
+            return Err(Error::Loop);
+        }
+        let mut target = self.vfs.fs().read_link(link)?;
+        self.vfs.record_read(link);
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.starts_with(b"/") {
+            self.at = At::Start(self.vfs.root());
+        }
+        let left = self.rest.get(self.pos..).unwrap_or_default();
+        if !left.is_empty() || slash == Slash::Trailing {
+            target.push(b'/');
+        }
+        target.extend_from_slice(left);
+        // Targets of targets add up, but only while links are left to follow.
+        if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
+            return Err(Error::NameTooLong);
+        }
+        (self.rest, self.pos) = (Cow::Owned(target), 0);
+        Ok(())
+    }
+
+    /// Goes back before the last component, `name`.
+    pub(crate) fn again(&mut self, name: &[u8], slash: Slash) {
+        let mut rest = name.to_vec();
+        if slash == Slash::Trailing {
+            rest.push(b'/');
+        }
+        (self.rest, self.pos) = (Cow::Owned(rest), 0);
+    }
+
+    fn into_dir(self) -> InodeRef {
+        match self.at {
+            At::Start(inode) => inode.clone(),
+            At::Held(inode) => inode,
+        }
+    }
+
+    /// Looks the last component up, and follows it as `follow` says.
+    fn finish(mut self, follow: Follow) -> Result<InodeRef, Error> {
+        loop {
+            let (name, slash) = match self.last()? {
+                Last::Name(name, slash) => (name, slash),
+                Last::DotDot => return self.vfs.parent_of(self.dir()),
+                Last::Dot | Last::Root => return Ok(self.into_dir()),
+            };
+            let inode = self.vfs.child(self.dir(), &name)?.ok_or(Error::NotFound)?;
+            match inode.attr().file_type {
+                FileType::Symlink if follow == Follow::Links || slash == Slash::Trailing => {
+                    self.follow(&inode, slash)?;
+                }
+                FileType::Directory => return Ok(inode),
+                _ if slash == Slash::Trailing => return Err(Error::NotDirectory),
+                _ => return Ok(inode),
+            }
+        }
+    }
+}
+
+impl Vfs {
+    /// The inode that `path` leads to from `start` (or from the root, if it begins with a slash).
+    pub fn walk(
+        &self,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+        follow: Follow,
+    ) -> Result<InodeRef, Error> {
+        Walk::new(self, who, start, path)?.finish(follow)
+    }
+
+    /// The directory in which the last component of `path` is, or would be.
+    pub fn parent(
+        &self,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+    ) -> Result<Parent, Error> {
+        let mut walk = Walk::new(self, who, start, path)?;
+        let last = walk.last()?;
+        Ok(Parent { dir: walk.into_dir(), last })
+    }
+
+    /// The inode that `name` in `dir` leads to; "." and ".." are names too.
+    pub fn lookup(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<InodeRef, Error> {
+        let attr = dir.attr();
+        if attr.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if name.len() > crate::MAX_NAME {
+            return Err(Error::NameTooLong);
+        }
+        self.check_attr(who, dir, &attr, Want::EXECUTE)?;
+        match name {
+            b"." => self.fs().get(dir.ino(), Some(dir.generation())),
+            b".." => self.parent_of(dir),
+            name => self.child(dir, name)?.ok_or(Error::NotFound),
+        }
+    }
+
+    /// The parent of a directory; the root is its own.
+    fn parent_of(&self, dir: &Inode) -> Result<InodeRef, Error> {
+        if dir.ino() == Ino::ROOT {
+            return Ok(self.root().clone());
+        }
+        self.child(dir, b"..")?.ok_or(Error::NotFound)
+    }
+}
