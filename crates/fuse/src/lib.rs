@@ -1,1 +1,26 @@
-//! See the package description.
+//! The FUSE server of Lanefs: an ext4 image as a directory of the host.
+//!
+//! [`MountPoint::attach`] makes the mount, [`Session::start`] shakes hands with the kernel and
+//! [`Session::run`] serves until somebody unmounts; [`daemon`] is for doing so in the background.
+//!
+//! The server speaks the kernel's protocol itself ([`abi`]): requests are read into a thread's own
+//! buffer and served from there, so bulk data is not copied between reading and the device, and what
+//! the protocol has for set-user-ID, ACLs, unnamed files and creation times is all used.
+
+pub mod abi;
+mod baton;
+mod buffer;
+mod channel;
+pub mod daemon;
+mod errno;
+mod mountpoint;
+mod node;
+mod options;
+mod request;
+mod server;
+mod session;
+
+pub use mountpoint::{Busy, MountError, MountPoint, detach};
+pub use options::{OptionError, Options};
+pub use server::Server;
+pub use session::{Session, THREADS};

@@ -1,0 +1,143 @@
+//! The two buffers of a serving thread. Both put the bulk data of a request or reply on a page
+//! boundary, so that it can go to a device opened for direct I/O without a copy, and header and
+//! data are one piece, so that one read(2) or write(2) moves them.
+
+use crate::abi::{InHeader, OutHeader, WriteIn};
+use zerocopy::{Immutable, IntoBytes};
+
+/// The largest write and read that the kernel is told of, in bytes.
+pub const MAX_DATA: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// Bytes of which the one at `lead` is on a page boundary. Untouched pages cost nothing.
+fn aligned(len: usize, lead: usize) -> (Vec<u8>, usize) {
+    let bytes = vec![0u8; len + 2 * PAGE];
+    let start = (bytes.as_ptr() as usize + lead).next_multiple_of(PAGE) - lead;
+    let offset = start - bytes.as_ptr() as usize;
+    (bytes, offset)
+}
+
+/// Where a request is read to.
+pub struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Inbox {
+    const LEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
+    const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
+
+    /// Room for the largest request.
+    pub fn new() -> Inbox {
+        let (bytes, start) = aligned(Self::LEN, Self::LEAD);
+        Inbox { bytes, start }
+    }
+
+    /// All of the room.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + Self::LEN]
+    }
+
+    /// The first `len` bytes of it.
+    pub fn filled(&self, len: usize) -> &[u8] {
+        &self.bytes[self.start..self.start + len.min(Self::LEN)]
+    }
+}
+
+/// Where a reply is put together.
+pub struct Outbox {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Outbox {
+    const LEAD: usize = size_of::<OutHeader>();
+    const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
+
+    /// Room for the largest reply.
+    pub fn new() -> Outbox {
+        let (bytes, start) = aligned(Self::LEN, Self::LEAD);
+        Outbox { bytes, start, len: 0 }
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Bytes put so far, without the header.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends a record.
+    ///
+    /// # Panics
+    /// If it does not fit: no reply of ours that is built from records is that long.
+    pub fn put(&mut self, record: &(impl IntoBytes + Immutable)) {
+        self.put_bytes(record.as_bytes());
+    }
+
+    /// Appends bytes; panics as [`Outbox::put`].
+    pub fn put_bytes(&mut self, bytes: &[u8]) {
+        let at = self.start + Self::LEAD + self.len;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Appends zeros up to a multiple of 8 bytes.
+    pub fn pad(&mut self) {
+        self.put_bytes(&[0; 8][..self.len.next_multiple_of(8) - self.len]);
+    }
+
+    /// Room for at most [`MAX_DATA`] bytes that are filled in place, on a page boundary; how many of
+    /// them the reply has is said by [`Outbox::set_len`].
+    pub fn data(&mut self, len: usize) -> &mut [u8] {
+        let at = self.start + Self::LEAD;
+        &mut self.bytes[at..at + len.min(MAX_DATA)]
+    }
+
+    /// Says how long the reply is, without the header.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len.min(MAX_DATA);
+    }
+
+    /// The whole reply to request `unique`: header and what was put, or header and error number.
+    pub fn finish(&mut self, unique: u64, errno: Option<i32>) -> &[u8] {
+        let len = Self::LEAD + if errno.is_some() { 0 } else { self.len };
+        let header = OutHeader { len: len as u32, error: -errno.unwrap_or(0), unique };
+        let reply = &mut self.bytes[self.start..self.start + len];
+        reply[..Self::LEAD].copy_from_slice(header.as_bytes());
+        reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_data_lies_on_a_page_boundary() {
+        let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
+        let written = inbox.room()[Inbox::LEAD..].as_ptr() as usize;
+        assert_eq!(written % PAGE, 0);
+        assert_eq!(outbox.data(MAX_DATA).as_ptr() as usize % PAGE, 0);
+        assert_eq!(outbox.data(MAX_DATA).len(), MAX_DATA);
+    }
+
+    #[test]
+    fn a_reply_is_its_header_and_what_was_put() {
+        let mut outbox = Outbox::new();
+        outbox.put_bytes(b"abc");
+        outbox.pad();
+        let reply = outbox.finish(7, None);
+        assert_eq!(reply[..4], 24u32.to_ne_bytes());
+        assert_eq!(reply[4..8], [0; 4]);
+        assert_eq!(reply[8..16], 7u64.to_ne_bytes());
+        assert_eq!(&reply[16..], b"abc\0\0\0\0\0");
+        let error = outbox.finish(8, Some(2));
+        assert_eq!(error.len(), 16);
+        assert_eq!(error[4..8], (-2i32).to_ne_bytes());
+    }
+}

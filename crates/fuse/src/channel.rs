@@ -1,0 +1,45 @@
+//! The connection to the kernel: whole requests in, whole replies out.
+
+use crate::buffer::{Inbox, Outbox};
+use crate::errno::Errno;
+use crate::request::Request;
+use rustix::fd::{AsFd, OwnedFd};
+use std::io;
+
+/// An open /dev/fuse that belongs to a mount. Threads share it.
+#[derive(Debug)]
+pub struct Channel {
+    device: OwnedFd,
+}
+
+impl Channel {
+    /// Takes over the descriptor that the mount was made with.
+    pub fn new(device: OwnedFd) -> Channel {
+        Channel { device }
+    }
+
+    /// Waits for a request; `None` once the file system is unmounted.
+    ///
+    /// # Errors
+    /// The device failed, or said what is not a request.
+    pub fn receive<'b>(&self, inbox: &'b mut Inbox) -> io::Result<Option<Request<'b>>> {
+        use rustix::io::Errno as Os;
+        let len = loop {
+            match rustix::io::read(self.device.as_fd(), inbox.room()) {
+                Ok(len) => break len,
+                // NOENT: the caller of that request was killed before it was read.
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
+                Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Request::new(inbox.filled(len)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Answers request `unique` with what is in `outbox`, or with an error. An answer that nobody
+    /// waits for any more (the connection was aborted) is no error.
+    pub fn reply(&self, unique: u64, outbox: &mut Outbox, error: Option<Errno>) {
+        let reply = outbox.finish(unique, error.map(|e| e.0));
+        while let Err(rustix::io::Errno::INTR) = rustix::io::write(self.device.as_fd(), reply) {}
+    }
+}

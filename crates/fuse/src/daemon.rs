@@ -1,0 +1,131 @@
+//! A server in the background, and the signals that end it.
+
+use rustix::fd::OwnedFd;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+/// The background half after [`background`]: tells the waiting parent how the start went.
+pub struct Parent {
+    report: Option<std::fs::File>,
+}
+
+/// Which half [`background`] returned in.
+pub enum Half {
+    /// The server. The parent waits for [`Parent::serving`] or [`Parent::failed`].
+    Server(Parent),
+    /// The program that was called: it ends with this code, having printed what the server said.
+    Caller(ExitCode),
+}
+
+impl Parent {
+    /// No parent waits: the server runs in the foreground.
+    pub fn none() -> Parent {
+        Parent { report: None }
+    }
+
+    /// All is well: the parent ends with success.
+    pub fn serving(&mut self) {
+        if let Some(mut report) = self.report.take() {
+            // A parent that is gone needs no report.
+            let _ = report.write_all(b"+");
+        }
+    }
+
+    /// The start failed: the parent prints `message` and ends with 1.
+    pub fn failed(&mut self, message: &str) {
+        match self.report.take() {
+            Some(mut report) => {
+                let _ = report.write_all(message.as_bytes());
+            }
+            None => eprintln!("{message}"),
+        }
+    }
+}
+
+/// Goes to the background: forks, starts a session, lets the terminal go.
+///
+/// # Errors
+/// The process has more than one thread already (a lock that another thread holds would stay locked
+/// for ever in the child), or the host has no room for another.
+pub fn background() -> io::Result<Half> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other("a process with threads cannot go to the background"));
+    }
+    let (reads, writes) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: this process has one thread, so the child starts with no lock held by another.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(reads);
+            rustix::process::setsid()?;
+            Ok(Half::Server(Parent { report: Some(writes.into()) }))
+        }
+        _ => {
+            drop(writes);
+            Ok(Half::Caller(wait_for_report(reads)))
+        }
+    }
+}
+
+fn wait_for_report(reads: OwnedFd) -> ExitCode {
+    let mut report = Vec::new();
+    let read = std::fs::File::from(reads).read_to_end(&mut report);
+    match report.as_slice() {
+        b"+" => return ExitCode::SUCCESS,
+        b"" => eprintln!("the server ended before it was ready"),
+        message => eprintln!("{}", String::from_utf8_lossy(message)),
+    }
+    if let Err(error) = read {
+        eprintln!("{error}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Lets the terminal and the working directory go, once nothing more is to be printed.
+///
+/// # Errors
+/// /dev/null or / cannot be opened.
+pub fn let_go() -> io::Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    std::env::set_current_dir("/")
+}
+
+/// The signals that end a server: SIGTERM, SIGINT and SIGHUP.
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+impl Signals {
+    /// Keeps them from ending the process; threads started later inherit that, so this comes first.
+    ///
+    /// # Errors
+    /// The host says no.
+    pub fn block() -> io::Result<Signals> {
+        let mut set = std::mem::MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set that it is given, which sigaddset and
+        // pthread_sigmask then read; the signal numbers are valid.
+        let (status, set) = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let status = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            (status, set.assume_init())
+        };
+        match status {
+            0 => Ok(Signals { set }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for one of them.
+    pub fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: both point to what sigwait reads and writes.
+        unsafe { libc::sigwait(&self.set, &mut signal) };
+    }
+}

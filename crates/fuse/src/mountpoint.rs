@@ -1,0 +1,264 @@
+//! Making a mount and taking it away: by mount(2) where that is allowed, else by fusermount3.
+
+use crate::options::Options;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketType,
+};
+use std::ffi::{CString, OsStr};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use thiserror::Error;
+
+const SET_USER_ID_HELPER: &str = "fusermount3";
+/// The variable in which the helper finds the number of the socket for the descriptor.
+const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// Why there is no mount.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// The mount point is not a directory that can be reached.
+    #[error("{}: {source}", path.display())]
+    MountPoint {
+        /// The mount point.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// /dev/fuse cannot be opened.
+    #[error("/dev/fuse: {source} (is the kernel module fuse loaded?)")]
+    Device {
+        /// What the host said.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("mounting on {}: {source}", path.display())]
+    Refused {
+        /// The mount point.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// There is no fusermount3, or it refused.
+    #[error("mounting on {} by fusermount3: {reason}", path.display())]
+    Helper {
+        /// The mount point.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// A mount that we made.
+#[derive(Debug, Clone)]
+pub struct MountPoint {
+    path: PathBuf,
+}
+
+/// Whether a busy mount stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Busy {
+    /// It stays, and that is an error.
+    Refuse,
+    /// It vanishes from the tree now and ends when its last user does.
+    Detach,
+}
+
+impl MountPoint {
+    /// Mounts on `path` (a directory) and gives the descriptor of the connection. `source` is what
+    /// /proc/mounts will show.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn attach(
+        path: &Path,
+        source: &OsStr,
+        options: &Options,
+    ) -> Result<(OwnedFd, MountPoint), MountError> {
+        let no_mount_point = |source| MountError::MountPoint { path: path.into(), source };
+        let path = path.canonicalize().map_err(no_mount_point)?;
+        if !path.is_dir() {
+            return Err(no_mount_point(io::ErrorKind::NotADirectory.into()));
+        }
+        let device = match mount_directly(&path, source, options) {
+            Err(MountError::Refused { source: error, .. })
+                if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) =>
+            {
+                mount_by_helper(&path, source, options)?
+            }
+            other => other?,
+        };
+        Ok((device, MountPoint { path }))
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the mount away. The server still has to write what it holds.
+    ///
+    /// # Errors
+    /// As umount(2): EBUSY if it is in use and that is refused, EINVAL if it is not mounted any more.
+    pub fn detach(&self, busy: Busy) -> io::Result<()> {
+        detach(&self.path, busy)
+    }
+}
+
+/// Takes away the mount on `path`, whoever made it.
+///
+/// # Errors
+/// As [`MountPoint::detach`].
+pub fn detach(path: &Path, busy: Busy) -> io::Result<()> {
+    let flags = match busy {
+        Busy::Refuse => UnmountFlags::NOFOLLOW,
+        Busy::Detach => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(path, flags) {
+        Err(Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let lazily: &[&str] = if busy == Busy::Detach { &["-z"] } else { &[] };
+    let output = Command::new(SET_USER_ID_HELPER)
+        .arg("-u")
+        .args(lazily)
+        .arg("--")
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if reason.contains("busy") {
+        return Err(Errno::BUSY.into());
+    }
+    Err(io::Error::other(reason))
+}
+
+fn mount_directly(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
+    let refused = |source: io::Error| MountError::Refused { path: path.into(), source };
+    let device: OwnedFd = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(|source| MountError::Device { source })?
+        .into();
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|e| refused(e.into()));
+    rustix::mount::mount(
+        text(source.as_bytes())?.as_c_str(),
+        path,
+        c"fuse.lanefs",
+        mount_flags(options),
+        text(data.as_bytes())?.as_c_str(),
+    )
+    .map_err(|error| refused(error.into()))?;
+    Ok(device)
+}
+
+fn mount_flags(options: &Options) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NODEV, options.no_devices);
+    flags.set(MountFlags::NOSUID, options.no_set_user_id);
+    flags.set(MountFlags::NOEXEC, options.no_execute);
+    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
+    flags.set(MountFlags::DIRSYNC, options.synchronous_directories);
+    flags
+}
+
+/// The helper mounts with its own rights, opens /dev/fuse and sends the descriptor over a socket.
+fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
+    let failed = |reason: String| MountError::Helper { path: path.into(), reason };
+    let os = |error: Errno| failed(error.to_string());
+    // The helper's end must survive exec, so it is made without close-on-exec; ours must not be
+    // there, or the end of the helper would go unnoticed.
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        rustix::net::SocketFlags::empty(),
+        None,
+    )
+    .map_err(os)?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).map_err(os)?;
+    let child = Command::new(SET_USER_ID_HELPER)
+        .arg("-o")
+        .arg(OsStr::from_bytes(&helper_options(source, options)))
+        .arg("--")
+        .arg(path)
+        .env(HELPER_SOCKET, theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    drop(theirs);
+    let device = receive_descriptor(&ours);
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    match device {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        _ => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
+    let mut list = b"subtype=lanefs,default_permissions,fsname=".to_vec();
+    for &byte in source.as_bytes() {
+        if matches!(byte, b',' | b'\\') {
+            list.push(b'\\');
+        }
+        list.push(byte);
+    }
+    let flags = [
+        (options.allow_other, ",allow_other"),
+        (options.read_only, ",ro"),
+        (options.no_execute, ",noexec"),
+        (options.synchronous, ",sync"),
+        (options.synchronous_directories, ",dirsync"),
+    ];
+    for (_, flag) in flags.iter().filter(|(on, _)| *on) {
+        list.extend_from_slice(flag.as_bytes());
+    }
+    list
+}
+
+/// The descriptor that arrives on `socket`; `None` if the other end closes without one.
+fn receive_descriptor(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let mut buffers = [IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok(descriptors.next().and_then(|mut descriptors| descriptors.next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_in_the_source_reaches_the_helper_escaped() {
+        let list = helper_options(OsStr::new("/a,b\\c"), &Options::default());
+        let text = String::from_utf8(list).unwrap();
+        assert!(text.contains(r"fsname=/a\,b\\c"), "{text}");
+    }
+}

@@ -1,0 +1,341 @@
+//! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
+
+use lanefs_ext4::{Access, Atime, MountOptions, OnError, Recovery};
+use std::time::Duration;
+use thiserror::Error;
+
+/// The longest commit interval that makes sense, in seconds: what the kernel's counter can hold.
+const MAX_COMMIT_SECONDS: u64 = 21_474_836;
+
+/// How to mount, as the options said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Nothing is to be written.
+    pub read_only: bool,
+    /// A dirty log is left alone; read-only then.
+    pub no_recovery: bool,
+    /// When reads are recorded.
+    pub atime: Atime,
+    /// Longest time from a change to its commit; `None`: the default.
+    pub commit: Option<Duration>,
+    /// What damage found while running does; `None`: the default.
+    pub on_error: Option<OnError>,
+    /// Where the file system starts in the source, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes; `None`: to the end of the source.
+    pub size_limit: Option<u64>,
+    /// Other users may use the mount too; permissions decide what they may do.
+    pub allow_other: bool,
+    /// Device files do not work.
+    pub no_devices: bool,
+    /// Set-user-ID does not work.
+    pub no_set_user_id: bool,
+    /// Nothing can be executed.
+    pub no_execute: bool,
+    /// Each write is durable when it returns.
+    pub synchronous: bool,
+    /// Each change of a name is.
+    pub synchronous_directories: bool,
+    /// The name to show for the source, if it is to be another.
+    pub shown_source: Option<String>,
+}
+
+/// An option that cannot be honoured.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OptionError {
+    /// Nobody knows it.
+    #[error("unknown mount option {name:?}")]
+    Unknown {
+        /// The option, without a value.
+        name: String,
+    },
+    /// Its value makes no sense.
+    #[error("mount option {name}: {value:?} is not {wanted}")]
+    Value {
+        /// The option.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        wanted: &'static str,
+    },
+    /// It is known and would promise what is not done.
+    #[error("mount option {name:?} is not supported: {reason}")]
+    Refused {
+        /// The option.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            no_recovery: false,
+            atime: Atime::Relatime,
+            commit: None,
+            on_error: None,
+            offset: 0,
+            size_limit: None,
+            allow_other: false,
+            no_devices: false,
+            no_set_user_id: false,
+            no_execute: false,
+            synchronous: false,
+            synchronous_directories: false,
+            shown_source: None,
+        }
+    }
+}
+
+/// Options that change nothing here, with the reason by group.
+const IGNORED: &[&str] = &[
+    // For mount(8) and fstab alone.
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "_netdev",
+    "loop",
+    "silent",
+    "loud",
+    "quiet",
+    "nosymfollow",
+    "symfollow",
+    "iversion",
+    "noiversion",
+    "mand",
+    "nomand",
+    "rbind",
+    "remount_noop",
+    // What Lanefs always does.
+    "async",
+    "acl",
+    "user_xattr",
+    "barrier",
+    "delalloc",
+    "nodelalloc",
+    "data",
+    "journal_checksum",
+    "journal_async_commit",
+    "auto_da_alloc",
+    "noauto_da_alloc",
+    "default_permissions",
+    "block_validity",
+    "noblock_validity",
+    "init_itable",
+    "noinit_itable",
+    "grpid",
+    "nogrpid",
+    "bsdgroups",
+    "sysvgroups",
+    // Hints, and what may be left out at no cost in safety.
+    "nobarrier",
+    "lazytime",
+    "nolazytime",
+    "discard",
+    "nodiscard",
+    "stripe",
+    "inode_readahead_blks",
+    "max_batch_time",
+    "min_batch_time",
+    "journal_ioprio",
+    "dioread_lock",
+    "dioread_nolock",
+    "i_version",
+    "prefetch_block_bitmaps",
+    "no_prefetch_block_bitmaps",
+    "mb_optimize_scan",
+    // Of FUSE: the name and type that mount.fuse3 passes.
+    "subtype",
+    "blkdev",
+    "auto_unmount",
+    "nonempty",
+    "big_writes",
+    "max_read",
+    "atomic_o_trunc",
+    "kernel_cache",
+    "auto_cache",
+    "noauto_cache",
+    "fsck",
+];
+
+impl Options {
+    /// Adds what a list as after `-o` says; later words win over earlier ones.
+    ///
+    /// # Errors
+    /// See [`OptionError`]; the option is named.
+    pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
+        list.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.add_one(word))
+    }
+
+    fn add_one(&mut self, word: &str) -> Result<(), OptionError> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let bad = |wanted| OptionError::Value {
+            name: name.to_owned(),
+            value: value.unwrap_or_default().to_owned(),
+            wanted,
+        };
+        let bytes = || value.and_then(parse_bytes).ok_or_else(|| bad("a number of bytes"));
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "norecovery" | "noload" => self.no_recovery = true,
+            "relatime" | "atime" | "nostrictatime" => self.atime = Atime::Relatime,
+            "noatime" => self.atime = Atime::Noatime,
+            "strictatime" | "norelatime" => self.atime = Atime::Strict,
+            // Directories follow the same rule as files here; one of the two is the nearest.
+            "diratime" => {}
+            "nodiratime" => {}
+            "commit" => {
+                let seconds: u64 =
+                    value.and_then(|v| v.parse().ok()).ok_or_else(|| bad("a number of seconds"))?;
+                // As for the kernel, 0 means the default.
+                self.commit =
+                    (seconds != 0).then(|| Duration::from_secs(seconds.min(MAX_COMMIT_SECONDS)));
+            }
+            "errors" => {
+                self.on_error = Some(match value {
+                    Some("remount-ro") => OnError::ReadOnly,
+                    Some("continue") => OnError::Continue,
+                    Some("panic") => {
+                        return Err(OptionError::Refused {
+                            name: word.to_owned(),
+                            reason: "a server does not stop the machine",
+                        });
+                    }
+                    _ => return Err(bad("continue or remount-ro")),
+                });
+            }
+            "offset" => self.offset = bytes()?,
+            "sizelimit" => self.size_limit = Some(bytes()?).filter(|&limit| limit != 0),
+            "allow_other" => self.allow_other = true,
+            "noallow_other" => self.allow_other = false,
+            "dev" => self.no_devices = false,
+            "nodev" => self.no_devices = true,
+            "suid" => self.no_set_user_id = false,
+            "nosuid" => self.no_set_user_id = true,
+            "exec" => self.no_execute = false,
+            "noexec" => self.no_execute = true,
+            "sync" => self.synchronous = true,
+            "dirsync" => self.synchronous_directories = true,
+            "fsname" => self.shown_source = value.map(str::to_owned),
+            "data" if value == Some("journal") => {
+                return Err(OptionError::Refused {
+                    name: word.to_owned(),
+                    reason: "file data is not journaled (data=ordered is always on)",
+                });
+            }
+            "remount" | "bind" | "move" => {
+                return Err(OptionError::Refused {
+                    name: name.to_owned(),
+                    reason: "unmount and mount again",
+                });
+            }
+            _ if name.starts_with("x-") || name.starts_with("X-") => {}
+            _ if name == "comment" || IGNORED.contains(&name) => {}
+            _ => return Err(OptionError::Unknown { name: name.to_owned() }),
+        }
+        Ok(())
+    }
+
+    /// What the file system itself is told.
+    pub fn for_ext4(&self) -> MountOptions {
+        let mut options = MountOptions { atime: self.atime, ..MountOptions::default() };
+        if self.read_only || self.no_recovery {
+            options.access = Access::ReadOnly;
+        }
+        if self.no_recovery {
+            options.recovery = Recovery::Skip;
+        }
+        if let Some(interval) = self.commit {
+            options.commit_interval = interval;
+        }
+        if let Some(on_error) = self.on_error {
+            options.on_error = on_error;
+        }
+        options
+    }
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 20),
+        b'g' | b'G' => (&text[..text.len() - 1], 30),
+        b't' | b'T' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Result<Options, OptionError> {
+        let mut options = Options::default();
+        options.add(list).map(|()| options)
+    }
+
+    #[test]
+    fn what_mount_and_fstab_pass_along_is_accepted() {
+        let list = "rw,defaults,nofail,noauto,user,_netdev,x-systemd.automount,X-mount.mkdir,\
+                    dev,suid,exec,loop,relatime,comment=a,subtype=lanefs";
+        assert_eq!(parsed(list).unwrap(), Options::default());
+    }
+
+    #[test]
+    fn options_are_honoured() {
+        let options = parsed(
+            "ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
+             nodev,nosuid,noexec,sync,dirsync,fsname=disk",
+        )
+        .unwrap();
+        assert!(options.read_only && options.no_recovery && options.allow_other);
+        assert!(options.no_devices && options.no_set_user_id && options.no_execute);
+        assert!(options.synchronous && options.synchronous_directories);
+        assert_eq!(options.atime, Atime::Noatime);
+        assert_eq!(options.commit, Some(Duration::from_secs(30)));
+        assert_eq!((options.offset, options.size_limit), (1 << 20, Some(4096)));
+        assert_eq!(options.shown_source.as_deref(), Some("disk"));
+        let ext4 = options.for_ext4();
+        assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
+        assert_eq!(ext4.commit_interval, Duration::from_secs(30));
+        assert_eq!(ext4.on_error, OnError::Continue);
+    }
+
+    #[test]
+    fn the_last_word_wins() {
+        assert!(!parsed("ro,rw").unwrap().read_only);
+        assert!(!parsed("nosuid,suid").unwrap().no_set_user_id);
+        assert_eq!(parsed("commit=30,commit=0").unwrap().commit, None);
+    }
+
+    #[test]
+    fn an_unknown_option_is_named() {
+        let unknown = OptionError::Unknown { name: "frobnicate".into() };
+        assert_eq!(parsed("rw,frobnicate=3").unwrap_err(), unknown);
+    }
+
+    #[test]
+    fn what_would_be_a_false_promise_is_refused() {
+        for list in ["data=journal", "errors=panic", "remount,ro"] {
+            assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
+        }
+        for list in ["commit=soon", "offset=-1", "offset", "errors=maybe", "offset=99999999T"] {
+            assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One request of the kernel: a header and a body that is taken apart from the front.
+
+use crate::abi::InHeader;
+use crate::errno::Errno;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// A request as it lies in the buffer. What is taken from it borrows from there.
+pub struct Request<'a> {
+    /// The header.
+    pub header: InHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Takes `bytes`, as read from the device, for a request; `None` if they are not even a header.
+    pub fn new(bytes: &'a [u8]) -> Option<Request<'a>> {
+        let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
+        Some(Request { header, body })
+    }
+
+    /// The same request again, from its start.
+    pub fn again(&self) -> Request<'a> {
+        Request { header: self.header, body: self.body }
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// EINVAL if the body is shorter.
+    pub fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
+        let (record, rest) = T::read_from_prefix(self.body).map_err(|_| Errno::INVAL)?;
+        self.body = rest;
+        Ok(record)
+    }
+
+    /// The next string, without its NUL.
+    ///
+    /// # Errors
+    /// EINVAL if none ends here.
+    pub fn name(&mut self) -> Result<&'a [u8], Errno> {
+        let end = self.body.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
+        let (name, rest) = self.body.split_at(end);
+        self.body = &rest[1..];
+        Ok(name)
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// EINVAL if there are fewer.
+    pub fn data(&mut self, len: usize) -> Result<&'a [u8], Errno> {
+        let (data, rest) = self.body.split_at_checked(len).ok_or(Errno::INVAL)?;
+        self.body = rest;
+        Ok(data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::RenameIn;
+
+    fn with_body(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; size_of::<InHeader>()];
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn a_body_is_taken_apart_from_the_front() {
+        let mut body = 42u64.to_ne_bytes().to_vec();
+        body.extend_from_slice(b"old\0new\0");
+        let bytes = with_body(&body);
+        let mut request = Request::new(&bytes).unwrap();
+        assert_eq!(request.take::<RenameIn>().unwrap().newdir, 42);
+        assert_eq!(request.name().unwrap(), b"old");
+        assert_eq!(request.name().unwrap(), b"new");
+        assert_eq!(request.name().unwrap_err(), Errno::INVAL);
+    }
+
+    #[test]
+    fn a_body_that_is_too_short_is_an_error() {
+        let bytes = with_body(b"abc");
+        let mut request = Request::new(&bytes).unwrap();
+        assert!(request.take::<RenameIn>().is_err());
+        assert!(request.name().is_err());
+        assert!(request.data(4).is_err());
+        assert_eq!(request.data(3).unwrap(), b"abc");
+        assert!(Request::new(&bytes[..39]).is_none());
+    }
+}

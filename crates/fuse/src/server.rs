@@ -1,0 +1,288 @@
+//! What each request does to the file system.
+//!
+//! The kernel checks permissions (`default_permissions`), keeps names and attributes for as long as
+//! it likes (every change goes through it, so nothing it keeps can be stale), and owns size and
+//! times of a file while its writeback cache has dirty pages of it.
+
+mod attrs;
+mod files;
+mod ioctls;
+mod names;
+mod xattrs;
+
+use crate::abi::{self, opcode};
+use crate::buffer::{MAX_DATA, Outbox};
+use crate::errno::Errno;
+use crate::node::Node;
+use crate::request::Request;
+use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Seconds for which the kernel may keep a name or attributes: for as long as the mount lasts.
+const FOREVER: u64 = 365 * 24 * 3600;
+/// Data of this many bytes or more is moved while another thread reads requests: from here on the
+/// copy costs more than waking that thread.
+const BULK: u32 = 128 << 10;
+/// Freeing a file of more sectors than this is long: 1 MiB.
+const LONG_FREE_SECTORS: u64 = 2048;
+
+/// Whether a request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// What is in the outbox goes to the kernel.
+    Reply,
+    /// The kernel waits for no reply.
+    Silence,
+}
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// As a rule it waits for nothing.
+    Quick,
+    /// It waits for the device, or moves much data.
+    Slow,
+}
+
+/// A mounted file system as the kernel sees it.
+pub struct Server {
+    mount: Mount,
+    block_size: u32,
+    /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
+    broken: AtomicBool,
+}
+
+impl Server {
+    /// Serves `mount`.
+    pub fn new(mount: Mount) -> Server {
+        let block_size = mount.fs().stat_fs().block_size;
+        Server { mount, block_size, broken: AtomicBool::new(false) }
+    }
+
+    /// Ends: commits, writes home, marks clean. After a panic nothing is written: the log that is
+    /// on disk says what is true.
+    ///
+    /// # Errors
+    /// As [`Mount::close`].
+    pub fn close(self) -> Result<(), lanefs_ext4::Error> {
+        if self.broken.load(Ordering::Relaxed) {
+            // Not even dropped: that would commit.
+            let _ = std::mem::ManuallyDrop::new(self.mount);
+            return Ok(());
+        }
+        self.mount.close()
+    }
+
+    /// True after a panic.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    fn fs(&self) -> &Fs {
+        self.mount.fs()
+    }
+
+    /// The inode of a node id: held by the kernel's look-up count, so still there.
+    fn inode(&self, id: u64) -> Result<InodeRef, Errno> {
+        let node = Node::from_id(id);
+        Ok(self.fs().get(node.ino, node.generation)?)
+    }
+
+    /// Whether to let another thread read requests meanwhile.
+    pub fn weight(&self, request: &Request<'_>) -> Weight {
+        let mut body = request.again();
+        let slow = match request.header.opcode {
+            opcode::FSYNC
+            | opcode::FSYNCDIR
+            | opcode::SYNCFS
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::BATCH_FORGET => true,
+            opcode::READ => body.take::<abi::ReadIn>().is_ok_and(|read| read.size >= BULK),
+            opcode::WRITE => body.take::<abi::WriteIn>().is_ok_and(|write| write.size >= BULK),
+            opcode::SETATTR => {
+                body.take::<abi::SetattrIn>().is_ok_and(|set| set.valid & abi::fattr::SIZE != 0)
+            }
+            opcode::OPEN => {
+                body.take::<abi::OpenIn>().is_ok_and(|open| open.flags & libc::O_TRUNC as u32 != 0)
+            }
+            opcode::FORGET => self.frees_much(request.header.nodeid),
+            _ => false,
+        };
+        if slow { Weight::Slow } else { Weight::Quick }
+    }
+
+    /// Whether the last forget of this node frees many blocks.
+    fn frees_much(&self, id: u64) -> bool {
+        self.guarded(|| Ok(self.inode(id)?.attr()))
+            .is_ok_and(|attr| attr.links == 0 && attr.sectors > LONG_FREE_SECTORS)
+    }
+
+    /// Does `work`; a panic becomes an I/O error, of this request and of all that follow. The handle
+    /// that it dropped has aborted the journal.
+    fn guarded<T>(&self, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            Err(Errno::IO)
+        })
+    }
+
+    /// Does what `request` asks, leaving the reply in `outbox`.
+    ///
+    /// # Errors
+    /// What the kernel is to be told.
+    pub fn serve(&self, request: Request<'_>, outbox: &mut Outbox) -> Result<Answer, Errno> {
+        outbox.clear();
+        if self.is_broken() {
+            return match request.header.opcode {
+                opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::Silence),
+                opcode::RELEASE => Ok(Answer::Reply),
+                _ => Err(Errno::IO),
+            };
+        }
+        self.guarded(|| self.dispatch(request, outbox))
+    }
+
+    fn dispatch(&self, mut request: Request<'_>, outbox: &mut Outbox) -> Result<Answer, Errno> {
+        let request = &mut request;
+        match request.header.opcode {
+            opcode::LOOKUP => self.lookup(request, outbox)?,
+            opcode::GETATTR => self.getattr(request, outbox)?,
+            opcode::STATX => self.statx(request, outbox)?,
+            opcode::SETATTR => self.setattr(request, outbox)?,
+            opcode::READLINK => self.readlink(request, outbox)?,
+            opcode::SYMLINK => self.symlink(request, outbox)?,
+            opcode::MKNOD => self.mknod(request, outbox)?,
+            opcode::MKDIR => self.mkdir(request, outbox)?,
+            opcode::CREATE => self.create(request, outbox)?,
+            opcode::TMPFILE => self.tmpfile(request, outbox)?,
+            opcode::UNLINK => self.unlink(request)?,
+            opcode::RMDIR => self.rmdir(request)?,
+            opcode::RENAME | opcode::RENAME2 => self.rename(request)?,
+            opcode::LINK => self.link(request, outbox)?,
+            opcode::READDIR => self.readdir(request, outbox)?,
+            opcode::READDIRPLUS => self.readdirplus(request, outbox)?,
+            opcode::OPEN => self.open(request, outbox)?,
+            opcode::READ => self.read(request, outbox)?,
+            opcode::WRITE => self.write(request, outbox)?,
+            opcode::RELEASE => self.release(request)?,
+            opcode::FALLOCATE => self.fallocate(request)?,
+            opcode::COPY_FILE_RANGE => self.copy_file_range(request, outbox)?,
+            opcode::LSEEK => self.lseek(request, outbox)?,
+            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request)?,
+            opcode::SYNCFS => self.fs().sync()?,
+            opcode::SETXATTR => self.setxattr(request)?,
+            opcode::GETXATTR => self.getxattr(request, outbox)?,
+            opcode::LISTXATTR => self.listxattr(request, outbox)?,
+            opcode::REMOVEXATTR => self.removexattr(request)?,
+            opcode::IOCTL => self.ioctl(request, outbox)?,
+            opcode::STATFS => self.statfs(outbox),
+            opcode::DESTROY => {}
+            opcode::FORGET => {
+                self.forget(request.header.nodeid, request.take::<abi::ForgetIn>()?.nlookup);
+                return Ok(Answer::Silence);
+            }
+            opcode::BATCH_FORGET => {
+                let count = request.take::<abi::BatchForgetIn>()?.count;
+                for _ in 0..count {
+                    let one = request.take::<abi::ForgetOne>()?;
+                    self.forget(one.nodeid, one.nlookup);
+                }
+                return Ok(Answer::Silence);
+            }
+            // OPENDIR, FLUSH, ACCESS, POLL, locks and the like: the kernel does without, and asks once.
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(Answer::Reply)
+    }
+
+    fn forget(&self, id: u64, n: u64) {
+        if id != abi::ROOT_ID {
+            self.fs().forget(Node::from_id(id).ino, n);
+        }
+    }
+
+    fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let input: abi::FsyncIn = request.take()?;
+        let mode = if input.fsync_flags & abi::FSYNC_FDATASYNC != 0 {
+            SyncMode::Data
+        } else {
+            SyncMode::Full
+        };
+        Ok(self.fs().fsync(&*self.inode(request.header.nodeid)?, mode)?)
+    }
+
+    fn statfs(&self, outbox: &mut Outbox) {
+        let stat = self.fs().stat_fs();
+        outbox.put(&abi::StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_available,
+            files: stat.inodes,
+            ffree: stat.inodes_free,
+            bsize: stat.block_size,
+            namelen: stat.name_max,
+            frsize: stat.block_size,
+            padding: 0,
+            spare: [0; 6],
+        });
+    }
+
+    /// The agreement with the kernel: what it offers of what this server wants.
+    ///
+    /// # Errors
+    /// EINVAL if the kernel is too old (before 7.31, Linux 5.4).
+    pub fn init(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+        use abi::init;
+        // No ATOMIC_O_TRUNC exclusions: opens are always sent, so the flag is safe (with messages
+        // for opens switched off it would lose the truncation).
+        const WANTED: u64 = init::ASYNC_READ
+            | init::ATOMIC_O_TRUNC
+            | init::EXPORT_SUPPORT
+            | init::BIG_WRITES
+            | init::DONT_MASK
+            | init::HAS_IOCTL_DIR
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::ASYNC_DIO
+            | init::WRITEBACK_CACHE
+            | init::PARALLEL_DIROPS
+            | init::POSIX_ACL
+            | init::MAX_PAGES
+            | init::CACHE_SYMLINKS
+            | init::NO_OPENDIR_SUPPORT
+            | init::HANDLE_KILLPRIV_V2
+            | init::SETXATTR_EXT
+            | init::INIT_EXT;
+        let offer: abi::InitIn = request.take()?;
+        if offer.major != abi::MAJOR || offer.minor < 31 {
+            return Err(Errno::INVAL);
+        }
+        let mut offered = u64::from(offer.flags);
+        if offered & init::INIT_EXT != 0 {
+            offered |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
+        }
+        let agreed = offered & WANTED;
+        // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
+        if agreed & init::SETXATTR_EXT == 0 || agreed & init::HANDLE_KILLPRIV_V2 == 0 {
+            return Err(Errno::INVAL);
+        }
+        outbox.clear();
+        outbox.put(&abi::InitOut {
+            major: abi::MAJOR,
+            minor: abi::MINOR,
+            max_readahead: offer.max_readahead.max(MAX_DATA as u32),
+            flags: agreed as u32,
+            max_background: 64,
+            congestion_threshold: 48,
+            max_write: MAX_DATA as u32,
+            time_gran: 1,
+            max_pages: (MAX_DATA / 4096) as u16,
+            map_alignment: 0,
+            flags2: (agreed >> 32) as u32,
+            unused: [0; 7],
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! Attributes: GETATTR, STATX, SETATTR.
+
+use super::{FOREVER, Server};
+use crate::abi::{self, fattr};
+use crate::buffer::Outbox;
+use crate::errno::Errno;
+use crate::node::Node;
+use crate::request::Request;
+use lanefs_ext4::{Attr, Error, Inode, Rdev, SetAttr, SetTime};
+use lanefs_ondisk::{FileType, Time};
+
+const SET_USER_ID: u16 = 0o4000;
+const SET_GROUP_ID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+/// The attribute that gives capabilities to a program; lost with set-user-ID.
+const CAPABILITIES: &[u8] = b"security.capability";
+/// `STATX_BASIC_STATS` and `STATX_BTIME`.
+const STATX_BASIC: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+
+/// A device number as the kernel's 32-bit `dev_t` has it.
+pub fn rdev_word(rdev: Rdev) -> u32 {
+    (rdev.minor & 0xff) | (rdev.major & 0xfff) << 8 | (rdev.minor & !0xff) << 12
+}
+
+/// The device number in a 32-bit `dev_t`.
+pub fn rdev_of(word: u32) -> Rdev {
+    Rdev { major: (word >> 8) & 0xfff, minor: (word & 0xff) | ((word >> 12) & 0xfff00) }
+}
+
+/// What remains of `permissions` when somebody writes who may not keep set-user-ID and set-group-ID;
+/// set-group-ID without group execution means something else and stays.
+pub fn without_privileges(permissions: u16) -> u16 {
+    let group = if permissions & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+    permissions & !(SET_USER_ID | group)
+}
+
+fn sx_time(time: Time) -> abi::SxTime {
+    abi::SxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 }
+}
+
+impl Server {
+    /// Attributes as the kernel wants them.
+    pub(super) fn wire_attr(&self, attr: &Attr) -> abi::Attr {
+        abi::Attr {
+            ino: u64::from(attr.ino.0),
+            size: attr.size,
+            blocks: attr.sectors,
+            atime: attr.atime.secs,
+            mtime: attr.mtime.secs,
+            ctime: attr.ctime.secs,
+            atimensec: attr.atime.nanos,
+            mtimensec: attr.mtime.nanos,
+            ctimensec: attr.ctime.nanos,
+            mode: u32::from(attr.mode()),
+            nlink: attr.links,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: rdev_word(attr.rdev),
+            blksize: self.block_size,
+            flags: 0,
+        }
+    }
+
+    /// The reply that gives a node; its hold is taken by the caller.
+    pub(super) fn entry(&self, attr: &Attr) -> abi::EntryOut {
+        abi::EntryOut {
+            nodeid: Node::id(attr.ino, attr.generation),
+            generation: u64::from(attr.generation),
+            entry_valid: FOREVER,
+            attr_valid: FOREVER,
+            entry_valid_nsec: 0,
+            attr_valid_nsec: 0,
+            attr: self.wire_attr(attr),
+        }
+    }
+
+    fn put_attr(&self, attr: &Attr, outbox: &mut Outbox) {
+        outbox.put(&abi::AttrOut {
+            attr_valid: FOREVER,
+            attr_valid_nsec: 0,
+            dummy: 0,
+            attr: self.wire_attr(attr),
+        });
+    }
+
+    pub(super) fn getattr(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        self.put_attr(&self.inode(request.header.nodeid)?.attr(), outbox);
+        Ok(())
+    }
+
+    pub(super) fn statx(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        request.take::<abi::StatxIn>()?;
+        let attr = self.inode(request.header.nodeid)?.attr();
+        let btime = if attr.crtime.is_some() { STATX_BTIME } else { 0 };
+        outbox.put(&abi::StatxOut {
+            attr_valid: FOREVER,
+            attr_valid_nsec: 0,
+            flags: 0,
+            spare: [0; 2],
+            mask: STATX_BASIC | btime,
+            blksize: self.block_size,
+            attributes: 0,
+            nlink: attr.links,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: attr.mode(),
+            spare0: 0,
+            ino: u64::from(attr.ino.0),
+            size: attr.size,
+            blocks: attr.sectors,
+            attributes_mask: 0,
+            atime: sx_time(attr.atime),
+            btime: sx_time(attr.crtime.unwrap_or_default()),
+            ctime: sx_time(attr.ctime),
+            mtime: sx_time(attr.mtime),
+            rdev_major: attr.rdev.major,
+            rdev_minor: attr.rdev.minor,
+            dev_major: 0,
+            dev_minor: 0,
+            spare2: [0; 14],
+        });
+        Ok(())
+    }
+
+    pub(super) fn setattr(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::SetattrIn = request.take()?;
+        let inode = self.inode(request.header.nodeid)?;
+        let given = |bit: u32| input.valid & bit != 0;
+        let time = |bit: u32, now: u32, secs: i64, nanos: u32| match () {
+            () if given(now) => Some(SetTime::Now),
+            () if given(bit) => Some(SetTime::At(Time { secs, nanos })),
+            () => None,
+        };
+        let mut set = SetAttr {
+            permissions: given(fattr::MODE).then_some((input.mode & 0o7777) as u16),
+            uid: given(fattr::UID).then_some(input.uid),
+            gid: given(fattr::GID).then_some(input.gid),
+            size: given(fattr::SIZE).then_some(input.size),
+            atime: time(fattr::ATIME, fattr::ATIME_NOW, input.atime, input.atimensec),
+            mtime: time(fattr::MTIME, fattr::MTIME_NOW, input.mtime, input.mtimensec),
+            ctime: given(fattr::CTIME)
+                .then_some(Time { secs: input.ctime, nanos: input.ctimensec }),
+            crtime: None,
+            flags: None,
+        };
+        let now = inode.attr();
+        let chown = set.uid.is_some() || set.gid.is_some();
+        if now.file_type != FileType::Directory && (chown || set.size.is_some()) {
+            // A new owner always costs the privileges; a new size only if the kernel says so.
+            if chown || given(fattr::KILL_SUIDGID) {
+                let asked = set.permissions.unwrap_or(now.permissions);
+                let left = without_privileges(asked);
+                if left != asked {
+                    set.permissions = Some(left);
+                }
+            }
+            self.drop_capabilities(&inode, &now)?;
+        }
+        let attr = self.fs().set_attr(&inode, &set)?;
+        self.put_attr(&attr, outbox);
+        Ok(())
+    }
+
+    /// Takes set-user-ID, set-group-ID and capabilities away, as a write does.
+    pub(super) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
+        let now = inode.attr();
+        let left = without_privileges(now.permissions);
+        if left != now.permissions {
+            self.fs()
+                .set_attr(inode, &SetAttr { permissions: Some(left), ..SetAttr::default() })?;
+        }
+        self.drop_capabilities(inode, &now)
+    }
+
+    /// Takes capabilities away; only what can be executed has any that matter.
+    pub(super) fn drop_capabilities(&self, inode: &Inode, now: &Attr) -> Result<(), Errno> {
+        if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
+            return Ok(());
+        }
+        match self.fs().get_xattr(inode, CAPABILITIES) {
+            Ok(_) => Ok(self.fs().remove_xattr(inode, CAPABILITIES)?),
+            Err(Error::NoAttribute | Error::NotSupported) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_wire() {
+        for (major, minor) in [(0, 0), (8, 1), (1, 3), (0xfff, 0xfffff), (259, 300)] {
+            let rdev = Rdev { major, minor };
+            assert_eq!(rdev_of(rdev_word(rdev)), rdev);
+        }
+        assert_eq!(rdev_word(Rdev { major: 8, minor: 1 }), 0x801);
+    }
+
+    #[test]
+    fn set_group_id_is_lost_only_where_the_group_may_execute() {
+        assert_eq!(without_privileges(0o6755), 0o755);
+        assert_eq!(without_privileges(0o6745), 0o2745);
+        assert_eq!(without_privileges(0o1644), 0o1644);
+    }
+}

@@ -1,0 +1,153 @@
+//! Files: opening, reading, writing, space, holes.
+
+use super::Server;
+use crate::abi::{self, fopen};
+use crate::buffer::{MAX_DATA, Outbox};
+use crate::errno::Errno;
+use crate::request::Request;
+use lanefs_ext4::{Attr, Fallocate, Seek, SetAttr};
+
+/// `EXT4_IMMUTABLE_FL` and `EXT4_APPEND_FL`: files that nobody changes, or only at the end.
+const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
+/// Modes of fallocate(2).
+const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
+const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
+const ZERO_RANGE: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
+const ZERO_RANGE_KEEP_SIZE: u32 = ZERO_RANGE | KEEP_SIZE;
+
+/// Whether somebody may open with `flags` what is so marked.
+fn check_marks(attr: &Attr, flags: i32) -> Result<(), Errno> {
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let truncates = flags & libc::O_TRUNC != 0;
+    let appends = flags & libc::O_APPEND != 0;
+    if attr.flags & IMMUTABLE != 0 && (writes || truncates) {
+        return Err(Errno::PERM);
+    }
+    if attr.flags & APPEND_ONLY != 0 && (truncates || writes && !appends) {
+        return Err(Errno::PERM);
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Every open file is the same to us: the inode says it all. Direct writes of one file may
+    /// overlap, for the file system orders those that allocate.
+    pub(super) const OPENED: abi::OpenOut = abi::OpenOut {
+        fh: 0,
+        open_flags: fopen::KEEP_CACHE | fopen::PARALLEL_DIRECT_WRITES,
+        backing_id: 0,
+    };
+
+    pub(super) fn open(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+        let input: abi::OpenIn = request.take()?;
+        let flags = input.flags as i32;
+        let inode = self.inode(request.header.nodeid)?;
+        check_marks(&inode.attr(), flags)?;
+        if flags & libc::O_TRUNC != 0 {
+            if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
+                self.drop_privileges(&inode)?;
+            }
+            self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+        }
+        outbox.put(&Self::OPENED);
+        Ok(())
+    }
+
+    pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let input: abi::ReleaseIn = request.take()?;
+        if input.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
+            self.fs().release(&*self.inode(request.header.nodeid)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+        let input: abi::ReadIn = request.take()?;
+        let inode = self.inode(request.header.nodeid)?;
+        let room = outbox.data(input.size as usize);
+        let n = self.fs().read_at(&inode, input.offset, room)?;
+        outbox.set_len(n);
+        if input.flags as i32 & libc::O_NOATIME == 0 {
+            self.fs().touch_atime(&inode)?;
+        }
+        Ok(())
+    }
+
+    /// A write of pages that the kernel kept never sets times nor takes privileges away: it may come
+    /// long after the program's own write, and after a utimensat(2) or chmod(2) that followed it.
+    pub(super) fn write(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::WriteIn = request.take()?;
+        let data = request.data(input.size as usize)?;
+        let inode = self.inode(request.header.nodeid)?;
+        let n = if input.write_flags & abi::WRITE_CACHE != 0 {
+            self.fs().write_back(&inode, input.offset, data)?
+        } else {
+            if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
+                self.drop_privileges(&inode)?;
+            } else {
+                self.drop_capabilities(&inode, &inode.attr())?;
+            }
+            self.fs().write_at(&inode, input.offset, data)?
+        };
+        outbox.put(&abi::WriteOut { size: n as u32, padding: 0 });
+        Ok(())
+    }
+
+    pub(super) fn fallocate(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let input: abi::FallocateIn = request.take()?;
+        let how = match input.mode {
+            0 => Fallocate::Allocate,
+            KEEP_SIZE => Fallocate::AllocateKeepSize,
+            PUNCH_HOLE => Fallocate::PunchHole,
+            ZERO_RANGE => Fallocate::ZeroRange,
+            ZERO_RANGE_KEEP_SIZE => Fallocate::ZeroRangeKeepSize,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let inode = self.inode(request.header.nodeid)?;
+        Ok(self.fs().fallocate(&inode, how, input.offset, input.length)?)
+    }
+
+    pub(super) fn lseek(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::LseekIn = request.take()?;
+        let what = match input.whence as i32 {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        let inode = self.inode(request.header.nodeid)?;
+        let offset = self.fs().seek(&inode, what, input.offset)?;
+        outbox.put(&abi::LseekOut { offset });
+        Ok(())
+    }
+
+    /// Copies at most [`MAX_DATA`] bytes: copy_file_range(2) may do less than asked, and callers go on.
+    pub(super) fn copy_file_range(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::CopyFileRangeIn = request.take()?;
+        if input.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (self.inode(request.header.nodeid)?, self.inode(input.nodeid_out)?);
+        let len = input.len.min(MAX_DATA as u64) as usize;
+        let data = outbox.data(len);
+        let n = self.fs().read_at(&from, input.off_in, data)?;
+        let written =
+            if n == 0 { 0 } else { self.fs().write_at(&to, input.off_out, &data[..n])? };
+        self.fs().touch_atime(&from)?;
+        outbox.clear();
+        outbox.put(&abi::WriteOut { size: written as u32, padding: 0 });
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! ioctl(2): the flags of chattr and lsattr, and the generation.
+
+use super::Server;
+use crate::abi;
+use crate::buffer::Outbox;
+use crate::errno::Errno;
+use crate::request::Request;
+use lanefs_ext4::{Attr, Inode, SetAttr};
+
+/// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_FSGETXATTR` and
+/// `FS_IOC_FSSETXATTR` of `<linux/fs.h>` on 64-bit machines.
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const GET_VERSION: u32 = 0x8008_7601;
+const FS_GET_XATTR: u32 = 0x801c_581f;
+const FS_SET_XATTR: u32 = 0x401c_5820;
+/// Bytes of `struct fsxattr`.
+const FSXATTR: usize = 28;
+
+/// The flags that `struct fsxattr` and ext4 share: (there, here).
+const SHARED_FLAGS: [(u32, u32); 5] = [
+    (0x08, 0x10), // immutable
+    (0x10, 0x20), // append only
+    (0x20, 0x08), // synchronous
+    (0x40, 0x80), // no atime
+    (0x80, 0x40), // no dump
+];
+
+/// What `lsattr` may see: `EXT4_FL_USER_VISIBLE`.
+const VISIBLE: u32 = 0x705b_dfff;
+
+fn fsxattr_flags(flags: u32) -> u32 {
+    SHARED_FLAGS.iter().filter(|(_, ours)| flags & ours != 0).map(|(theirs, _)| theirs).sum()
+}
+
+/// `flags` with the shared ones as `xflags` has them; `None` if it has one that ext4 lacks.
+fn with_fsxattr_flags(flags: u32, xflags: u32) -> Option<u32> {
+    let known: u32 = SHARED_FLAGS.iter().map(|(theirs, _)| theirs).sum();
+    if xflags & !known != 0 {
+        return None;
+    }
+    Some(SHARED_FLAGS.iter().fold(flags, |flags, &(theirs, ours)| {
+        if xflags & theirs != 0 { flags | ours } else { flags & !ours }
+    }))
+}
+
+impl Server {
+    pub(super) fn ioctl(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::IoctlIn = request.take()?;
+        let inode = self.inode(request.header.nodeid)?;
+        let attr = inode.attr();
+        outbox.put(&abi::IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
+        match input.cmd {
+            GET_FLAGS => put_word(attr.flags & VISIBLE, &input, outbox),
+            GET_VERSION => put_word(attr.generation, &input, outbox),
+            SET_FLAGS => {
+                let flags = word(request.data(input.in_size as usize)?)?;
+                self.set_flags(&inode, &attr, flags)?;
+            }
+            FS_GET_XATTR => {
+                let mut record = [0; FSXATTR];
+                record[..4].copy_from_slice(&fsxattr_flags(attr.flags).to_ne_bytes());
+                outbox.put_bytes(&record[..FSXATTR.min(input.out_size as usize)]);
+            }
+            FS_SET_XATTR => {
+                let xflags = word(request.data(input.in_size as usize)?)?;
+                let flags = with_fsxattr_flags(attr.flags, xflags).ok_or(Errno::OPNOTSUPP)?;
+                self.set_flags(&inode, &attr, flags)?;
+            }
+            _ => return Err(Errno::NOTTY),
+        }
+        Ok(())
+    }
+
+    fn set_flags(&self, inode: &Inode, now: &Attr, flags: u32) -> Result<(), Errno> {
+        let flags = flags & VISIBLE | now.flags & !VISIBLE;
+        self.fs().set_attr(inode, &SetAttr { flags: Some(flags), ..SetAttr::default() })?;
+        Ok(())
+    }
+}
+
+fn word(data: &[u8]) -> Result<u32, Errno> {
+    data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Errno::INVAL)
+}
+
+/// A number of 32 bits where the caller may have room for 64: the rest is zeros.
+fn put_word(value: u32, input: &abi::IoctlIn, outbox: &mut Outbox) {
+    let wide = u64::from(value).to_le_bytes();
+    outbox.put_bytes(&wide[..wide.len().min(input.out_size as usize)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_translate_both_ways() {
+        assert_eq!(fsxattr_flags(0x10 | 0x80000), 0x08);
+        assert_eq!(with_fsxattr_flags(0x80010, 0x40), Some(0x80080));
+        assert_eq!(with_fsxattr_flags(0, 0x8000_0000), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! Names: look-ups, what makes and removes them, and reading directories.
+
+use super::attrs::rdev_of;
+use super::{FOREVER, Server};
+use crate::abi;
+use crate::buffer::{MAX_DATA, Outbox};
+use crate::errno::Errno;
+use crate::request::Request;
+use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ondisk::{FileType, Ino};
+use std::ops::ControlFlow;
+
+/// A name that was not there: the kernel may keep that too.
+const NO_ENTRY: abi::EntryOut = abi::EntryOut {
+    nodeid: 0,
+    generation: 0,
+    entry_valid: FOREVER,
+    attr_valid: 0,
+    entry_valid_nsec: 0,
+    attr_valid_nsec: 0,
+    attr: NO_ATTR,
+};
+const NO_ATTR: abi::Attr = abi::Attr {
+    ino: 0,
+    size: 0,
+    blocks: 0,
+    atime: 0,
+    mtime: 0,
+    ctime: 0,
+    atimensec: 0,
+    mtimensec: 0,
+    ctimensec: 0,
+    mode: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
+/// `DT_*` of a directory entry.
+fn entry_kind(file_type: Option<FileType>) -> u32 {
+    file_type.map_or(0, |kind| u32::from(kind.mode_bits() >> 12))
+}
+
+impl Server {
+    /// Replies with a node, and counts the look-up that the kernel will one day forget.
+    fn put_node(&self, inode: &InodeRef, outbox: &mut Outbox) {
+        outbox.put(&self.entry(&inode.attr()));
+        self.fs().hold(inode, 1);
+    }
+
+    pub(super) fn lookup(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let dir = self.inode(request.header.nodeid)?;
+        let name = request.name()?;
+        // A file handle of a network server comes back as the look-up of "." in a node of any type.
+        if name == b"." {
+            self.put_node(&dir, outbox);
+            return Ok(());
+        }
+        match self.fs().lookup(&dir, name)? {
+            Some(named) => self.put_node(&self.fs().get(named.ino, None)?, outbox),
+            None => outbox.put(&NO_ENTRY),
+        }
+        Ok(())
+    }
+
+    fn make<'a>(
+        &self,
+        request: &Request<'_>,
+        kind: NewKind<'a>,
+        mode: u32,
+        umask: u32,
+    ) -> (NewInode<'a>, u64) {
+        let new = NewInode {
+            kind,
+            permissions: (mode & 0o7777) as u16,
+            umask: (umask & 0o777) as u16,
+            uid: request.header.uid,
+            gid: request.header.gid,
+        };
+        (new, request.header.nodeid)
+    }
+
+    fn create_named(
+        &self,
+        (new, dir): (NewInode<'_>, u64),
+        name: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let inode = self.fs().create(&*self.inode(dir)?, name, &new)?;
+        self.put_node(&inode, outbox);
+        Ok(())
+    }
+
+    pub(super) fn symlink(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let (name, target) = (request.name()?, request.name()?);
+        let new = self.make(request, NewKind::Symlink(target), 0o777, 0);
+        self.create_named(new, name, outbox)
+    }
+
+    pub(super) fn mknod(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::MknodIn = request.take()?;
+        let rdev = rdev_of(input.rdev);
+        let kind = match FileType::from_mode(input.mode as u16) {
+            Some(FileType::Regular) => NewKind::Regular,
+            Some(FileType::CharDevice) => NewKind::CharDevice(rdev),
+            Some(FileType::BlockDevice) => NewKind::BlockDevice(rdev),
+            Some(FileType::Fifo) => NewKind::Fifo,
+            Some(FileType::Socket) => NewKind::Socket,
+            Some(FileType::Directory | FileType::Symlink) | None => return Err(Errno::INVAL),
+        };
+        let name = request.name()?;
+        self.create_named(self.make(request, kind, input.mode, input.umask), name, outbox)
+    }
+
+    pub(super) fn mkdir(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::MkdirIn = request.take()?;
+        let name = request.name()?;
+        let new = self.make(request, NewKind::Directory, input.mode, input.umask);
+        self.create_named(new, name, outbox)
+    }
+
+    pub(super) fn create(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::CreateIn = request.take()?;
+        let name = request.name()?;
+        let new = self.make(request, NewKind::Regular, input.mode, input.umask);
+        self.create_named(new, name, outbox)?;
+        outbox.put(&Self::OPENED);
+        Ok(())
+    }
+
+    pub(super) fn tmpfile(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::CreateIn = request.take()?;
+        let (new, dir) = self.make(request, NewKind::Regular, input.mode, input.umask);
+        let inode = self.fs().create_unnamed(&*self.inode(dir)?, &new)?;
+        self.put_node(&inode, outbox);
+        outbox.put(&Self::OPENED);
+        Ok(())
+    }
+
+    pub(super) fn unlink(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let dir = self.inode(request.header.nodeid)?;
+        Ok(self.fs().unlink(&dir, request.name()?)?)
+    }
+
+    pub(super) fn rmdir(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let dir = self.inode(request.header.nodeid)?;
+        Ok(self.fs().rmdir(&dir, request.name()?)?)
+    }
+
+    pub(super) fn rename(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let (to, flags) = if request.header.opcode == abi::opcode::RENAME2 {
+            let input: abi::Rename2In = request.take()?;
+            (input.newdir, input.flags)
+        } else {
+            (request.take::<abi::RenameIn>()?.newdir, 0)
+        };
+        let how = match flags {
+            0 => Rename::Replace,
+            libc::RENAME_NOREPLACE => Rename::NoReplace,
+            libc::RENAME_EXCHANGE => Rename::Exchange,
+            _ => return Err(Errno::INVAL),
+        };
+        let (from, to) = (self.inode(request.header.nodeid)?, self.inode(to)?);
+        let (name, new_name) = (request.name()?, request.name()?);
+        Ok(self.fs().rename(&from, name, &to, new_name, how)?)
+    }
+
+    pub(super) fn link(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+        let inode = self.inode(request.take::<abi::LinkIn>()?.oldnodeid)?;
+        let dir = self.inode(request.header.nodeid)?;
+        self.fs().link(&inode, &dir, request.name()?)?;
+        self.put_node(&inode, outbox);
+        Ok(())
+    }
+
+    pub(super) fn readlink(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let inode = self.inode(request.header.nodeid)?;
+        self.fs().touch_atime(&inode)?;
+        outbox.put_bytes(&self.fs().read_link(&inode)?);
+        Ok(())
+    }
+
+    pub(super) fn readdir(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::ReadIn = request.take()?;
+        let dir = self.inode(request.header.nodeid)?;
+        let room = MAX_DATA.min(input.size as usize);
+        self.fs().read_dir(&dir, input.offset, &mut |entry| {
+            let record = dirent(entry.ino, entry.next, entry.file_type, entry.name);
+            if outbox.len() + dirent_len(entry.name) > room {
+                return ControlFlow::Break(());
+            }
+            outbox.put(&record);
+            outbox.put_bytes(entry.name);
+            outbox.pad();
+            ControlFlow::Continue(())
+        })?;
+        Ok(self.fs().touch_atime(&dir)?)
+    }
+
+    /// As READDIR, with each entry's node. The entries are gathered before their inodes are read, so
+    /// that nothing is read while the directory is locked; the kernel, the only one to change names
+    /// here, keeps changes of this directory out meanwhile.
+    pub(super) fn readdirplus(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let input: abi::ReadIn = request.take()?;
+        let dir = self.inode(request.header.nodeid)?;
+        let room = MAX_DATA.min(input.size as usize);
+        let mut names = Vec::new();
+        let mut entries = Vec::new();
+        let mut needed = 0;
+        self.fs().read_dir(&dir, input.offset, &mut |entry: &DirEntry<'_>| {
+            needed += size_of::<abi::EntryOut>() + dirent_len(entry.name);
+            if needed > room {
+                return ControlFlow::Break(());
+            }
+            let start = names.len();
+            names.extend_from_slice(entry.name);
+            entries.push((entry.ino, entry.next, entry.file_type, start..names.len()));
+            ControlFlow::Continue(())
+        })?;
+        for (ino, next, file_type, name) in entries {
+            let name = &names[name];
+            // The kernel wants no nodes of these two; nor is there one of an inode that is damaged,
+            // and its name must still be seen.
+            let inode = match name {
+                b"." | b".." => None,
+                _ => self.fs().get(ino, None).ok(),
+            };
+            match inode {
+                Some(inode) => self.put_node(&inode, outbox),
+                None => outbox.put(&abi::EntryOut { entry_valid: 0, ..NO_ENTRY }),
+            }
+            outbox.put(&dirent(ino, next, file_type, name));
+            outbox.put_bytes(name);
+            outbox.pad();
+        }
+        Ok(self.fs().touch_atime(&dir)?)
+    }
+}
+
+fn dirent(ino: Ino, off: u64, file_type: Option<FileType>, name: &[u8]) -> abi::Dirent {
+    let kind = entry_kind(file_type);
+    abi::Dirent { ino: u64::from(ino.0), off, namelen: name.len() as u32, kind }
+}
+
+/// Bytes of an entry with this name.
+fn dirent_len(name: &[u8]) -> usize {
+    (size_of::<abi::Dirent>() + name.len()).next_multiple_of(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_kinds_are_those_of_readdir() {
+        assert_eq!(entry_kind(Some(FileType::Regular)), 8);
+        assert_eq!(entry_kind(Some(FileType::Directory)), 4);
+        assert_eq!(entry_kind(Some(FileType::Symlink)), 10);
+        assert_eq!(entry_kind(None), 0);
+    }
+
+    #[test]
+    fn entries_are_padded_to_eight_bytes() {
+        assert_eq!(dirent_len(b"a"), 32);
+        assert_eq!(dirent_len(b"12345678"), 32);
+        assert_eq!(dirent_len(b"123456789"), 40);
+    }
+}

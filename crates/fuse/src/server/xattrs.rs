@@ -1,0 +1,94 @@
+//! Extended attributes, POSIX ACLs among them.
+
+use super::Server;
+use crate::abi;
+use crate::buffer::{MAX_DATA, Outbox};
+use crate::errno::Errno;
+use crate::request::Request;
+use lanefs_ext4::{SetAttr, SetXattr};
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const SET_GROUP_ID: u16 = 0o2000;
+
+/// A value for a caller with room for `room` bytes; no room at all asks for the length.
+fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Result<(), Errno> {
+    if room == 0 {
+        outbox.put(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
+    } else if value.len() > room as usize || value.len() > MAX_DATA {
+        return Err(Errno::RANGE);
+    } else {
+        outbox.put_bytes(value);
+    }
+    Ok(())
+}
+
+impl Server {
+    pub(super) fn getxattr(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let room = request.take::<abi::GetxattrIn>()?.size;
+        let name = request.name()?;
+        let value = self.fs().get_xattr(&*self.inode(request.header.nodeid)?, name)?;
+        put_sized(&value, room, outbox)
+    }
+
+    pub(super) fn listxattr(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Errno> {
+        let room = request.take::<abi::GetxattrIn>()?.size;
+        let mut names = Vec::new();
+        for name in self.fs().list_xattr(&*self.inode(request.header.nodeid)?)? {
+            names.extend_from_slice(&name);
+            names.push(0);
+        }
+        put_sized(&names, room, outbox)
+    }
+
+    pub(super) fn setxattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let input: abi::SetxattrIn = request.take()?;
+        let (name, value) = (request.name()?, request.data(input.size as usize)?);
+        let how = match input.flags as i32 {
+            0 => SetXattr::Any,
+            libc::XATTR_CREATE => SetXattr::Create,
+            libc::XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        let inode = self.inode(request.header.nodeid)?;
+        self.fs().set_xattr(&inode, name, value, how)?;
+        let permissions = inode.attr().permissions;
+        if name == ACCESS_ACL
+            && input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0
+            && permissions & SET_GROUP_ID != 0
+        {
+            let permissions = Some(permissions & !SET_GROUP_ID);
+            self.fs().set_attr(&inode, &SetAttr { permissions, ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let inode = self.inode(request.header.nodeid)?;
+        Ok(self.fs().remove_xattr(&inode, request.name()?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_probed_then_given_or_out_of_range() {
+        let mut outbox = Outbox::new();
+        put_sized(b"value", 0, &mut outbox).unwrap();
+        assert_eq!(outbox.len(), 8);
+        outbox.clear();
+        put_sized(b"value", 5, &mut outbox).unwrap();
+        assert_eq!(outbox.len(), 5);
+        outbox.clear();
+        assert_eq!(put_sized(b"value", 4, &mut outbox).unwrap_err(), Errno::RANGE);
+    }
+}

@@ -1,0 +1,127 @@
+//! A mount being served: the first handshake, then the threads that read and answer.
+
+use crate::abi::opcode;
+use crate::baton::{Baton, Turn};
+use crate::buffer::{Inbox, Outbox};
+use crate::channel::Channel;
+use crate::errno::Errno;
+use crate::server::{Answer, Server, Weight};
+use rustix::fd::OwnedFd;
+use std::io;
+use std::thread;
+
+/// Threads that serve; all but one of them may wait for the device at once.
+pub const THREADS: usize = 16;
+
+/// A connection that has shaken hands.
+pub struct Session {
+    server: Server,
+    channel: Channel,
+    baton: Baton,
+}
+
+impl Session {
+    /// Takes over `device`, the descriptor that the mount was made with, and agrees with the kernel
+    /// on how to talk.
+    ///
+    /// # Errors
+    /// The kernel is too old, or went away.
+    pub fn start(device: OwnedFd, server: Server) -> io::Result<Session> {
+        let channel = Channel::new(device);
+        let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
+        loop {
+            let Some(mut request) = channel.receive(&mut inbox)? else {
+                return Err(io::Error::other("unmounted before it was served"));
+            };
+            let unique = request.header.unique;
+            if request.header.opcode != opcode::INIT {
+                channel.reply(unique, &mut outbox, Some(Errno::IO));
+                continue;
+            }
+            return match server.init(&mut request, &mut outbox) {
+                Ok(()) => {
+                    channel.reply(unique, &mut outbox, None);
+                    Ok(Session { server, channel, baton: Baton::new() })
+                }
+                Err(error) => {
+                    channel.reply(unique, &mut outbox, Some(error));
+                    Err(io::Error::other("this kernel's FUSE is too old (Linux 5.12 is needed)"))
+                }
+            };
+        }
+    }
+
+    /// Serves until the file system is unmounted, and gives the server back to be closed.
+    ///
+    /// # Errors
+    /// /dev/fuse failed; the server is still given back.
+    pub fn run(self) -> (Server, io::Result<()>) {
+        let outcome = thread::scope(|scope| {
+            let watchdog = thread::Builder::new()
+                .name("fuse-watchdog".into())
+                .spawn_scoped(scope, || self.baton.watch());
+            let workers: Vec<_> = (0..THREADS)
+                .map_while(|n| {
+                    thread::Builder::new()
+                        .name(format!("fuse-{n}"))
+                        .spawn_scoped(scope, || self.work())
+                        .ok()
+                })
+                .collect();
+            if watchdog.is_err() || workers.is_empty() {
+                self.baton.end();
+                return Err(io::Error::other("no threads to serve with"));
+            }
+            let mut outcome = Ok(());
+            for worker in workers {
+                let ended = worker.join();
+                outcome =
+                    outcome
+                        .and(ended.unwrap_or_else(|_| {
+                            Err(io::Error::other("a serving thread panicked"))
+                        }));
+            }
+            outcome
+        });
+        (self.server, outcome)
+    }
+
+    fn work(&self) -> io::Result<()> {
+        let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
+        while self.baton.take() {
+            loop {
+                let request = match self.channel.receive(&mut inbox) {
+                    Ok(Some(request)) => request,
+                    Ok(None) => {
+                        self.baton.end();
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        self.baton.end();
+                        return Err(error);
+                    }
+                };
+                if self.server.weight(&request) == Weight::Slow {
+                    self.baton.pass();
+                    self.answer(request, &mut outbox);
+                    break;
+                }
+                let serving = self.baton.begin();
+                self.answer(request, &mut outbox);
+                if self.baton.done(serving) == Turn::Lost {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: crate::request::Request<'_>, outbox: &mut Outbox) {
+        let unique = request.header.unique;
+        match self.server.serve(request, outbox) {
+            Ok(Answer::Reply) => self.channel.reply(unique, outbox, None),
+            Ok(Answer::Silence) => {}
+            Err(error) => self.channel.reply(unique, outbox, Some(error)),
+        }
+    }
+}
