@@ -70,6 +70,13 @@ impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
         self.len() == 0
     }
 
+    /// Runs `visit` on the entries, bucket by bucket; entries that come or go meanwhile may be missed.
+    pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            shard.0.read().iter().for_each(|(k, v)| visit(k, v));
+        }
+    }
+
     /// Keeps what `keep` says, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         for shard in &self.shards {

@@ -9,8 +9,12 @@ pub enum Rank {
     Topology,
     /// An inode's operation lock. Held across I/O, waits for log space and several transactions.
     Operation,
-    /// One loader of an inode, group or inode-table block. Held across one read.
+    /// One loader of an inode. Held while its table block is read.
+    InodeLoad,
+    /// One loader of a group or inode-table block. Held across one read.
     Load,
+    /// What an inode has claimed ahead: taken out, used, put back.
+    Window,
     /// Membership of the journal: opened and drained. Condition waits only.
     Membership,
     /// The journal's own books: image store, log space. Never held across I/O.
