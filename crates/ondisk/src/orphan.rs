@@ -1,8 +1,182 @@
-//! Blocks of the orphan file.
+//! Blocks of the orphan file: inodes without a name that are still open, or that are being cut.
+//!
+//! A block is an array of inode numbers, 0 where free, with a tail.
+//!
+//! Source: kernel documentation, "Orphan file".
 
+use crate::checksum::{Checksums, Seed};
+use crate::{Block, Ino};
 use thiserror::Error;
+
+/// The first word of the tail.
+const MAGIC: u32 = 0x0b10_ca04;
+const SLOT_SIZE: usize = 4;
+const TAIL_SIZE: usize = 8;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("{len} bytes are not a block")]
+    Length { len: usize },
+    #[error("magic is {found:#010x}")]
+    Magic { found: u32 },
+    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    Checksum { found: u32, expected: u32 },
+}
+
+/// From what the checksums of an orphan file start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrphanSeed(Option<Seed>);
+
+impl OrphanSeed {
+    /// Of the orphan file that is this inode of this generation.
+    pub fn new(checksums: Checksums, ino: Ino, generation: u32) -> OrphanSeed {
+        OrphanSeed(checksums.seed().map(|seed| seed.of_inode(ino, generation)))
+    }
+
+    /// Over where the block lies, and all slots.
+    fn checksum(self, block: Block, slots: &[u8]) -> Option<u32> {
+        Some(self.0?.chain_u64(block.0).chain(slots).value())
+    }
+}
+
+/// A checked block of the orphan file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanBlock {
+    slots: Vec<u32>,
+}
+
+impl OrphanBlock {
+    /// Slots of a block of this many bytes.
+    pub fn slots_per_block(block_size: crate::BlockSize) -> usize {
+        (block_size.bytes() - TAIL_SIZE) / SLOT_SIZE
+    }
+
+    /// A block without orphans.
+    pub fn empty(block_size: crate::BlockSize) -> OrphanBlock {
+        OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
+    }
+
+    /// Checks magic and checksum of the file's block that lies at `block`.
+    ///
+    /// # Errors
+    /// Any [`Cause`]. The caller knows which block of the file it is: see
+    /// [`crate::Corruption::OrphanFile`].
+    pub fn decode(bytes: &[u8], block: Block, seed: OrphanSeed) -> Result<OrphanBlock, Cause> {
+        let length = Cause::Length { len: bytes.len() };
+        let (rest, sum) = bytes.split_last_chunk().ok_or(length.clone())?;
+        let (slots, magic) = rest.split_last_chunk().ok_or(length)?;
+        let found = u32::from_le_bytes(*magic);
+        if found != MAGIC {
+            return Err(Cause::Magic { found });
+        }
+        let found = u32::from_le_bytes(*sum);
+        match seed.checksum(block, slots) {
+            Some(expected) if expected != found => Err(Cause::Checksum { found, expected }),
+            _ => {
+                let (slots, _) = slots.as_chunks();
+                Ok(OrphanBlock { slots: slots.iter().map(|s| u32::from_le_bytes(*s)).collect() })
+            }
+        }
+    }
+
+    /// The bytes of this block, to lie at `block`.
+    pub fn encode(&self, block: Block, seed: OrphanSeed) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
+        let sum = seed.checksum(block, &bytes).unwrap_or(0);
+        bytes.extend(MAGIC.to_le_bytes());
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The orphan in a slot, if there is one. The number may be any: the image says so.
+    pub fn get(&self, slot: usize) -> Option<Ino> {
+        self.slots.get(slot).filter(|&&ino| ino != 0).map(|&ino| Ino(ino))
+    }
+
+    /// Puts an orphan into a slot, or nothing.
+    ///
+    /// # Panics
+    /// If there is no such slot: the caller's slip.
+    pub fn set(&mut self, slot: usize, ino: Option<Ino>) {
+        self.slots[slot] = ino.map_or(0, |ino| ino.0);
+    }
+
+    /// The first free slot at or behind `from`.
+    pub fn next_free(&self, from: usize) -> Option<usize> {
+        let tail = self.slots.get(from..)?;
+        tail.iter().position(|&ino| ino == 0).map(|n| from + n)
+    }
+
+    /// All orphans with their slots.
+    pub fn orphans(&self) -> impl Iterator<Item = (usize, Ino)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|&(_, &ino)| ino != 0).map(|(slot, &ino)| (slot, Ino(ino)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockSize;
+
+    fn seed() -> OrphanSeed {
+        OrphanSeed::new(Checksums::All { seed: Seed::from_raw(7) }, Ino(12), 3)
+    }
+
+    fn block() -> OrphanBlock {
+        let mut block = OrphanBlock::empty(BlockSize::new(1024).unwrap());
+        block.set(3, Some(Ino(99)));
+        block
+    }
+
+    #[test]
+    fn a_block_reads_back() {
+        let bytes = block().encode(Block(5), seed());
+        assert_eq!(bytes.len(), 1024);
+        let read = OrphanBlock::decode(&bytes, Block(5), seed()).unwrap();
+        assert_eq!(read, block());
+        assert_eq!(read.orphans().collect::<Vec<_>>(), [(3, Ino(99))]);
+        assert_eq!((read.slots(), read.get(3), read.get(254)), (254, Some(Ino(99)), None));
+        assert_eq!((read.next_free(3), read.next_free(254)), (Some(4), None));
+    }
+
+    #[test]
+    fn a_block_of_another_place_is_corruption() {
+        let bytes = block().encode(Block(5), seed());
+        let error = OrphanBlock::decode(&bytes, Block(6), seed()).unwrap_err();
+        assert!(matches!(error, Cause::Checksum { .. }));
+    }
+
+    #[test]
+    fn a_block_of_another_file_is_corruption() {
+        let bytes = block().encode(Block(5), seed());
+        let other = OrphanSeed::new(Checksums::All { seed: Seed::from_raw(7) }, Ino(12), 4);
+        let error = OrphanBlock::decode(&bytes, Block(5), other).unwrap_err();
+        assert!(matches!(error, Cause::Checksum { .. }));
+    }
+
+    #[test]
+    fn a_block_without_magic_is_corruption() {
+        let mut bytes = block().encode(Block(5), seed());
+        bytes[1016] ^= 1;
+        let error = OrphanBlock::decode(&bytes, Block(5), seed()).unwrap_err();
+        assert!(matches!(error, Cause::Magic { .. }));
+        let error = OrphanBlock::decode(&bytes[..7], Block(5), seed()).unwrap_err();
+        assert_eq!(error, Cause::Length { len: 7 });
+    }
+
+    #[test]
+    fn without_checksums_only_the_magic_counts() {
+        let seed = OrphanSeed::new(Checksums::None, Ino(12), 3);
+        let bytes = block().encode(Block(5), seed);
+        assert_eq!(OrphanBlock::decode(&bytes, Block(99), seed), Ok(block()));
+    }
+}
