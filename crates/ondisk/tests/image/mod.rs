@@ -1,6 +1,8 @@
 //! Images that the real mke2fs makes, with files of every type in them.
 #![allow(dead_code)] // each test program uses a part
 
+pub mod mount;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;

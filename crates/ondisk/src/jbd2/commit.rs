@@ -1,0 +1,113 @@
+//! Commit blocks: a transaction counts once its commit block is there.
+
+use super::{BlockKind, Cause, Header, LogChecksums, LogFormat, Sequence, word_at};
+use crc::{Crc, Digest, Table};
+
+const CHECKSUM_TYPE_OFFSET: usize = 0x0c;
+const CHECKSUM_SIZE_OFFSET: usize = 0x0d;
+const CHECKSUM_OFFSET: usize = 0x10;
+const SECS_OFFSET: usize = 0x30;
+const NANOS_OFFSET: usize = 0x38;
+const COMMIT_SIZE: usize = 0x3c;
+
+/// `JBD2_CRC32_CHKSUM` and its size, where a commit block has a transaction's checksum.
+const CRC32_TYPE: u8 = 1;
+const CRC32_SIZE: u8 = 4;
+
+static CRC32_BE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&crc::CRC_32_MPEG_2);
+
+/// A commit block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit {
+    /// The transaction that it ends.
+    pub sequence: Sequence,
+    /// When, in seconds since 1970. Along a log it never goes back, which tells what is left from
+    /// an earlier round.
+    pub secs: u64,
+    /// ... and nanoseconds.
+    pub nanos: u32,
+    /// With [`LogChecksums::Transaction`], the checksum of the descriptors and copies, if there is one.
+    pub transaction: Option<u32>,
+}
+
+impl Commit {
+    /// Checks kind, length and checksum of a commit block. A transaction's checksum is left to the
+    /// caller, who alone has its blocks: see [`TransactionChecksum`].
+    ///
+    /// # Errors
+    /// [`Cause::WrongKind`], [`Cause::Length`] or [`Cause::Checksum`].
+    pub fn decode(block: &[u8], format: &LogFormat) -> Result<Commit, Cause> {
+        let header = Header::expect(block, BlockKind::Commit)?;
+        if block.len() != format.block_size.bytes() {
+            return Err(Cause::Length { len: block.len() });
+        }
+        let word = |at| word_at(block, at).unwrap_or_default();
+        let found = word(CHECKSUM_OFFSET);
+        if let Some(expected) = checksum(block, format).filter(|&expected| expected != found) {
+            return Err(Cause::Checksum { found, expected });
+        }
+        let kind = (block[CHECKSUM_TYPE_OFFSET], block[CHECKSUM_SIZE_OFFSET]);
+        let has_one =
+            format.checksums == LogChecksums::Transaction && !(kind == (0, 0) && found == 0);
+        Ok(Commit {
+            sequence: header.sequence,
+            secs: u64::from(word(SECS_OFFSET)) << 32 | u64::from(word(SECS_OFFSET + 4)),
+            nanos: word(NANOS_OFFSET),
+            transaction: has_one.then_some(found),
+        })
+    }
+
+    /// The block.
+    pub fn encode(&self, format: &LogFormat) -> Vec<u8> {
+        let mut block = vec![0; format.block_size.bytes()];
+        Header { kind: BlockKind::Commit, sequence: self.sequence }.encode_into(&mut block);
+        block[SECS_OFFSET..SECS_OFFSET + 8].copy_from_slice(&self.secs.to_be_bytes());
+        block[NANOS_OFFSET..COMMIT_SIZE].copy_from_slice(&self.nanos.to_be_bytes());
+        let sum = match (format.checksums, self.transaction) {
+            (LogChecksums::Transaction, Some(sum)) => {
+                block[CHECKSUM_TYPE_OFFSET] = CRC32_TYPE;
+                block[CHECKSUM_SIZE_OFFSET] = CRC32_SIZE;
+                Some(sum)
+            }
+            _ => checksum(&block, format),
+        };
+        if let Some(sum) = sum {
+            block[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
+        }
+        block
+    }
+}
+
+/// Over the whole block, the first word of its checksum field taken as zero.
+fn checksum(block: &[u8], format: &LogFormat) -> Option<u32> {
+    let seed = format.checksums.seed()?;
+    let (before, after) = (block.get(..CHECKSUM_OFFSET)?, block.get(CHECKSUM_OFFSET + 4..)?);
+    Some(seed.chain(before).chain(&[0; 4]).chain(after).value())
+}
+
+/// The running checksum of [`LogChecksums::Transaction`]: big-endian crc32 without final inversion,
+/// over each descriptor and the copies behind it, in the order of the log.
+pub struct TransactionChecksum(Digest<'static, u32, Table<16>>);
+
+impl TransactionChecksum {
+    /// No block yet.
+    pub fn new() -> TransactionChecksum {
+        TransactionChecksum(CRC32_BE.digest())
+    }
+
+    /// With a log block added.
+    pub fn add(&mut self, block: &[u8]) {
+        self.0.update(block);
+    }
+
+    /// Of all blocks added.
+    pub fn value(&self) -> u32 {
+        self.0.clone().finalize()
+    }
+}
+
+impl Default for TransactionChecksum {
+    fn default() -> TransactionChecksum {
+        TransactionChecksum::new()
+    }
+}

@@ -1,0 +1,198 @@
+//! Descriptors: tags that name the blocks whose copies follow.
+
+use super::format::UUID_SIZE;
+use super::{
+    BlockKind, BlockNumbers, Cause, HEADER_SIZE, Header, LogChecksums, LogFormat, MAGIC, Sequence,
+    word_at,
+};
+use crate::Block;
+use bitflags::bitflags;
+
+bitflags! {
+    /// Flags of a tag.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct TagFlags: u32 {
+        /// The copy started with the magic number, which was zeroed (see [`escape`]).
+        const ESCAPE = 1;
+        /// No uuid follows this tag.
+        const SAME_UUID = 2;
+        /// The block was deleted in this transaction; never written.
+        const DELETED = 4;
+        /// The last of this descriptor.
+        const LAST = 8;
+        const _ = !0;
+    }
+}
+
+/// One block of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// Where the copy belongs.
+    pub block: Block,
+    /// How it was written.
+    pub flags: TagFlags,
+    /// Checksum of the copy as far as the format keeps it: 32 bits with v3, 16 with v2, otherwise 0.
+    pub checksum: u32,
+}
+
+impl Tag {
+    /// Checks the copy, as it lies in the log, escaped or not.
+    ///
+    /// # Errors
+    /// [`Cause::Checksum`].
+    pub fn check(&self, copy: &[u8], sequence: Sequence, format: &LogFormat) -> Result<(), Cause> {
+        let expected = copy_checksum(copy, sequence, format);
+        let right = self.checksum == expected;
+        right.then_some(()).ok_or(Cause::Checksum { found: self.checksum, expected })
+    }
+}
+
+/// Over the transaction's number and the copy, as it lies in the log.
+fn copy_checksum(copy: &[u8], sequence: Sequence, format: &LogFormat) -> u32 {
+    let sum = |seed: crate::checksum::Seed| seed.chain(&sequence.0.to_be_bytes()).chain(copy);
+    match format.checksums {
+        LogChecksums::V3(seed) => sum(seed).value(),
+        LogChecksums::V2(seed) => sum(seed).value() & 0xffff,
+        LogChecksums::None | LogChecksums::Transaction => 0,
+    }
+}
+
+/// The tags of a descriptor, in order: the copy of the n-th is n log blocks behind it.
+///
+/// Ends at the tag marked last, or where no further one fits.
+#[derive(Debug, Clone)]
+pub struct Tags<'b> {
+    rest: &'b [u8],
+    format: LogFormat,
+    ended: bool,
+}
+
+impl<'b> Tags<'b> {
+    /// Checks kind and checksum of a descriptor.
+    ///
+    /// # Errors
+    /// [`Cause::WrongKind`], [`Cause::Length`] or [`Cause::Checksum`].
+    pub fn decode(block: &'b [u8], format: &LogFormat) -> Result<Tags<'b>, Cause> {
+        Header::expect(block, BlockKind::Descriptor)?;
+        format.check_block(block)?;
+        let rest = block.get(HEADER_SIZE..block.len() - format.tail_size()).unwrap_or_default();
+        Ok(Tags { rest, format: *format, ended: false })
+    }
+}
+
+impl Iterator for Tags<'_> {
+    type Item = Tag;
+
+    fn next(&mut self) -> Option<Tag> {
+        if self.ended {
+            return None;
+        }
+        let (bytes, rest) = self.rest.split_at_checked(self.format.tag_size())?;
+        let tag = decode_tag(bytes, &self.format)?;
+        self.rest = if tag.flags.contains(TagFlags::SAME_UUID) {
+            rest
+        } else {
+            rest.get(UUID_SIZE..).unwrap_or_default()
+        };
+        self.ended = tag.flags.contains(TagFlags::LAST);
+        Some(tag)
+    }
+}
+
+fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
+    let low = word_at(bytes, 0)?;
+    let second = word_at(bytes, 4)?;
+    let high = match format.numbers {
+        BlockNumbers::Bits64 => word_at(bytes, 8)?,
+        BlockNumbers::Bits32 => 0,
+    };
+    let checksum = match format.checksums {
+        LogChecksums::V3(_) => word_at(bytes, 12)?,
+        LogChecksums::V2(_) => second >> 16,
+        LogChecksums::None | LogChecksums::Transaction => 0,
+    };
+    // Of v3 tags too, of which debugfs leaves the other half of this word as it finds it.
+    let flags = second & 0xffff;
+    let block = Block(u64::from(high) << 32 | u64::from(low));
+    Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
+}
+
+/// A block of a transaction, to be written to the log.
+#[derive(Debug, Clone, Copy)]
+pub struct Image<'b> {
+    /// Where it belongs.
+    pub block: Block,
+    /// Its copy as it goes into the log: escaped if it had to be.
+    pub copy: &'b [u8],
+    /// [`TagFlags::ESCAPE`] or nothing; the others are set as needed.
+    pub flags: TagFlags,
+}
+
+/// A descriptor for `images`, which must follow it in the log in this order.
+///
+/// # Panics
+/// If there are none, or more than [`LogFormat::tags_per_descriptor`], or a block number is over 32
+/// bits where the format has no more: the caller's slip.
+pub fn encode_descriptor(
+    images: &[Image<'_>],
+    sequence: Sequence,
+    uuid: &[u8; 16],
+    format: &LogFormat,
+) -> Vec<u8> {
+    assert!(!images.is_empty(), "a descriptor names a block");
+    assert!(images.len() <= format.tags_per_descriptor(), "tags of one descriptor");
+    let mut block = vec![0; format.block_size.bytes()];
+    Header { kind: BlockKind::Descriptor, sequence }.encode_into(&mut block);
+    let mut at = HEADER_SIZE;
+    for (n, image) in images.iter().enumerate() {
+        let mut flags = image.flags & TagFlags::ESCAPE;
+        flags.set(TagFlags::SAME_UUID, n > 0);
+        flags.set(TagFlags::LAST, n + 1 == images.len());
+        let checksum = copy_checksum(image.copy, sequence, format);
+        let tag = Tag { block: image.block, flags, checksum };
+        encode_tag(&tag, &mut block[at..at + format.tag_size()], format);
+        at += format.tag_size();
+        if n == 0 {
+            block[at..at + UUID_SIZE].copy_from_slice(uuid);
+            at += UUID_SIZE;
+        }
+    }
+    format.seal_block(&mut block);
+    block
+}
+
+fn encode_tag(tag: &Tag, bytes: &mut [u8], format: &LogFormat) {
+    let (low, high) = (tag.block.0 as u32, (tag.block.0 >> 32) as u32);
+    let mut put = |at: usize, word: u32| bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    put(0, low);
+    match format.checksums {
+        LogChecksums::V3(_) => {
+            put(4, tag.flags.bits());
+            put(12, tag.checksum);
+        }
+        _ => put(4, tag.checksum << 16 | tag.flags.bits() & 0xffff),
+    }
+    match format.numbers {
+        BlockNumbers::Bits64 => put(8, high),
+        BlockNumbers::Bits32 => assert_eq!(high, 0, "block number of 32 bits"),
+    }
+}
+
+/// True if a block, put into the log as it is, would look like a block of the log itself.
+pub fn needs_escape(block: &[u8]) -> bool {
+    block.starts_with(&MAGIC.to_be_bytes())
+}
+
+/// Makes the copy of a block that [`needs_escape`] fit for the log.
+pub fn escape(copy: &mut [u8]) {
+    if let Some(magic) = copy.first_chunk_mut() {
+        *magic = [0; 4];
+    }
+}
+
+/// Undoes [`escape`] in a copy whose tag has [`TagFlags::ESCAPE`].
+pub fn unescape(copy: &mut [u8]) {
+    if let Some(magic) = copy.first_chunk_mut() {
+        *magic = MAGIC.to_be_bytes();
+    }
+}

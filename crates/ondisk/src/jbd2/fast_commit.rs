@@ -1,0 +1,22 @@
+//! Just enough of fast commits to know whether there are any: Lanefs neither writes nor replays them.
+
+use super::Sequence;
+
+const TAG_HEAD: u16 = 0x0009;
+const HEAD_LEN: u16 = 8;
+
+/// The transaction that the fast commits in this area come on top of, if `block`, the first block
+/// of the fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), starts some.
+///
+/// They matter only if that is the transaction after the last complete one in the log.
+/// Unlike the rest of the journal, fast commits are little endian.
+///
+/// Source: kernel documentation, "ext4 journal", *Fast commits*.
+pub fn fast_commit_head(block: &[u8]) -> Option<Sequence> {
+    let half = |at: usize| Some(u16::from_le_bytes(block.get(at..at + 2)?.try_into().ok()?));
+    if half(0)? != TAG_HEAD || half(2)? < HEAD_LEN {
+        return None;
+    }
+    let tid = block.get(8..12)?.try_into().ok()?;
+    Some(Sequence(u32::from_le_bytes(tid)))
+}

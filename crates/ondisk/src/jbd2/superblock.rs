@@ -1,0 +1,364 @@
+//! The journal's superblock: the first block of the journal file.
+
+use super::{BlockKind, BlockNumbers, Cause, Header, LogChecksums, LogFormat, RawHeader, Sequence};
+use crate::checksum::Seed;
+use crate::{BlockSize, Unsupported};
+use bitflags::bitflags;
+use std::ops::Range;
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+const SIZE: usize = 1024;
+/// `JBD2_MIN_JOURNAL_BLOCKS`.
+const MIN_BLOCKS: u32 = 1024;
+/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: where the field says 0.
+const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
+/// `JBD2_CRC32C_CHKSUM`.
+const CHECKSUM_CRC32C: u8 = 4;
+
+bitflags! {
+    /// Features that an implementation may ignore.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct JournalCompat: u32 {
+        /// A checksum for each transaction.
+        const CHECKSUM = 1;
+        const _ = !0;
+    }
+}
+
+bitflags! {
+    /// Features that forbid replay to whoever does not know them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct JournalIncompat: u32 {
+        /// There were revoke blocks.
+        const REVOKE = 0x1;
+        /// Block numbers are 64-bit.
+        const BIT64 = 0x2;
+        /// A commit block may reach the disk before the rest of its transaction.
+        const ASYNC_COMMIT = 0x4;
+        /// See [`LogChecksums::V2`].
+        const CSUM_V2 = 0x8;
+        /// See [`LogChecksums::V3`].
+        const CSUM_V3 = 0x10;
+        /// There may be fast commits.
+        const FAST_COMMIT = 0x20;
+        const _ = !0;
+    }
+}
+
+/// Which form the superblock has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalVersion {
+    /// Without features.
+    V1,
+    /// With.
+    V2,
+}
+
+/// The bytes, under the format's names.
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawJournalSuperblock {
+    s_header: RawHeader,
+    s_blocksize: U32,
+    s_maxlen: U32,
+    s_first: U32,
+    s_sequence: U32,
+    s_start: U32,
+    s_errno: U32,
+    s_feature_compat: U32,
+    s_feature_incompat: U32,
+    s_feature_ro_compat: U32,
+    s_uuid: [u8; 16],
+    s_nr_users: U32,
+    s_dynsuper: U32,
+    s_max_transaction: U32,
+    s_max_trans_data: U32,
+    s_checksum_type: u8,
+    s_padding2: [u8; 3],
+    s_num_fc_blks: U32,
+    s_head: U32,
+    s_padding: [U32; 40],
+    s_checksum: U32,
+    s_users: [u8; 16 * 48],
+}
+
+const _: () = assert!(size_of::<RawJournalSuperblock>() == SIZE);
+const _: () = assert!(std::mem::offset_of!(RawJournalSuperblock, s_checksum) == 0xfc);
+
+/// A checked journal superblock. Bytes that are not known here stay as they were.
+#[derive(Debug, Clone)]
+pub struct JournalSuperblock {
+    raw: RawJournalSuperblock,
+    version: JournalVersion,
+    block_size: BlockSize,
+}
+
+impl JournalSuperblock {
+    /// Of a new, empty journal of `blocks` blocks, as mkfs makes it.
+    pub fn new(block_size: BlockSize, blocks: u32, uuid: [u8; 16]) -> JournalSuperblock {
+        let mut raw = RawJournalSuperblock::new_zeroed();
+        raw.s_blocksize.set(block_size.bytes() as u32);
+        raw.s_maxlen.set(blocks);
+        raw.s_first.set(1);
+        raw.s_sequence.set(1);
+        raw.s_uuid = uuid;
+        raw.s_nr_users.set(1);
+        JournalSuperblock { raw, version: JournalVersion::V2, block_size }
+    }
+
+    /// Checks everything. `bytes` are the first block of the journal file, `block_size` is that of
+    /// the file system, `file_blocks` the length of the file.
+    ///
+    /// # Errors
+    /// Any [`Cause`].
+    pub fn decode(
+        bytes: &[u8],
+        block_size: BlockSize,
+        file_blocks: u32,
+    ) -> Result<JournalSuperblock, Cause> {
+        let (raw, _) = RawJournalSuperblock::read_from_prefix(bytes)
+            .map_err(|_| Cause::Length { len: bytes.len() })?;
+        let version = match Header::decode(bytes).map(|header| header.kind) {
+            Some(BlockKind::SuperblockV1) => JournalVersion::V1,
+            Some(BlockKind::SuperblockV2) => JournalVersion::V2,
+            _ => return Err(Cause::NotASuperblock),
+        };
+        let superblock = JournalSuperblock { raw, version, block_size };
+        superblock.check(file_blocks).map(|()| superblock)
+    }
+
+    fn check(&self, file_blocks: u32) -> Result<(), Cause> {
+        self.check_checksum()?;
+        let raw = &self.raw;
+        let found = raw.s_blocksize.get();
+        if found as usize != self.block_size.bytes() {
+            return Err(Cause::BlockSize { found });
+        }
+        let blocks = raw.s_maxlen.get();
+        if blocks > file_blocks {
+            return Err(Cause::BeyondFile { blocks, file_blocks });
+        }
+        let first = raw.s_first.get();
+        if first == 0 || first >= blocks {
+            return Err(Cause::First { first });
+        }
+        let end = self.log_area().end;
+        if end.saturating_sub(first) < MIN_BLOCKS - 1 {
+            return Err(Cause::TooShort { blocks });
+        }
+        let start = raw.s_start.get();
+        if start != 0 && !self.log_area().contains(&start) {
+            return Err(Cause::Start { start });
+        }
+        Ok(())
+    }
+
+    fn check_checksum(&self) -> Result<(), Cause> {
+        let incompat = self.incompat();
+        let kinds = [
+            self.compat().contains(JournalCompat::CHECKSUM),
+            incompat.contains(JournalIncompat::CSUM_V2),
+            incompat.contains(JournalIncompat::CSUM_V3),
+        ];
+        if kinds.iter().filter(|&&set| set).count() > 1 {
+            return Err(Cause::ChecksumKinds);
+        }
+        if !has_block_checksums(incompat) {
+            return Ok(());
+        }
+        if self.raw.s_checksum_type != CHECKSUM_CRC32C {
+            return Err(Cause::ChecksumType { found: self.raw.s_checksum_type });
+        }
+        let (found, expected) = (self.raw.s_checksum.get(), checksum(&self.raw));
+        (found == expected).then_some(()).ok_or(Cause::Checksum { found, expected })
+    }
+
+    /// The first 1024 bytes of the journal's first block, with the checksum set.
+    pub fn encode(&self) -> [u8; SIZE] {
+        let mut raw = self.raw.clone();
+        let kind = match self.version {
+            JournalVersion::V1 => BlockKind::SuperblockV1,
+            JournalVersion::V2 => BlockKind::SuperblockV2,
+        };
+        let sequence = Sequence(raw.s_header.h_sequence.get());
+        Header { kind, sequence }.encode_into(raw.s_header.as_mut_bytes());
+        if has_block_checksums(self.incompat()) {
+            raw.s_checksum_type = CHECKSUM_CRC32C;
+            raw.s_checksum.set(checksum(&raw));
+        }
+        let mut bytes = [0; SIZE];
+        bytes.copy_from_slice(raw.as_bytes());
+        bytes
+    }
+
+    /// Which form it has.
+    pub fn version(&self) -> JournalVersion {
+        self.version
+    }
+
+    /// Features that may be ignored.
+    pub fn compat(&self) -> JournalCompat {
+        match self.version {
+            JournalVersion::V1 => JournalCompat::empty(),
+            JournalVersion::V2 => JournalCompat::from_bits_retain(self.raw.s_feature_compat.get()),
+        }
+    }
+
+    /// Features that must be known.
+    pub fn incompat(&self) -> JournalIncompat {
+        match self.version {
+            JournalVersion::V1 => JournalIncompat::empty(),
+            JournalVersion::V2 => {
+                JournalIncompat::from_bits_retain(self.raw.s_feature_incompat.get())
+            }
+        }
+    }
+
+    /// Whether Lanefs can replay and write this journal.
+    ///
+    /// `fast_commit` passes: whether there are any is found in their area, see [`super::fast_commit_head`].
+    ///
+    /// # Errors
+    /// [`Unsupported`] for unknown features.
+    pub fn support(&self) -> Result<(), Unsupported> {
+        let known = JournalIncompat::REVOKE
+            | JournalIncompat::BIT64
+            | JournalIncompat::ASYNC_COMMIT
+            | JournalIncompat::CSUM_V2
+            | JournalIncompat::CSUM_V3
+            | JournalIncompat::FAST_COMMIT;
+        let unknown = self.incompat().difference(known).bits();
+        let read_only = match self.version {
+            JournalVersion::V1 => 0,
+            JournalVersion::V2 => self.raw.s_feature_ro_compat.get(),
+        };
+        if unknown == 0 && read_only == 0 {
+            return Ok(());
+        }
+        Err(Unsupported { what: format!("journal features {unknown:#x} and {read_only:#x}") })
+    }
+
+    /// How log blocks are laid out.
+    pub fn format(&self) -> LogFormat {
+        let incompat = self.incompat();
+        let seed = Seed::of_uuid(&self.raw.s_uuid);
+        let checksums = if incompat.contains(JournalIncompat::CSUM_V3) {
+            LogChecksums::V3(seed)
+        } else if incompat.contains(JournalIncompat::CSUM_V2) {
+            LogChecksums::V2(seed)
+        } else if self.compat().contains(JournalCompat::CHECKSUM) {
+            LogChecksums::Transaction
+        } else {
+            LogChecksums::None
+        };
+        let numbers = match incompat.contains(JournalIncompat::BIT64) {
+            true => BlockNumbers::Bits64,
+            false => BlockNumbers::Bits32,
+        };
+        LogFormat { block_size: self.block_size, checksums, numbers }
+    }
+
+    /// The blocks of the journal file that the log goes round in.
+    pub fn log_area(&self) -> Range<u32> {
+        let end = self.raw.s_maxlen.get().saturating_sub(self.fast_commit_blocks());
+        self.raw.s_first.get()..end
+    }
+
+    /// The blocks of the journal file behind the log that are for fast commits; empty without them.
+    pub fn fast_commit_area(&self) -> Range<u32> {
+        self.log_area().end..self.raw.s_maxlen.get()
+    }
+
+    fn fast_commit_blocks(&self) -> u32 {
+        if !self.incompat().contains(JournalIncompat::FAST_COMMIT) {
+            return 0;
+        }
+        match self.raw.s_num_fc_blks.get() {
+            0 => DEFAULT_FAST_COMMIT_BLOCKS,
+            blocks => blocks,
+        }
+    }
+
+    /// The journal file's length in blocks, this one included.
+    pub fn blocks(&self) -> u32 {
+        self.raw.s_maxlen.get()
+    }
+
+    /// The first transaction to look for in the log.
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.raw.s_sequence.get())
+    }
+
+    /// Where in the log it starts; `None` if there is nothing to replay.
+    pub fn start(&self) -> Option<u32> {
+        let start = self.raw.s_start.get();
+        (start != 0).then_some(start)
+    }
+
+    /// Where the log of a cleanly closed journal may go on; 0 if nobody noted that.
+    pub fn head(&self) -> u32 {
+        self.raw.s_head.get()
+    }
+
+    /// The error number with which the journal was aborted, or 0. Negative.
+    pub fn errno(&self) -> i32 {
+        self.raw.s_errno.get() as i32
+    }
+
+    /// The journal's uuid, from which its checksums start.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw.s_uuid
+    }
+
+    /// See [`JournalSuperblock::sequence`].
+    pub fn set_sequence(&mut self, sequence: Sequence) {
+        self.raw.s_sequence.set(sequence.0);
+    }
+
+    /// See [`JournalSuperblock::start`]. A start outside of the log is the caller's slip.
+    pub fn set_start(&mut self, start: Option<u32>) {
+        debug_assert!(start.is_none_or(|start| self.log_area().contains(&start)));
+        self.raw.s_start.set(start.unwrap_or(0));
+    }
+
+    /// See [`JournalSuperblock::head`].
+    pub fn set_head(&mut self, head: u32) {
+        self.raw.s_head.set(head);
+    }
+
+    /// See [`JournalSuperblock::errno`].
+    pub fn set_errno(&mut self, errno: i32) {
+        self.raw.s_errno.set(errno as u32);
+    }
+
+    /// Sets all features, of an empty log only: they decide how its blocks read. The superblock
+    /// becomes one of version 2.
+    pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
+        self.version = JournalVersion::V2;
+        self.raw.s_feature_compat.set(compat.bits());
+        self.raw.s_feature_incompat.set(incompat.bits());
+        if !has_block_checksums(incompat) {
+            self.raw.s_checksum_type = 0;
+            self.raw.s_checksum.set(0);
+        }
+    }
+
+    /// Sets [`JournalIncompat::REVOKE`], which may come at any time: before the first revoke block
+    /// is committed.
+    pub fn add_revoke(&mut self) {
+        let incompat = self.incompat() | JournalIncompat::REVOKE;
+        self.raw.s_feature_incompat.set(incompat.bits());
+    }
+}
+
+fn has_block_checksums(incompat: JournalIncompat) -> bool {
+    incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3)
+}
+
+/// Over all 1024 bytes, the checksum itself taken as zero. The seed is always all ones here.
+fn checksum(raw: &RawJournalSuperblock) -> u32 {
+    let mut raw = raw.clone();
+    raw.s_checksum.set(0);
+    Seed::START.chain(raw.as_bytes()).value()
+}
