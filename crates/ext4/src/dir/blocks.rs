@@ -3,8 +3,11 @@
 use crate::Error;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::dirent::{self, DirFormat};
-use lanefs_ondisk::hash::NameHasher;
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::htree::{self, Kind};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::superblock::{SuperFlags, Superblock};
 use lanefs_ondisk::{Corruption, FileBlock, Ino};
 use std::sync::Arc;
 
@@ -46,6 +49,41 @@ pub struct DirContext {
 }
 
 impl DirContext {
+    /// The directory `ino` of the file system that `superblock` describes.
+    pub fn new(
+        superblock: &Superblock,
+        ino: Ino,
+        generation: u32,
+        flags: InodeFlags,
+    ) -> DirContext {
+        let geometry = superblock.geometry();
+        let features = geometry.features();
+        let seed = superblock.checksums().seed();
+        let version = HashVersion::from_byte(superblock.hash_version());
+        let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+        DirContext {
+            ino,
+            seed: seed.unwrap_or(Seed::START).of_inode(ino, generation),
+            format: DirFormat {
+                block_size: geometry.block_size(),
+                has_file_types: features.incompat.contains(Incompat::FILETYPE),
+                has_checksums: seed.is_some(),
+                has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
+                inodes: geometry.inode_count(),
+            },
+            hasher: NameHasher {
+                version: version.unwrap_or(HashVersion::HalfMd4),
+                bytes: if unsigned { NameBytes::Unsigned } else { NameBytes::Signed },
+                seed: superblock.hash_seed(),
+            },
+            indexing: match features.compat.contains(Compat::DIR_INDEX) {
+                false => Indexing::Never,
+                true if flags.contains(InodeFlags::INDEX) => Indexing::Indexed,
+                true => Indexing::Possible,
+            },
+        }
+    }
+
     pub(super) fn damaged(&self, block: FileBlock, cause: dirent::Cause) -> Error {
         Error::Corruption(Corruption::Directory { ino: self.ino, block, cause })
     }

@@ -3,6 +3,7 @@
 mod collisions;
 mod cookies;
 mod hostile;
+mod images;
 mod model;
 
 use super::*;
@@ -23,6 +24,7 @@ pub(super) const INODES: u32 = 1 << 24;
 /// A directory in memory, and what must be in it.
 pub(super) struct Directory {
     pub(super) cx: DirContext,
+    pub(super) parent: Ino,
     pub(super) blocks: Vec<Arc<[u8]>>,
     pub(super) model: BTreeMap<Vec<u8>, Ino>,
 }
@@ -61,7 +63,8 @@ pub(super) fn name(bytes: &[u8]) -> Name<'_> {
 
 impl Directory {
     pub(super) fn new(cx: DirContext) -> Directory {
-        Directory { cx, blocks: vec![new_directory(&cx, PARENT)], model: BTreeMap::new() }
+        let blocks = vec![new_directory(&cx, PARENT)];
+        Directory { cx, parent: PARENT, blocks, model: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, bytes: &[u8], ino: Ino) -> Result<(), Error> {
@@ -123,7 +126,7 @@ impl Directory {
         }
         if self.cx.indexing == Indexing::Indexed {
             let root = htree::root(&self.cx.format, &self.blocks[0]).expect("a root");
-            assert_eq!((root.ino, root.parent), (INO, PARENT));
+            assert_eq!((root.ino, root.parent), (self.cx.ino, self.parent));
             let mut seen = vec![false; self.blocks.len()];
             seen[0] = true;
             let mut last = 0;
