@@ -23,6 +23,11 @@ impl Parent {
         Parent { report: None }
     }
 
+    /// Whether there is one.
+    pub fn is_waiting(&self) -> bool {
+        self.report.is_some()
+    }
+
     /// All is well: the parent ends with success.
     pub fn serving(&mut self) {
         if let Some(mut report) = self.report.take() {

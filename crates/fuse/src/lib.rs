@@ -13,6 +13,7 @@ mod buffer;
 mod channel;
 pub mod daemon;
 mod errno;
+mod mount_table;
 mod mountpoint;
 mod node;
 mod options;
@@ -20,6 +21,7 @@ mod request;
 mod server;
 mod session;
 
+pub use mount_table::MountEntry;
 pub use mountpoint::{Busy, MountError, MountPoint, detach};
 pub use options::{OptionError, Options};
 pub use server::Server;

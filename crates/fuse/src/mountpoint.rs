@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -107,6 +108,30 @@ impl MountPoint {
     /// As umount(2): EBUSY if it is in use and that is refused, EINVAL if it is not mounted any more.
     pub fn detach(&self, busy: Busy) -> io::Result<()> {
         detach(&self.path, busy)
+    }
+
+    /// Has the kernel write what it keeps of files, as far as that succeeds: the caller has nobody
+    /// to tell.
+    pub fn write_back(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Ok(root) = rustix::fs::open(&self.path, flags, Mode::empty()) {
+            let _ = rustix::fs::syncfs(root);
+        }
+    }
+
+    /// Ends the connection, whoever still uses it, and takes the mount away: requests under way and
+    /// all later ones fail.
+    ///
+    /// # Errors
+    /// As [`MountPoint::detach`].
+    pub fn cut_off(&self) -> io::Result<()> {
+        // Aborts the connection, and is refused nevertheless while files are open.
+        let forced =
+            rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
+        match forced {
+            Ok(()) => Ok(()),
+            Err(_) => self.detach(Busy::Detach),
+        }
     }
 }
 

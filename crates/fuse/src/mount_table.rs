@@ -1,0 +1,94 @@
+//! What is mounted where, as /proc/self/mountinfo tells.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A mount of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Where it is.
+    pub mount_point: PathBuf,
+    /// The image, unless another name was asked for.
+    pub source: PathBuf,
+}
+
+impl MountEntry {
+    /// The topmost Lanefs mount on directory `path`, or of the image `path`.
+    ///
+    /// # Errors
+    /// `path` or the table cannot be read.
+    pub fn of(path: &Path) -> io::Result<Option<MountEntry>> {
+        let table = std::fs::read("/proc/self/mountinfo")?;
+        // A mount whose server is gone cannot be looked at, but its name can be taken as it is.
+        let path = path.canonicalize().or_else(|_| std::path::absolute(path))?;
+        Ok(find(&table, &path))
+    }
+}
+
+fn find(table: &[u8], path: &Path) -> Option<MountEntry> {
+    let entries: Vec<_> = table.split(|&b| b == b'\n').rev().filter_map(entry).collect();
+    let on = entries.iter().find(|entry| entry.mount_point == path);
+    on.or_else(|| entries.iter().find(|entry| entry.source == path)).cloned()
+}
+
+/// The entry of one line, if it is ours: the fifth word is the mount point; type and source are the
+/// first and second after a lone `-`.
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let mut words = line.split(|&b| b == b' ');
+    let mount_point = unescape(words.nth(4)?);
+    let mut rest = words.skip_while(|&word| word != b"-").skip(1);
+    if rest.next()? != b"fuse.lanefs" {
+        return None;
+    }
+    let source = unescape(rest.next()?);
+    Some(MountEntry { mount_point: mount_point.into(), source: source.into() })
+}
+
+/// Blanks, tabs, newlines and backslashes are there as three octal digits.
+fn unescape(word: &[u8]) -> OsString {
+    let mut plain = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after.first_chunk::<3>().and_then(|digits| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        });
+        match octal {
+            Some(code) if byte == b'\\' => {
+                plain.push(code);
+                rest = &after[3..];
+            }
+            _ => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+        40 22 0:50 / /mnt/a\\040b rw,nosuid shared:1 - fuse.lanefs /srv/disk\\134.img rw,user_id=0\n\
+        41 22 0:51 / /mnt/c rw - fuse.sshfs host: rw\n";
+
+    #[test]
+    fn a_mount_is_found_by_directory_and_by_image() {
+        let entry = find(TABLE, Path::new("/mnt/a b")).unwrap();
+        assert_eq!(entry.source.as_os_str().as_bytes(), b"/srv/disk\\.img");
+        assert_eq!(find(TABLE, &entry.source), Some(entry));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_found() {
+        for path in ["/", "/mnt/c", "/mnt", "/dev/sda1"] {
+            assert_eq!(find(TABLE, Path::new(path)), None);
+        }
+    }
+}

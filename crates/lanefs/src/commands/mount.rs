@@ -1,0 +1,219 @@
+//! `lanefs mount`: an image as a directory.
+
+use lanefs_device::{Access, FileDevice, OpenError, OpenOptions};
+use lanefs_ext4::Mount;
+use lanefs_fuse::daemon::{self, Half, Parent, Signals};
+use lanefs_fuse::{Busy, MountPoint, Options, Server, Session};
+use std::error::Error;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a busy mount may go on after the first signal before it is cut off.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Mounts an image file or block device on a directory
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Image file or block device
+    pub source: PathBuf,
+    /// Directory to mount on
+    pub mount_point: PathBuf,
+    /// Options, separated by commas: ro, offset=BYTES, noatime, commit=SECONDS,
+    /// errors=continue|remount-ro, norecovery, allow_other, and what mount(8) passes along
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Say what is done (accepted for mount(8))
+    #[arg(short, long, hide = true)]
+    pub verbose: bool,
+    /// Do not write /etc/mtab (accepted for mount(8): nothing ever does)
+    #[arg(short, hide = true)]
+    pub no_mtab: bool,
+    /// Tolerate unknown options (accepted for mount(8))
+    #[arg(short, hide = true)]
+    pub sloppy: bool,
+    /// Type that mount(8) was called with (accepted for mount(8))
+    #[arg(short = 't', hide = true)]
+    pub file_system_type: Option<OsString>,
+}
+
+/// Mounts and serves; in the foreground until the unmount, else until it is mounted.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let options = match parse_options(&arguments.options) {
+        Ok(options) => options,
+        Err(error) => return failed(&error),
+    };
+    let mut parent = Parent::none();
+    if !arguments.foreground {
+        // Before anything that may start a thread.
+        match daemon::background() {
+            Ok(Half::Server(waiting)) => parent = waiting,
+            Ok(Half::Caller(code)) => return code,
+            Err(error) => return failed(&error),
+        }
+    }
+    match start(arguments, options) {
+        Ok(started) => serve(started, parent),
+        Err(error) => {
+            parent.failed(&message(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse_options(lists: &[String]) -> Result<Options, lanefs_fuse::OptionError> {
+    // As with the kernel's file systems, what root mounts is there for all; permissions decide.
+    let is_root = rustix::process::geteuid().is_root();
+    let mut options = Options { allow_other: is_root, ..Options::default() };
+    lists.iter().try_for_each(|list| options.add(list))?;
+    Ok(options)
+}
+
+struct Started {
+    session: Session,
+    mount_point: MountPoint,
+    signals: Signals,
+}
+
+/// Opens the image, mounts, shakes hands: everything that can fail while somebody still listens.
+fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
+    let signals = Signals::block()?;
+    let source = arguments
+        .source
+        .canonicalize()
+        .map_err(|source| OpenError::Io { path: arguments.source.clone(), source })?;
+    let device = open_device(&source, &mut options)?;
+    let mount = Mount::open(Arc::new(device), options.for_ext4())?;
+    let server = Server::new(mount);
+    let shown = match &options.shown_source {
+        Some(name) => name.into(),
+        None => source.into_os_string(),
+    };
+    let (device, mount_point) = match MountPoint::attach(&arguments.mount_point, &shown, &options) {
+        Ok(attached) => attached,
+        Err(error) => {
+            server.close()?;
+            return Err(error.into());
+        }
+    };
+    let session = Session::start(device, server).inspect_err(|_| {
+        // The mount is of no use; that it cannot be taken away adds nothing to the first error.
+        let _ = mount_point.detach(Busy::Detach);
+    })?;
+    Ok(Started { session, mount_point, signals })
+}
+
+/// Opens for writing unless that is not wanted, or the host forbids it: then the mount is read-only.
+fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
+    let part = OpenOptions { offset: options.offset, len: options.size_limit };
+    options.read_only |= options.no_recovery;
+    if !options.read_only {
+        match FileDevice::open(source, Access::ReadWrite, part) {
+            Err(OpenError::Io { source: error, .. })
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                options.read_only = true;
+            }
+            other => return other,
+        }
+    }
+    FileDevice::open(source, Access::ReadOnly, part)
+}
+
+fn serve(started: Started, mut parent: Parent) -> ExitCode {
+    let Started { session, mount_point, signals } = started;
+    let in_background = parent.is_waiting();
+    // Until here errors went to the caller; a terminal that cannot be let go is no reason to stop.
+    parent.serving();
+    if in_background {
+        let _ = daemon::let_go();
+    }
+    std::thread::spawn(move || end_on_signals(&signals, &mount_point));
+    let (server, outcome) = session.run();
+    let was_broken = server.is_broken();
+    let closed = server.close();
+    let mut code = ExitCode::SUCCESS;
+    if let Err(error) = outcome {
+        code = failed(&error);
+    }
+    if was_broken {
+        code = failed(&io::Error::other("stopped after a panic; the log was left as it was"));
+    }
+    if let Err(error) = closed {
+        code = failed(&error);
+    }
+    code
+}
+
+/// Unmounts when a signal asks for it; the serving threads then see the end of the connection.
+fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
+    loop {
+        signals.wait();
+        match mount_point.detach(Busy::Refuse) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                // What its users wrote is written out while they can still be answered; who is still
+                // there after a while is cut off.
+                mount_point.write_back();
+                std::thread::sleep(GRACE);
+                if let Err(error) = mount_point.cut_off() {
+                    eprintln!("lanefs: {}: {error}", mount_point.path().display());
+                }
+            }
+            Err(error) => eprintln!("lanefs: {}: {error}", mount_point.path().display()),
+            Ok(()) => {}
+        }
+    }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    eprintln!("{}", message(error));
+    ExitCode::FAILURE
+}
+
+/// The error and what it came from, on one line.
+fn message(error: &dyn Error) -> String {
+    let mut text = format!("lanefs mount: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_each_cause_once() {
+        let error = OpenError::Io {
+            path: "/a".into(),
+            source: io::Error::from(io::ErrorKind::PermissionDenied),
+        };
+        assert_eq!(message(&error), "lanefs mount: /a: permission denied");
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_written_is_mounted_read_only() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(4096).unwrap();
+        let mut options = Options { no_recovery: true, ..Options::default() };
+        let device = open_device(image.path(), &mut options).unwrap();
+        assert!(options.read_only);
+        assert!(lanefs_device::Device::is_read_only(&device));
+    }
+}

@@ -1,0 +1,46 @@
+//! `lanefs umount`: unmounts, and returns when the image is closed.
+
+use lanefs_fuse::{Busy, MountEntry, detach};
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Unmounts a directory and waits until its image is closed
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The directory, or the image that is mounted on it
+    pub mount_point: PathBuf,
+    /// Vanish from the tree now, end when the last user does
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+/// Unmounts; success means that the image may be used by others.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match unmount(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lanefs umount: {}: {error}", arguments.mount_point.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn unmount(arguments: &Arguments) -> io::Result<()> {
+    let entry = MountEntry::of(&arguments.mount_point)?
+        .ok_or_else(|| io::Error::other("no Lanefs file system is mounted there"))?;
+    // Opened before the unmount, so that it is this image that is waited for whatever happens to its
+    // name. Somebody who may unmount but not read the image cannot wait.
+    let image = File::open(&entry.source);
+    let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
+    detach(&entry.mount_point, busy)?;
+    match image {
+        // The server holds its lock until the last byte is flushed.
+        Ok(image) if !arguments.lazy => {
+            Ok(rustix::io::retry_on_intr(|| rustix::fs::flock(&image, FlockOperation::LockShared))?)
+        }
+        _ => Ok(()),
+    }
+}
