@@ -1,8 +1,168 @@
-//! Block and inode bitmaps: checks, searches, checksums.
+//! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
+//!
+//! [`Bitmap`] keeps bits in words for fast searches; what lies behind the last bit counts as used,
+//! in memory as on disk.
+//!
+//! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
 
+mod ondisk;
+mod search;
+
+pub use search::ClearRuns;
+
+use std::ops::Range;
 use thiserror::Error;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Cause {}
+#[allow(missing_docs)] // the fields are the values found
+pub enum Cause {
+    #[error("the file system has no such group")]
+    NoSuchGroup,
+    #[error("{len} bytes are not a bitmap")]
+    Length { len: usize },
+    #[error("checksum is {found:#010x} where {expected:#010x} is right")]
+    Checksum { found: u32, expected: u32 },
+    #[error("{clear} bits are clear where the descriptor has {free} free")]
+    FreeCount { clear: u32, free: u32 },
+    #[error("bit {bit}, which is metadata, is clear")]
+    MetadataClear { bit: u32 },
+    #[error("{len} bits from {start} reach beyond the end")]
+    BeyondEnd { start: u32, len: u32 },
+    #[error("bit {bit} to be set is set")]
+    AlreadySet { bit: u32 },
+    #[error("bit {bit} to be cleared is clear")]
+    AlreadyClear { bit: u32 },
+}
+
+/// A bitmap of one group, in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. The bits behind the last are set.
+    words: Box<[u64]>,
+    bits: u32,
+}
+
+const WORD: u32 = u64::BITS;
+
+impl Bitmap {
+    /// A bitmap with all bits clear.
+    pub fn new(bits: u32) -> Bitmap {
+        let words = vec![0; bits.div_ceil(WORD) as usize].into_boxed_slice();
+        let mut bitmap = Bitmap { words, bits };
+        bitmap.pad();
+        bitmap
+    }
+
+    /// From the first bytes of `bytes`, as they lie on disk; what they lack counts as used.
+    pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
+        let mut bitmap = Bitmap::new(bits);
+        for (n, word) in bitmap.words.iter_mut().enumerate() {
+            let mut chunk = [0xff; 8];
+            let rest = bytes.get(n * 8..).unwrap_or_default();
+            let len = rest.len().min(8);
+            chunk[..len].copy_from_slice(&rest[..len]);
+            *word = u64::from_le_bytes(chunk);
+        }
+        bitmap.pad();
+        bitmap
+    }
+
+    /// Fills `bytes` with the bits as they lie on disk, and with set bits behind the last.
+    pub fn write_to(&self, bytes: &mut [u8]) {
+        let words = self.words.iter().flat_map(|word| word.to_le_bytes());
+        for (byte, value) in bytes.iter_mut().zip(words.chain(std::iter::repeat(0xff))) {
+            *byte = value;
+        }
+    }
+
+    fn pad(&mut self) {
+        let used = self.bits % WORD;
+        if let Some(last) = self.words.last_mut().filter(|_| used != 0) {
+            *last |= u64::MAX << used;
+        }
+    }
+
+    /// Number of bits.
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// A bit; true beyond the end.
+    pub fn get(&self, bit: u32) -> bool {
+        self.words.get((bit / WORD) as usize).is_none_or(|word| word & mask_of(bit) != 0)
+    }
+
+    /// Sets `len` bits from `start`, all of which must be clear; on error none is changed.
+    ///
+    /// # Errors
+    /// [`Cause::BeyondEnd`] or [`Cause::AlreadySet`].
+    pub fn set(&mut self, start: u32, len: u32) -> Result<(), Cause> {
+        let range = self.range(start, len)?;
+        match self.next_set(range.clone()) {
+            Some(bit) => Err(Cause::AlreadySet { bit }),
+            None => {
+                self.for_words(range, |word, mask| *word |= mask);
+                Ok(())
+            }
+        }
+    }
+
+    /// Clears `len` bits from `start`, all of which must be set; on error none is changed.
+    ///
+    /// # Errors
+    /// [`Cause::BeyondEnd`] or [`Cause::AlreadyClear`].
+    pub fn clear(&mut self, start: u32, len: u32) -> Result<(), Cause> {
+        let range = self.range(start, len)?;
+        match self.next_clear(range.clone()) {
+            Some(bit) => Err(Cause::AlreadyClear { bit }),
+            None => {
+                self.for_words(range, |word, mask| *word &= !mask);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets all bits of a range, whether set or not; what lies beyond the end is left out.
+    pub fn fill(&mut self, range: Range<u32>) {
+        let end = range.end.min(self.bits);
+        self.for_words(range.start..end, |word, mask| *word |= mask);
+    }
+
+    /// Sets what is set in `other`, a bitmap of the same length.
+    pub fn union(&mut self, other: &Bitmap) {
+        debug_assert_eq!(self.bits, other.bits);
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word |= other;
+        }
+    }
+
+    fn range(&self, start: u32, len: u32) -> Result<Range<u32>, Cause> {
+        let end = start.checked_add(len).filter(|&end| end <= self.bits);
+        end.map(|end| start..end).ok_or(Cause::BeyondEnd { start, len })
+    }
+
+    /// Calls `change` with each word that holds bits of `range`, and with those bits. The range
+    /// lies within the bitmap.
+    fn for_words(&mut self, range: Range<u32>, change: impl Fn(&mut u64, u64)) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at / WORD * WORD + WORD);
+            change(&mut self.words[(at / WORD) as usize], mask_between(at, end));
+            at = end;
+        }
+    }
+}
+
+fn mask_of(bit: u32) -> u64 {
+    1 << (bit % WORD)
+}
+
+/// The bits of one word from `start` to before `end`, which is at most the end of that word.
+fn mask_between(start: u32, end: u32) -> u64 {
+    u64::MAX >> (WORD - (end - start)) << (start % WORD)
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 mod image;
 
 use image::Image;
+use lanefs_ondisk::bitmap::Bitmap;
 use lanefs_ondisk::features::Compat;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::inode::{self, Inode};
@@ -163,5 +164,40 @@ fn one_flipped_bit_anywhere_in_a_checksummed_superblock_is_found() {
             // The bit that says there are checksums at all.
             || byte == 0x65;
         assert!(right, "byte {byte:#x}");
+    }
+}
+
+#[test]
+fn bitmaps_decode_agree_with_descriptors_and_keep_their_bytes() {
+    for image in image::all() {
+        let superblock = superblock(&image);
+        let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+        let size = geometry.block_size().bytes();
+        for (g, desc) in descriptors(&image, &superblock).iter().enumerate() {
+            let group = Group(g as u32);
+            let mut again = *desc;
+            if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+                let old = image.block(desc.inode_bitmap.0, size);
+                let bitmap = Bitmap::decode_inodes(old, group, desc, &geometry, checksums)
+                    .expect(&image.options);
+                let mut new = vec![0; size];
+                bitmap.encode_inodes_into(&mut new, &mut again, &geometry, checksums);
+                assert_eq!(new, old, "{}, inodes of {group}", image.options);
+            }
+            if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                let old = image.block(desc.block_bitmap.0, size);
+                let bitmap = Bitmap::decode_blocks(old, group, desc, &geometry, checksums)
+                    .expect(&image.options);
+                let mut new = vec![0; size];
+                bitmap.encode_blocks_into(&mut new, &mut again, &geometry, checksums);
+                assert_eq!(new, old, "{}, blocks of {group}", image.options);
+            } else {
+                let bitmap =
+                    Bitmap::uninitialised_blocks(group, desc.metadata(&geometry), &geometry)
+                        .expect("group");
+                assert_eq!(bitmap.count_clear(), desc.free_blocks, "{}", image.options);
+            }
+            assert_eq!(again, *desc, "{}, checksums of {group}", image.options);
+        }
     }
 }

@@ -1,0 +1,211 @@
+//! Bitmaps as blocks: checked against their group's descriptor, and sealed with their checksum.
+
+use super::{Bitmap, Cause};
+use crate::checksum::Checksums;
+use crate::group_desc::GroupDesc;
+use crate::superblock::Geometry;
+use crate::{Block, Corruption, Group};
+use std::ops::Range;
+
+impl Bitmap {
+    /// The block bitmap of a group, from the block that holds it. Checks length, checksum, count
+    /// of free blocks, and that the group's own metadata is in use.
+    ///
+    /// Not for a group with `BLOCK_UNINIT`: see [`Bitmap::uninitialised_blocks`].
+    ///
+    /// # Errors
+    /// [`Corruption::Bitmap`].
+    pub fn decode_blocks(
+        bytes: &[u8],
+        group: Group,
+        desc: &GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<Bitmap, Corruption> {
+        let decode = || {
+            let bits = geometry.clusters_in_group(group).ok_or(Cause::NoSuchGroup)?;
+            let expected = block_checksum(bytes, geometry, checksums)?;
+            check_checksum(desc.block_bitmap_csum, expected, geometry)?;
+            let bitmap = Bitmap::from_bytes(bytes, bits);
+            bitmap.check_count(desc.free_blocks)?;
+            for range in own_metadata(group, desc, geometry) {
+                if let Some(bit) = bitmap.next_clear(range) {
+                    return Err(Cause::MetadataClear { bit });
+                }
+            }
+            Ok(bitmap)
+        };
+        decode().map_err(|cause| Corruption::Bitmap { group, cause })
+    }
+
+    /// The inode bitmap of a group, from the block that holds it. Checks length, checksum and count
+    /// of free inodes.
+    ///
+    /// Not for a group with `INODE_UNINIT`, whose inodes are all free.
+    ///
+    /// # Errors
+    /// [`Corruption::Bitmap`].
+    pub fn decode_inodes(
+        bytes: &[u8],
+        group: Group,
+        desc: &GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) -> Result<Bitmap, Corruption> {
+        let decode = || {
+            let expected = inode_checksum(bytes, geometry, checksums)?;
+            check_checksum(desc.inode_bitmap_csum, expected, geometry)?;
+            let bitmap = Bitmap::from_bytes(bytes, geometry.inodes_per_group());
+            bitmap.check_count(desc.free_inodes)?;
+            Ok(bitmap)
+        };
+        decode().map_err(|cause| Corruption::Bitmap { group, cause })
+    }
+
+    /// Writes this block bitmap to its block, and its checksum to the descriptor (which is not
+    /// sealed by this).
+    ///
+    /// # Panics
+    /// If `bytes` are not a block: the caller's slip.
+    pub fn encode_blocks_into(
+        &self,
+        bytes: &mut [u8],
+        desc: &mut GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) {
+        assert_eq!(bytes.len(), geometry.block_size().bytes(), "length of a bitmap");
+        self.write_to(bytes);
+        if let Ok(Some(sum)) = block_checksum(bytes, geometry, checksums) {
+            desc.block_bitmap_csum = kept(sum, geometry);
+        }
+    }
+
+    /// Writes this inode bitmap to its block, and its checksum to the descriptor (which is not
+    /// sealed by this).
+    ///
+    /// # Panics
+    /// If `bytes` are not a block: the caller's slip.
+    pub fn encode_inodes_into(
+        &self,
+        bytes: &mut [u8],
+        desc: &mut GroupDesc,
+        geometry: &Geometry,
+        checksums: Checksums,
+    ) {
+        assert_eq!(bytes.len(), geometry.block_size().bytes(), "length of a bitmap");
+        self.write_to(bytes);
+        if let Ok(Some(sum)) = inode_checksum(bytes, geometry, checksums) {
+            desc.inode_bitmap_csum = kept(sum, geometry);
+        }
+    }
+
+    /// The block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and what
+    /// `metadata` adds are in use, as far as they lie in the group. Usually that is the group's own
+    /// [`GroupDesc::metadata`]; a group that holds what belongs to others is initialised by whoever
+    /// puts it there.
+    ///
+    /// # Errors
+    /// [`Corruption::Bitmap`] if there is no such group.
+    pub fn uninitialised_blocks(
+        group: Group,
+        metadata: impl IntoIterator<Item = (Block, u64)>,
+        geometry: &Geometry,
+    ) -> Result<Bitmap, Corruption> {
+        let no_group = Corruption::Bitmap { group, cause: Cause::NoSuchGroup };
+        let bits = geometry.clusters_in_group(group).ok_or(no_group)?;
+        let mut bitmap = Bitmap::new(bits);
+        let overhead = u64::from(geometry.group_overhead(group));
+        let first = geometry.group_first_block(group).unwrap_or_default();
+        for (start, len) in std::iter::once((first, overhead)).chain(metadata) {
+            if let Some(range) = bits_of(start, len, group, geometry) {
+                bitmap.fill(range);
+            }
+        }
+        Ok(bitmap)
+    }
+
+    fn check_count(&self, free: u32) -> Result<(), Cause> {
+        let clear = self.count_clear();
+        (clear == free).then_some(()).ok_or(Cause::FreeCount { clear, free })
+    }
+}
+
+impl GroupDesc {
+    /// The runs of blocks that hold the group's bitmaps and inode table.
+    pub fn metadata(&self, geometry: &Geometry) -> [(Block, u64); 3] {
+        let table = u64::from(geometry.itable_blocks());
+        [(self.block_bitmap, 1), (self.inode_bitmap, 1), (self.inode_table, table)]
+    }
+}
+
+/// What must be in use in a group's block bitmap, as far as the group itself says.
+fn own_metadata(
+    group: Group,
+    desc: &GroupDesc,
+    geometry: &Geometry,
+) -> impl Iterator<Item = Range<u32>> {
+    let overhead = geometry.group_overhead(group) >> geometry.cluster_bits();
+    let runs = desc.metadata(geometry);
+    let geometry = *geometry;
+    let rest =
+        runs.into_iter().filter_map(move |(start, len)| bits_of(start, len, group, &geometry));
+    std::iter::once(0..overhead).chain(rest)
+}
+
+/// The bits of a group's block bitmap that stand for `len` blocks from `start`, as far as they lie
+/// in the group.
+fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<Range<u32>> {
+    let first = geometry.group_first_block(group)?.0;
+    let end = geometry.group_last_block(group)?.0 + 1;
+    let from = start.0.max(first);
+    let to = start.0.saturating_add(len).min(end);
+    if from >= to {
+        return None;
+    }
+    let bit = |block: u64| ((block - first) >> geometry.cluster_bits()) as u32;
+    Some(bit(from)..bit(to - 1) + 1)
+}
+
+/// Over as many bytes as a whole group has bits, in the last group too; what is behind is not covered.
+fn block_checksum(
+    bytes: &[u8],
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<Option<u32>, Cause> {
+    checksum(bytes, geometry.clusters_per_group(), geometry, checksums)
+}
+
+fn inode_checksum(
+    bytes: &[u8],
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<Option<u32>, Cause> {
+    checksum(bytes, geometry.inodes_per_group(), geometry, checksums)
+}
+
+fn checksum(
+    bytes: &[u8],
+    bits: u32,
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<Option<u32>, Cause> {
+    let length = Cause::Length { len: bytes.len() };
+    if bytes.len() != geometry.block_size().bytes() {
+        return Err(length);
+    }
+    let covered = bytes.get(..bits as usize / 8).ok_or(length)?;
+    Ok(checksums.seed().map(|seed| seed.chain(covered).value()))
+}
+
+fn check_checksum(found: u32, expected: Option<u32>, geometry: &Geometry) -> Result<(), Cause> {
+    match expected.map(|sum| kept(sum, geometry)) {
+        Some(expected) if expected != found => Err(Cause::Checksum { found, expected }),
+        _ => Ok(()),
+    }
+}
+
+/// 32-byte descriptors have room for the lower half alone.
+fn kept(sum: u32, geometry: &Geometry) -> u32 {
+    if geometry.desc_size() >= 64 { sum } else { sum & 0xffff }
+}
