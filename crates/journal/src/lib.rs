@@ -1,6 +1,46 @@
 //! jbd2 for file systems whose metadata are live objects in memory.
+//!
+//! A file system changes its objects inside a [`Handle`] of the running transaction and says
+//! which ones; when the transaction closes, a committer asks it for the block images
+//! ([`Client::capture`]), writes them to the log and then, at leisure, home. The log is plain
+//! jbd2, so that any kernel and e2fsck replay it. `docs/journal.md` tells the whole story.
+//!
+//! Invariants:
+//! - Nothing is acknowledged before its commit block is durable.
+//! - No block is written home before the transaction that changed it is durable.
+//! - No log block is reused before what it holds is home and the tail on the device has moved.
+//! - After the first failure nothing is acknowledged any more.
+#![forbid(unsafe_code)]
 
-/// The journal failed.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("journal")]
-pub struct Error;
+mod client;
+mod commit;
+mod config;
+mod credits;
+mod error;
+mod flusher;
+mod handle;
+mod home;
+mod images;
+mod journal;
+mod layout;
+mod limits;
+mod lists;
+mod log;
+mod log_map;
+pub mod recovery;
+mod ring;
+mod statistics;
+mod store;
+mod tid;
+mod tracked;
+
+pub use client::Client;
+pub use config::{Config, Log};
+pub use error::Error;
+pub use handle::Handle;
+pub use images::Images;
+pub use journal::Journal;
+pub use log_map::LogMap;
+pub use statistics::Statistics;
+pub use tid::Tid;
+pub use tracked::Tracked;

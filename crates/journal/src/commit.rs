@@ -1,0 +1,210 @@
+//! Commit and checkpoint: what the committer does, and in which order.
+//!
+//! Each order keeps a crash from doing harm:
+//! - *log blocks, flush, commit block*: a commit block on the device means that everything it
+//!   commits is there, ordered data included.
+//! - *commit block durable, then acknowledge*: what fsync promised survives.
+//! - *commit, then home*: a home block never holds what no commit block covers.
+//! - *home writes, flush, tail, then reuse*: no log block is overwritten while replay needs it.
+//! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
+
+use crate::layout::Captured;
+use crate::limits::Limits;
+use crate::lists::{self, Lists};
+use crate::log::{LogWriter, Tail};
+use crate::{Client, Error, Images, Journal, Log, Tid, home};
+use lanefs_device::Device;
+use lanefs_ondisk::{Block, BlockSize};
+
+/// What a transaction's handles left behind.
+type Closed<C> = Lists<<C as Client>::Object, <C as Client>::Deferred>;
+
+/// The committer's books: whoever commits has them.
+pub(crate) struct Committer {
+    log: Option<LogWriter>,
+}
+
+impl Committer {
+    pub(crate) fn new(
+        device: &dyn Device,
+        block_size: BlockSize,
+        log: Option<Log>,
+    ) -> Result<Committer, Error> {
+        let log = log.map(|log| LogWriter::new(device, block_size, log)).transpose()?;
+        Ok(Committer { log })
+    }
+
+    /// The first transaction.
+    pub(crate) fn first(&self) -> Tid {
+        self.log.as_ref().map_or(Tid(1 << 32), LogWriter::first)
+    }
+
+    pub(crate) fn limits(
+        &self,
+        block_size: BlockSize,
+        image_cap: u64,
+        lanes: usize,
+    ) -> Result<Limits, Error> {
+        let Some(log) = &self.log else {
+            return Ok(Limits::without_log(block_size, image_cap, lanes));
+        };
+        Limits::with_log(log.ring.size(), log.density(), block_size, image_cap, lanes)
+    }
+}
+
+impl<C: Client> Journal<C> {
+    /// Closes the running transaction, takes what it changed, opens the next.
+    pub(crate) fn close(&self) -> (Tid, Closed<C>) {
+        let (tid, parts) = self.membership.close(|tid| {
+            self.credits.open();
+            (Tid(tid), self.lists.take())
+        });
+        (tid, lists::joined(parts))
+    }
+
+    /// Commits `tid`, which is closed, while the next one runs.
+    pub(crate) fn commit_closed(
+        &self,
+        committer: &mut Committer,
+        client: &C,
+        tid: Tid,
+        closed: Closed<C>,
+    ) -> Result<(), Error> {
+        // A handle that panicked in `tid` said so before it left.
+        self.check_abort()?;
+        let Lists { objects, deferred, revokes } = closed;
+        let mut images = Images::new(tid, self.block_size, self.store.clone());
+        client.capture(tid, objects, &mut images)?;
+        let images = images.into_sorted();
+        self.check_places(committer, &images)?;
+        let revokes = standing(revokes, &images);
+        match &mut committer.log {
+            Some(log) => self.commit_to_log(log, tid, &images, &revokes)?,
+            None => self.commit_home(tid, &images)?,
+        }
+        self.counters.commits.add(1);
+        self.is_durable(tid);
+        client.committed(tid, deferred)?;
+        self.is_settled(tid);
+        Ok(())
+    }
+
+    /// A last commit, everything home, and the log marked empty. Nobody joins any more.
+    pub(crate) fn finish(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
+        let (tid, closed) = self.close();
+        if !closed.is_empty() {
+            self.commit_closed(committer, client, tid, closed)?;
+        }
+        let Some(log) = &mut committer.log else { return Ok(()) };
+        if let Some(newest) = log.ring.newest() {
+            self.write_home(log, newest)?;
+        }
+        if log.is_marked() {
+            log.move_tail(&self.flusher, Tail::Empty { next: tid.next() })?;
+            self.counters.durable_writes.add(1);
+        }
+        Ok(())
+    }
+
+    /// An image of a block beyond the device, or of the log itself, must go nowhere.
+    fn check_places(&self, committer: &Committer, images: &[Captured]) -> Result<(), Error> {
+        let end = self.device.len() >> self.block_size.bits();
+        let wild = |block: Block| {
+            block.0 >= end || committer.log.as_ref().is_some_and(|log| log.contains(block))
+        };
+        match images.iter().find(|(block, _)| wild(*block)) {
+            Some((block, _)) => Err(Error::WildBlock { block: *block }),
+            None => Ok(()),
+        }
+    }
+
+    fn commit_to_log(
+        &self,
+        log: &mut LogWriter,
+        tid: Tid,
+        images: &[Captured],
+        revokes: &[Block],
+    ) -> Result<(), Error> {
+        let need = log.size(images.len(), revokes.len())?;
+        let upto = if self.store.bytes() > self.image_cap {
+            log.ring.newest()
+        } else if log.ring.free() < need {
+            log.ring.enough(need)
+        } else {
+            None
+        };
+        if let Some(upto) = upto {
+            self.checkpoint(log, upto, tid)?;
+        }
+        let written = log.write(&*self.device, tid, images, revokes)?;
+        self.flush()?;
+        log.commit(&self.flusher, tid, written)?;
+        self.counters.durable_writes.add(1);
+        self.counters.log_blocks.add(i64::from(need));
+        self.counters.blocks_logged.add(images.len() as i64);
+        self.counters.revokes_logged.add(revokes.len() as i64);
+        log.ring.push(tid, need, images.iter().map(|(block, _)| *block).collect());
+        images.iter().for_each(|(block, _)| self.store.promote(*block));
+        // Older images of freed blocks are in nobody's way home from here on. No home write is
+        // in flight, for the committer does those itself.
+        revokes.iter().for_each(|block| self.store.revoke(*block));
+        Ok(())
+    }
+
+    /// Without a log, commit is home writes and a flush.
+    fn commit_home(&self, tid: Tid, images: &[Captured]) -> Result<(), Error> {
+        home::write(&*self.device, self.block_size, images)?;
+        self.flush()?;
+        self.counters.blocks_home.add(images.len() as i64);
+        for (block, _) in images {
+            self.store.promote(*block);
+            self.store.is_home(*block, tid);
+        }
+        Ok(())
+    }
+
+    /// Makes log space: everything up to `upto` goes home, and the tail behind it. `next` is the
+    /// transaction that will be written next.
+    fn checkpoint(&self, log: &mut LogWriter, upto: Tid, next: Tid) -> Result<(), Error> {
+        self.write_home(log, upto)?;
+        let (start, tid) = log.ring.start_after(upto);
+        log.move_tail(&self.flusher, Tail::At { start, tid: tid.unwrap_or(next) })?;
+        self.counters.durable_writes.add(1);
+        log.ring.release(upto);
+        Ok(())
+    }
+
+    /// Writes home the durable images up to `upto` that no later transaction in the log holds.
+    /// The tail stays where it is: until it moves, replay would write the same again.
+    fn write_home(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
+        let mut blocks: Vec<Block> =
+            log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let images: Vec<Captured> = blocks
+            .into_iter()
+            .filter_map(|block| Some((block, self.store.durable(block, upto)?)))
+            .collect();
+        home::write(&*self.device, self.block_size, &images)?;
+        self.flush()?;
+        self.counters.checkpoints.add(1);
+        self.counters.blocks_home.add(images.len() as i64);
+        images.iter().for_each(|(block, _)| self.store.is_home(*block, upto));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.flusher.flush()?;
+        self.counters.flushes.add(1);
+        Ok(())
+    }
+}
+
+/// The revokes that count: those of blocks that were not used again as metadata in the same
+/// transaction, each once.
+fn standing(mut revokes: Vec<Block>, images: &[Captured]) -> Vec<Block> {
+    revokes.sort_unstable();
+    revokes.dedup();
+    revokes.retain(|block| images.binary_search_by_key(block, |(b, _)| *b).is_err());
+    revokes
+}

@@ -1,0 +1,55 @@
+//! What a journal is made of.
+
+use crate::LogMap;
+use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
+use std::time::Duration;
+
+/// How a journal is started.
+#[derive(Clone)]
+pub struct Config {
+    /// Where the file system and its log lie.
+    pub device: Arc<dyn Device>,
+    /// Size of a block of the file system.
+    pub block_size: BlockSize,
+    /// The log; `None` for a file system without a journal: the same transactions, but a crash in
+    /// the middle of a commit leaves part of it.
+    pub log: Option<Log>,
+    /// The longest time from a change to its commit.
+    pub commit_interval: Duration,
+    /// Bytes of images kept in memory; above, they are written home early.
+    pub image_cap: u64,
+}
+
+impl Config {
+    /// The commit interval of the kernel's ext4.
+    pub const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+    /// The default of [`Config::image_cap`].
+    pub const IMAGE_CAP: u64 = 64 << 20;
+
+    /// With the defaults and no log.
+    pub fn new(device: Arc<dyn Device>, block_size: BlockSize) -> Config {
+        Config {
+            device,
+            block_size,
+            log: None,
+            commit_interval: Config::COMMIT_INTERVAL,
+            image_cap: Config::IMAGE_CAP,
+        }
+    }
+}
+
+/// An empty log: made by mkfs, closed cleanly, or recovered.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// Where it lies.
+    pub map: LogMap,
+    /// Its superblock as it is on the device.
+    pub superblock: JournalSuperblock,
+    /// What the file system wants of [`JournalIncompat::BIT64`] and [`JournalIncompat::CSUM_V3`]:
+    /// the former if it is 64-bit, the latter if its metadata have checksums, as the kernel does.
+    pub features: JournalIncompat,
+}

@@ -1,0 +1,79 @@
+//! Why the journal cannot go on.
+
+use crate::Tid;
+use lanefs_device::DeviceError;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, Corruption, Unsupported};
+use thiserror::Error;
+
+/// The journal failed. Cloneable: the first failure is kept, and everybody after gets it.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The journal was aborted earlier; nothing is promised any more.
+    #[error("the journal was aborted: {cause}")]
+    Aborted {
+        /// The first failure.
+        cause: Arc<Error>,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The log on disk breaks the format.
+    #[error(transparent)]
+    Corruption(#[from] Corruption),
+    /// The log uses something that is not supported.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// What the file system did for the journal failed: capturing, or what follows durability.
+    #[error("{source}")]
+    Client {
+        /// The file system's error.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// More credits than one transaction of this journal can ever have: the caller's fault.
+    #[error("{credits} credits are more than the {max} that a transaction can have")]
+    TooBig {
+        /// Blocks asked for.
+        credits: u32,
+        /// The most that [`crate::Journal::join`] takes.
+        max: u32,
+    },
+    /// A thread panicked with a handle in its hands: its transaction is half done.
+    #[error("an operation panicked inside {tid}")]
+    Panicked {
+        /// The transaction.
+        tid: Tid,
+    },
+    /// The journal was stopped; nothing joins any more.
+    #[error("the journal is stopped")]
+    Stopped,
+    /// The log holds transactions that nobody replayed.
+    #[error("the log needs recovery")]
+    NeedsRecovery,
+    /// The log is too small to hold anything.
+    #[error("a log of {blocks} blocks is too small")]
+    LogTooSmall {
+        /// Its usable blocks.
+        blocks: u32,
+    },
+    /// The journal inode does not map the log: the image's fault, found by [`crate::LogMap`].
+    #[error("log block {log_block} has no place on the device, or one that it cannot have")]
+    BadLogMap {
+        /// The first block, counted from the start of the log, that is wrong.
+        log_block: u32,
+    },
+    /// A logged block lies outside the file system or inside the log.
+    #[error("a logged {block} lies outside the file system or inside the log")]
+    WildBlock {
+        /// The block.
+        block: Block,
+    },
+}
+
+impl Error {
+    /// Wraps a failure of the file system.
+    pub fn client(source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Client { source: Arc::new(source) }
+    }
+}

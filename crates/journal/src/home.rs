@@ -1,0 +1,45 @@
+//! Writing images to where they belong.
+
+use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, BlockSize};
+
+/// The most bytes of one write: large enough for any disk, small enough not to hog it.
+const LARGEST_WRITE: usize = 1 << 20;
+
+/// Writes `images`, which are sorted by block; neighbours go out together.
+pub(crate) fn write(
+    device: &dyn Device,
+    block_size: BlockSize,
+    images: &[(Block, Arc<[u8]>)],
+) -> Result<(), DeviceError> {
+    for run in runs(images, LARGEST_WRITE / block_size.bytes()) {
+        let bufs: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
+        device.write_vectored_at(run[0].0.0 << block_size.bits(), &bufs)?;
+    }
+    Ok(())
+}
+
+/// Splits sorted images where the next is not the neighbour, or a run has `longest` blocks.
+fn runs(
+    images: &[(Block, Arc<[u8]>)],
+    longest: usize,
+) -> impl Iterator<Item = &[(Block, Arc<[u8]>)]> {
+    let longest = longest.max(1);
+    images
+        .chunk_by(|a, b| a.0.0 + 1 == b.0.0)
+        .flat_map(move |neighbours| neighbours.chunks(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_go_out_together_up_to_the_largest_write() {
+        let images: Vec<(Block, Arc<[u8]>)> =
+            [1, 2, 3, 7, 9, 10].map(|b| (Block(b), Arc::from([0u8; 4]))).into();
+        let lens: Vec<(u64, usize)> = runs(&images, 2).map(|run| (run[0].0.0, run.len())).collect();
+        assert_eq!(lens, [(1, 2), (3, 1), (7, 1), (9, 2)]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What a transaction logs, as the file system captures it.
+
+use crate::Tid;
+use crate::store::Store;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, BlockSize};
+use std::collections::BTreeMap;
+
+/// The block images of a transaction that is being captured.
+///
+/// An image is found by [`crate::Journal::image`] from the moment it is pushed, so its object may
+/// be evicted at once.
+pub struct Images {
+    tid: Tid,
+    block_size: BlockSize,
+    store: Arc<Store>,
+    blocks: BTreeMap<Block, Arc<[u8]>>,
+}
+
+impl Images {
+    pub(crate) fn new(tid: Tid, block_size: BlockSize, store: Arc<Store>) -> Images {
+        Images { tid, block_size, store, blocks: BTreeMap::new() }
+    }
+
+    /// Images that belong to no journal, for testing what a file system captures.
+    pub fn detached(tid: Tid, block_size: BlockSize) -> Images {
+        Images::new(tid, block_size, Arc::new(Store::new()))
+    }
+
+    /// `bytes` is what `block` holds as of this transaction; the last push of a block wins.
+    ///
+    /// The image of a block that the transaction freed must not be pushed: a push after a revoke
+    /// in the same transaction says that the block was used again.
+    ///
+    /// # Panics
+    /// If `bytes` is not one block.
+    pub fn push(&mut self, block: Block, bytes: Arc<[u8]>) {
+        assert_eq!(bytes.len(), self.block_size.bytes(), "an image is one block");
+        self.store.push(block, self.tid, bytes.clone());
+        self.blocks.insert(block, bytes);
+    }
+
+    /// What was pushed for `block` so far.
+    pub fn get(&self, block: Block) -> Option<&Arc<[u8]>> {
+        self.blocks.get(&block)
+    }
+
+    /// Blocks pushed.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if nothing was pushed.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// All images, by block.
+    pub fn iter(&self) -> impl Iterator<Item = (Block, &Arc<[u8]>)> {
+        self.blocks.iter().map(|(block, bytes)| (*block, bytes))
+    }
+
+    /// All images, sorted by block.
+    pub(crate) fn into_sorted(self) -> Vec<(Block, Arc<[u8]>)> {
+        self.blocks.into_iter().collect()
+    }
+}

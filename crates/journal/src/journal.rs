@@ -1,0 +1,468 @@
+//! The journal as the file system sees it: joining, waiting, and the committer's loop.
+
+use crate::commit::Committer;
+use crate::credits::Credits;
+use crate::flusher::Flusher;
+use crate::lists::LaneLists;
+use crate::statistics::Counters;
+use crate::store::Store;
+use crate::{Client, Config, Error, Handle, Statistics, Tid};
+use lanefs_device::Device;
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_lanes::{Condvar, Lane, Membership, Mutex, Padded, Rank};
+use lanefs_ondisk::{Block, BlockSize};
+use std::time::Duration;
+
+/// A journal: one running transaction that threads join, at most one that is being committed.
+///
+/// # Locking
+/// Joining takes no lock that lanes share, unless the transaction is closing or its credits run
+/// low. No method but those of the handle may be called with a handle in hand.
+pub struct Journal<C: Client> {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) block_size: BlockSize,
+    commit_interval: Duration,
+    /// Bytes of images above which they are written home early.
+    pub(crate) image_cap: u64,
+    pub(crate) membership: Membership,
+    pub(crate) credits: Credits,
+    pub(crate) lists: LaneLists<C::Object, C::Deferred>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) flusher: Flusher,
+    pub(crate) counters: Counters,
+    /// Read by every join, written once or twice in a lifetime.
+    fate: Padded<Fate>,
+    /// As in `progress`, for those who only look; written by each commit.
+    durable: Padded<AtomicU64>,
+    /// [rank Journal]
+    progress: Mutex<Progress>,
+    /// The committer has something to do.
+    work: Condvar,
+    /// Something in `progress` moved.
+    moved: Condvar,
+}
+
+struct Fate {
+    cause: OnceLock<Arc<Error>>,
+    /// Nobody joins any more.
+    stopped: AtomicBool,
+    /// The client knows of the abort.
+    told: AtomicBool,
+}
+
+struct Progress {
+    /// Numbers the requests to commit; a round serves all that came before it began.
+    requests: u64,
+    served: u64,
+    durable: Tid,
+    /// As `durable`, and what was deferred has happened.
+    settled: Tid,
+    stopping: bool,
+    finished: bool,
+    /// The committer's books, taken out by whoever commits.
+    seat: Option<Box<Committer>>,
+}
+
+impl<C: Client> Journal<C> {
+    /// A journal on an empty log: see [`crate::recovery`] for one that is not. Writes nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::NeedsRecovery`] if the log has transactions, [`Error::LogTooSmall`],
+    /// [`Error::Unsupported`] and [`Error::BadLogMap`] if it cannot be written.
+    pub fn start(config: Config) -> Result<Journal<C>, Error> {
+        let Config { device, block_size, log, commit_interval, image_cap } = config;
+        let committer = Committer::new(&*device, block_size, log)?;
+        let lanes = Lane::limit();
+        let limits = committer.limits(block_size, image_cap, lanes)?;
+        let tid = committer.first();
+        let before = Tid(tid.0 - 1);
+        let progress = Progress {
+            requests: 0,
+            served: 0,
+            durable: before,
+            settled: before,
+            stopping: false,
+            finished: false,
+            seat: Some(Box::new(committer)),
+        };
+        Ok(Journal {
+            flusher: Flusher::new(device.clone()),
+            device,
+            block_size,
+            commit_interval,
+            image_cap,
+            membership: Membership::new(tid.0),
+            credits: Credits::new(limits, tid),
+            lists: LaneLists::new(),
+            store: Arc::new(Store::new()),
+            counters: Counters::new(),
+            fate: Padded(Fate {
+                cause: OnceLock::new(),
+                stopped: AtomicBool::new(false),
+                told: AtomicBool::new(false),
+            }),
+            durable: Padded(AtomicU64::new(before.0)),
+            progress: Mutex::new(Rank::Journal, progress),
+            work: Condvar::new(),
+            moved: Condvar::new(),
+        })
+    }
+
+    /// Joins the running transaction with credits for `credits` blocks, the worst case of what
+    /// the operation changes. Waits while the transaction closes or its credits are used up.
+    ///
+    /// # Errors
+    /// [`Error::TooBig`] if no transaction can ever have that many, [`Error::Aborted`],
+    /// [`Error::Stopped`].
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a handle already.
+    ///
+    /// # Locking
+    /// May wait for a commit: with no state guard held. Operation locks may be held, which a
+    /// commit never takes.
+    pub fn join(&self, credits: u32) -> Result<Handle<'_, C>, Error> {
+        self.check()?;
+        let once = crate::handle::Joined::new();
+        let grains = self.credits.grains(credits)?;
+        let member = self.membership.join();
+        // Who stops the journal or aborts it says so before the last transaction closes.
+        self.check()?;
+        if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
+            return Ok(Handle::new(self, member, grains, once));
+        }
+        drop(member);
+        self.join_later(grains, once)
+    }
+
+    /// The credits are short: queues up until they suffice.
+    #[cold]
+    fn join_later(&self, grains: u64, once: crate::handle::Joined) -> Result<Handle<'_, C>, Error> {
+        self.counters.credit_waits.add(1);
+        let ticket = self.credits.queue();
+        let mut short = None;
+        loop {
+            ticket.wait(short, || self.check().is_err());
+            self.check()?;
+            let member = self.membership.join();
+            self.check()?;
+            let tid = Tid(member.tid());
+            match self.credits.draw(tid, member.lane(), grains, Some(&ticket)) {
+                Ok(()) => return Ok(Handle::new(self, member, grains, once)),
+                Err(again) => short = Some(again),
+            }
+            drop(member);
+            self.request_commit();
+        }
+    }
+
+    /// The most credits that [`Journal::join`] takes.
+    pub fn max_credits(&self) -> u32 {
+        self.credits.limits().capacity
+    }
+
+    /// The transaction that runs, or is closing.
+    pub fn running(&self) -> Tid {
+        Tid(self.membership.running())
+    }
+
+    /// The newest durable transaction.
+    pub fn durable(&self) -> Tid {
+        Tid(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Returns once everything that handles of `tid` had left with when this was called is
+    /// durable. Many waiters share one commit. Data written outside the journal is another
+    /// matter: fsync is this and then [`Journal::flush_if_needed`].
+    ///
+    /// # Errors
+    /// [`Error::Aborted`], also if `tid` itself made it; [`Error::Stopped`] if it did not.
+    pub fn commit(&self, tid: Tid) -> Result<(), Error> {
+        if self.durable() >= tid {
+            return self.check_abort();
+        }
+        self.wait(tid, |progress| progress.durable)
+    }
+
+    /// As [`Journal::commit`], and what handles of `tid` deferred has happened: freed blocks are
+    /// claimable.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn settle(&self, tid: Tid) -> Result<(), Error> {
+        self.wait(tid, |progress| progress.settled)
+    }
+
+    fn wait(&self, tid: Tid, reached: impl Fn(&Progress) -> Tid) -> Result<(), Error> {
+        debug_assert!(tid <= self.running(), "waiting for {tid}, which does not run yet");
+        let mut progress = self.progress.lock();
+        let mut mine = None;
+        loop {
+            self.check_abort()?;
+            if reached(&progress) >= tid {
+                return Ok(());
+            }
+            match mine {
+                None => {
+                    progress.requests += 1;
+                    mine = Some(progress.requests);
+                    self.work.notify_all();
+                }
+                // A round that began after the request found nothing of `tid` left to commit.
+                Some(mine) if progress.served >= mine => return Ok(()),
+                Some(_) => {}
+            }
+            if progress.finished {
+                return Err(Error::Stopped);
+            }
+            self.moved.wait(&mut progress);
+        }
+    }
+
+    /// Asks for a commit of the running transaction and does not wait.
+    pub fn request_commit(&self) {
+        let mut progress = self.progress.lock();
+        progress.requests += 1;
+        self.work.notify_all();
+    }
+
+    /// A data write to the device completed; to be called before anybody is told.
+    pub fn note_write(&self) {
+        self.flusher.note_write();
+    }
+
+    /// Makes completed data writes durable: flushes, if any completed since the last flush was
+    /// submitted. Many callers share one flush.
+    ///
+    /// # Errors
+    /// [`Error::Device`] the first time, which aborts the journal, since all that was written
+    /// since the last good flush may be lost; then [`Error::Aborted`].
+    pub fn flush_if_needed(&self) -> Result<(), Error> {
+        self.check_abort()?;
+        match self.flusher.flush_if_needed() {
+            Ok(flushed) => {
+                self.counters.flushes.add(flushed.into());
+                // A failure that another met while this one waited is everybody's.
+                self.check_abort()
+            }
+            Err(error) => {
+                self.abort(error.clone().into());
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The newest image of a metadata block that is not home yet; `None`: read the device.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn image(&self, block: Block) -> Result<Option<Arc<[u8]>>, Error> {
+        Ok(self.store.newest(block))
+    }
+
+    /// Bytes of images that wait to be written home.
+    pub fn image_bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
+    /// What the journal did so far.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.snapshot()
+    }
+
+    /// Nothing is promised any more: every join and wait from now on fails, nothing more is
+    /// written. The first cause is kept.
+    pub fn abort(&self, cause: Error) {
+        // A cause that is itself the echo of an earlier abort says nothing new.
+        if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
+            return;
+        }
+        self.wake_everybody();
+    }
+
+    fn wake_everybody(&self) {
+        self.credits.wake_all();
+        let _progress = self.progress.lock();
+        self.work.notify_all();
+        self.moved.notify_all();
+    }
+
+    /// Why the journal was aborted, if it was.
+    pub fn cause(&self) -> Option<Error> {
+        self.fate.cause.get().map(|cause| (**cause).clone())
+    }
+
+    pub(crate) fn check_abort(&self) -> Result<(), Error> {
+        match self.fate.cause.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::Aborted { cause: cause.clone() }),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.check_abort()?;
+        if self.fate.stopped.load(Ordering::Acquire) {
+            return Err(Error::Stopped);
+        }
+        Ok(())
+    }
+
+    /// The committer's loop: commits when asked, and at the latest when the commit interval is
+    /// over. Returns after [`Journal::stop`] or an abort. To be run on a thread of its own.
+    pub fn serve(&self, client: &C) {
+        let _ends = Serving { journal: self };
+        while self.wait_for_work() {
+            if self.commit_now(client).is_err() {
+                break;
+            }
+        }
+        if self.check_abort().is_err() {
+            self.tell(client);
+        } else {
+            // An error is kept as the cause, which stop() returns.
+            let _ = self.stop_now(client);
+        }
+    }
+
+    /// False: no more rounds.
+    fn wait_for_work(&self) -> bool {
+        let mut progress = self.progress.lock();
+        loop {
+            if progress.stopping || self.check_abort().is_err() {
+                return false;
+            }
+            if progress.requests > progress.served {
+                return true;
+            }
+            if !self.work.wait_for(&mut progress, self.commit_interval) {
+                return true;
+            }
+        }
+    }
+
+    /// Has the server commit, write everything home and mark the log empty; waits for it. Joins
+    /// fail from then on.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] with what went wrong, now or earlier: the log needs recovery.
+    pub fn stop(&self) -> Result<(), Error> {
+        let mut progress = self.progress.lock();
+        progress.stopping = true;
+        self.work.notify_all();
+        while !progress.finished {
+            self.moved.wait(&mut progress);
+        }
+        self.check_abort()
+    }
+
+    /// As [`Journal::stop`], on the calling thread, where nobody serves.
+    ///
+    /// # Errors
+    /// As [`Journal::stop`].
+    pub fn stop_now(&self, client: &C) -> Result<(), Error> {
+        self.fate.stopped.store(true, Ordering::Release);
+        self.credits.wake_all();
+        let _ends = Serving { journal: self };
+        self.round(client, |journal, committer| journal.finish(committer, client))
+    }
+
+    /// One round on the calling thread: commits what the running transaction holds, if it holds
+    /// anything. The server does nothing else; for tests and model checkers.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`]
+    pub fn commit_now(&self, client: &C) -> Result<(), Error> {
+        self.round(client, |journal, committer| {
+            if journal.lists.are_empty() {
+                return Ok(());
+            }
+            let (tid, lists) = journal.close();
+            journal.commit_closed(committer, client, tid, lists)
+        })
+    }
+
+    /// Takes the seat, runs `work`, serves the requests that came before it.
+    fn round(
+        &self,
+        client: &C,
+        work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut seat, asked) = self.sit();
+        let result = match (self.check_abort(), seat.committer.as_deref_mut()) {
+            (Ok(()), Some(committer)) => work(self, committer),
+            (aborted, _) => aborted,
+        };
+        if let Err(cause) = result {
+            self.abort(cause);
+        }
+        seat.serves = asked;
+        drop(seat);
+        self.check_abort().inspect_err(|_| self.tell(client))
+    }
+
+    fn sit(&self) -> (Seat<'_, C>, u64) {
+        let mut progress = self.progress.lock();
+        loop {
+            if let Some(committer) = progress.seat.take() {
+                let asked = progress.requests;
+                let serves = progress.served;
+                return (Seat { journal: self, committer: Some(committer), serves }, asked);
+            }
+            self.moved.wait(&mut progress);
+        }
+    }
+
+    fn tell(&self, client: &C) {
+        let Some(cause) = self.cause() else { return };
+        if !self.fate.told.swap(true, Ordering::AcqRel) {
+            client.aborted(&cause);
+        }
+    }
+
+    /// `tid` is durable: tells the waiters.
+    pub(crate) fn is_durable(&self, tid: Tid) {
+        // Release: who sees it sees the image store without what the transaction freed.
+        self.durable.store(tid.0, Ordering::Release);
+        self.progress.lock().durable = tid;
+        self.moved.notify_all();
+    }
+
+    /// What was deferred in `tid` has happened.
+    pub(crate) fn is_settled(&self, tid: Tid) {
+        self.progress.lock().settled = tid;
+        self.moved.notify_all();
+    }
+}
+
+/// The right to commit, given back when dropped.
+struct Seat<'a, C: Client> {
+    journal: &'a Journal<C>,
+    committer: Option<Box<Committer>>,
+    /// Requests up to this one are served.
+    serves: u64,
+}
+
+impl<C: Client> Drop for Seat<'_, C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.journal.abort(Error::Panicked { tid: self.journal.running() });
+        }
+        let mut progress = self.journal.progress.lock();
+        progress.seat = self.committer.take();
+        progress.served = progress.served.max(self.serves);
+        self.journal.moved.notify_all();
+    }
+}
+
+/// While it lives somebody serves; after it `stop` need not wait.
+struct Serving<'a, C: Client> {
+    journal: &'a Journal<C>,
+}
+
+impl<C: Client> Drop for Serving<'_, C> {
+    fn drop(&mut self) {
+        self.journal.progress.lock().finished = true;
+        self.journal.moved.notify_all();
+    }
+}

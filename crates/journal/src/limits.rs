@@ -1,0 +1,114 @@
+//! How large a transaction may become: pure arithmetic on the log's size.
+
+use crate::Error;
+use lanefs_ondisk::BlockSize;
+
+/// A log of this many blocks may be filled by one transaction beyond its quarter, so that the
+/// smallest logs still take handles of some sixty credits.
+const SMALL_LOG: u32 = 256;
+
+/// What a transaction may hold. Credits are counted in *grains*, of which a logged block costs
+/// [`Limits::grains`] and a revoke record one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Grains of a block: as many as a revoke block has records.
+    pub(crate) grains: u64,
+    /// Blocks of one transaction, revokes included, descriptors and commit block not.
+    pub(crate) capacity: u32,
+    /// Blocks that a lane may keep drawn while nobody uses them.
+    pub(crate) keep: u32,
+}
+
+/// What the log's format says about how much fits in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Density {
+    /// Blocks that one descriptor block describes, at least.
+    pub(crate) tags: u32,
+    /// Records of one revoke block.
+    pub(crate) revokes: u32,
+}
+
+impl Limits {
+    /// For a log of `usable` blocks. Images wait in memory below `image_cap` bytes, so two
+    /// transactions must fit there: one that is captured, one that is not home.
+    ///
+    /// # Errors
+    /// [`Error::LogTooSmall`] if not even a few blocks fit.
+    pub(crate) fn with_log(
+        usable: u32,
+        density: Density,
+        block_size: BlockSize,
+        image_cap: u64,
+        lanes: usize,
+    ) -> Result<Limits, Error> {
+        let Density { tags, revokes } = density;
+        // A quarter each: one is written, one runs, and two wait for their checkpoint.
+        let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
+        // A commit block, a descriptor and a revoke block that are not full.
+        let rest = log_blocks.saturating_sub(3);
+        let by_log = u64::from(rest) * u64::from(tags) / (u64::from(tags) + 1);
+        let capacity = by_log.min(in_memory(block_size, image_cap).into()) as u32;
+        if capacity < 8 {
+            return Err(Error::LogTooSmall { blocks: usable });
+        }
+        let keep = stash(usable.into(), capacity, lanes);
+        Ok(Limits { grains: revokes.max(1).into(), capacity, keep })
+    }
+
+    /// Without a log only memory limits a transaction.
+    pub(crate) fn without_log(block_size: BlockSize, image_cap: u64, lanes: usize) -> Limits {
+        let capacity = in_memory(block_size, image_cap);
+        Limits { grains: 64, capacity, keep: stash(u64::from(capacity) * 4, capacity, lanes) }
+    }
+}
+
+fn in_memory(block_size: BlockSize, image_cap: u64) -> u32 {
+    let blocks = image_cap / 2 / block_size.bytes() as u64;
+    u32::try_from(blocks).unwrap_or(u32::MAX).clamp(SMALL_LOG, 1 << 24)
+}
+
+fn stash(log_blocks: u64, capacity: u32, lanes: usize) -> u32 {
+    let lanes = lanes.max(1) as u64;
+    (log_blocks / (8 * lanes)).min(u64::from(capacity) / (2 * lanes)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u32 = 1024;
+
+    fn limits(usable: u32, bytes: u32) -> Result<Limits, Error> {
+        let density = Density { tags: (bytes - 32) / 16, revokes: (bytes - 20) / 8 };
+        let size = BlockSize::new(bytes).unwrap();
+        Limits::with_log(usable, density, size, 64 << 20, 8)
+    }
+
+    #[test]
+    fn the_smallest_log_takes_handles_of_sixty_credits() {
+        assert!(limits(1023, KIB).unwrap().capacity >= 4 * 60);
+        assert_eq!(limits(1023, KIB).unwrap().keep, 15);
+    }
+
+    #[test]
+    fn a_full_transaction_fits_beside_its_overhead() {
+        for usable in (16..5000).step_by(7).chain([32767, 1 << 18, u32::MAX]) {
+            for bytes in [KIB, 4 * KIB, 64 * KIB] {
+                let Ok(limits) = limits(usable, bytes) else {
+                    assert!(usable < 32);
+                    continue;
+                };
+                let capacity = limits.capacity;
+                let tags = (bytes - 32) / 16;
+                let total = u64::from(capacity) + u64::from(capacity.div_ceil(tags)) + 2;
+                assert!(total < u64::from(usable), "{capacity} in {usable}");
+                assert!(limits.keep * 8 <= capacity);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_bounds_what_a_huge_log_would_take() {
+        assert_eq!(limits(1 << 18, 4 * KIB).unwrap().capacity, 8192);
+    }
+}

@@ -1,0 +1,182 @@
+//! The log on the device, as the committer writes it.
+
+use crate::flusher::Flusher;
+use crate::layout::{self, Captured};
+use crate::limits::Density;
+use crate::ring::Ring;
+use crate::{Error, Log, LogMap, Tid, home};
+use lanefs_device::Device;
+use lanefs_lanes::{CoarseTime, coarse_now};
+use lanefs_ondisk::jbd2::{
+    JournalCompat, JournalIncompat, JournalSuperblock, JournalVersion, LogFormat,
+};
+use lanefs_ondisk::{Block, BlockSize, Unsupported};
+
+/// A log that can be written: its books, and its superblock as it is or will be on the device.
+pub(crate) struct LogWriter {
+    map: LogMap,
+    superblock: JournalSuperblock,
+    format: LogFormat,
+    block_size: BlockSize,
+    pub(crate) ring: Ring,
+    /// The time of the last commit: a commit is never dated before the one before it, by which
+    /// recovery tells blocks that an older log left behind.
+    last_commit: CoarseTime,
+}
+
+/// Where the log starts, as the journal superblock says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Nothing to replay; the log goes on with this transaction.
+    Empty { next: Tid },
+    /// Replay starts at this log block, with this transaction.
+    At { start: u32, tid: Tid },
+}
+
+impl LogWriter {
+    /// Takes an empty log over; writes nothing yet.
+    pub(crate) fn new(device: &dyn Device, bits: BlockSize, log: Log) -> Result<LogWriter, Error> {
+        let Log { map, mut superblock, features } = log;
+        superblock.support()?;
+        if superblock.version() == JournalVersion::V1 {
+            return Err(Unsupported { what: "writing a journal of version 1".into() }.into());
+        }
+        if superblock.start().is_some() {
+            return Err(Error::NeedsRecovery);
+        }
+        if map.len() < superblock.blocks() {
+            return Err(Error::BadLogMap { log_block: map.len() });
+        }
+        let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64 | JournalIncompat::FAST_COMMIT;
+        let wanted = JournalIncompat::BIT64 | JournalIncompat::CSUM_V3;
+        let mut incompat = superblock.incompat() & kept | features & wanted;
+        // Block numbers of a larger device would not fit into a tag without it.
+        incompat.set(
+            JournalIncompat::BIT64,
+            incompat.contains(JournalIncompat::BIT64)
+                || device.len() >> bits.bits() > u64::from(u32::MAX),
+        );
+        let compat = superblock.compat() - JournalCompat::CHECKSUM;
+        superblock.set_features(compat, incompat);
+        let area = superblock.log_area();
+        Ok(LogWriter {
+            format: superblock.format(),
+            ring: Ring::new(area.start, area.end, superblock.head()),
+            map,
+            superblock,
+            block_size: bits,
+            last_commit: CoarseTime { secs: 0, nanos: 0 },
+        })
+    }
+
+    /// The first transaction to write. One number is left out, as the kernel does: the log may
+    /// hold blocks of a transaction of that number that was never committed.
+    pub(crate) fn first(&self) -> Tid {
+        Tid::first(self.superblock.sequence().next())
+    }
+
+    pub(crate) fn density(&self) -> Density {
+        Density {
+            tags: self.format.tags_per_descriptor() as u32,
+            revokes: self.format.revokes_per_block() as u32,
+        }
+    }
+
+    pub(crate) fn contains(&self, block: Block) -> bool {
+        self.map.contains(block)
+    }
+
+    /// Log blocks that a transaction of so many images and revokes takes.
+    pub(crate) fn size(&self, images: usize, revokes: usize) -> Result<u32, Error> {
+        let size = layout::size(&self.format, images, revokes);
+        let max = self.ring.size() - 1;
+        match u32::try_from(size) {
+            Ok(size) if size <= max => Ok(size),
+            // Credits see to it that this never happens.
+            _ => Err(Error::TooBig { credits: u32::try_from(size).unwrap_or(u32::MAX), max }),
+        }
+    }
+
+    /// Writes the blocks of `tid`, all but the commit block, to the head of the log. Nothing is
+    /// durable yet, but the superblock on its way says where the log starts and what is in it.
+    /// Gives how many log blocks were written.
+    pub(crate) fn write(
+        &mut self,
+        device: &dyn Device,
+        tid: Tid,
+        images: &[Captured],
+        revokes: &[Block],
+    ) -> Result<u32, Error> {
+        let revokes_first =
+            !revokes.is_empty() && !self.superblock.incompat().contains(JournalIncompat::REVOKE);
+        let starts = self.superblock.start().is_none();
+        if revokes_first {
+            self.superblock.add_revoke();
+        }
+        if starts {
+            self.set_tail(Tail::At { start: self.ring.place(0), tid });
+        }
+        if starts || revokes_first {
+            // Before the flush that comes before the commit block: were the commit block there
+            // and this not, recovery would see no log.
+            device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
+        }
+        let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
+        let placed: Vec<Captured> = (0u32..)
+            .zip(blocks)
+            .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
+            .collect::<Result<_, Error>>()?;
+        home::write(device, self.block_size, &placed)?;
+        Ok(placed.len() as u32)
+    }
+
+    /// Writes the commit block of `tid`, `after` log blocks behind the head, durably: the moment
+    /// at which the transaction exists.
+    pub(crate) fn commit(&mut self, flusher: &Flusher, tid: Tid, after: u32) -> Result<(), Error> {
+        self.last_commit = self.last_commit.max(coarse_now());
+        let block = layout::commit_block(&self.format, tid, self.last_commit);
+        let offset = self.place(after)?.0 << self.block_size.bits();
+        Ok(flusher.write_durable(offset, &block)?)
+    }
+
+    /// Moves the log's tail, durably. What lies before it may be overwritten afterwards.
+    pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
+        self.set_tail(tail);
+        Ok(flusher.write_durable(self.superblock_offset()?, &self.superblock.encode())?)
+    }
+
+    /// Whether the superblock on the device says that there is something to replay.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.superblock.start().is_some()
+    }
+
+    fn set_tail(&mut self, tail: Tail) {
+        match tail {
+            Tail::Empty { next } => {
+                self.superblock.set_start(None);
+                self.superblock.set_head(self.ring.place(0));
+                self.superblock.set_sequence(next.sequence());
+            }
+            Tail::At { start, tid } => {
+                self.superblock.set_start(Some(start));
+                self.superblock.set_sequence(tid.sequence());
+            }
+        }
+    }
+
+    fn place(&self, n: u32) -> Result<Block, Error> {
+        let log_block = self.ring.place(n);
+        let place = self.map.place(log_block).ok_or(Error::BadLogMap { log_block })?;
+        Ok(place.0)
+    }
+
+    fn superblock_offset(&self) -> Result<u64, Error> {
+        superblock_offset(&self.map, self.block_size)
+    }
+}
+
+/// Where the journal superblock lies, in bytes.
+pub(crate) fn superblock_offset(map: &LogMap, block_size: BlockSize) -> Result<u64, Error> {
+    let (block, _) = map.place(0).ok_or(Error::BadLogMap { log_block: 0 })?;
+    Ok(block.0 << block_size.bits())
+}

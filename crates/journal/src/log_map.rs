@@ -1,0 +1,114 @@
+//! Where the log lies on the device.
+
+use crate::Error;
+use lanefs_ondisk::Block;
+
+/// Consecutive log blocks in consecutive blocks of the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    /// First log block.
+    log: u32,
+    /// Where it lies.
+    block: Block,
+    len: u32,
+}
+
+/// The journal inode's extents: log block -> block of the file system.
+///
+/// *Invariant*: every log block has one place, within the file system, and no two share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogMap {
+    /// By log block, without a gap.
+    runs: Vec<Run>,
+    /// By place: indices into `runs`, for [`LogMap::contains`].
+    by_place: Vec<usize>,
+    len: u32,
+}
+
+impl LogMap {
+    /// The log made of `runs` (place and length in blocks), in log order, on a file system of
+    /// `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`Error::BadLogMap`] if a run is empty, outside the file system, or meets another; what an
+    /// image says is not trusted.
+    pub fn new(runs: impl IntoIterator<Item = (Block, u32)>, blocks: u64) -> Result<LogMap, Error> {
+        let mut map = LogMap { runs: Vec::new(), by_place: Vec::new(), len: 0 };
+        for (block, len) in runs {
+            let bad = Error::BadLogMap { log_block: map.len };
+            let end = block.0.checked_add(len.into()).filter(|end| *end <= blocks);
+            if len == 0 || end.is_none() {
+                return Err(bad);
+            }
+            let next = map.len.checked_add(len).ok_or(bad)?;
+            map.runs.push(Run { log: map.len, block, len });
+            map.len = next;
+        }
+        map.by_place = (0..map.runs.len()).collect();
+        map.by_place.sort_by_key(|i| map.runs[*i].block);
+        for pair in map.by_place.windows(2) {
+            let (a, b) = (map.runs[pair[0]], map.runs[pair[1]]);
+            if a.block.0 + u64::from(a.len) > b.block.0 {
+                return Err(Error::BadLogMap { log_block: b.log });
+            }
+        }
+        Ok(map)
+    }
+
+    /// Log blocks.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True if there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where log block `log_block` lies, and how many after it, itself included, follow in place.
+    pub fn place(&self, log_block: u32) -> Option<(Block, u32)> {
+        let after = self.runs.partition_point(|run| run.log <= log_block);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        let skip = log_block - run.log;
+        (skip < run.len).then(|| (Block(run.block.0 + u64::from(skip)), run.len - skip))
+    }
+
+    /// Whether `block` is part of the log: nothing else may be written there.
+    pub fn contains(&self, block: Block) -> bool {
+        let after = self.by_place.partition_point(|i| self.runs[*i].block <= block);
+        after.checked_sub(1).is_some_and(|i| {
+            let run = self.runs[self.by_place[i]];
+            block.0 - run.block.0 < u64::from(run.len)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_log_block_is_found_and_only_those() {
+        let map = LogMap::new([(Block(100), 10), (Block(50), 5), (Block(110), 1)], 111).unwrap();
+        assert_eq!(map.len(), 16);
+        assert_eq!(map.place(0), Some((Block(100), 10)));
+        assert_eq!(map.place(9), Some((Block(109), 1)));
+        assert_eq!(map.place(12), Some((Block(52), 3)));
+        assert_eq!(map.place(15), Some((Block(110), 1)));
+        assert_eq!(map.place(16), None);
+        let inside = (0..200).filter(|b| map.contains(Block(*b))).count();
+        assert_eq!(inside, 16);
+        assert!(map.contains(Block(54)) && !map.contains(Block(55)) && !map.contains(Block(49)));
+    }
+
+    #[test]
+    fn runs_that_meet_or_leave_the_file_system_are_refused() {
+        assert!(LogMap::new([(Block(10), 5), (Block(14), 5)], 100).is_err());
+        assert!(LogMap::new([(Block(14), 5), (Block(10), 5)], 100).is_err());
+        assert!(LogMap::new([(Block(96), 5)], 100).is_err());
+        assert!(LogMap::new([(Block(u64::MAX), 5)], 100).is_err());
+        assert!(LogMap::new([(Block(10), 0)], 100).is_err());
+        assert!(LogMap::new([(Block(0), u32::MAX), (Block(1 << 33), 5)], u64::MAX).is_err());
+        assert_eq!(LogMap::new([], 100).unwrap().place(0), None);
+    }
+}

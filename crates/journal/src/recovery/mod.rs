@@ -1,0 +1,116 @@
+//! Replaying a log that was not closed cleanly.
+//!
+//! Three passes, and nothing is written before all of them agree:
+//! 1. *scan*: follow the transactions from the tail to the last one with a commit block;
+//! 2. *revoke*: collect which blocks must not be replayed, and up to which transaction;
+//! 3. *replay*: check the copies that count, then write the newest of each block home.
+//!
+//! Any flavour of jbd2: without checksums, with one per transaction, with v2 or v3; numbers of
+//! 32 or 64 bits. Replaying twice does what replaying once does, so a crash during recovery is
+//! harmless until [`mark_empty`] has moved the tail.
+//!
+//! *Where a log ends.* At the first block that is not of the expected transaction. A transaction
+//! whose commit block, descriptor or revoke block has a wrong checksum is taken as one that a
+//! crash interrupted, unless the log holds commit blocks which prove that it was committed: then
+//! it is corruption, as is a wrong copy in a committed transaction. (With `async_commit` the
+//! commit block may be there before the copies, so there the last transaction is dropped.)
+
+mod reader;
+mod replay;
+mod revoke;
+mod scan;
+
+use crate::log::superblock_offset;
+use crate::{Error, LogMap};
+use lanefs_device::Device;
+use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
+use lanefs_ondisk::{BlockSize, Unsupported};
+use reader::Reader;
+
+/// A log to be replayed, and the file system it belongs to.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Where the log lies; read only.
+    pub device: &'a dyn Device,
+    /// Where in it.
+    pub map: &'a LogMap,
+    /// The checked journal superblock.
+    pub superblock: &'a JournalSuperblock,
+    /// Blocks of the file system: nothing is written beyond.
+    pub blocks: u64,
+}
+
+/// What recovery found and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Transactions replayed.
+    pub transactions: u32,
+    /// Blocks written.
+    pub blocks: u64,
+    /// Copies left out because their block was freed later.
+    pub revoked: u64,
+    /// The transaction after the last one: what the journal superblock is to say.
+    pub sequence: Sequence,
+}
+
+/// Replays the log of `source` onto `target`: the same device, or an overlay of it for a mount
+/// that writes nothing. Flushes `target`; the log stays as it is until [`mark_empty`].
+///
+/// # Errors
+/// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
+/// it uses something unknown or holds fast commits, [`Error::Device`]. Before a write error
+/// nothing was written.
+pub fn recover(source: &Source<'_>, target: &dyn Device) -> Result<Recovered, Error> {
+    source.superblock.support()?;
+    if source.map.len() < source.superblock.blocks() {
+        return Err(Error::BadLogMap { log_block: source.map.len() });
+    }
+    let Some(start) = source.superblock.start() else {
+        let sequence = source.superblock.sequence();
+        return Ok(Recovered { transactions: 0, blocks: 0, revoked: 0, sequence });
+    };
+    let reader = Reader::new(source);
+    let mut log = scan::scan(&reader, start, source.superblock.sequence())?;
+    refuse_fast_commits(&reader, source.superblock, log.end())?;
+    let plan = replay::plan(&reader, &mut log, source)?;
+    let blocks = replay::write(&reader, &plan, target)?;
+    target.flush()?;
+    Ok(Recovered {
+        transactions: log.transactions.len() as u32,
+        blocks,
+        revoked: plan.revoked,
+        sequence: log.end(),
+    })
+}
+
+/// Says on the device, durably, that the log is empty and goes on after `sequence`, which is
+/// [`Recovered::sequence`]. Only after everything replayed is durable.
+///
+/// # Errors
+/// [`Error::Device`], and then the log is as before or empty.
+pub fn mark_empty(
+    device: &dyn Device,
+    map: &LogMap,
+    block_size: BlockSize,
+    superblock: &mut JournalSuperblock,
+    sequence: Sequence,
+) -> Result<(), Error> {
+    superblock.set_start(None);
+    superblock.set_sequence(sequence);
+    device.write_durable_at(superblock_offset(map, block_size)?, &superblock.encode())?;
+    Ok(())
+}
+
+/// Fast commits on top of the last transaction are changes that we cannot replay; leaving them
+/// out would lose what an fsync promised.
+fn refuse_fast_commits(
+    reader: &Reader<'_>,
+    superblock: &JournalSuperblock,
+    end: Sequence,
+) -> Result<(), Error> {
+    let area = superblock.fast_commit_area();
+    if area.is_empty() || fast_commit_head(&reader.read(area.start)?) != Some(end) {
+        return Ok(());
+    }
+    Err(Unsupported { what: "fast_commit: the journal holds fast commits".into() }.into())
+}

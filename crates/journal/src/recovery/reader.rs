@@ -1,0 +1,53 @@
+//! Reading log blocks.
+
+use super::Source;
+use crate::{Error, LogMap};
+use lanefs_device::Device;
+use lanefs_ondisk::Corruption;
+use lanefs_ondisk::jbd2::{Cause, LogFormat};
+use std::ops::Range;
+
+/// The log as blocks that go round in a ring.
+pub(super) struct Reader<'a> {
+    device: &'a dyn Device,
+    map: &'a LogMap,
+    pub(super) format: LogFormat,
+    area: Range<u32>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &Source<'a>) -> Reader<'a> {
+        Reader {
+            device: source.device,
+            map: source.map,
+            format: source.superblock.format(),
+            area: source.superblock.log_area(),
+        }
+    }
+
+    /// Blocks of the ring.
+    pub(super) fn size(&self) -> u32 {
+        self.area.end - self.area.start
+    }
+
+    /// The block `n` after `at` in the ring.
+    pub(super) fn after(&self, at: u32, n: u32) -> u32 {
+        let from_start = u64::from(at - self.area.start) + u64::from(n);
+        self.area.start + (from_start % u64::from(self.size())) as u32
+    }
+
+    /// Log block `at`.
+    pub(super) fn read(&self, at: u32) -> Result<Vec<u8>, Error> {
+        let mut block = vec![0; self.format.block_size.bytes()];
+        let (place, _) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
+        // The map lies within the file system, so this does not overflow; a device that is
+        // shorter than its file system says so itself.
+        self.device.read_at(place.0 << self.format.block_size.bits(), &mut block)?;
+        Ok(block)
+    }
+
+    /// The log is damaged at block `at`.
+    pub(super) fn corruption(at: u32, cause: Cause) -> Error {
+        Corruption::Journal { block: at, cause }.into()
+    }
+}

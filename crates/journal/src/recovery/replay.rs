@@ -1,0 +1,121 @@
+//! The third pass: the copies that count go home.
+
+use super::Source;
+use super::reader::Reader;
+use super::revoke::Revoked;
+use super::scan::{Scanned, Transaction};
+use crate::{Error, home};
+use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::Block;
+use lanefs_ondisk::jbd2::{Cause, JournalIncompat, LogChecksums, Tag, TagFlags, Tags, unescape};
+use std::collections::BTreeMap;
+
+/// Blocks written together at most.
+const BATCH: usize = 256;
+
+/// The newest copy of each block.
+pub(super) struct Plan {
+    copies: BTreeMap<Block, Copy>,
+    pub(super) revoked: u64,
+}
+
+struct Copy {
+    /// The log block that holds it.
+    at: u32,
+    tag: Tag,
+}
+
+/// A copy that is not what its tag says.
+struct Wrong {
+    at: u32,
+    cause: Cause,
+}
+
+/// Decides what to write, having checked it all. Drops the last transaction from `log` if its
+/// commit block may have come before its copies, and did.
+pub(super) fn plan(
+    reader: &Reader<'_>,
+    log: &mut Scanned,
+    source: &Source<'_>,
+) -> Result<Plan, Error> {
+    loop {
+        let revoked = Revoked::of(reader, log)?;
+        let mut plan = Plan { copies: BTreeMap::new(), revoked: 0 };
+        let mut wrong_in = None;
+        for (n, transaction) in log.transactions.iter().enumerate() {
+            if let Err(wrong) = plan.add(reader, transaction, &revoked)? {
+                wrong_in = Some((n, wrong));
+                break;
+            }
+        }
+        let Some((n, wrong)) = wrong_in else {
+            plan.check_places(source)?;
+            return Ok(plan);
+        };
+        let is_last = n + 1 == log.transactions.len();
+        let is_async = source.superblock.incompat().contains(JournalIncompat::ASYNC_COMMIT);
+        if !(is_last && is_async) {
+            return Err(Reader::corruption(wrong.at, wrong.cause));
+        }
+        log.transactions.pop();
+    }
+}
+
+impl Plan {
+    fn add(
+        &mut self,
+        reader: &Reader<'_>,
+        transaction: &Transaction,
+        revoked: &Revoked,
+    ) -> Result<Result<(), Wrong>, Error> {
+        let has_sums = matches!(reader.format.checksums, LogChecksums::V2(_) | LogChecksums::V3(_));
+        for descriptor in &transaction.descriptors {
+            let block = reader.read(*descriptor)?;
+            let tags = Tags::decode(&block, &reader.format)
+                .map_err(|cause| Reader::corruption(*descriptor, cause))?;
+            for (n, tag) in (1..).zip(tags) {
+                if revoked.covers(tag.block, transaction.sequence) {
+                    self.revoked += 1;
+                    continue;
+                }
+                let at = reader.after(*descriptor, n);
+                if has_sums {
+                    let copy = reader.read(at)?;
+                    if let Err(cause) = tag.check(&copy, transaction.sequence, &reader.format) {
+                        return Ok(Err(Wrong { at, cause }));
+                    }
+                }
+                self.copies.insert(tag.block, Copy { at, tag });
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Nothing outside the file system, and nothing into the log that is being read.
+    fn check_places(&self, source: &Source<'_>) -> Result<(), Error> {
+        let wild = |block: &Block| block.0 >= source.blocks || source.map.contains(*block);
+        match self.copies.keys().find(|block| wild(block)) {
+            Some(block) => Err(Error::WildBlock { block: *block }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes the copies home; gives how many.
+pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Result<u64, Error> {
+    let mut batch: Vec<(Block, Arc<[u8]>)> = Vec::with_capacity(BATCH);
+    for (block, copy) in &plan.copies {
+        let mut bytes = reader.read(copy.at)?;
+        if copy.tag.flags.contains(TagFlags::ESCAPE) {
+            unescape(&mut bytes);
+        }
+        batch.push((*block, bytes.into()));
+        if batch.len() == BATCH {
+            home::write(target, reader.format.block_size, &batch)?;
+            batch.clear();
+        }
+    }
+    home::write(target, reader.format.block_size, &batch)?;
+    Ok(plan.copies.len() as u64)
+}

@@ -1,0 +1,45 @@
+//! The second pass: which blocks were freed, and when.
+
+use super::reader::Reader;
+use super::scan::Scanned;
+use crate::Error;
+use lanefs_ondisk::Block;
+use lanefs_ondisk::jbd2::{Revokes, Sequence, Tags};
+use std::collections::HashMap;
+
+/// The blocks that the log has copies of, each with the last transaction that revoked it. Records
+/// of other blocks matter to nobody, and a hostile log could have very many.
+pub(super) struct Revoked {
+    last: HashMap<Block, Option<Sequence>>,
+}
+
+impl Revoked {
+    pub(super) fn of(reader: &Reader<'_>, log: &Scanned) -> Result<Revoked, Error> {
+        let mut last = HashMap::new();
+        for at in log.transactions.iter().flat_map(|t| &t.descriptors) {
+            let block = reader.read(*at)?;
+            let tags = Tags::decode(&block, &reader.format)
+                .map_err(|cause| Reader::corruption(*at, cause))?;
+            last.extend(tags.map(|tag| (tag.block, None)));
+        }
+        for transaction in &log.transactions {
+            for at in &transaction.revokes {
+                let block = reader.read(*at)?;
+                let records = Revokes::decode(&block, &reader.format)
+                    .map_err(|cause| Reader::corruption(*at, cause))?;
+                for block in records {
+                    // Transactions come in order, so the later one replaces the earlier.
+                    last.entry(block).and_modify(|t| *t = Some(transaction.sequence));
+                }
+            }
+        }
+        Ok(Revoked { last })
+    }
+
+    /// Whether the copy of `block` in transaction `sequence` must not be replayed: it was freed
+    /// in that one or a later one.
+    pub(super) fn covers(&self, block: Block, sequence: Sequence) -> bool {
+        let revoked = self.last.get(&block).copied().flatten();
+        revoked.is_some_and(|revoked| !revoked.is_before(sequence))
+    }
+}

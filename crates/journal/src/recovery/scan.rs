@@ -1,0 +1,153 @@
+//! The first pass: which transactions the log holds.
+
+use super::reader::Reader;
+use crate::Error;
+use lanefs_ondisk::jbd2::{
+    BlockKind, Cause, Commit, Header, LogChecksums, Revokes, Sequence, Tags, TransactionChecksum,
+};
+
+/// A transaction with a commit block.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    pub(super) sequence: Sequence,
+    /// Log blocks of its descriptors; the copies follow each.
+    pub(super) descriptors: Vec<u32>,
+    /// Log blocks of its revoke blocks.
+    pub(super) revokes: Vec<u32>,
+    /// Log block of its commit block.
+    commit: u32,
+    time: (u64, u32),
+}
+
+/// The committed transactions, oldest first.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    first: Sequence,
+    pub(super) transactions: Vec<Transaction>,
+}
+
+impl Scanned {
+    /// The transaction that is not there any more.
+    pub(super) fn end(&self) -> Sequence {
+        self.transactions.last().map_or(self.first, |t| t.sequence.next())
+    }
+}
+
+/// What is at a place where a transaction is expected.
+enum Found {
+    Committed(Transaction),
+    /// No commit block.
+    Nothing,
+    /// Something of it, with a wrong checksum or count.
+    Damaged {
+        at: u32,
+        cause: Cause,
+    },
+}
+
+/// Follows the log from block `start`, where `first` is expected.
+pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<Scanned, Error> {
+    let mut log = Scanned { first, transactions: Vec::new() };
+    let mut at = start;
+    // A log that bites its own tail ends where it began.
+    let mut left = reader.size();
+    loop {
+        match transaction(reader, at, log.end(), &mut left)? {
+            Found::Committed(found) => {
+                at = reader.after(found.commit, 1);
+                log.transactions.push(found);
+            }
+            Found::Nothing => return Ok(log),
+            Found::Damaged { at, cause } => {
+                if was_committed(reader, at, &log)? {
+                    return Err(Reader::corruption(at, cause));
+                }
+                return Ok(log);
+            }
+        }
+    }
+}
+
+/// The transaction `sequence` at log block `at`, of which at most `left` blocks are looked at.
+fn transaction(
+    reader: &Reader<'_>,
+    mut at: u32,
+    sequence: Sequence,
+    left: &mut u32,
+) -> Result<Found, Error> {
+    let (mut descriptors, mut revokes) = (Vec::new(), Vec::new());
+    let mut sum = TransactionChecksum::new();
+    let is_summed = reader.format.checksums == LogChecksums::Transaction;
+    while *left > 0 {
+        let block = reader.read(at)?;
+        let Some(header) = Header::decode(&block).filter(|h| h.sequence == sequence) else {
+            return Ok(Found::Nothing);
+        };
+        let mut taken = 1;
+        match header.kind {
+            BlockKind::Descriptor => {
+                let tags = match Tags::decode(&block, &reader.format) {
+                    Ok(tags) => tags.count() as u32,
+                    Err(cause) => return Ok(Found::Damaged { at, cause }),
+                };
+                if tags >= *left {
+                    return Ok(Found::Nothing);
+                }
+                descriptors.push(at);
+                if is_summed {
+                    sum.add(&block);
+                    for n in 1..=tags {
+                        sum.add(&reader.read(reader.after(at, n))?);
+                    }
+                }
+                taken += tags;
+            }
+            BlockKind::Revoke => {
+                if let Err(cause) = Revokes::decode(&block, &reader.format) {
+                    return Ok(Found::Damaged { at, cause });
+                }
+                revokes.push(at);
+            }
+            BlockKind::Commit => {
+                let commit = match Commit::decode(&block, &reader.format) {
+                    Ok(commit) => commit,
+                    Err(cause) => return Ok(Found::Damaged { at, cause }),
+                };
+                let expected = sum.value();
+                if let Some(found) = commit.transaction.filter(|found| *found != expected) {
+                    let cause = Cause::Checksum { found, expected };
+                    return Ok(Found::Damaged { at, cause });
+                }
+                *left -= 1;
+                let time = (commit.secs, commit.nanos);
+                let found = Transaction { sequence, descriptors, revokes, commit: at, time };
+                return Ok(Found::Committed(found));
+            }
+            BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => return Ok(Found::Nothing),
+        }
+        *left -= taken;
+        at = reader.after(at, taken);
+    }
+    Ok(Found::Nothing)
+}
+
+/// Whether the transaction after `log`, damaged at block `damaged`, was committed: its own commit
+/// block is in the log and right, or that of the next. Blocks that an older log left behind,
+/// after its numbers were set back, are older than the last transaction.
+fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
+    if matches!(reader.format.checksums, LogChecksums::None) {
+        // Nothing tells a right commit block from chance; a count was wrong.
+        return Ok(false);
+    }
+    let lost = log.end();
+    let since = log.transactions.last().map_or((0, 0), |t| t.time);
+    for n in 1..reader.size() {
+        let block = reader.read(reader.after(damaged, n))?;
+        let Ok(commit) = Commit::decode(&block, &reader.format) else { continue };
+        let counts = commit.sequence == lost || commit.sequence == lost.next();
+        if counts && (commit.secs, commit.nanos) >= since {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

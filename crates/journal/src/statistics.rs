@@ -1,0 +1,58 @@
+//! What the journal did since it was started.
+
+use lanefs_lanes::LaneCounter;
+
+/// Counts since the journal was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Flushes sent to the device.
+    pub flushes: u64,
+    /// Durable writes sent: commit blocks and the journal superblock.
+    pub durable_writes: u64,
+    /// Block images written to the log.
+    pub blocks_logged: u64,
+    /// Revoke records written to the log.
+    pub revokes_logged: u64,
+    /// Log blocks written in all: images, descriptors, revoke and commit blocks.
+    pub log_blocks: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Block images written home.
+    pub blocks_home: u64,
+    /// Times that a joiner waited for credits.
+    pub credit_waits: u64,
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        /// The counters behind [`Statistics`]: each adds on the lane of who counts.
+        #[derive(Debug)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: LaneCounter,)*
+        }
+
+        impl Counters {
+            pub(crate) fn new() -> Counters {
+                Counters { $($name: LaneCounter::new(0),)* }
+            }
+
+            pub(crate) fn snapshot(&self) -> Statistics {
+                Statistics { $($name: self.$name.sum() as u64,)* }
+            }
+        }
+    };
+}
+
+counters!(
+    commits,
+    flushes,
+    durable_writes,
+    blocks_logged,
+    revokes_logged,
+    log_blocks,
+    checkpoints,
+    blocks_home,
+    credit_waits
+);

@@ -1,0 +1,131 @@
+//! The image store: metadata blocks on their way home.
+//!
+//! A block's image lives here from capture until it is written home. Two versions can exist: the
+//! newest *durable* one, which a checkpoint may write, and a *pending* one of the transaction
+//! that is being committed, which must not reach home before its commit block is durable.
+//! Readers want the newest.
+//!
+//! *Invariant*: only the committer changes the store, so what it read of an entry stays true
+//! until it writes it.
+
+use crate::Tid;
+use lanefs_lanes::Map;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_ondisk::Block;
+
+/// A block's bytes as of a transaction.
+#[derive(Debug, Clone)]
+struct Version {
+    tid: Tid,
+    bytes: Arc<[u8]>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    durable: Option<Version>,
+    pending: Option<Version>,
+}
+
+pub(crate) struct Store {
+    entries: Map<Block, Entry>,
+    /// Bytes of all versions; written by the committer alone.
+    bytes: AtomicU64,
+}
+
+impl Store {
+    pub(crate) fn new() -> Store {
+        Store { entries: Map::new(), bytes: AtomicU64::new(0) }
+    }
+
+    /// The newest image.
+    pub(crate) fn newest(&self, block: Block) -> Option<Arc<[u8]>> {
+        let entry = self.entries.get(&block)?;
+        entry.pending.or(entry.durable).map(|version| version.bytes)
+    }
+
+    /// The durable image, if it is of `upto` or earlier: what a checkpoint up to there writes.
+    pub(crate) fn durable(&self, block: Block, upto: Tid) -> Option<Arc<[u8]>> {
+        let version = self.entries.get(&block)?.durable?;
+        (version.tid <= upto).then_some(version.bytes)
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Captures `bytes` as the image of `block` in `tid`; the last one wins.
+    pub(crate) fn push(&self, block: Block, tid: Tid, bytes: Arc<[u8]>) {
+        self.change(block, |entry| entry.pending = Some(Version { tid, bytes }));
+    }
+
+    /// The transaction of the pending image is durable now.
+    pub(crate) fn promote(&self, block: Block) {
+        self.change(block, |entry| {
+            if let Some(version) = entry.pending.take() {
+                entry.durable = Some(version);
+            }
+        });
+    }
+
+    /// The block is free: its durable image goes nowhere any more.
+    pub(crate) fn revoke(&self, block: Block) {
+        self.change(block, |entry| entry.durable = None);
+    }
+
+    /// The durable image, if of `upto` or earlier, is at home.
+    pub(crate) fn is_home(&self, block: Block, upto: Tid) {
+        self.change(block, |entry| {
+            entry.durable.take_if(|version| version.tid <= upto);
+        });
+    }
+
+    fn change(&self, block: Block, change: impl FnOnce(&mut Entry)) {
+        let mut entry = self.entries.get(&block).unwrap_or_default();
+        let before = entry.bytes();
+        change(&mut entry);
+        self.bytes.fetch_add(entry.bytes().wrapping_sub(before), Ordering::Relaxed);
+        if entry.durable.is_none() && entry.pending.is_none() {
+            self.entries.remove_if(&block, |_| true);
+        } else {
+            self.entries.insert(block, entry);
+        }
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        [&self.durable, &self.pending].into_iter().flatten().map(|v| v.bytes.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(byte: u8) -> Arc<[u8]> {
+        Arc::from([byte; 4])
+    }
+
+    #[test]
+    fn readers_see_the_pending_image_and_checkpoints_the_durable_one() {
+        let (store, block) = (Store::new(), Block(9));
+        store.push(block, Tid(1), image(1));
+        assert_eq!(store.durable(block, Tid(1)), None);
+        store.promote(block);
+        store.push(block, Tid(2), image(2));
+        assert_eq!(store.newest(block), Some(image(2)));
+        assert_eq!(store.durable(block, Tid(1)), Some(image(1)));
+        assert_eq!(store.bytes(), 8);
+        store.is_home(block, Tid(1));
+        assert_eq!(store.newest(block), Some(image(2)));
+        store.promote(block);
+        assert_eq!(store.durable(block, Tid(1)), None, "a later transaction holds it");
+        assert_eq!(store.durable(block, Tid(2)), Some(image(2)));
+        store.revoke(block);
+        assert_eq!(store.newest(block), None);
+        assert_eq!(store.bytes(), 0);
+        assert!(store.entries.is_empty());
+    }
+}

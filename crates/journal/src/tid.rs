@@ -1,0 +1,46 @@
+//! Transaction numbers.
+
+use lanefs_ondisk::jbd2::Sequence;
+use std::fmt;
+
+/// A transaction's number: 64 bits that only grow, never 0. The low 32 bits are the number in
+/// the log, which wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(pub u64);
+
+impl Tid {
+    /// The first transaction of a journal whose log goes on at `sequence`.
+    pub(crate) fn first(sequence: Sequence) -> Tid {
+        // Never 0, nor is the one before it, whatever the sequence.
+        Tid((1 << 32) | u64::from(sequence.0))
+    }
+
+    /// The number in the log.
+    pub fn sequence(self) -> Sequence {
+        Sequence(self.0 as u32)
+    }
+
+    /// The transaction after this one.
+    pub fn next(self) -> Tid {
+        Tid(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sequence().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_in_the_log_wraps_and_the_tid_does_not() {
+        let last = Tid::first(Sequence(u32::MAX));
+        assert_eq!(last.next().sequence(), Sequence(0));
+        assert!(last.next() > last);
+        assert_ne!(Tid::first(Sequence(0)), Tid(0));
+    }
+}

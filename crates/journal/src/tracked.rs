@@ -1,0 +1,116 @@
+//! Which transaction an object is dirty in, kept beside the object under its own guard.
+
+use crate::Tid;
+
+/// Dirty tracking of one object whose image at commit is an `I`.
+///
+/// At most two transactions concern an object: the one that runs and the one before, while it is
+/// being captured. Whoever changes an object of the latter saves its image first; the committer
+/// takes the saved image if there is one, and else the object as it is.
+///
+/// # Locking
+/// The object's own guard.
+#[derive(Debug)]
+pub struct Tracked<I> {
+    dirty: Option<Tid>,
+    frozen: Option<(Tid, I)>,
+}
+
+impl<I> Default for Tracked<I> {
+    fn default() -> Tracked<I> {
+        Tracked::new()
+    }
+}
+
+impl<I> Tracked<I> {
+    /// Clean.
+    pub fn new() -> Tracked<I> {
+        Tracked { dirty: None, frozen: None }
+    }
+
+    /// To be called before the first change in `tid`; `capture` gives the image of the object
+    /// before that change. True if the object is newly dirty: put it on the handle's list.
+    pub fn touch(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> bool {
+        let before = self.dirty.replace(tid);
+        debug_assert!(before.is_none_or(|b| b <= tid), "touched in {tid} after {before:?}");
+        match before {
+            Some(same) if same == tid => return false,
+            Some(earlier) => {
+                debug_assert!(self.frozen.is_none(), "two transactions wait for their images");
+                self.frozen = Some((earlier, capture()));
+            }
+            None => {}
+        }
+        true
+    }
+
+    /// The committer's: the image as of `tid`, `None` if it was taken already.
+    pub fn take(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> Option<I> {
+        if let Some((_, image)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
+            return Some(image);
+        }
+        self.dirty.take_if(|dirty| *dirty == tid).map(|_| capture())
+    }
+
+    /// The latest transaction that changed the object and has not captured it yet.
+    pub fn dirty(&self) -> Option<Tid> {
+        self.dirty
+    }
+
+    /// True if no transaction waits for an image: the object may be evicted.
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_none() && self.frozen.is_none()
+    }
+
+    /// The object dies in `tid`: its image as of `tid` is wanted by nobody, but the transaction
+    /// before may still wait for its own, which `capture` gives.
+    pub fn bury(&mut self, tid: Tid, capture: impl FnOnce() -> I) {
+        if let Some(earlier) = self.dirty.take().filter(|dirty| *dirty != tid) {
+            self.frozen = Some((earlier, capture()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_while_the_object_waits_for_capture_saves_the_older_image() {
+        let (first, second) = (Tid(1), Tid(2));
+        let mut tracked = Tracked::new();
+        let mut value = 10;
+        assert!(tracked.touch(first, || value));
+        value = 11;
+        assert!(!tracked.touch(first, || value));
+        assert!(tracked.touch(second, || value));
+        value = 22;
+        assert_eq!(tracked.take(first, || value), Some(11));
+        assert!(!tracked.is_clean());
+        assert_eq!(tracked.take(first, || value), None);
+        assert_eq!(tracked.take(second, || value), Some(22));
+        assert!(tracked.is_clean());
+    }
+
+    #[test]
+    fn an_object_left_alone_is_captured_as_it_is() {
+        let mut tracked = Tracked::new();
+        assert!(tracked.touch(Tid(5), || 1));
+        assert_eq!(tracked.take(Tid(5), || 2), Some(2));
+        assert!(tracked.touch(Tid(6), || 3));
+        assert_eq!(tracked.dirty(), Some(Tid(6)));
+    }
+
+    #[test]
+    fn a_dead_object_has_an_image_only_for_the_transaction_before_its_death() {
+        let mut tracked = Tracked::new();
+        tracked.touch(Tid(5), || 1);
+        tracked.bury(Tid(6), || 2);
+        assert_eq!(tracked.take(Tid(5), || 3), Some(2));
+        assert_eq!(tracked.take(Tid(6), || 4), None);
+        assert!(tracked.is_clean());
+        tracked.touch(Tid(7), || 5);
+        tracked.bury(Tid(7), || 6);
+        assert_eq!(tracked.take(Tid(7), || 7), None);
+    }
+}
