@@ -1,68 +1,158 @@
-//! A concurrent hash map: look-ups write nothing, changes take one bucket.
+//! A concurrent hash map: look-ups write nothing, changes take one bucket's lock.
+//!
+//! *Reading.* A look-up walks a bucket's chain under a pin. Nodes never change but for their
+//! `next`; what is replaced or removed is unlinked first and freed by the epochs, so a reader
+//! that stands on it still gets to the chain's end.
+//!
+//! *Growing.* A table that is too full gets a successor of twice the size. Whoever changes
+//! something then moves some buckets: under the bucket's lock its nodes are *copied* to the
+//! successor, since readers walk the old ones, and its head becomes the mark MOVED. Readers and
+//! writers that meet the mark go on in the successor. Who moves the last bucket makes the
+//! successor the root. A bucket is moved to two that nobody reaches before the mark is set.
+//!
+//! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of `insert_with`,
+//! `update`, `remove_if` and `retain` run under it.
 
-use crate::Pin;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+mod table;
 
-const SHARDS: usize = 256;
+use crate::epoch::{Pin, pin, retire};
+use crate::hash::hash_of;
+use crate::limbo::Retired;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use std::hash::Hash;
+use std::marker::PhantomData;
+use table::{Bucket, Locked, Node, Table};
 
-#[repr(align(128))]
-struct Shard<K, V>(parking_lot::RwLock<HashMap<K, V, BuildHasherDefault<DefaultHasher>>>);
-
-/// A map from `K` to `V`, where `V` is cheap to clone (an `Arc`).
+/// A map from `K` to `V`, where both are cheap to clone (`V` an `Arc`): growing clones them, and
+/// what is removed leaves a clone until the epochs free it.
 pub struct Map<K, V> {
-    shards: Box<[Shard<K, V>]>,
-    hasher: BuildHasherDefault<DefaultHasher>,
+    root: AtomicPtr<Table<K, V>>,
+    _owns: PhantomData<(K, V)>,
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
-    /// An empty map.
-    #[allow(clippy::new_without_default)]
+/// What [`Map::update`] makes of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<V> {
+    /// The entry, or its absence, stays.
+    Keep,
+    /// The key gets this value.
+    Put(V),
+    /// The key goes.
+    Remove,
+}
+
+impl<K, V> Map<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// An empty map of a few kilobytes.
+    #[expect(clippy::new_without_default, reason = "an empty map is made on purpose")]
     pub fn new() -> Map<K, V> {
-        let shards =
-            (0..SHARDS).map(|_| Shard(parking_lot::RwLock::new(HashMap::default()))).collect();
-        Map { shards, hasher: BuildHasherDefault::default() }
+        Map::with_capacity(0)
     }
 
-    fn shard(
-        &self,
-        key: &K,
-    ) -> &parking_lot::RwLock<HashMap<K, V, BuildHasherDefault<DefaultHasher>>> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS].0
+    /// An empty map with room for about `entries` before it grows. The more room, the less often
+    /// two entries meet in a bucket.
+    pub fn with_capacity(entries: usize) -> Map<K, V> {
+        let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
+        Map { root: AtomicPtr::new(table), _owns: PhantomData }
     }
 
     /// Runs `f` on the value of `key`, without cloning it.
-    pub fn with<R>(&self, _pin: &Pin, key: &K, f: impl FnOnce(&V) -> R) -> Option<R> {
-        self.shard(key).read().get(key).map(f)
+    #[inline]
+    pub fn with<R>(&self, pin: &Pin, key: &K, f: impl FnOnce(&V) -> R) -> Option<R> {
+        self.find(pin, key).map(f)
+    }
+
+    /// The value of `key`, as it is while the pin lives.
+    #[inline]
+    pub fn find<'p>(&'p self, pin: &'p Pin, key: &K) -> Option<&'p V> {
+        let hash = hash_of(key);
+        let mut table = self.root(pin);
+        loop {
+            match table.bucket(hash).find(pin, hash, key) {
+                Ok(found) => return found.map(|node| &node.value),
+                Err(table::Moved) => table = table.successor(pin),
+            }
+        }
     }
 
     /// A clone of the value.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.shard(key).read().get(key).cloned()
+        self.with(&pin(), key, V::clone)
     }
 
     /// The value of `key`, made and inserted under the bucket's lock if it was absent.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
-        if let Some(v) = self.get(key) {
-            return v;
+        if let Some(value) = self.get(key) {
+            return value;
         }
-        self.shard(key).write().entry(key.clone()).or_insert_with(make).clone()
+        let mut result = None;
+        self.update(key, |now| match now {
+            Some(value) => {
+                result = Some(value.clone());
+                Change::Keep
+            }
+            None => {
+                let value = make();
+                result = Some(value.clone());
+                Change::Put(value)
+            }
+        });
+        result.expect("the closure ran")
     }
 
     /// Sets the value; the one before is returned.
     pub fn insert(&self, key: K, value: V) -> Option<V> {
-        self.shard(&key).write().insert(key, value)
+        self.update(&key, |_| Change::Put(value))
     }
 
     /// Removes `key` if `condition` holds under the bucket's lock.
     pub fn remove_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
-        let mut shard = self.shard(key).write();
-        if shard.get(key).is_some_and(condition) { shard.remove(key) } else { None }
+        self.update(key, |now| match now {
+            Some(value) if condition(value) => Change::Remove,
+            _ => Change::Keep,
+        })
     }
 
-    /// How many entries there are; a sum over the buckets.
+    /// Changes the entry of `key` as `decide` says, which sees its value under the bucket's lock.
+    /// Returns the value that was replaced or removed.
+    pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
+        let pin = pin();
+        let hash = hash_of(key);
+        let (table, locked) = self.lock(&pin, hash);
+        let found = locked.find(hash, key);
+        let (gone, crowded) = match decide(found.map(|node| &node.value)) {
+            Change::Keep => (None, false),
+            Change::Put(value) => {
+                let old = locked.put(found, Node::new(hash, key.clone(), value));
+                (old, found.is_none() && table.is_crowded(locked.len()))
+            }
+            Change::Remove => (found.map(|node| locked.remove(node)), false),
+        };
+        // Destructors, and the making of a table, are not for under the lock.
+        drop(locked);
+        let value = gone.map(|gone| {
+            let value = gone.value();
+            retire(gone.into_retired());
+            value
+        });
+        if crowded {
+            self.grow(table);
+        }
+        value
+    }
+
+    /// How many entries there are; a sum over the buckets, exact when nobody changes any.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.0.read().len()).sum()
+        let pin = pin();
+        let mut len = 0;
+        self.each_bucket(&pin, |bucket| {
+            len += bucket.len();
+            bucket.is_moved()
+        });
+        len
     }
 
     /// True if there are none.
@@ -70,17 +160,97 @@ impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
         self.len() == 0
     }
 
-    /// Runs `visit` on the entries, bucket by bucket; entries that come or go meanwhile may be missed.
+    /// Runs `visit` on the entries, without a lock: what comes or goes meanwhile may be missed.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
-        for shard in &self.shards {
-            shard.0.read().iter().for_each(|(k, v)| visit(k, v));
-        }
+        let pin = pin();
+        self.each_bucket(&pin, |bucket| bucket.for_each(&pin, &mut visit).is_err());
     }
 
     /// Keeps what `keep` says, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
-        for shard in &self.shards {
-            shard.0.write().retain(|k, v| keep(k, v));
+        let pin = pin();
+        self.each_bucket(&pin, |bucket| {
+            let Some(locked) = bucket.lock(&pin) else { return true };
+            let gone = locked.retain(&mut keep);
+            drop(locked);
+            gone.into_iter().for_each(|gone| retire(gone.into_retired()));
+            false
+        });
+    }
+
+    fn root<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
+        // SAFETY: a root is freed by `drop` or by the epochs after it was replaced, neither of
+        // which happens while `self` is borrowed and the pin lives.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// The bucket for `hash`, locked, in the table where it lives now.
+    fn lock<'p>(&'p self, pin: &'p Pin, hash: u64) -> (&'p Table<K, V>, Locked<'p, K, V>) {
+        let mut table = self.root(pin);
+        self.help(pin, table);
+        loop {
+            if let Some(locked) = table.bucket(hash).lock(pin) {
+                return (table, locked);
+            }
+            table = table.successor(pin);
+        }
+    }
+
+    /// Visits all buckets, those of the successor for a bucket of which `visit` says that it was
+    /// moved.
+    fn each_bucket<'p>(&'p self, pin: &'p Pin, mut visit: impl FnMut(&'p Bucket<K, V>) -> bool) {
+        let root = self.root(pin);
+        let mut left: Vec<(&Table<K, V>, usize)> = Vec::new();
+        for index in 0..root.len() {
+            left.push((root, index));
+            while let Some((table, index)) = left.pop() {
+                if visit(table.at(index)) {
+                    let successor = table.successor(pin);
+                    left.extend([(successor, index), (successor, index + table.len())]);
+                }
+            }
+        }
+    }
+
+    /// Gives `table` a successor, if it is the root and has none.
+    #[cold]
+    fn grow(&self, table: &Table<K, V>) {
+        if std::ptr::eq(self.root.load(Ordering::Relaxed), table) {
+            table.begin_growth();
+        }
+    }
+
+    /// Moves some buckets of a root that has a successor.
+    fn help(&self, pin: &Pin, table: &Table<K, V>) {
+        if !table.grows() {
+            return;
+        }
+        if let Some(successor) = table.move_some(pin) {
+            let old = self.root.swap(successor, Ordering::AcqRel);
+            // SAFETY: the table was the root, which owned it, and one thread moves the last
+            // bucket. Who pins from now on finds the successor.
+            retire(unsafe { Retired::new(old) });
         }
     }
 }
+
+impl<K, V> Drop for Map<K, V> {
+    fn drop(&mut self) {
+        let mut table = self.root.load(Ordering::Acquire);
+        while !table.is_null() {
+            // SAFETY: nobody borrows `self`; the root and its successors are owned boxes, and
+            // former roots do not own theirs.
+            let owned = unsafe { Box::from_raw(table) };
+            table = owned.successor_or_null();
+        }
+    }
+}
+
+impl<K, V> std::fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Map").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

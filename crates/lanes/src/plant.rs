@@ -35,6 +35,10 @@ pub(crate) enum Step {
     AdvanceFence,
     /// Waiting for the second epoch after the retirement.
     SecondEpoch,
+    /// The Release with which a map's node becomes reachable.
+    NodeRelease,
+    /// The Release with which a map's bucket is marked as moved.
+    MarkRelease,
 }
 
 /// A fence, unless the test left `step` out.
@@ -43,6 +47,12 @@ pub(crate) fn fence(step: Step, ordering: Ordering) {
     if !left_out(step) {
         atomic::fence(ordering);
     }
+}
+
+/// The ordering of an access, unless the test left `step` out.
+#[inline(always)]
+pub(crate) fn ordering(step: Step, ordering: Ordering) -> Ordering {
+    if left_out(step) { Ordering::Relaxed } else { ordering }
 }
 
 /// Whether the running test left `step` out.

@@ -29,10 +29,12 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the order of locking.
-    pub const ALL: [Rank; 8] = [
+    pub const ALL: [Rank; 10] = [
         Rank::Topology,
         Rank::Operation,
+        Rank::InodeLoad,
         Rank::Load,
+        Rank::Window,
         Rank::Membership,
         Rank::Journal,
         Rank::Guard,
@@ -40,3 +42,6 @@ impl Rank {
         Rank::Bucket,
     ];
 }
+
+// Who adds a rank adds it to the list.
+const _: () = assert!(Rank::Bucket as usize + 1 == Rank::ALL.len());

@@ -1,0 +1,354 @@
+//! One table of a map: buckets, their chains, and the way to its successor.
+
+use crate::epoch::{Pin, retire};
+use crate::limbo::Retired;
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::{Mutex, MutexGuard, Rank};
+use std::ptr;
+
+/// Buckets of the smallest table.
+pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
+
+/// Buckets that one change moves while its table grows.
+const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+
+/// An entry in a chain. All but `next` stays as it is.
+pub(super) struct Node<K, V> {
+    hash: u64,
+    key: K,
+    pub(super) value: V,
+    next: AtomicPtr<Node<K, V>>,
+}
+
+/// A chain, alone on its line: one that is changed disturbs no reader of another.
+#[repr(align(64))]
+pub(super) struct Bucket<K, V> {
+    lock: Mutex<()>,
+    /// Nodes in the chain. Changed under `lock`, read by who sums up.
+    len: AtomicU32,
+    /// The first node, null, or MOVED. Changed under `lock`.
+    head: AtomicPtr<Node<K, V>>,
+}
+
+/// The bucket's entries are in the successor.
+#[derive(Debug)]
+pub(super) struct Moved;
+
+pub(super) struct Table<K, V> {
+    /// A power of two.
+    buckets: Box<[Bucket<K, V>]>,
+    /// Null until the table grows; not owned, the root is.
+    successor: AtomicPtr<Table<K, V>>,
+    /// The next bucket that nobody has set about moving.
+    cursor: AtomicUsize,
+    moved: AtomicUsize,
+}
+
+/// A node that was unlinked and waits to be retired.
+pub(super) struct Gone<K, V>(*mut Node<K, V>);
+
+/// The head of a bucket whose nodes were moved: no address of a node.
+fn moved_mark<T>() -> *mut T {
+    ptr::without_provenance_mut(1)
+}
+
+impl<K, V> Node<K, V> {
+    pub(super) fn new(hash: u64, key: K, value: V) -> Box<Node<K, V>> {
+        Box::new(Node { hash, key, value, next: AtomicPtr::new(ptr::null_mut()) })
+    }
+}
+
+impl<K, V> Table<K, V> {
+    /// An empty table of `len` buckets, a power of two, owned by the caller.
+    pub(super) fn allocate(len: usize) -> *mut Table<K, V> {
+        let bucket = || Bucket {
+            lock: Mutex::new(Rank::Bucket, ()),
+            len: AtomicU32::new(0),
+            head: AtomicPtr::new(ptr::null_mut()),
+        };
+        Box::into_raw(Box::new(Table {
+            buckets: (0..len).map(|_| bucket()).collect(),
+            successor: AtomicPtr::new(ptr::null_mut()),
+            cursor: AtomicUsize::new(0),
+            moved: AtomicUsize::new(0),
+        }))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(super) fn at(&self, index: usize) -> &Bucket<K, V> {
+        &self.buckets[index]
+    }
+
+    pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    }
+
+    /// The table that this one's moved buckets went to.
+    pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
+        // SAFETY: a bucket was moved, so there is a successor. It is the root or will be, after
+        // `self`: who pins when it is no root any more reaches neither of them.
+        unsafe { &*self.successor.load(Ordering::Acquire) }
+    }
+
+    pub(super) fn successor_or_null(&self) -> *mut Table<K, V> {
+        self.successor.load(Ordering::Acquire)
+    }
+
+    pub(super) fn grows(&self) -> bool {
+        !self.successor.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Gives the table a successor twice as long, unless it has one.
+    pub(super) fn begin_growth(&self) {
+        if self.grows() {
+            return;
+        }
+        let successor = Table::allocate(self.len() * 2);
+        let (acq_rel, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+        let none = ptr::null_mut();
+        if self.successor.compare_exchange(none, successor, acq_rel, relaxed).is_err() {
+            // SAFETY: somebody was faster, so this one was never seen by anybody.
+            drop(unsafe { Box::from_raw(successor) });
+        }
+    }
+
+    /// Whether a table with a chain of `chain` nodes holds so many that it should grow.
+    ///
+    /// A chain this long is rare before there are about two nodes per bucket, and rarer the
+    /// more buckets there are to be the longest of. Only then other buckets are looked at, lest
+    /// keys made to collide let the table grow for nothing.
+    pub(super) fn is_crowded(&self, chain: u32) -> bool {
+        let rare = if cfg!(any(loom, shuttle)) { 2 } else { 5 + self.len().ilog2() / 3 };
+        if chain < rare {
+            return false;
+        }
+        let sample = self.buckets.len().min(64);
+        // Wherever the sample lies, a crafted chain is but one bucket of it.
+        let mean_times_sample: usize =
+            self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
+        mean_times_sample >= sample
+    }
+}
+
+impl<K, V> Drop for Table<K, V> {
+    fn drop(&mut self) {
+        for bucket in &self.buckets {
+            let mut node = bucket.head.load(Ordering::Acquire);
+            if node == moved_mark() {
+                continue;
+            }
+            while !node.is_null() {
+                // SAFETY: the table owns the chains that were not moved, and nobody reads it.
+                let owned = unsafe { Box::from_raw(node) };
+                node = owned.next.load(Ordering::Acquire);
+            }
+        }
+    }
+}
+
+impl<K, V> Bucket<K, V> {
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed) as usize
+    }
+
+    pub(super) fn is_moved(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == moved_mark()
+    }
+}
+
+impl<K: Eq, V> Bucket<K, V> {
+    /// The node of `key`, without a lock.
+    pub(super) fn find<'p>(
+        &'p self,
+        pin: &'p Pin,
+        hash: u64,
+        key: &K,
+    ) -> Result<Option<&'p Node<K, V>>, Moved> {
+        let mut node = self.first(pin)?;
+        while let Some(at) = node {
+            if at.hash == hash && at.key == *key {
+                break;
+            }
+            node = at.next(pin);
+        }
+        Ok(node)
+    }
+
+    pub(super) fn for_each(&self, pin: &Pin, f: &mut impl FnMut(&K, &V)) -> Result<(), Moved> {
+        let mut node = self.first(pin)?;
+        while let Some(at) = node {
+            f(&at.key, &at.value);
+            node = at.next(pin);
+        }
+        Ok(())
+    }
+
+    fn first<'p>(&'p self, _pin: &'p Pin) -> Result<Option<&'p Node<K, V>>, Moved> {
+        let head = self.head.load(Ordering::Acquire);
+        if head == moved_mark() {
+            return Err(Moved);
+        }
+        // SAFETY: null or a node, whose contents the Acquire brings, and which is freed by the
+        // epochs after it was unlinked, or with the table that `self` borrows.
+        Ok(unsafe { head.as_ref() })
+    }
+
+    /// The bucket, locked, unless it was moved.
+    pub(super) fn lock<'p>(&'p self, pin: &'p Pin) -> Option<Locked<'p, K, V>> {
+        let guard = self.lock.lock();
+        (!self.is_moved()).then(|| Locked { bucket: self, pin, _guard: guard })
+    }
+}
+
+impl<K, V> Node<K, V> {
+    fn next<'p>(&'p self, _pin: &'p Pin) -> Option<&'p Node<K, V>> {
+        // SAFETY: as in `Bucket::first`; a node that was unlinked still leads to ones that were
+        // reachable when it was, which is after the pin began.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// A bucket that was not moved, with its lock held.
+pub(super) struct Locked<'p, K, V> {
+    bucket: &'p Bucket<K, V>,
+    pin: &'p Pin,
+    _guard: MutexGuard<'p, ()>,
+}
+
+impl<'p, K: Eq, V> Locked<'p, K, V> {
+    pub(super) fn find(&self, hash: u64, key: &K) -> Option<&'p Node<K, V>> {
+        self.bucket.find(self.pin, hash, key).expect("a locked bucket was not moved")
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.bucket.len.load(Ordering::Relaxed)
+    }
+
+    /// Puts `node` in the place of `old`, or in front.
+    pub(super) fn put(
+        &self,
+        old: Option<&'p Node<K, V>>,
+        node: Box<Node<K, V>>,
+    ) -> Option<Gone<K, V>> {
+        let (link, next) = match old {
+            Some(old) => (self.link_to(old), old.next.load(Ordering::Relaxed)),
+            None => (&self.bucket.head, self.bucket.head.load(Ordering::Relaxed)),
+        };
+        node.next.store(next, Ordering::Relaxed);
+        // Release: a reader that finds the node finds its contents. One store takes the old node
+        // out and puts the new one in, so that a reader always meets one of them.
+        let acq_rel = plant::ordering(Step::NodeRelease, Ordering::AcqRel);
+        let before = link.swap(Box::into_raw(node), acq_rel);
+        match old {
+            Some(_) => Some(Gone(before)),
+            None => {
+                self.set_len(self.len() + 1);
+                None
+            }
+        }
+    }
+
+    /// Takes `node` out of the chain.
+    pub(super) fn remove(&self, node: &'p Node<K, V>) -> Gone<K, V> {
+        let next = node.next.load(Ordering::Relaxed);
+        let gone = self.link_to(node).swap(next, Ordering::AcqRel);
+        self.set_len(self.len() - 1);
+        Gone(gone)
+    }
+
+    /// Takes out what `keep` does not want.
+    pub(super) fn retain(&self, keep: &mut impl FnMut(&K, &V) -> bool) -> Vec<Gone<K, V>> {
+        let mut gone = Vec::new();
+        let mut node = self.bucket.first(self.pin).expect("a locked bucket was not moved");
+        while let Some(at) = node {
+            node = at.next(self.pin);
+            if !keep(&at.key, &at.value) {
+                gone.push(self.remove(at));
+            }
+        }
+        gone
+    }
+
+    /// What points to `node`, which is in the chain.
+    fn link_to(&self, node: &Node<K, V>) -> &'p AtomicPtr<Node<K, V>> {
+        let mut link = &self.bucket.head;
+        loop {
+            let to = link.load(Ordering::Acquire);
+            if ptr::eq(to, node) {
+                return link;
+            }
+            // SAFETY: the node is in this chain, so the chain does not end before it; nobody
+            // unlinks while the lock is held.
+            link = unsafe { &(*to).next };
+        }
+    }
+
+    fn set_len(&self, len: u32) {
+        self.bucket.len.store(len, Ordering::Relaxed);
+    }
+}
+
+impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
+    /// Moves some buckets to the successor; returns it if these were the last.
+    pub(super) fn move_some(&self, pin: &Pin) -> Option<*mut Table<K, V>> {
+        if self.cursor.load(Ordering::Relaxed) >= self.len() {
+            return None;
+        }
+        let first = self.cursor.fetch_add(MOVED_AT_ONCE, Ordering::Relaxed);
+        let last = (first + MOVED_AT_ONCE).min(self.len());
+        let successor = self.successor(pin);
+        for index in first..last {
+            self.at(index).move_to(successor, pin);
+        }
+        let mine = last.saturating_sub(first);
+        // AcqRel: who makes the successor the root comes after all who moved to it.
+        let before = self.moved.fetch_add(mine, Ordering::AcqRel);
+        (mine > 0 && before + mine == self.len()).then(|| self.successor_or_null())
+    }
+}
+
+impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
+    /// Copies the chain to `successor`, where nobody gets to the two buckets concerned before
+    /// this one's mark is set.
+    fn move_to(&self, successor: &Table<K, V>, pin: &Pin) {
+        let Some(locked) = self.lock(pin) else { return };
+        let mut node = self.first(pin).expect("a locked bucket was not moved");
+        while let Some(at) = node {
+            let copy = Node::new(at.hash, at.key.clone(), at.value.clone());
+            let to = successor.bucket(at.hash);
+            copy.next.store(to.head.load(Ordering::Relaxed), Ordering::Relaxed);
+            to.head.store(Box::into_raw(copy), Ordering::Relaxed);
+            to.len.store(to.len.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            node = at.next(pin);
+        }
+        // Release: with the mark come the copies, through the successor's heads.
+        let acq_rel = plant::ordering(Step::MarkRelease, Ordering::AcqRel);
+        let mut old = self.head.swap(moved_mark(), acq_rel);
+        locked.set_len(0);
+        drop(locked);
+        while !old.is_null() {
+            // SAFETY: the pin keeps what was reachable when it began, this chain too.
+            let next = unsafe { (*old).next.load(Ordering::Relaxed) };
+            // SAFETY: the swap took the chain out, and only this thread did.
+            retire(unsafe { Retired::new(old) });
+            old = next;
+        }
+    }
+}
+
+impl<K: Send + 'static, V: Clone + Send + 'static> Gone<K, V> {
+    /// A clone of its value: readers may still be at the original.
+    pub(super) fn value(&self) -> V {
+        // SAFETY: the node was in a chain under the caller's pin, and is not retired yet.
+        unsafe { (*self.0).value.clone() }
+    }
+
+    pub(super) fn into_retired(self) -> Retired {
+        // SAFETY: unlinking made this the only owner of the node's box.
+        unsafe { Retired::new(self.0) }
+    }
+}
