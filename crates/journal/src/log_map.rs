@@ -55,6 +55,11 @@ impl LogMap {
         Ok(map)
     }
 
+    /// The runs, in log order: where each lies, and its length in blocks.
+    pub fn runs(&self) -> impl Iterator<Item = (Block, u32)> + '_ {
+        self.runs.iter().map(|run| (run.block, run.len))
+    }
+
     /// Log blocks.
     pub fn len(&self) -> u32 {
         self.len

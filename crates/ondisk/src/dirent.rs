@@ -126,6 +126,8 @@ pub enum Cause {
     NoDots,
     #[error("no checksum tail")]
     NoTail,
+    #[error("the block is a hole")]
+    Hole,
     #[error("checksum {found:#010x}, computed {computed:#010x}")]
     Checksum { found: u32, computed: u32 },
 }

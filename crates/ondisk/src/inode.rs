@@ -42,6 +42,8 @@ pub enum Cause {
     DirectorySize { size: u64 },
     #[error("symbolic link of {size} bytes")]
     SymlinkSize { size: u64 },
+    #[error("the list of orphans comes back to it")]
+    OrphanLoop,
 }
 
 /// A value that the format cannot hold.

@@ -122,6 +122,36 @@ impl OrphanBlock {
     }
 }
 
+/// Changes of a block as bytes, for whoever keeps it so. The block was checked by
+/// [`OrphanBlock::decode`]; what is out of range changes nothing.
+fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
+    let start = slot.checked_mul(SLOT_SIZE)?;
+    let end = start.checked_add(SLOT_SIZE)?;
+    (end <= bytes.len().checked_sub(TAIL_SIZE)?).then_some(start..end)
+}
+
+/// The first free slot of a block.
+pub fn free_slot(bytes: &[u8]) -> Option<usize> {
+    let slots = bytes.get(..bytes.len().checked_sub(TAIL_SIZE)?)?;
+    slots.as_chunks::<SLOT_SIZE>().0.iter().position(|slot| *slot == [0; SLOT_SIZE])
+}
+
+/// Puts an orphan into a slot of a block, or nothing. The checksum is set by [`seal`].
+pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
+    if let Some(range) = slot_range(bytes, slot) {
+        bytes[range].copy_from_slice(&ino.map_or(0, |ino| ino.0).to_le_bytes());
+    }
+}
+
+/// Sets the checksum of the block that lies at `block`.
+pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
+    let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
+    if let Some(sum) = seed.checksum(block, &bytes[..slots]) {
+        let at = bytes.len() - size_of::<u32>();
+        bytes[at..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,5 +208,21 @@ mod tests {
         let seed = OrphanSeed::new(Checksums::None, Ino(12), 3);
         let bytes = block().encode(Block(5), seed);
         assert_eq!(OrphanBlock::decode(&bytes, Block(99), seed), Ok(block()));
+    }
+
+    #[test]
+    fn a_block_changed_as_bytes_is_the_block_changed_as_slots() {
+        let size = BlockSize::new(1024).unwrap();
+        let mut block = OrphanBlock::empty(size);
+        let mut bytes = block.encode(Block(7), seed());
+        assert_eq!(free_slot(&bytes), Some(0));
+        set_slot(&mut bytes, 0, Some(Ino(12)));
+        set_slot(&mut bytes, 1, Some(Ino(13)));
+        set_slot(&mut bytes, 0, None);
+        set_slot(&mut bytes, 1 << 40, Some(Ino(14)));
+        seal(&mut bytes, Block(7), seed());
+        block.set(1, Some(Ino(13)));
+        assert_eq!(bytes, block.encode(Block(7), seed()));
+        assert_eq!(free_slot(&bytes), Some(0));
     }
 }
