@@ -1,0 +1,59 @@
+//! Who may do what.
+
+use super::{Acl, Permissions, Tag};
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The user.
+    pub uid: u32,
+    /// The group, and the supplementary groups.
+    pub gids: &'a [u32],
+}
+
+/// To whom the file belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Acl {
+    /// True if `subject` may do all of `wanted` with a file of `owner`, by the algorithm of acl(5):
+    /// the first of owner, named user, groups and others that fits decides. Of the groups any one
+    /// must give all that is wanted. Privileges are the caller's.
+    pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
+        let gives =
+            |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));
+        if subject.uid == owner.uid {
+            return gives(Tag::Owner);
+        }
+        if self.mode_bits() & 0o070 == 0 {
+            // Linux does not look into the list then, but at the mode alone: whom the list names is
+            // one of the others, where acl(5) would deny.
+            return match subject.gids.contains(&owner.gid) {
+                true => wanted == Permissions::NONE,
+                false => gives(Tag::Other),
+            };
+        }
+        let masked = self.permissions(Tag::Mask).is_none_or(|mask| mask.contains(wanted));
+        if self.permissions(Tag::User(subject.uid)).is_some() {
+            return gives(Tag::User(subject.uid)) && masked;
+        }
+        let mut groups = self.entries().iter().filter(|entry| match entry.tag {
+            Tag::OwningGroup => subject.gids.contains(&owner.gid),
+            Tag::Group(gid) => subject.gids.contains(&gid),
+            _ => false,
+        });
+        match groups.next() {
+            None => gives(Tag::Other),
+            Some(first) => {
+                let any = first.permissions.contains(wanted)
+                    || groups.any(|entry| entry.permissions.contains(wanted));
+                any && masked
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Lists and the nine bits of a mode.
+
+use super::{Acl, Permissions, Tag};
+
+/// What a new file gets from its directory's default list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inherited {
+    /// The mode: that asked for, with the nine low bits reduced. No umask applies.
+    pub mode: u16,
+    /// The access list, if it says more than the mode. (A new directory gets the default list too.)
+    pub access: Option<Acl>,
+}
+
+impl Acl {
+    /// The nine bits of a mode that go with this list: owner, mask or owning group, others.
+    pub fn mode_bits(&self) -> u16 {
+        let bits = |tag| self.permissions(tag).unwrap_or(Permissions::NONE).bits();
+        bits(Tag::Owner) << 6 | bits(self.group_class()) << 3 | bits(Tag::Other)
+    }
+
+    /// The list after chmod(2): the three entries that the mode stands for take its bits.
+    pub fn with_mode(mut self, mode: u16) -> Acl {
+        let group_class = self.group_class();
+        self.set(Tag::Owner, Permissions::from_bits(mode >> 6));
+        self.set(group_class, Permissions::from_bits(mode >> 3));
+        self.set(Tag::Other, Permissions::from_bits(mode));
+        self
+    }
+
+    /// Applies a directory's default list to a new file for which `mode` was asked: list and mode
+    /// both become what both allow.
+    pub fn inherit(&self, mode: u16) -> Inherited {
+        let reduced = self.mode_bits() & mode;
+        let access = self.clone().with_mode(reduced);
+        let mode = mode & !0o777 | reduced;
+        Inherited { mode, access: (!access.is_minimal()).then_some(access) }
+    }
+}

@@ -1,0 +1,149 @@
+//! Reading both areas.
+
+use super::{
+    Attribute, AttributeName, Cause, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader,
+    Value, entry_hash, padded, signed, unsigned,
+};
+use crate::Ino;
+use zerocopy::FromBytes;
+
+/// A block of attributes, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttributeBlock<'a> {
+    /// Number of inodes that share it, at least 1.
+    pub refcount: u32,
+    /// The attributes, in the order of their names.
+    pub attributes: Vec<Attribute<'a>>,
+}
+
+/// What tells the two areas apart.
+struct Area<'a> {
+    bytes: &'a [u8],
+    /// Where the first entry is.
+    entries: usize,
+    /// Where offsets of values count from.
+    base: usize,
+    checks_hashes: bool,
+}
+
+/// Decodes a block. The checksum is [`super::verify`]'s.
+pub fn decode_block(block: &[u8]) -> Result<AttributeBlock<'_>, Cause> {
+    let (header, _) =
+        RawHeader::ref_from_prefix(block).map_err(|_| Cause::Length { len: block.len() })?;
+    if header.h_magic.get() != MAGIC {
+        return Err(Cause::Magic { found: header.h_magic.get() });
+    }
+    if header.h_blocks.get() != 1 {
+        return Err(Cause::Blocks { found: header.h_blocks.get() });
+    }
+    let refcount = header.h_refcount.get();
+    if refcount == 0 {
+        return Err(Cause::Unreferenced);
+    }
+    let area = Area { bytes: block, entries: HEADER, base: 0, checks_hashes: true };
+    let decoded = decode(&area)?;
+    for pair in decoded.windows(2) {
+        if let [(_, before), (offset, after)] = pair
+            && before.name >= after.name
+        {
+            return Err(Cause::Order { offset: *offset });
+        }
+    }
+    let attributes = decoded.into_iter().map(|(_, attribute)| attribute).collect();
+    Ok(AttributeBlock { refcount, attributes })
+}
+
+/// Decodes the area of an inode, from the end of its fields to its end. An area without the magic
+/// number has no attributes.
+pub fn decode_inode(area: &[u8]) -> Result<Vec<Attribute<'_>>, Cause> {
+    let magic = area.first_chunk().map(|magic| u32::from_le_bytes(*magic));
+    if magic != Some(MAGIC) {
+        return Ok(Vec::new());
+    }
+    let area =
+        Area { bytes: area, entries: INODE_HEADER, base: INODE_HEADER, checks_hashes: false };
+    Ok(decode(&area)?.into_iter().map(|(_, attribute)| attribute).collect())
+}
+
+/// The attributes with the offsets of their entries.
+fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
+    let (raw, end) = entries(area)?;
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut ranges = Vec::new();
+    for (offset, entry, rest) in raw {
+        let name = AttributeName { index: entry.e_name_index, rest };
+        let value = match entry.e_value_inum.get() {
+            0 => Value::Here(value(area, end, offset, entry, &mut ranges)?),
+            ino => {
+                let (size, hash) = (entry.e_value_size.get(), entry.e_hash.get());
+                Value::Inode { ino: Ino(ino), size, hash }
+            }
+        };
+        if let (true, Value::Here(value)) = (area.checks_hashes, value) {
+            check_hash(offset, entry.e_hash.get(), rest, value)?;
+        }
+        decoded.push((offset, Attribute { name, value }));
+    }
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        if let [(_, end, _), (start, _, offset)] = pair
+            && start < end
+        {
+            return Err(Cause::ValueOverlap { offset: *offset });
+        }
+    }
+    Ok(decoded)
+}
+
+type Located<'a> = (usize, &'a RawEntry, &'a [u8]);
+
+/// The entries with their offsets and names, and where they end, the four zeros included.
+fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
+    let mut found = Vec::new();
+    let mut at = area.entries;
+    loop {
+        let rest = area.bytes.get(at..).unwrap_or_default();
+        let first = rest.first_chunk::<END>().ok_or(Cause::NoEnd)?;
+        if *first == [0; END] {
+            return Ok((found, at + END));
+        }
+        let (entry, names) = RawEntry::ref_from_prefix(rest).map_err(|_| Cause::NoEnd)?;
+        let name = names.get(..usize::from(entry.e_name_len)).ok_or(Cause::NoEnd)?;
+        if name.contains(&0) {
+            return Err(Cause::NameByte { offset: at });
+        }
+        found.push((at, entry, name));
+        at += padded(ENTRY + name.len());
+    }
+}
+
+/// The value of an entry, whose bytes, padding included, are added to `ranges`.
+fn value<'a>(
+    area: &Area<'a>,
+    entries_end: usize,
+    offset: usize,
+    entry: &RawEntry,
+    ranges: &mut Vec<(usize, usize, usize)>,
+) -> Result<&'a [u8], Cause> {
+    let size = usize::try_from(entry.e_value_size.get()).unwrap_or(usize::MAX);
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let start = area.base + usize::from(entry.e_value_offs.get());
+    let out_of_range = Cause::ValueRange { offset, value: start, size };
+    let left = area.bytes.len().saturating_sub(start);
+    if start < entries_end || size > left || padded(size) > left {
+        return Err(out_of_range);
+    }
+    ranges.push((start, start + padded(size), offset));
+    area.bytes.get(start..start + size).ok_or(out_of_range)
+}
+
+/// A hash of 0 says that none was computed. Both signs of the bytes of names are in the field.
+fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<(), Cause> {
+    let computed = entry_hash(name, value, unsigned);
+    if found == 0 || found == computed || found == entry_hash(name, value, signed) {
+        return Ok(());
+    }
+    Err(Cause::Hash { offset, found, computed })
+}

@@ -1,0 +1,99 @@
+//! Names of attributes: a prefix, kept as a number, and the rest.
+
+use super::MAX_NAME;
+use std::cmp::Ordering;
+use thiserror::Error;
+
+/// The prefixes that the kernel's ext4 serves, with their numbers. An entry whose prefix is the
+/// whole name has no rest.
+const PREFIXES: [(u8, &[u8]); 5] = [
+    (AttributeName::USER, b"user."),
+    (AttributeName::ACL_ACCESS, b"system.posix_acl_access"),
+    (AttributeName::ACL_DEFAULT, b"system.posix_acl_default"),
+    (AttributeName::TRUSTED, b"trusted."),
+    (AttributeName::SECURITY, b"security."),
+];
+
+/// The name of an attribute. Any number is kept, so that entries of unknown kinds survive changes
+/// of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributeName<'a> {
+    /// The number of the prefix (`e_name_index`).
+    pub index: u8,
+    /// What follows the prefix: at most 255 bytes without NUL.
+    pub rest: &'a [u8],
+}
+
+/// Why bytes are not a name: the caller's fault, never the image's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// The prefix is none that ext4 serves.
+    #[error("the attribute's name has no known prefix")]
+    Prefix,
+    /// Nothing behind the prefix, or something where nothing may be.
+    #[error("the attribute's name is not valid for its prefix")]
+    Rest,
+    /// More than 255 bytes.
+    #[error("the attribute's name is longer than 255 bytes")]
+    TooLong,
+}
+
+impl<'a> AttributeName<'a> {
+    /// `user.`
+    pub const USER: u8 = 1;
+    /// `system.posix_acl_access`, with no rest.
+    pub const ACL_ACCESS: u8 = 2;
+    /// `system.posix_acl_default`, with no rest.
+    pub const ACL_DEFAULT: u8 = 3;
+    /// `trusted.`
+    pub const TRUSTED: u8 = 4;
+    /// `security.`
+    pub const SECURITY: u8 = 6;
+
+    /// The access ACL's.
+    pub const fn acl_access() -> AttributeName<'static> {
+        AttributeName { index: AttributeName::ACL_ACCESS, rest: &[] }
+    }
+
+    /// The default ACL's.
+    pub const fn acl_default() -> AttributeName<'static> {
+        AttributeName { index: AttributeName::ACL_DEFAULT, rest: &[] }
+    }
+
+    /// Takes a name as getxattr(2) has it apart.
+    pub fn parse(full: &'a [u8]) -> Result<AttributeName<'a>, NameError> {
+        if full.len() > MAX_NAME {
+            return Err(NameError::TooLong);
+        }
+        for (index, prefix) in PREFIXES {
+            let Some(rest) = full.strip_prefix(prefix) else { continue };
+            let wants_rest = prefix.ends_with(b".");
+            if rest.is_empty() == wants_rest || rest.contains(&0) {
+                return Err(NameError::Rest);
+            }
+            return Ok(AttributeName { index, rest });
+        }
+        Err(NameError::Prefix)
+    }
+
+    /// The name as listxattr(2) has it, without a NUL; `None` if the prefix's number is none that
+    /// the kernel's ext4 serves.
+    pub fn full(&self) -> Option<Vec<u8>> {
+        let (_, prefix) = PREFIXES.iter().find(|(index, _)| *index == self.index)?;
+        Some([*prefix, self.rest].concat())
+    }
+}
+
+/// The order of entries in a block: number of the prefix, length of the rest, its bytes.
+impl Ord for AttributeName<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |name: &AttributeName<'_>| (name.index, name.rest.len());
+        key(self).cmp(&key(other)).then_with(|| self.rest.cmp(other.rest))
+    }
+}
+
+impl PartialOrd for AttributeName<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
