@@ -10,6 +10,7 @@ mod error;
 pub mod extent;
 mod fs;
 mod options;
+pub mod xattr;
 
 pub use attr::{
     Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,

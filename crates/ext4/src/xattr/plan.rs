@@ -1,0 +1,116 @@
+//! Where an attribute goes.
+
+use super::{Decoded, XattrState, value_in_inode};
+use crate::{Error, SetXattr};
+use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
+
+/// What to change so that an attribute is set or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XattrPlan {
+    /// New contents of the area in the inode, if it changes.
+    pub in_inode: Option<Vec<u8>>,
+    /// What becomes of the block.
+    pub block: BlockChange,
+    /// Number of inodes that use the present block, this one included; 0 if there is none. Above 1,
+    /// the block is not to be changed: a new one is written, or none, and the old one's count falls.
+    pub shared_by: u32,
+}
+
+/// What becomes of an inode's block of attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlockChange {
+    /// It stays, or there still is none.
+    Keep,
+    /// These are the contents, for one inode, not sealed.
+    Write(Vec<u8>),
+    /// It is not needed any more.
+    Remove,
+}
+
+/// Sets an attribute, or removes it if `value` is `None`. It goes into the inode if it fits there,
+/// else into the block; wherever it was before it is removed.
+///
+/// # Errors
+/// [`Error::Exists`] and [`Error::NoAttribute`] as `how` asks for, the latter also if there is nothing
+/// to remove; [`Error::NoSpace`] if it fits nowhere, the state then being as before; corruption; and
+/// [`Error::Unsupported`] for replacing a value that is in an inode of its own.
+pub fn plan_set(
+    state: &XattrState<'_>,
+    name: AttributeName<'_>,
+    value: Option<&[u8]>,
+    how: SetXattr,
+) -> Result<XattrPlan, Error> {
+    let decoded = state.decode()?;
+    let old =
+        decoded.in_inode.iter().chain(&decoded.in_block).find(|attribute| attribute.name == name);
+    match (old.map(|old| old.value), how) {
+        (Some(_), SetXattr::Create) => return Err(Error::Exists),
+        (None, SetXattr::Replace) => return Err(Error::NoAttribute),
+        (None, _) if value.is_none() => return Err(Error::NoAttribute),
+        (Some(Value::Inode { .. }), _) => return Err(value_in_inode()),
+        _ => {}
+    }
+    let new = value.map(|value| Attribute { name, value: Value::Here(value) });
+    let old = Parts::without(&decoded, name);
+    let (in_inode, block) = place(state, &old, new).ok_or(Error::NoSpace)?;
+    Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount })
+}
+
+/// The attributes that stay, and where the one to be set was.
+struct Parts<'a> {
+    in_inode: Vec<Attribute<'a>>,
+    in_block: Vec<Attribute<'a>>,
+    was_in_inode: bool,
+    was_in_block: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn without(decoded: &Decoded<'a>, name: AttributeName<'_>) -> Parts<'a> {
+        let others = |attributes: &[Attribute<'a>]| -> Vec<Attribute<'a>> {
+            attributes.iter().copied().filter(|attribute| attribute.name != name).collect()
+        };
+        let (in_inode, in_block) = (others(&decoded.in_inode), others(&decoded.in_block));
+        Parts {
+            was_in_inode: in_inode.len() < decoded.in_inode.len(),
+            was_in_block: in_block.len() < decoded.in_block.len(),
+            in_inode,
+            in_block,
+        }
+    }
+}
+
+type Placed = (Option<Vec<u8>>, BlockChange);
+
+/// `None` if the new attribute fits nowhere.
+fn place<'a>(
+    state: &XattrState<'_>,
+    old: &Parts<'a>,
+    new: Option<Attribute<'a>>,
+) -> Option<Placed> {
+    let Some(new) = new else {
+        return Some((inode_without(state, old)?, block_without(state, old)?));
+    };
+    let with = |attributes: &[Attribute<'a>]| [attributes, &[new]].concat();
+    if let Some(in_inode) = xattr::encode_inode(state.in_inode.len(), &with(&old.in_inode)) {
+        return Some((Some(in_inode), block_without(state, old)?));
+    }
+    let block = xattr::encode_block(state.block_size, &with(&old.in_block))?;
+    Some((inode_without(state, old)?, BlockChange::Write(block)))
+}
+
+fn inode_without(state: &XattrState<'_>, old: &Parts<'_>) -> Option<Option<Vec<u8>>> {
+    match old.was_in_inode {
+        true => xattr::encode_inode(state.in_inode.len(), &old.in_inode).map(Some),
+        false => Some(None),
+    }
+}
+
+fn block_without(state: &XattrState<'_>, old: &Parts<'_>) -> Option<BlockChange> {
+    match (old.was_in_block, old.in_block.is_empty()) {
+        (false, _) => Some(BlockChange::Keep),
+        (true, true) => Some(BlockChange::Remove),
+        (true, false) => {
+            xattr::encode_block(state.block_size, &old.in_block).map(BlockChange::Write)
+        }
+    }
+}
