@@ -1,0 +1,118 @@
+//! The server is killed while programs write: what fsync promised is there afterwards, for Lanefs
+//! and for the kernel, and e2fsck finds nothing but a log to replay.
+
+mod mounting;
+
+use mounting::*;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Files whose fsync returned success, and the seed of what they hold.
+type Promises = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// How often the server is killed (`LANEFS_KILLS`).
+fn kills() -> usize {
+    std::env::var("LANEFS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+}
+
+/// What a file with this seed holds: 1 byte to 300 KB.
+fn content(seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let len = random.usize(1..300_000) >> random.u32(0..10);
+    (0..len.max(1)).map(|_| random.u8(..)).collect()
+}
+
+/// Writes files until the mount dies: most of them synced and thereby promised; some renamed over
+/// others, some deleted, some left to the kernel's cache.
+fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
+    for n in 0.. {
+        let mut work = || -> std::io::Result<()> {
+            let (seed, new) = (random.u64(..), format!("{name} new"));
+            let file_name = format!("{name} {}", n % 50);
+            let mut file = File::create(dir.join(&new))?;
+            file.write_all(&content(seed))?;
+            if random.u8(0..4) == 0 {
+                fs::write(dir.join(format!("{name} loose {n}")), content(seed))?;
+            }
+            file.sync_all()?;
+            // From here on either is right; neither is promised until the rename is durable.
+            promises.lock().unwrap().remove(&file_name);
+            fs::rename(dir.join(&new), dir.join(&file_name))?;
+            file.sync_all()?;
+            promises.lock().unwrap().insert(file_name, seed);
+            if random.u8(0..8) == 0 {
+                let doomed = format!("{name} {}", random.usize(0..50));
+                promises.lock().unwrap().remove(&doomed);
+                // It may not be there yet.
+                let _ = fs::remove_file(dir.join(doomed));
+            }
+            Ok(())
+        };
+        if work().is_err() {
+            return;
+        }
+    }
+}
+
+fn check_promises(dir: &Path, promises: &BTreeMap<String, u64>, judge: &str) {
+    for (name, &seed) in promises {
+        let read = fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{judge}: {name}: {e}"));
+        assert!(read == content(seed), "{judge}: {name} is not what was synced");
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn what_was_synced_survives_the_killing_of_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(seed());
+    let image = Image::new("192M");
+    let mut kept = 0;
+    for round in 0..kills() {
+        let mut mounted = Mounted::in_foreground(&image, &[]);
+        let promises = Promises::default();
+        let dir = mounted.path.join(format!("round {round}"));
+        fs::create_dir(&dir).unwrap();
+        let writers: Vec<_> = (0..4)
+            .map(|n| {
+                let (dir, promises, random) = (dir.clone(), promises.clone(), random.fork());
+                thread::spawn(move || load(&dir, &format!("writer {n}"), random, &promises))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(random.u64(300..1500)));
+        mounted.server().kill().unwrap();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        mounted.kill();
+        let promises = promises.lock().unwrap().clone();
+        kept += promises.len();
+
+        // A copy for the others: the log replayed by e2fsck, read by the kernel.
+        let copy = image.copy("copy.img");
+        run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy));
+        // Preening does what is always safe (deleted files that were open) and refuses the rest.
+        let (status, said) = try_run(Command::new("e2fsck").arg("-fp").arg(&copy));
+        assert!(status.code().is_some_and(|code| code <= 1), "round {round}: {status}\n{said}");
+        assert_clean(&copy);
+        if let Some(kernel) = KernelMounted::new(&copy, "kernel", "ro") {
+            check_promises(&kernel.path.join(format!("round {round}")), &promises, "the kernel");
+        }
+        fs::remove_file(&copy).unwrap();
+
+        // The image itself: replayed by Lanefs.
+        let again = Mounted::new(&image, &[]);
+        check_promises(&again.path.join(format!("round {round}")), &promises, "Lanefs");
+        fs::remove_dir_all(again.path.join(format!("round {round}"))).unwrap();
+        again.umount();
+        image.assert_clean();
+    }
+    println!("{} kills, {kept} synced files, all whole", kills());
+    assert!(kept > 0, "the load never got a file synced");
+}

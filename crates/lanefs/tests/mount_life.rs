@@ -1,0 +1,256 @@
+//! How a mount begins and ends.
+
+mod mounting;
+
+use mounting::*;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn signal(process: u32, name: &str) {
+    run(Command::new("kill").args(["-s", name]).arg(process.to_string()));
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn lanefs_umount_returns_when_the_image_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    for round in 0..3 {
+        let mounted = Mounted::new(&image, &[]);
+        fs::write(mounted.path.join(format!("round {round}")), vec![7; 100_000]).unwrap();
+        mounted.umount();
+        image.assert_clean();
+    }
+    let kernel = KernelMounted::new(&image.path, "kernel", "ro");
+    if let Some(kernel) = kernel {
+        for round in 0..3 {
+            let read = fs::read(kernel.path.join(format!("round {round}"))).unwrap();
+            assert_eq!(read, vec![7; 100_000]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn every_way_to_end_a_mount_leaves_it_clean() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    for way in ["umount", "fusermount3", "TERM", "INT", "HUP", "image"] {
+        let mut mounted = Mounted::in_foreground(&image, &[]);
+        fs::create_dir(mounted.path.join(way)).unwrap();
+        fs::write(mounted.path.join(way).join("file"), way).unwrap();
+        let process = mounted.server().id();
+        match way {
+            "umount" => drop(run(Command::new("umount").arg(&mounted.path))),
+            "fusermount3" => drop(run(Command::new("fusermount3").arg("-u").arg(&mounted.path))),
+            "image" => drop(run(Command::new(LANEFS).arg("umount").arg(&image.path))),
+            name => signal(process, name),
+        }
+        wait_for("the server's end", SOON, || mounted.server().try_wait().unwrap().is_some());
+        assert!(mounted.server().wait().unwrap().success(), "{way}");
+        assert!(!is_mounted(&mounted.path));
+        image.assert_clean();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_signal_ends_a_busy_mount_too_and_writes_what_was_written() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mut mounted = Mounted::in_foreground(&image, &[]);
+    let mut open = fs::File::create(mounted.path.join("open")).unwrap();
+    open.write_all(b"written, not closed").unwrap();
+    let process = mounted.server().id();
+    signal(process, "TERM");
+    wait_for("the server's end", SOON, || mounted.server().try_wait().unwrap().is_some());
+    drop(open);
+    drop(mounted);
+    image.assert_clean();
+    let again = Mounted::new(&image, &[]);
+    assert_eq!(fs::read(again.path.join("open")).unwrap(), b"written, not closed");
+    again.umount();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn files_that_were_deleted_while_open_leave_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &[]);
+    let mut files = Vec::new();
+    for n in 0..20 {
+        let path = mounted.path.join(format!("doomed {n}"));
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(&vec![n; 200_000]).unwrap();
+        fs::remove_file(&path).unwrap();
+        files.push(file);
+    }
+    drop(files);
+    mounted.umount();
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn an_image_is_served_once() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let other = image.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let mounted = Mounted::new(&image, &[]);
+    let (status, said) = try_run(&mut lanefs_mount(&image.path, &other, &[]));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("in use"), "{said}");
+    assert!(!is_mounted(&other));
+    mounted.umount();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn what_cannot_be_mounted_is_an_error_of_the_command() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let point = image.mount_point();
+    let garbage = image.dir.path().join("garbage");
+    fs::write(&garbage, vec![0x5a; 1 << 20]).unwrap();
+    let cases: [(&Path, &Path, &[&str], &str); 5] = [
+        (&image.path, &point, &["frobnicate"], "frobnicate"),
+        (&image.path, Path::new("/nowhere/at/all"), &[], "/nowhere/at/all"),
+        (Path::new("/nowhere.img"), &point, &[], "/nowhere.img"),
+        (&garbage, &point, &[], "lanefs mount"),
+        (&image.path, &point, &["offset=1024"], "lanefs mount"),
+    ];
+    for (source, point, options, expected) in cases {
+        let (status, said) = try_run(&mut lanefs_mount(source, point, options));
+        assert_eq!(status.code(), Some(1), "{source:?} {options:?}: {said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    assert!(!is_mounted(&point));
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_read_only_mount_writes_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &[]);
+    fs::write(mounted.path.join("file"), "text").unwrap();
+    mounted.umount();
+    let before = fs::read(&image.path).unwrap();
+    let mounted = Mounted::new(&image, &["ro"]);
+    assert_eq!(fs::read_to_string(mounted.path.join("file")).unwrap(), "text");
+    let refused = fs::write(mounted.path.join("new"), "text").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    mounted.umount();
+    assert!(before == fs::read(&image.path).unwrap(), "the image has changed");
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_file_system_inside_a_disk_image_is_mounted_by_offset() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let disk = image.dir.path().join("disk");
+    shell(
+        image.dir.path(),
+        "truncate -s 80M disk && dd if=disk.img of=disk bs=1M seek=1 conv=notrunc,sparse status=none",
+    );
+    let mounted = Mounted::at(&disk, &image.mount_point(), &["offset=1M,sizelimit=64M"]);
+    fs::write(mounted.path.join("file"), "text").unwrap();
+    mounted.umount();
+    shell(image.dir.path(), "dd if=disk of=disk.img bs=1M skip=1 count=64 conv=sparse status=none");
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn mount_8_and_fstab_words_are_understood() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let helper = image.dir.path().join("mount.fuse.lanefs");
+    std::os::unix::fs::symlink(LANEFS, &helper).unwrap();
+    let words = "rw,defaults,nofail,noauto,user,_netdev,x-systemd.automount,relatime,dev,suid,exec";
+    for program in [helper.as_path(), Path::new(LANEFS)] {
+        run(Command::new(program).arg(&image.path).arg(image.mount_point()).args(["-o", words]));
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        let entry =
+            format!("{} {} fuse.lanefs rw", image.path.display(), image.mount_point().display());
+        assert!(table.contains(&entry), "{table}");
+        run(Command::new(LANEFS).arg("umount").arg(image.mount_point()));
+    }
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_user_mounts_his_own_image_with_fusermount3() {
+    if !can_mount() || !needs("fusermount3") {
+        return;
+    }
+    let image = Image::with("64M", &["-E", "root_owner=65534:65534"]);
+    let point = image.mount_point();
+    for path in [&image.path, &point] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // The program may lie where nobody else may look.
+    let program = image.dir.path().join("lanefs");
+    fs::copy(LANEFS, &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    run(as_nobody(&program).arg("mount").arg(&image.path).arg(&point));
+    run(as_nobody("sh")
+        .args(["-euc", "echo mine >file; cat file; ln -s file link"])
+        .current_dir("/")
+        .env("HOME", "/")
+        .current_dir(&point));
+    run(as_nobody(&program).arg("umount").arg(&point));
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_mount_works_in_a_user_namespace() {
+    if !can_mount() || !needs("unshare") {
+        return;
+    }
+    let (status, said) = try_run(Command::new("unshare").args(["-Urm", "true"]));
+    if !status.success() {
+        println!("skipped: a user namespace: {}", said.trim());
+        return;
+    }
+    let image = Image::new("64M");
+    let script = format!(
+        "{LANEFS} mount disk.img mnt && echo text >mnt/file && chown 0:0 mnt/file && \
+         cat mnt/file && {LANEFS} umount mnt"
+    );
+    let said = run(Command::new("unshare")
+        .args(["-Urm", "sh", "-euc", &script])
+        .current_dir(image.dir.path()));
+    assert_eq!(said.trim(), "text");
+    image.assert_clean();
+}

@@ -1,0 +1,137 @@
+//! External suites on a mount: fsx and pjdfstest, both from crates.io.
+
+mod mounting;
+
+use mounting::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program, as `make test` built it (`scripts/tools`); otherwise says that it is not there.
+fn tool(name: &str) -> Option<PathBuf> {
+    let given = std::env::var_os("LANEFS_TOOLS").map(PathBuf::from);
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let found = given.into_iter().chain([built]).map(|dir| dir.join(name)).find(|p| p.is_file());
+    if found.is_none() {
+        println!("skipped: {name} is not built (scripts/tools builds it)");
+    }
+    found
+}
+
+/// All kinds of operations, writes that cross pages and blocks, and a file that stays small enough
+/// for them to overlap.
+const FSX: &str = "
+flen = 1048576
+[opsize]
+max = 131072
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 5
+mapwrite = 5
+read = 10
+write = 10
+truncate = 5
+fsync = 1
+fdatasync = 1
+posix_fallocate = 2
+punch_hole = 3
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 3
+";
+
+#[test]
+#[ignore = "long: a real mount"]
+fn fsx_finds_no_wrong_byte() {
+    let Some(fsx) = tool("fsx") else { return };
+    if !can_mount() {
+        return;
+    }
+    for block_size in ["4096", "1024"] {
+        let image = Image::with("256M", &["-b", block_size]);
+        let config = image.dir.path().join("fsx.toml");
+        fs::write(&config, FSX).unwrap();
+        let mounted = Mounted::new(&image, &[]);
+        let seed = seed() >> 1;
+        let operations = (seconds(5).as_secs() * 2000).to_string();
+        let (status, said) = try_run(
+            Command::new(&fsx)
+                .args(["-N", &operations, "-S", &seed.to_string(), "-q", "-P"])
+                .arg(image.dir.path())
+                .arg("-f")
+                .arg(&config)
+                .arg(mounted.path.join("file")),
+        );
+        assert!(status.success(), "fsx -S {seed}, blocks of {block_size}: {said}");
+        println!("fsx: {operations} operations on blocks of {block_size} bytes");
+        mounted.umount();
+        image.assert_clean();
+    }
+}
+
+const PJDFSTEST: &str = r#"
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+# Enough for the kernel's clock tick; remounting fails on the kernel's ext4 too.
+naptime = 0.02
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"#;
+
+/// The outcome of each case of pjdfstest in `dir`, by name.
+fn pjdfstest(program: &Path, config: &Path, dir: &Path) -> BTreeMap<String, String> {
+    let (_, said) = try_run(
+        Command::new(program).arg("-c").arg(config).arg("-p").arg(dir).env("NO_COLOR", "1"),
+    );
+    let outcomes: BTreeMap<_, _> = said
+        .lines()
+        .filter(|line| !line.starts_with(char::is_whitespace))
+        .filter_map(|line| line.split_once(char::is_whitespace))
+        .map(|(name, outcome)| (name.to_owned(), outcome.trim().to_owned()))
+        .filter(|(_, outcome)| ["ok", "skipped", "FAILED"].contains(&outcome.as_str()))
+        .collect();
+    assert!(outcomes.len() > 300, "pjdfstest ended early:\n{said}");
+    for line in said.lines().skip_while(|line| !line.contains("FAILED")).take(40) {
+        println!("    {line}");
+    }
+    outcomes
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn pjdfstest_passes_here_what_passes_on_the_kernels_ext4() {
+    let Some(program) = tool("pjdfstest") else { return };
+    if !can_mount() {
+        return;
+    }
+    let (ours, theirs) = (Image::new("256M"), Image::new("256M"));
+    let config = ours.dir.path().join("pjdfstest.toml");
+    fs::write(&config, PJDFSTEST).unwrap();
+    let mounted = Mounted::new(&ours, &[]);
+    let here = pjdfstest(&program, &config, &mounted.path);
+    mounted.umount();
+    ours.assert_clean();
+    let there = KernelMounted::new(&theirs.path, "kernel", "rw")
+        .map(|kernel| pjdfstest(&program, &config, &kernel.path));
+    let passes = |outcomes: &BTreeMap<String, String>, name: &str| {
+        outcomes.get(name).is_some_and(|outcome| outcome == "ok")
+    };
+    // Without the kernel to compare with, all that is not skipped must pass.
+    let expected = there.as_ref().unwrap_or(&here);
+    let missed: Vec<_> = expected
+        .iter()
+        .filter(|(_, outcome)| there.is_none() && *outcome != "skipped" || *outcome == "ok")
+        .filter(|(name, _)| !passes(&here, name))
+        .map(|(name, _)| name)
+        .collect();
+    let passed = here.values().filter(|outcome| *outcome == "ok").count();
+    println!("pjdfstest: {passed} of {} cases pass, {} missed", here.len(), missed.len());
+    assert!(missed.is_empty(), "pass on the kernel's ext4, not here: {missed:#?}");
+}
