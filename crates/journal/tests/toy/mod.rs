@@ -18,6 +18,8 @@ pub const BS: usize = 1024;
 pub const BLOCKS: u64 = 2048;
 /// Where the cells start.
 pub const HOME: u64 = 1500;
+/// Cells that tests on an ext4 image use.
+pub const CELLS_OF_AN_IMAGE: usize = 500;
 pub const LOG_BLOCKS: u32 = 1024;
 
 pub fn block_size() -> BlockSize {

@@ -1,0 +1,110 @@
+//! Logs that the kernel wrote, replayed by us and by e2fsck: every block must be the same.
+
+mod host;
+
+use host::*;
+use lanefs_device::{Device, OverlayDevice, RamDevice};
+use lanefs_journal::recovery::{Recovered, Source, recover};
+use lanefs_lanes::sync::Arc;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Names, moves, deletions, and blocks that were directories once; commits in between.
+fn live(root: &Path, rng: &mut fastrand::Rng) {
+    let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
+    for round in 0..4 {
+        let dir = root.join(format!("d{round}"));
+        fs::create_dir(&dir).unwrap();
+        for n in 0..rng.usize(50..200) {
+            // Starts with the log's magic number, which matters where data goes into the log.
+            let mut data = vec![n as u8; rng.usize(1..9000)];
+            let magic = [0xc0, 0x3b, 0x39, 0x98];
+            data.iter_mut().zip(magic).for_each(|(byte, m)| *byte = m);
+            fs::write(dir.join(format!("file-with-a-longer-name-{n}")), data).unwrap();
+        }
+        sync(&dir);
+        if round % 2 == 0 {
+            fs::remove_dir_all(&dir).unwrap();
+            fs::write(root.join(format!("over-{round}")), vec![7; 300_000]).unwrap();
+        } else {
+            fs::rename(dir.join("file-with-a-longer-name-3"), root.join(format!("r{round}")))
+                .unwrap();
+        }
+        sync(root);
+    }
+    // Left uncommitted, for the most part.
+    for n in 0..20 {
+        fs::write(root.join(format!("late-{n}")), [n; 100]).unwrap();
+    }
+}
+
+/// What a run on a fresh image, mounted with `options`, left for recovery.
+fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
+    println!("seed {seed}, {mkfs:?}, {options}");
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let image = dir.path().join("image");
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    must("mke2fs", &[&["-q", "-t", "ext4"], mkfs, &[arg(&image)]].concat());
+    let mounted = Mounted::new(&image, &dir.path().join("mnt"), options)?;
+    live(&mounted.at, &mut fastrand::Rng::with_seed(seed));
+    let crashed = dir.path().join("crashed");
+    fs::copy(&image, &crashed).unwrap();
+    drop(mounted);
+
+    let theirs = replayed_by_e2fsck(&crashed, &dir.path().join("theirs"));
+    let ext4 = Ext4::of(&crashed);
+    let ours: Arc<dyn Device> = Arc::new(RamDevice::from_file(&crashed).unwrap());
+    let superblock = ext4.journal_superblock(&ours);
+    println!("journal features {:?} {:?}", superblock.compat(), superblock.incompat());
+    let source =
+        Source { device: &ours, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
+    let target = OverlayDevice::new(ours.clone(), u64::MAX);
+    let recovered = recover(&source, &target).unwrap();
+    println!("{recovered:?}");
+    assert!(target.held() > 0);
+    ext4.assert_same(&target, &theirs, options);
+    // Once more over the result.
+    let again = recover(&source, &target).unwrap();
+    assert_eq!(again, recovered);
+    ext4.assert_same(&target, &theirs, "replayed twice");
+    Some(recovered)
+}
+
+#[test]
+fn logs_of_every_flavour_replay_as_e2fsck_replays_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let none = "^metadata_csum,^64bit";
+    let default = "orphan_file,metadata_csum_seed";
+    let flavours: [(&[&str], &str); 9] = [
+        (&["-O", default], "rw"),
+        (&["-O", default, "-b", "4096"], "rw"),
+        (&["-O", default], "data=journal"),
+        (&["-O", "^64bit"], "rw"),
+        (&["-O", none], "rw"),
+        (&["-O", none], "data=journal"),
+        (&["-O", none], "journal_checksum"),
+        (&["-O", none, "-b", "2048"], "data=writeback,journal_async_commit"),
+        (&["-O", "^extent,^metadata_csum,^64bit"], "data=journal"),
+    ];
+    let (mut revoked, mut mounted) = (0, 0);
+    for (seed, (mkfs, options)) in (1..).zip(flavours) {
+        let Some(recovered) = compare(mkfs, options, seed) else { continue };
+        assert!(recovered.transactions >= 3, "{recovered:?}");
+        revoked += recovered.revoked;
+        mounted += 1;
+    }
+    assert!(mounted == 0 || revoked > 0, "no log had a revoked block");
+}
+
+#[test]
+fn a_log_that_went_round_replays_from_where_it_starts() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    // The smallest journal, in 1 KiB blocks, wraps in the middle of this.
+    let mkfs = ["-O", "orphan_file,metadata_csum_seed", "-J", "size=1"];
+    let Some(recovered) = compare(&mkfs, "data=journal", 99) else { return };
+    assert!(recovered.transactions >= 1);
+}
