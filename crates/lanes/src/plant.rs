@@ -39,6 +39,12 @@ pub(crate) enum Step {
     NodeRelease,
     /// The Release with which a map's bucket is marked as moved.
     MarkRelease,
+    /// Between joining a wait queue and trying once more.
+    WaitFence,
+    /// Between freeing a resource and looking for waiters.
+    WakeFence,
+    /// Passing on a wake-up that was not needed.
+    PassOn,
 }
 
 /// A fence, unless the test left `step` out.

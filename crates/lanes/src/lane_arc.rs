@@ -1,0 +1,123 @@
+//! Shared ownership whose count is not a shared line.
+
+use crate::{Lane, PerLane};
+use std::ops::Deref;
+// Of `std` in every world: what is counted here is left to `std`, and `loom` has no `Weak`.
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A shared value with one reference count per lane: clones made on different lanes write
+/// different lines.
+///
+/// For the few things that everybody clones all the time, such as a mount: it takes some
+/// kilobytes. The handle that [`LaneArc::new`] returns keeps all counts ready; when it is gone,
+/// what is left still works, but a lane that has no clone of its own shares the count of another.
+///
+/// ```
+/// let shared = lanefs_lanes::LaneArc::new(7);
+/// let clone = shared.clone();
+/// assert_eq!(*clone, 7);
+/// ```
+pub struct LaneArc<T> {
+    count: Arc<Count<T>>,
+    /// Every lane's count, in the first handle only.
+    _all: Option<PerLane<Arc<Count<T>>>>,
+}
+
+/// What a lane counts references to. Its own lines keep the counts of lanes apart.
+#[repr(align(128))]
+struct Count<T> {
+    body: Arc<Body<T>>,
+}
+
+struct Body<T> {
+    value: T,
+    /// The way from one lane's count to another's. Weak, or nothing would ever be freed.
+    counts: OnceLock<PerLane<Weak<Count<T>>>>,
+}
+
+impl<T> LaneArc<T> {
+    /// Shares `value`.
+    pub fn new(value: T) -> LaneArc<T> {
+        let body = Arc::new(Body { value, counts: OnceLock::new() });
+        let all = PerLane::new(|_| Arc::new(Count { body: body.clone() }));
+        let ways = PerLane::new(|lane| Arc::downgrade(all.of(lane)));
+        assert!(body.counts.set(ways).is_ok(), "nobody else has the body yet");
+        LaneArc { count: all.of(Lane::current()).clone(), _all: Some(all) }
+    }
+
+    /// Whether both share one value.
+    pub fn ptr_eq(this: &LaneArc<T>, other: &LaneArc<T>) -> bool {
+        Arc::ptr_eq(&this.count.body, &other.count.body)
+    }
+}
+
+impl<T> Clone for LaneArc<T> {
+    #[inline]
+    fn clone(&self) -> LaneArc<T> {
+        let counts = self.count.body.counts.get();
+        let mine = counts.and_then(|counts| counts.mine().upgrade());
+        LaneArc { count: mine.unwrap_or_else(|| self.count.clone()), _all: None }
+    }
+}
+
+impl<T> Deref for LaneArc<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.count.body.value
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for LaneArc<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LaneArc").field(&**self).finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Counted<'a>(&'a AtomicUsize);
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn clones_on_different_lanes_count_on_different_lines() {
+        let shared = LaneArc::new(1);
+        let both = Barrier::new(2);
+        let counts: Vec<_> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    s.spawn(|| {
+                        let clone = shared.clone();
+                        both.wait();
+                        Arc::as_ptr(&clone.count).addr()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+        });
+        assert!(counts[0].abs_diff(counts[1]) >= 128, "{counts:x?}");
+    }
+
+    #[test]
+    fn the_value_goes_with_the_last_clone() {
+        let drops = AtomicUsize::new(0);
+        let first = LaneArc::new(Counted(&drops));
+        let clone = first.clone();
+        assert!(LaneArc::ptr_eq(&first, &clone));
+        drop(first);
+        // Without the first handle the lane's count may be gone; cloning works all the same.
+        let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
+        drop(clone);
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        drop(clones);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,222 @@
+//! Hashed wait queues with exclusive wake-up: one resource freed wakes one waiter, and none is
+//! left behind.
+//!
+//! ```text
+//! wait:  loop { try; join the queue; FENCE; try once more; sleep until picked }
+//! wake:  (freed already) FENCE; if somebody is in the queue { pick the first and wake it }
+//! ```
+//!
+//! *Invariant*: between its second try and its sleep a waiter is in the queue, so whoever frees
+//! something after that try picks it or one before it. A waiter that was picked but got by its
+//! own second try what it wanted passes the wake-up on: what was freed for it may still be there.
+//! One that was picked and finds nothing (somebody came in between) joins in front.
+//!
+//! *Locking*: the queues' locks are innermost; attempts run under none of them.
+
+use crate::hash::hash_of;
+use crate::plant::{self, Step};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::{Padded, world};
+use std::collections::VecDeque;
+
+/// Wait queues by the hash of a key.
+#[derive(Debug)]
+pub struct WaitBuckets {
+    /// A power of two.
+    buckets: Box<[Padded<Bucket>]>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// The queue's length. Changed under its lock, read without.
+    waiting: AtomicUsize,
+    queue: world::Mutex<VecDeque<Arc<Waiter>>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    key: u64,
+    picked: world::Mutex<Option<Picked>>,
+    wake: world::Condvar,
+}
+
+/// For what a waiter was picked, and so to whom it passes the wake-up on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Picked {
+    /// Something of its key was freed.
+    ForKey,
+    /// Something that any key may have was freed.
+    ForAny,
+    /// Everybody was picked.
+    WithAll,
+}
+
+impl WaitBuckets {
+    /// `count` empty queues, rounded up to a power of two.
+    pub fn new(count: usize) -> WaitBuckets {
+        let bucket = |_| {
+            Padded(Bucket {
+                waiting: AtomicUsize::new(0),
+                queue: world::Mutex::new(VecDeque::new()),
+            })
+        };
+        WaitBuckets { buckets: (0..count.max(1).next_power_of_two()).map(bucket).collect() }
+    }
+
+    /// What `attempt` gives, as soon as it gives something. Those who wait for one key, or for
+    /// something that any key may have, are to want the same amount: a wake-up is for one of
+    /// them, whichever was first.
+    pub fn wait_until<R>(&self, key: u64, mut attempt: impl FnMut() -> Option<R>) -> R {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        let mut waited_before = false;
+        loop {
+            let waiter = Arc::new(Waiter {
+                key,
+                picked: world::Mutex::new(None),
+                wake: world::Condvar::default(),
+            });
+            let queued = self.join(waiter, waited_before);
+            plant::fence(Step::WaitFence, Ordering::SeqCst);
+            if let Some(result) = attempt() {
+                return result;
+            }
+            queued.sleep();
+            if let Some(result) = attempt() {
+                return result;
+            }
+            waited_before = true;
+        }
+    }
+
+    /// Wakes one of those who wait for `key`, after something of it was freed; false if there
+    /// are none.
+    pub fn wake_one(&self, key: u64) -> bool {
+        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
+    }
+
+    /// Wakes one waiter, if possible one whose key shares the bucket of `key`, after something
+    /// was freed that any of them may have; false if nobody waits.
+    pub fn wake_any(&self, key: u64) -> bool {
+        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        (0..self.buckets.len() as u64).any(|next| {
+            let bucket = &self.buckets[(self.index(key) + next as usize) % self.buckets.len()];
+            bucket.pick(|_| true, Picked::ForAny)
+        })
+    }
+
+    /// Wakes everybody.
+    pub fn wake_all(&self) {
+        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        for bucket in &self.buckets {
+            while bucket.pick(|_| true, Picked::WithAll) {}
+        }
+    }
+
+    /// How many wait at present.
+    pub fn waiting(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.waiting.load(Ordering::Relaxed)).sum()
+    }
+
+    fn index(&self, key: u64) -> usize {
+        hash_of(&key) as usize & (self.buckets.len() - 1)
+    }
+
+    fn pick(&self, key: u64, wanted: impl Fn(&Waiter) -> bool, why: Picked) -> bool {
+        self.buckets[self.index(key)].pick(wanted, why)
+    }
+
+    /// `in_turn`: it was picked before, so nobody in the queue came earlier.
+    fn join(&self, waiter: Arc<Waiter>, in_turn: bool) -> Queued<'_> {
+        let bucket = &self.buckets[self.index(waiter.key)];
+        let mut queue = bucket.queue.lock();
+        if in_turn {
+            queue.push_front(waiter.clone());
+        } else {
+            queue.push_back(waiter.clone());
+        }
+        bucket.waiting.store(queue.len(), Ordering::Relaxed);
+        Queued { buckets: self, waiter, picked: false }
+    }
+
+    /// Takes a waiter out that needs no wake-up any more; passes on one that it got already.
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        let bucket = &self.buckets[self.index(waiter.key)];
+        let mut queue = bucket.queue.lock();
+        if let Some(at) = queue.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            queue.remove(at);
+            bucket.waiting.store(queue.len(), Ordering::Relaxed);
+            return;
+        }
+        drop(queue);
+        let why = waiter.sleep();
+        if plant::left_out(Step::PassOn) {
+            return;
+        }
+        match why {
+            Picked::ForKey => self.wake_one(waiter.key),
+            Picked::ForAny => self.wake_any(waiter.key),
+            Picked::WithAll => false,
+        };
+    }
+}
+
+/// A waiter in its queue. Dropping it, on whatever way out, leaves the queue.
+struct Queued<'a> {
+    buckets: &'a WaitBuckets,
+    waiter: Arc<Waiter>,
+    picked: bool,
+}
+
+impl Queued<'_> {
+    /// Sleeps until picked: who picks takes out of the queue.
+    fn sleep(mut self) {
+        self.waiter.sleep();
+        self.picked = true;
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        if !self.picked {
+            self.buckets.leave(&self.waiter);
+        }
+    }
+}
+
+impl Bucket {
+    /// Takes the first waiter that is `wanted` out of the queue and wakes it.
+    fn pick(&self, wanted: impl Fn(&Waiter) -> bool, why: Picked) -> bool {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut queue = self.queue.lock();
+        let Some(at) = queue.iter().position(|waiter| wanted(waiter)) else { return false };
+        let waiter = queue.remove(at).expect("the position is in the queue");
+        self.waiting.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        *waiter.picked.lock() = Some(why);
+        waiter.wake.notify_one();
+        true
+    }
+}
+
+impl Waiter {
+    /// Sleeps until picked.
+    fn sleep(&self) -> Picked {
+        let mut picked = self.picked.lock();
+        loop {
+            if let Some(why) = *picked {
+                return why;
+            }
+            self.wake.wait(&mut picked);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "wait_tests.rs"]
+mod tests;
