@@ -19,6 +19,7 @@ mod path;
 mod plan;
 mod read;
 mod split;
+mod staged;
 mod window;
 
 pub use blocks::{DirBlocks, DirContext, Indexing, new_directory, seal, verify};
@@ -26,6 +27,7 @@ pub use find::{Found, find};
 pub use insert::plan_insert;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan, plan_remove, plan_replace};
 pub use read::{is_empty, read_from};
+pub use staged::Staged;
 
 #[cfg(test)]
 mod tests;

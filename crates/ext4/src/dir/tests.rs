@@ -84,6 +84,10 @@ impl Directory {
 
     pub(super) fn apply(&mut self, plan: Plan) {
         assert!(plan.updates.len() <= MOST_UPDATED && plan.appended.len() <= MOST_APPENDED);
+        self.apply_any(plan);
+    }
+
+    pub(super) fn apply_any(&mut self, plan: Plan) {
         for (n, block) in plan.updates {
             self.blocks[n.0 as usize] = block;
         }

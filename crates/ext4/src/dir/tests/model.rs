@@ -165,3 +165,42 @@ fn the_dots_cannot_be_inserted() {
         assert!(matches!(plan, Err(Error::InvalidArgument { .. })));
     }
 }
+
+#[test]
+fn staged_changes_are_the_same_as_one_after_another() {
+    let mut rng = rng("staged");
+    for _ in 0..20 {
+        let mut directory = Directory::new(context(1024, HashVersion::HalfMd4));
+        while directory.model.len() < 700 {
+            let (blocks, model) = (directory.blocks.clone(), directory.model.clone());
+            let mut staged = Staged::new(&directory.cx, &blocks);
+            let mut expected = model.clone();
+            for _ in 0..rng.usize(1..6) {
+                if rng.usize(..4) == 0 && !expected.is_empty() {
+                    let gone =
+                        expected.keys().nth(rng.usize(..expected.len())).expect("there").clone();
+                    let found = staged.find(name(&gone)).expect("sound").expect("there");
+                    staged.remove(&found).expect("sound");
+                    expected.remove(&gone);
+                    assert!(staged.find(name(&gone)).expect("sound").is_none());
+                    continue;
+                }
+                let new = random_name(&mut rng, 250);
+                let ino = Ino(rng.u32(1..=INODES));
+                match staged.find(name(&new)).expect("sound") {
+                    Some(found) => staged.replace(&found, ino, FileType::Regular).expect("sound"),
+                    None => staged.insert(name(&new), ino, FileType::Regular).expect("room"),
+                }
+                expected.insert(new, ino);
+            }
+            let plan = staged.into_plan();
+            let mut numbers: Vec<_> = plan.updates.iter().map(|(n, _)| *n).collect();
+            numbers.sort();
+            numbers.dedup();
+            assert_eq!(numbers.len(), plan.updates.len(), "no block twice");
+            directory.apply_any(plan);
+            directory.model = expected;
+            directory.check();
+        }
+    }
+}
