@@ -275,3 +275,6 @@ fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
 fn encode_rec_len(rec_len: usize) -> u16 {
     u16::try_from(rec_len).unwrap_or(0xffff)
 }
+
+#[cfg(test)]
+mod tests;

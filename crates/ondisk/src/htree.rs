@@ -282,3 +282,6 @@ fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
