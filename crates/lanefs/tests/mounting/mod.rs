@@ -172,6 +172,12 @@ impl Mounted {
         Mounted { path: mount_point.into(), server: None }
     }
 
+    /// What is mounted on `path` by other means, so that it is taken away.
+    pub fn already(path: &Path) -> Mounted {
+        assert!(is_mounted(path));
+        Mounted { path: path.into(), server: None }
+    }
+
     /// By a server that is a child of the test, which knows its process.
     pub fn in_foreground(image: &Image, options: &[&str]) -> Mounted {
         let path = image.mount_point();
