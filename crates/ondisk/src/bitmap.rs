@@ -28,6 +28,8 @@ pub enum Cause {
     FreeCount { clear: u32, free: u32 },
     #[error("bit {bit}, which is metadata, is clear")]
     MetadataClear { bit: u32 },
+    #[error("bit {bit}, which is metadata, was to be cleared")]
+    MetadataFreed { bit: u32 },
     #[error("{len} bits from {start} reach beyond the end")]
     BeyondEnd { start: u32, len: u32 },
     #[error("bit {bit} to be set is set")]
