@@ -4,7 +4,10 @@
 //! threads. `docs/core.md` tells how an operation is built.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, unused_imports)] // the operations that use it come next
+mod alloc;
 mod attr;
+mod block_reader;
 pub mod dir;
 mod error;
 pub mod extent;
@@ -12,6 +15,7 @@ mod fs;
 mod options;
 pub mod xattr;
 
+pub use alloc::{BusyGroup, InodeClaiming, Placement, Policies, StreamGoal};
 pub use attr::{
     Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,
     StatFs, SyncMode,

@@ -1,0 +1,44 @@
+//! Groups as a commit writes them.
+
+use super::group::{GroupImage, RawImage};
+use super::groups::Groups;
+use lanefs_journal::Tid;
+use lanefs_ondisk::Group;
+
+impl Groups {
+    /// Committer: the group as of `tid`, once: `None` if it was taken already. Bitmaps that did not
+    /// change are left out; the descriptor has the checksums of both.
+    pub(crate) fn capture(&self, tid: Tid, group: Group) -> Option<GroupImage> {
+        let (raw, blocks, inodes) = self.shared.state(group).take_image(tid)?;
+        {
+            let mut captured = self.captured.lock();
+            captured.0 += blocks;
+            captured.1 += inodes;
+        }
+        let RawImage { mut desc, blocks, inodes } = raw;
+        let format = &self.shared.format;
+        let block = || vec![0; format.geometry.block_size().bytes()];
+        let block_bitmap = blocks.map(|bitmap| {
+            let mut bytes = block();
+            bitmap.encode_blocks_into(&mut bytes, &mut desc, &format.geometry, format.checksums);
+            bytes.into()
+        });
+        let inode_bitmap = inodes.map(|bitmap| {
+            let mut bytes = block();
+            bitmap.encode_inodes_into(&mut bytes, &mut desc, &format.geometry, format.checksums);
+            bytes.into()
+        });
+        // The next transaction that changes one bitmap only writes the other's checksum again. It
+        // cannot have been captured in between: one commit at a time.
+        let mut state = self.shared.state(group);
+        state.desc.block_bitmap_csum = desc.block_bitmap_csum;
+        state.desc.inode_bitmap_csum = desc.inode_bitmap_csum;
+        Some(GroupImage { desc, block_bitmap, inode_bitmap })
+    }
+
+    /// Committer: free blocks and inodes of all groups, as captured.
+    pub(crate) fn captured_counts(&self) -> (u64, u64) {
+        let (blocks, inodes) = *self.captured.lock();
+        (blocks.max(0) as u64, inodes.max(0) as u64)
+    }
+}

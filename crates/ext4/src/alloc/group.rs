@@ -1,0 +1,332 @@
+//! One group's state: what its guard guards. No locks in here.
+
+use super::choose::Ask;
+use super::runs::{self, Found};
+use lanefs_journal::{Tid, Tracked};
+use lanefs_ondisk::Corruption;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A group as its guard holds it.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    /// As a commit would write it now; the checksums of the bitmaps as of the last capture.
+    pub desc: GroupDesc,
+    pub maps: Maps,
+}
+
+/// The bitmaps of a group.
+#[derive(Debug)]
+pub(crate) enum Maps {
+    /// Not needed yet.
+    Unread,
+    /// They or the descriptor are wrong, in this way: nobody gets anything here.
+    Damaged(Box<Corruption>),
+    /// In memory, until the end: claims and frees find them there without I/O.
+    Ready(Box<Ready>),
+}
+
+/// Bitmap on disk, and bits that nobody may claim: those, claims, and frees not yet durable.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub allocated: Bitmap,
+    pub taken: Bitmap,
+    /// Zeros of `taken`.
+    pub open: u32,
+}
+
+/// A group with its bitmaps.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub blocks: Pair,
+    pub inodes: Pair,
+    /// Blocks that were allocated in the transaction that `born_in` names.
+    born: Option<Bitmap>,
+    born_in: Option<Tid>,
+    /// Every inode below is taken.
+    next_inode: u32,
+    /// Where the last search without a goal ended.
+    next_block: u32,
+    tracked: Tracked<RawImage>,
+    /// What the running transaction changed.
+    changed: Changed,
+    /// Free blocks and inodes as of the last capture.
+    captured: (u32, u32),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Changed {
+    blocks: bool,
+    inodes: bool,
+}
+
+/// A group as of some transaction.
+#[derive(Debug)]
+pub(crate) struct RawImage {
+    pub desc: GroupDesc,
+    pub blocks: Option<Bitmap>,
+    pub inodes: Option<Bitmap>,
+}
+
+/// What a commit writes of a group: the descriptor, and the bitmaps that changed, as blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupImage {
+    /// To be encoded into its block of descriptors.
+    pub desc: GroupDesc,
+    /// For the block that `desc` names.
+    pub block_bitmap: Option<Arc<[u8]>>,
+    /// For the block that `desc` names.
+    pub inode_bitmap: Option<Arc<[u8]>>,
+}
+
+/// What a change means for the handle that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dirtied {
+    /// The group is on no list of this transaction yet.
+    pub newly: bool,
+    /// Bitmaps that are part of the transaction from now on.
+    pub bitmaps: u32,
+}
+
+/// What freeing a run came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Freed {
+    /// Born in the same transaction: anybody's again.
+    pub at_once: Vec<Range<u32>>,
+    /// Anybody's once the transaction is durable.
+    pub later: Vec<Range<u32>>,
+    /// Was free: the image is wrong. The first such bit.
+    pub wrong: Option<u32>,
+}
+
+impl Pair {
+    fn new(allocated: Bitmap) -> Pair {
+        let (taken, open) = (allocated.clone(), allocated.count_clear());
+        Pair { allocated, taken, open }
+    }
+
+    /// Claims what is open.
+    pub(crate) fn take(&mut self, range: Range<u32>) {
+        debug_assert_eq!(self.taken.next_set(range.clone()), None, "{range:?} is taken");
+        self.open -= range.end - range.start;
+        self.taken.fill(range);
+    }
+
+    /// Opens what is taken and not allocated.
+    pub(crate) fn open(&mut self, range: Range<u32>) {
+        debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
+        self.open += range.end - range.start;
+        clear(&mut self.taken, range);
+    }
+}
+
+impl RawImage {
+    fn of(desc: &GroupDesc, blocks: &Pair, inodes: &Pair, changed: Changed) -> RawImage {
+        RawImage {
+            desc: *desc,
+            blocks: changed.blocks.then(|| blocks.allocated.clone()),
+            inodes: changed.inodes.then(|| inodes.allocated.clone()),
+        }
+    }
+}
+
+impl GroupState {
+    /// Not read yet.
+    pub(crate) fn new(desc: GroupDesc) -> GroupState {
+        GroupState { desc, maps: Maps::Unread }
+    }
+
+    /// Takes the bitmaps in; inodes below `reserved` are nobody's.
+    pub(crate) fn make_ready(&mut self, blocks: Bitmap, inodes: Bitmap, reserved: u32) {
+        let mut inodes = Pair::new(inodes);
+        inodes.taken.fill(0..reserved);
+        inodes.open = inodes.taken.count_clear();
+        self.maps = Maps::Ready(Box::new(Ready {
+            blocks: Pair::new(blocks),
+            inodes,
+            born: None,
+            born_in: None,
+            next_inode: 0,
+            next_block: 0,
+            tracked: Tracked::new(),
+            changed: Changed::default(),
+            captured: (self.desc.free_blocks, self.desc.free_inodes),
+        }));
+    }
+
+    /// The bitmaps, which Prepare made sure of.
+    ///
+    /// # Panics
+    /// If they are not there: an operation applied what it did not prepare.
+    pub(crate) fn ready(&mut self) -> &mut Ready {
+        self.parts().1
+    }
+
+    fn parts(&mut self) -> (&mut GroupDesc, &mut Ready) {
+        match &mut self.maps {
+            Maps::Ready(ready) => (&mut self.desc, ready),
+            _ => panic!("a group is changed only after its bitmaps were loaded"),
+        }
+    }
+
+    /// Sets claimed blocks.
+    pub(crate) fn allocate(&mut self, tid: Tid, range: Range<u32>) -> Dirtied {
+        let (desc, ready) = self.parts();
+        let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
+        debug_assert_eq!(ready.blocks.allocated.next_set(range.clone()), None);
+        desc.free_blocks -= range.end - range.start;
+        desc.flags -= GroupFlags::BLOCK_UNINIT;
+        let len = ready.blocks.allocated.bits();
+        ready.born.get_or_insert_with(|| Bitmap::new(len)).fill(range.clone());
+        ready.blocks.allocated.fill(range);
+        dirtied
+    }
+
+    /// Clears blocks. Those that stay taken are for the caller to open once `tid` is durable.
+    pub(crate) fn free(&mut self, tid: Tid, range: Range<u32>) -> (Dirtied, Freed) {
+        let (desc, ready) = self.parts();
+        let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
+        let mut freed = Freed::default();
+        let mut at = range.start;
+        while let Some(bit) = ready.blocks.allocated.next_set(at..range.end) {
+            if bit > at {
+                freed.wrong.get_or_insert(at);
+            }
+            at = bit;
+            let mut end = ready.blocks.allocated.next_clear(at..range.end).unwrap_or(range.end);
+            let born = ready.born.as_ref().is_some_and(|born| born.get(at));
+            if let Some(bits) = &ready.born {
+                let other = if born { bits.next_clear(at..end) } else { bits.next_set(at..end) };
+                end = other.unwrap_or(end);
+            }
+            desc.free_blocks += end - at;
+            clear(&mut ready.blocks.allocated, at..end);
+            if born {
+                ready.blocks.open(at..end);
+                freed.at_once.push(at..end);
+            } else {
+                freed.later.push(at..end);
+            }
+            at = end;
+        }
+        if at < range.end {
+            freed.wrong.get_or_insert(at);
+        }
+        (dirtied, freed)
+    }
+
+    /// Sets a claimed inode.
+    pub(crate) fn allocate_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Dirtied {
+        let (desc, ready) = self.parts();
+        // Whoever initialises the inodes initialises the blocks too, as the kernel does.
+        let first = desc.flags.contains(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
+        desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        desc.free_inodes -= 1;
+        desc.used_dirs += directories;
+        let behind = ready.inodes.allocated.bits() - index - 1;
+        desc.itable_unused = desc.itable_unused.min(behind);
+        ready.inodes.allocated.fill(index..index + 1);
+        dirtied
+    }
+
+    /// Clears an inode, which anybody may claim from now on. `None` if it was free.
+    pub(crate) fn free_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Option<Dirtied> {
+        let (desc, ready) = self.parts();
+        if !ready.inodes.allocated.get(index) {
+            return None;
+        }
+        let dirtied = ready.touch(desc, tid, Changed { blocks: false, inodes: true });
+        desc.free_inodes += 1;
+        desc.used_dirs = desc.used_dirs.saturating_sub(directories);
+        clear(&mut ready.inodes.allocated, index..index + 1);
+        ready.open_inode(index);
+        Some(dirtied)
+    }
+
+    /// The group as of `tid`, and by how much its free blocks and inodes changed since the last.
+    pub(crate) fn take_image(&mut self, tid: Tid) -> Option<(RawImage, i64, i64)> {
+        let Maps::Ready(ready) = &mut self.maps else { return None };
+        let Ready { tracked, blocks, inodes, changed, captured, .. } = &mut **ready;
+        let image = tracked.take(tid, || RawImage::of(&self.desc, blocks, inodes, *changed))?;
+        let before = std::mem::replace(captured, (image.desc.free_blocks, image.desc.free_inodes));
+        let change = |now: u32, before: u32| i64::from(now) - i64::from(before);
+        let (blocks, inodes) =
+            (change(image.desc.free_blocks, before.0), change(image.desc.free_inodes, before.1));
+        Some((image, blocks, inodes))
+    }
+}
+
+impl Ready {
+    /// To be called before a change in `tid` of the parts that `what` names.
+    fn touch(&mut self, desc: &GroupDesc, tid: Tid, what: Changed) -> Dirtied {
+        let Ready { tracked, blocks, inodes, changed, .. } = self;
+        let newly = tracked.touch(tid, || RawImage::of(desc, blocks, inodes, *changed));
+        if newly {
+            *changed = Changed::default();
+        }
+        if self.born_in != Some(tid) {
+            (self.born, self.born_in) = (None, Some(tid));
+        }
+        let bitmaps =
+            u32::from(what.blocks && !changed.blocks) + u32::from(what.inodes && !changed.inodes);
+        changed.blocks |= what.blocks;
+        changed.inodes |= what.inodes;
+        Dirtied { newly, bitmaps }
+    }
+
+    /// Takes a run as `ask` wants it; else says how long the longest is. None is longer than
+    /// `bound`, so that what was searched for in vain is not searched for again.
+    pub(crate) fn claim_run(&mut self, ask: &Ask, bound: u32) -> Result<Range<u32>, u32> {
+        let taken = &self.blocks.taken;
+        let here = runs::clear_at(taken, ask.from, ask.want);
+        let run = if here > 0 && here >= ask.least_at_goal {
+            ask.from..ask.from + here
+        } else if bound < ask.least {
+            return Err(bound);
+        } else {
+            let from = if ask.from == 0 { self.next_block } else { ask.from };
+            match runs::find(taken, from, ask.want) {
+                Found::Fit(start) => start..start + ask.want,
+                Found::Longest { start, len } if len > 0 && len >= ask.least => start..start + len,
+                Found::Longest { len, .. } => return Err(len),
+            }
+        };
+        self.next_block = run.end;
+        self.blocks.take(run.clone());
+        Ok(run)
+    }
+
+    /// The first inode at `from` or later that nobody has.
+    pub(crate) fn find_inode(&mut self, from: u32) -> Option<u32> {
+        let bits = self.inodes.taken.bits();
+        let found = self.inodes.taken.next_clear(from.max(self.next_inode)..bits);
+        if from <= self.next_inode {
+            self.next_inode = found.unwrap_or(bits);
+        }
+        found
+    }
+
+    /// Takes an inode; false if somebody has it.
+    pub(crate) fn take_inode(&mut self, index: u32) -> bool {
+        let free = !self.inodes.taken.get(index);
+        if free {
+            self.inodes.take(index..index + 1);
+        }
+        free
+    }
+
+    /// Nobody has this inode any more.
+    pub(crate) fn open_inode(&mut self, index: u32) {
+        self.inodes.open(index..index + 1);
+        self.next_inode = self.next_inode.min(index);
+    }
+}
+
+/// Clears bits of which the caller knows that they are set.
+fn clear(bitmap: &mut Bitmap, range: Range<u32>) {
+    let cleared = bitmap.clear(range.start, range.end - range.start);
+    assert_eq!(cleared, Ok(()), "bits that were set are cleared once");
+}

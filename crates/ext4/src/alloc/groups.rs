@@ -1,0 +1,489 @@
+//! All groups of a mounted file system: claims, allocation and freeing of blocks.
+
+use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
+use super::claim::{Anchor, Claim};
+use super::group::{Dirtied, GroupState, Maps};
+use super::policy::{Policies, StreamGoal};
+use super::read::{Format, damage};
+use super::region;
+use super::runs;
+use super::space::Space;
+use super::summary::Summaries;
+use super::zone::Zone;
+use crate::Error;
+use crate::block_reader::BlockReader;
+use lanefs_journal::Tid;
+use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use lanefs_lanes::{Lane, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
+use lanefs_ondisk::bitmap::Cause;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Corruption, Group};
+use std::ops::Range;
+use std::sync::Arc;
+
+const LOADERS: usize = 64;
+/// A request from so many blocks on is a stream, for [`StreamGoal::Global`].
+const STREAM: u32 = 16;
+/// How often all groups are searched for blocks that are surely there.
+const ROUNDS: u32 = 8;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    /// Stops at the reserved blocks.
+    Ordinary,
+    /// Does not.
+    Root,
+}
+
+/// What blocks are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    /// Where the run would best start. Anything outside of the file system means anywhere.
+    pub goal: Block,
+    /// Blocks; what comes back is one run of 1 to `want` blocks.
+    pub want: u32,
+    /// Other places are tried before giving fewer than these; usually 1.
+    pub at_least: u32,
+    /// Whether the reserve may be used.
+    pub privilege: Privilege,
+}
+
+/// What a journal handle does for a group that changes.
+pub(crate) trait Changes {
+    /// The transaction.
+    fn tid(&self) -> Tid;
+    /// The group's image is to be captured.
+    fn group_changed(&mut self, group: Group);
+    /// Blocks that became part of the transaction.
+    fn charge_blocks(&mut self, blocks: u32);
+    /// [`Groups::release`] is to be called once the transaction is durable.
+    fn release_later(&mut self, start: Block, len: u32);
+}
+
+/// One group: what never changes of it, and its guard.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) inode_table: Block,
+    /// [rank Guard]
+    pub(super) state: Mutex<GroupState>,
+}
+
+/// What claims keep alive.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) format: Format,
+    pub(super) cells: Box<[Padded<Cell>]>,
+    pub(super) summaries: Summaries,
+    space: Space,
+}
+
+/// The groups of a mounted file system. What each call may wait for: `claim_*` and `load` for
+/// I/O; everything else for guards only.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    pub(super) shared: Arc<Shared>,
+    anchors: PerLane<Anchor>,
+    pub(super) policies: Policies,
+    /// One at a time reads the bitmaps of a group. [rank Load]
+    loaders: Box<[Mutex<()>]>,
+    /// Not allocated, claimed or not.
+    free_blocks: LaneCounter,
+    pub(super) free_inodes: LaneCounter,
+    /// Freed, and not durably yet.
+    pending: LaneCounter,
+    /// The last transaction that changed each block of descriptors.
+    descriptors_charged: Box<[AtomicU64]>,
+    /// How many directories each lane has placed.
+    pub(super) placed: PerLane<AtomicU32>,
+    /// Where the last stream was put, for [`StreamGoal::Global`]. [rank Guard]
+    stream: Mutex<u32>,
+    /// Free blocks and inodes as captured. [rank Guard]
+    pub(super) captured: Mutex<(i64, i64)>,
+}
+
+impl Groups {
+    /// Of descriptors that were decoded, one for each group of `geometry`. The last `reserved` free
+    /// blocks are for the privileged.
+    pub(crate) fn new(
+        geometry: Geometry,
+        checksums: Checksums,
+        descriptors: Vec<GroupDesc>,
+        reserved: u64,
+        policies: Policies,
+    ) -> Groups {
+        assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
+        let summaries = Summaries::new(geometry.group_count());
+        let (mut blocks, mut inodes) = (0u64, 0u64);
+        for (group, desc) in (0..).zip(&descriptors) {
+            blocks += u64::from(desc.free_blocks);
+            inodes += u64::from(desc.free_inodes);
+            summaries.set_open_blocks(group, desc.free_blocks);
+            summaries.set_open_inodes(group, desc.free_inodes);
+            // The longest run that there can be; the first who looks finds out.
+            summaries.set_longest(group, desc.free_blocks);
+        }
+        let zone = Zone::new(&geometry, &descriptors);
+        let cells = descriptors.into_iter().map(|desc| {
+            let inode_table = desc.inode_table;
+            Padded(Cell { inode_table, state: Mutex::new(Rank::Guard, GroupState::new(desc)) })
+        });
+        let shared = Arc::new(Shared {
+            format: Format { geometry, checksums, zone },
+            cells: cells.collect(),
+            summaries,
+            space: Space::new(blocks, reserved),
+        });
+        Groups {
+            anchors: PerLane::new(|_| Arc::new(Padded(shared.clone()))),
+            shared,
+            policies,
+            loaders: (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect(),
+            free_blocks: LaneCounter::new(blocks as i64),
+            free_inodes: LaneCounter::new(inodes as i64),
+            pending: LaneCounter::new(0),
+            descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
+            placed: PerLane::new(|_| AtomicU32::new(0)),
+            stream: Mutex::new(Rank::Guard, 0),
+            captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
+        }
+    }
+
+    /// Takes one run of blocks. Sleeps.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is told of once, and
+    /// left alone from then on.
+    pub(crate) fn claim_blocks(
+        &self,
+        read: &dyn BlockReader,
+        request: &Request,
+    ) -> Result<Claim, Error> {
+        let shared = &*self.shared;
+        let want = request.want.clamp(1, shared.format.geometry.blocks_per_group());
+        let drawn = shared.space.draw(want, request.privilege);
+        if drawn == 0 {
+            return Err(Error::NoSpace);
+        }
+        let run = self.search(read, request, drawn);
+        let len = run.as_ref().map_or(0, |run| run.len);
+        shared.space.put_back(drawn - len);
+        let Run { group, bit, len } = run?;
+        let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
+        Ok(Claim::new(self.anchors.mine().clone(), start, len))
+    }
+
+    fn search(&self, read: &dyn BlockReader, request: &Request, drawn: u32) -> Result<Run, Error> {
+        let shared = &*self.shared;
+        let home = region::home(Lane::current(), shared.summaries.groups()).start;
+        let place = shared.format.geometry.group_of(request.goal);
+        let (group, bit) = place.map_or((home, 0), |(group, bit)| (group.0, bit));
+        let global = self.policies.stream_goal == StreamGoal::Global && drawn >= STREAM;
+        let stream = global.then(|| *self.stream.lock());
+        let goal = Goal { group, bit, home, stream };
+        let search = Search { groups: self, read };
+        for _ in 0..ROUNDS {
+            let least = request.at_least.min(drawn);
+            if let Some(run) = choose(&search, goal, drawn, least, self.policies.busy_group)? {
+                if global {
+                    *self.stream.lock() = run.group;
+                }
+                return Ok(run);
+            }
+            // Blocks were drawn, so there are some: others freed them behind our back.
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Prepare for what changes the bits of `group`: its bitmaps are in memory from now on. Sleeps.
+    ///
+    /// # Errors
+    /// Damage, or an I/O error.
+    pub(crate) fn load(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
+        let Some(cell) = self.shared.cells.get(group.0 as usize) else {
+            return Err(damage(group, Cause::NoSuchGroup));
+        };
+        let is_there = |state: &GroupState| match &state.maps {
+            Maps::Ready(_) => Some(Ok(())),
+            Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
+            Maps::Unread => None,
+        };
+        if let Some(known) = is_there(&cell.state.lock()) {
+            return known;
+        }
+        let _loader = self.loaders[group.0 as usize % LOADERS].lock();
+        let desc = {
+            let state = cell.state.lock();
+            if let Some(known) = is_there(&state) {
+                return known;
+            }
+            state.desc
+        };
+        let format = &self.shared.format;
+        let read = format
+            .read_blocks(read, group, &desc)
+            .and_then(|blocks| Ok((blocks, format.read_inodes(read, group, &desc)?)));
+        match read {
+            Ok((blocks, inodes)) => {
+                let geometry = &format.geometry;
+                // Reserved inodes lie in group 0.
+                let reserved = if group.0 == 0 { geometry.first_ino().0 - 1 } else { 0 };
+                let mut state = cell.state.lock();
+                state.make_ready(blocks, inodes, reserved);
+                self.shared.tell(group, &mut state);
+                Ok(())
+            }
+            Err(error) => {
+                if let Error::Corruption(cause) = &error {
+                    self.give_up(group, cause.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Nobody gets anything from a damaged group.
+    fn give_up(&self, group: Group, cause: Corruption) {
+        let mut state = self.shared.state(group);
+        state.maps = Maps::Damaged(Box::new(cause));
+        let summaries = &self.shared.summaries;
+        summaries.set_open_blocks(group.0, 0);
+        summaries.set_open_inodes(group.0, 0);
+        summaries.set_longest(group.0, 0);
+        let lost = state.desc.free_blocks;
+        drop(state);
+        self.shared.space.lose(lost);
+    }
+
+    /// Apply: sets the bits of a claim, which is used up.
+    pub(crate) fn allocate(&self, handle: &mut impl Changes, claim: Claim) {
+        let (start, len) = claim.into_run();
+        for (group, range) in self.shared.parts(start, len) {
+            let mut state = self.shared.state(group);
+            let dirtied = state.allocate(handle.tid(), range);
+            drop(state);
+            self.note(handle, group, dirtied);
+        }
+        self.free_blocks.add(-i64::from(len));
+    }
+
+    /// Apply: clears bits. The blocks can be claimed once the transaction is durable, or at once if
+    /// they were allocated in it. What a log may hold of them, the caller revokes.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if some are free already, or are metadata of the file system: the image
+    /// maps blocks that it must not. What could be freed was freed.
+    ///
+    /// # Panics
+    /// If [`Groups::load`] did not come before.
+    pub(crate) fn free_blocks(
+        &self,
+        handle: &mut impl Changes,
+        start: Block,
+        len: u32,
+    ) -> Result<(), Error> {
+        let geometry = &self.shared.format.geometry;
+        let mut result = Ok(());
+        if !geometry.contains_run(start, u64::from(len)) {
+            let group = Group((start.0 / u64::from(geometry.blocks_per_group())) as u32);
+            return Err(damage(group, Cause::BeyondEnd { start: 0, len }));
+        }
+        for (group, range) in self.shared.parts(start, len) {
+            let first = self.shared.block(group, range.start);
+            if self.shared.format.zone.overlaps(first, (range.end - range.start).into()) {
+                result = Err(damage(group, Cause::MetadataFreed { bit: range.start }));
+                continue;
+            }
+            let mut state = self.shared.state(group);
+            let (dirtied, freed) = state.free(handle.tid(), range);
+            for run in &freed.at_once {
+                self.shared.opened(group, &mut state, run);
+            }
+            drop(state);
+            self.note(handle, group, dirtied);
+            let count =
+                |runs: &[Range<u32>]| runs.iter().map(|run| run.end - run.start).sum::<u32>();
+            let (now, later) = (count(&freed.at_once), count(&freed.later));
+            self.shared.space.put_back(now);
+            self.free_blocks.add(i64::from(now + later));
+            self.pending.add(later.into());
+            for run in freed.later {
+                handle.release_later(self.shared.block(group, run.start), run.end - run.start);
+            }
+            if let Some(bit) = freed.wrong {
+                result = Err(damage(group, Cause::AlreadyClear { bit }));
+            }
+        }
+        result
+    }
+
+    /// What a change of a group means for its handle. No guard is held.
+    pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
+        let mut blocks = dirtied.bitmaps;
+        if dirtied.newly {
+            handle.group_changed(group);
+            let per_block = self.shared.format.geometry.descs_per_block();
+            let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
+            let tid = handle.tid().0;
+            // Whoever changes the number pays for the block; others look and write nothing.
+            if charged.load(Ordering::Relaxed) != tid && charged.swap(tid, Ordering::Relaxed) != tid
+            {
+                blocks += 1;
+            }
+        }
+        if blocks > 0 {
+            handle.charge_blocks(blocks);
+        }
+    }
+
+    /// Committer: these blocks are durably free now.
+    pub(crate) fn release(&self, start: Block, len: u32) {
+        self.shared.give_back(start, len);
+        self.pending.add(-i64::from(len));
+    }
+
+    /// Free blocks and inodes, whoever claims them: what statfs tells.
+    pub(crate) fn free_counts(&self) -> (u64, u64) {
+        let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
+        (count(&self.free_blocks), count(&self.free_inodes))
+    }
+
+    /// Blocks freed in transactions that are not durable yet.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending.sum().max(0) as u64
+    }
+
+    /// True if some of the blocks hold the file system's own metadata, where no file can be.
+    pub(crate) fn is_metadata(&self, start: Block, len: u64) -> bool {
+        self.shared.format.zone.overlaps(start, len)
+    }
+
+    /// Where the group's inode table starts.
+    pub(crate) fn inode_table(&self, group: Group) -> Option<Block> {
+        Some(self.shared.cells.get(group.0 as usize)?.inode_table)
+    }
+
+    pub(super) fn anchor(&self) -> Anchor {
+        self.anchors.mine().clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn space(&self) -> &Space {
+        &self.shared.space
+    }
+}
+
+impl Shared {
+    pub(super) fn state(&self, group: Group) -> MutexGuard<'_, GroupState> {
+        self.cells[group.0 as usize].state.lock()
+    }
+
+    /// The block of a bit that there is.
+    fn block(&self, group: Group, bit: u32) -> Block {
+        self.format.geometry.block_at(group, bit).unwrap_or_default()
+    }
+
+    /// A run of blocks group by group.
+    fn parts(&self, start: Block, len: u32) -> impl Iterator<Item = (Group, Range<u32>)> {
+        let end = start.0 + u64::from(len);
+        let mut at = start;
+        std::iter::from_fn(move || {
+            if at.0 >= end {
+                return None;
+            }
+            let (group, bit) = self.format.geometry.group_of(at)?;
+            let last = self.format.geometry.group_last_block(group)?;
+            let len = (last.0 + 1).min(end) - at.0;
+            at = Block(at.0 + len);
+            Some((group, bit..bit + len as u32))
+        })
+    }
+
+    /// Nobody has these blocks any more.
+    pub(super) fn give_back(&self, start: Block, len: u32) {
+        for (group, range) in self.parts(start, len) {
+            let mut state = self.state(group);
+            state.ready().blocks.open(range.clone());
+            self.opened(group, &mut state, &range);
+        }
+        self.space.put_back(len);
+    }
+
+    /// Hints after `range` was opened. The guard is held.
+    fn opened(&self, group: Group, state: &mut GroupState, range: &Range<u32>) {
+        let blocks = &state.ready().blocks;
+        let run = runs::around(&blocks.taken, range.start);
+        self.summaries.set_open_blocks(group.0, blocks.open);
+        self.summaries.raise(group.0, run.end - run.start);
+    }
+
+    /// Hints of a group that was read: exact. The guard is held.
+    fn tell(&self, group: Group, state: &mut GroupState) {
+        let ready = state.ready();
+        let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
+        self.summaries.set_open_blocks(group.0, ready.blocks.open);
+        self.summaries.set_open_inodes(group.0, ready.inodes.open);
+        self.summaries.set_longest(group.0, longest.map_or(0, |run| run.end - run.start));
+    }
+}
+
+/// The groups as the chooser sees them.
+struct Search<'a> {
+    groups: &'a Groups,
+    read: &'a dyn BlockReader,
+}
+
+impl Candidates for Search<'_> {
+    type Error = Error;
+
+    fn groups(&self) -> u32 {
+        self.groups.shared.summaries.groups()
+    }
+
+    fn open_blocks(&self, group: u32) -> u32 {
+        self.groups.shared.summaries.open_blocks(group)
+    }
+
+    fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
+        self.groups.shared.summaries.next_with_order(order, from)
+    }
+
+    fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Error> {
+        let shared = &self.groups.shared;
+        if shared.summaries.open_blocks(group) == 0 {
+            return Ok(Attempt::Lacking);
+        }
+        let cell = &shared.cells[group as usize];
+        loop {
+            let guard = match wait {
+                Wait::Wait => Some(cell.state.lock()),
+                Wait::Skip => cell.state.try_lock(),
+            };
+            let Some(mut state) = guard else { return Ok(Attempt::Busy) };
+            let ready = match &mut state.maps {
+                Maps::Ready(ready) => ready,
+                Maps::Damaged(_) => return Ok(Attempt::Lacking),
+                Maps::Unread => {
+                    drop(state);
+                    self.groups.load(self.read, Group(group))?;
+                    continue;
+                }
+            };
+            return Ok(match ready.claim_run(ask, shared.summaries.bound(group)) {
+                Ok(run) => {
+                    shared.summaries.set_open_blocks(group, ready.blocks.open);
+                    if ready.blocks.open == 0 {
+                        shared.summaries.set_longest(group, 0);
+                    }
+                    Attempt::Taken(Run { group, bit: run.start, len: run.end - run.start })
+                }
+                Err(longest) => {
+                    shared.summaries.set_longest(group, longest);
+                    Attempt::Lacking
+                }
+            });
+        }
+    }
+}

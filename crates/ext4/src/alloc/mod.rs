@@ -1,0 +1,48 @@
+//! Which blocks and inodes are free, and who gets them.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `runs` | searches for runs of clear bits |
+//! | `group` | one group's state behind its guard: what is allocated, taken, born |
+//! | `read` | from the blocks of the bitmaps to that state, checked |
+//! | `zone` | the blocks that hold the file system's own metadata |
+//! | `summary`, `index` | what a chooser knows of groups without their locks: hints |
+//! | `region` | where each lane is at home |
+//! | `choose` | in which order groups are tried: pure |
+//! | `space` | how many blocks may still be promised |
+//! | `claim` | a run or an inode number that is promised to somebody |
+//! | `groups`, `inodes`, `capture` | all of it together: what the rest of the crate uses |
+//!
+//! # Claimed is not allocated
+//!
+//! A group's `allocated` bits are what a commit writes. Its `taken` bits are those and the claims
+//! and the blocks freed in transactions that are not durable yet. Free to claim is what is not
+//! taken. A claim changes memory only; [`Groups::allocate`] inside a handle makes it real.
+//!
+//! # Locking
+//!
+//! Each group has one guard, `Rank::Guard`, held for a search or a change, never for I/O. Bitmaps
+//! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard
+//! of the group they speak of, and read by anybody. A chooser skips a group whose guard is busy.
+
+mod capture;
+mod choose;
+mod claim;
+mod group;
+mod groups;
+mod index;
+mod inodes;
+mod policy;
+mod read;
+mod region;
+mod runs;
+mod space;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+pub(crate) use claim::{Claim, InodeClaim};
+pub(crate) use group::GroupImage;
+pub(crate) use groups::{Changes, Groups, Privilege, Request};
+pub use policy::{BusyGroup, InodeClaiming, Placement, Policies, StreamGoal};

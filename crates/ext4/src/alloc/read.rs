@@ -1,0 +1,78 @@
+//! A group's bitmaps, from the blocks that hold them or computed where they were never written.
+
+use super::zone::Zone;
+use crate::Error;
+use crate::block_reader::BlockReader;
+use lanefs_ondisk::bitmap::{Bitmap, Cause};
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Corruption, Group};
+
+/// What is the same for all groups.
+#[derive(Debug)]
+pub(crate) struct Format {
+    pub geometry: Geometry,
+    pub checksums: Checksums,
+    pub zone: Zone,
+}
+
+impl Format {
+    /// The block bitmap of `group`, in which all metadata is in use, also what belongs to others.
+    pub(crate) fn read_blocks(
+        &self,
+        read: &dyn BlockReader,
+        group: Group,
+        desc: &GroupDesc,
+    ) -> Result<Bitmap, Error> {
+        let Format { geometry, checksums, zone } = self;
+        let first = geometry.group_first_block(group).unwrap_or_default().0;
+        let len = geometry.clusters_in_group(group).unwrap_or(0);
+        let metadata = zone
+            .within(first..first + u64::from(len))
+            .map(|run| (run.start - first) as u32..(run.end - first) as u32);
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let mut bitmap = Bitmap::new(len);
+            metadata.for_each(|range| bitmap.fill(range));
+            let (clear, free) = (bitmap.count_clear(), desc.free_blocks);
+            return match clear == free {
+                true => Ok(bitmap),
+                false => Err(damage(group, Cause::FreeCount { clear, free })),
+            };
+        }
+        let bytes = read.read_block(desc.block_bitmap)?;
+        let bitmap = Bitmap::decode_blocks(&bytes, group, desc, geometry, *checksums)?;
+        for range in metadata {
+            if let Some(bit) = bitmap.next_clear(range) {
+                return Err(damage(group, Cause::MetadataClear { bit }));
+            }
+        }
+        Ok(bitmap)
+    }
+
+    /// The inode bitmap of `group`.
+    pub(crate) fn read_inodes(
+        &self,
+        read: &dyn BlockReader,
+        group: Group,
+        desc: &GroupDesc,
+    ) -> Result<Bitmap, Error> {
+        let Format { geometry, checksums, .. } = self;
+        let bits = geometry.inodes_per_group();
+        if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            let bytes = read.read_block(desc.inode_bitmap)?;
+            return Ok(Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?);
+        }
+        match desc.free_inodes == bits {
+            true => Ok(Bitmap::new(bits)),
+            false => {
+                let free = desc.free_inodes;
+                Err(damage(group, Cause::FreeCount { clear: bits, free }))
+            }
+        }
+    }
+}
+
+pub(crate) fn damage(group: Group, cause: Cause) -> Error {
+    Corruption::Bitmap { group, cause }.into()
+}

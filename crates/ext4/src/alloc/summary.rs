@@ -1,0 +1,165 @@
+//! What a chooser may know of a group without its guard.
+
+use super::index::Set;
+use lanefs_lanes::Padded;
+use lanefs_lanes::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// Groups whose summaries lie on the same cache lines.
+pub(crate) const GROUPS_A_LINE: usize = 8;
+
+/// Runs are told apart by their order: the base-2 logarithm of the length, rounded down.
+const ORDERS: usize = 20;
+
+/// At most 16 bytes a group. Written under the group's guard, read by anybody, so it may be old.
+#[derive(Debug, Default)]
+struct Summary {
+    /// Blocks that nobody has.
+    open_blocks: AtomicU32,
+    open_inodes: AtomicU32,
+    /// One more than the order of the longest run, or of a longer one; 0 if there is none.
+    level: AtomicU8,
+}
+const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
+
+/// The summaries of all groups, and the sets that find a group by what it has.
+#[derive(Debug)]
+pub(crate) struct Summaries {
+    lines: Box<[Padded<[Summary; GROUPS_A_LINE]>]>,
+    groups: u32,
+    /// Groups with a run of this order or longer.
+    orders: Vec<Set>,
+    /// Groups with inodes.
+    inodes: Set,
+}
+
+/// The order of a run of `len` blocks.
+pub(crate) fn order_of(len: u32) -> u32 {
+    len.max(1).ilog2()
+}
+
+/// The least order at which every run has `len` blocks.
+pub(crate) fn order_for(len: u32) -> u32 {
+    len.max(1).next_power_of_two().trailing_zeros()
+}
+
+impl Summaries {
+    /// Nothing free anywhere.
+    pub(crate) fn new(groups: u32) -> Summaries {
+        let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
+        Summaries {
+            lines: (0..lines).map(|_| Padded::default()).collect(),
+            groups,
+            orders: (0..ORDERS).map(|_| Set::new(groups)).collect(),
+            inodes: Set::new(groups),
+        }
+    }
+
+    /// How many groups there are.
+    pub(crate) fn groups(&self) -> u32 {
+        self.groups
+    }
+
+    fn of(&self, group: u32) -> &Summary {
+        let group = group as usize;
+        &self.lines[group / GROUPS_A_LINE].0[group % GROUPS_A_LINE]
+    }
+
+    /// Blocks of the group that nobody has, as of late.
+    pub(crate) fn open_blocks(&self, group: u32) -> u32 {
+        self.of(group).open_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Inodes of the group that nobody has, as of late.
+    pub(crate) fn open_inodes(&self, group: u32) -> u32 {
+        self.of(group).open_inodes.load(Ordering::Relaxed)
+    }
+
+    /// No run of the group is longer.
+    ///
+    /// # Locking
+    /// Holds as long as the group's guard is held.
+    pub(crate) fn bound(&self, group: u32) -> u32 {
+        (1 << self.of(group).level.load(Ordering::Relaxed)) - 1
+    }
+
+    /// The next group at `from` or later that may have a run of `order` or longer.
+    pub(crate) fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
+        self.orders.get(order as usize)?.next(from)
+    }
+
+    /// The next group at `from` or later that may have inodes.
+    pub(crate) fn next_with_inodes(&self, from: u32) -> Option<u32> {
+        self.inodes.next(from)
+    }
+
+    /// How many blocks nobody has.
+    ///
+    /// # Locking
+    /// This and the three below: the group's guard.
+    pub(crate) fn set_open_blocks(&self, group: u32, blocks: u32) {
+        self.of(group).open_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// How many inodes nobody has.
+    pub(crate) fn set_open_inodes(&self, group: u32, inodes: u32) {
+        let before = self.of(group).open_inodes.swap(inodes, Ordering::Relaxed);
+        if inodes == 0 && before > 0 {
+            self.inodes.remove(group);
+        } else if inodes > 0 && before == 0 {
+            self.inodes.insert(group);
+        }
+    }
+
+    /// The group has a run of `len` blocks; longer ones that were known stay.
+    pub(crate) fn raise(&self, group: u32, len: u32) {
+        let level = self.of(group).level.load(Ordering::Relaxed);
+        if len > 0 && order_of(len) as u8 + 1 > level {
+            self.set_level(group, level, order_of(len) as u8 + 1);
+        }
+    }
+
+    /// The longest run of the group is `len` blocks.
+    pub(crate) fn set_longest(&self, group: u32, len: u32) {
+        let level = self.of(group).level.load(Ordering::Relaxed);
+        let new = if len == 0 { 0 } else { order_of(len) as u8 + 1 };
+        if new != level {
+            self.set_level(group, level, new);
+        }
+    }
+
+    fn set_level(&self, group: u32, old: u8, new: u8) {
+        self.of(group).level.store(new, Ordering::Relaxed);
+        let (old, new) = (usize::from(old).min(ORDERS), usize::from(new).min(ORDERS));
+        self.orders.iter().take(new).skip(old).for_each(|set| set.insert(group));
+        self.orders.iter().take(old).skip(new).for_each(|set| set.remove(group));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_found_by_what_they_have() {
+        let all = Summaries::new(100);
+        all.set_longest(7, 1000);
+        all.raise(50, 16);
+        assert_eq!(all.next_with_order(4, 0), Some(7));
+        assert_eq!(all.next_with_order(4, 8), Some(50));
+        assert_eq!(all.next_with_order(5, 8), None);
+        all.set_longest(7, 15);
+        assert_eq!(all.next_with_order(4, 0), Some(50));
+        assert_eq!(all.next_with_order(3, 0), Some(7));
+        all.raise(7, 3);
+        assert_eq!(all.next_with_order(3, 0), Some(7), "a longer run stays known");
+        all.set_longest(7, 0);
+        assert_eq!(all.next_with_order(0, 0), Some(50));
+        assert_eq!((all.bound(7), all.bound(50)), (0, 31));
+    }
+
+    #[test]
+    fn orders_round_down_for_what_is_there_and_up_for_what_is_wanted() {
+        assert_eq!((order_of(1), order_of(7), order_of(8)), (0, 2, 3));
+        assert_eq!((order_for(1), order_for(7), order_for(8), order_for(9)), (0, 3, 3, 4));
+    }
+}

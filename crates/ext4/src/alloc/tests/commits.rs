@@ -1,0 +1,209 @@
+//! What commits write of groups: random transactions, one running while the one before is captured.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is allocated, block by block and inode by inode, as of now.
+#[derive(Clone, Default)]
+struct Model {
+    blocks: BTreeSet<u64>,
+    inodes: BTreeMap<u32, FileType>,
+}
+
+struct Run<'a> {
+    f: &'a Fixture,
+    rng: fastrand::Rng,
+    model: Model,
+    claims: Vec<Claim>,
+    /// Freed and not durable: by the transaction before, and by this one.
+    limbo: [BTreeSet<u64>; 2],
+}
+
+impl Run<'_> {
+    fn operate(&mut self, tx: &mut Transaction) {
+        match self.rng.u32(0..10) {
+            0..3 => self.claim(),
+            3..5 if !self.claims.is_empty() => {
+                let at = self.rng.usize(0..self.claims.len());
+                let mut claim = self.claims.swap_remove(at);
+                if claim.len() > 3 && self.rng.bool() {
+                    self.claims.push(claim.split_front(2));
+                }
+                if self.rng.u32(0..4) > 0 {
+                    let range = blocks_of(&claim);
+                    self.f.groups.allocate(tx, claim);
+                    self.model.blocks.extend(range);
+                }
+            }
+            5..7 => self.free(tx),
+            7..9 => {
+                let kind = if self.rng.bool() { FileType::Directory } else { FileType::Regular };
+                let Ok(claim) = self.f.claim_inode(kind, self.rng.u32(1..5000)) else { return };
+                if self.rng.u32(0..3) > 0 {
+                    let ino = claim.ino().0;
+                    self.f.groups.allocate_inode(tx, claim, kind);
+                    assert!(self.model.inodes.insert(ino, kind).is_none());
+                }
+            }
+            _ => {
+                let from = self.rng.u32(0..5000);
+                let Some((&ino, &kind)) = self.model.inodes.range(from..).next() else { return };
+                self.f.groups.free_inode(tx, Ino(ino), kind).expect("it is allocated");
+                self.model.inodes.remove(&ino);
+            }
+        }
+    }
+
+    fn claim(&mut self) {
+        let want = if self.rng.u32(0..20) == 0 { 5000 } else { self.rng.u32(1..60) };
+        let Ok(claim) = self.f.claim(self.rng.u64(0..70_000), want) else { return };
+        assert!(claim.len() <= want);
+        for block in blocks_of(&claim) {
+            assert!(!self.model.blocks.contains(&block), "block {block} is allocated");
+            assert!(
+                self.limbo.iter().all(|limbo| !limbo.contains(&block)),
+                "block {block} is not durably free"
+            );
+            assert!(self.claims.iter().all(|other| !blocks_of(other).contains(&block)));
+        }
+        self.claims.push(claim);
+    }
+
+    /// Frees a run of allocated blocks.
+    fn free(&mut self, tx: &mut Transaction) {
+        let from = self.rng.u64(0..70_000);
+        let Some(&start) = self.model.blocks.range(from..).next() else { return };
+        let most = self.rng.u64(1..200);
+        let len = (1..most).find(|i| !self.model.blocks.contains(&(start + i))).unwrap_or(most);
+        let before: u32 = tx.released.iter().map(|(_, len)| len).sum();
+        self.f.groups.free_blocks(tx, Block(start), len as u32).expect("they are allocated");
+        let after: u32 = tx.released.iter().map(|(_, len)| len).sum();
+        assert!(u64::from(after - before) <= len);
+        for block in start..start + len {
+            self.model.blocks.remove(&block);
+        }
+        self.limbo[1] = tx.released.iter().flat_map(|(s, l)| s.0..s.0 + u64::from(*l)).collect();
+    }
+}
+
+fn blocks_of(claim: &Claim) -> std::ops::Range<u64> {
+    claim.start().0..claim.start().0 + u64::from(claim.len())
+}
+
+#[test]
+fn each_commit_writes_the_groups_as_its_transaction_left_them() {
+    for options in [
+        &["-b", "1024"][..],
+        &["-b", "1024", "-O", "^metadata_csum,uninit_bg,^64bit"],
+        &["-b", "1024", "-O", "^metadata_csum,^uninit_bg,^64bit,^flex_bg"],
+        &["-b", "4096"],
+    ] {
+        let Some(f) = Fixture::new(64, options) else { return };
+        let rng = seeded("each_commit");
+        let mut run = Run {
+            f: &f,
+            rng,
+            model: Model::default(),
+            claims: Vec::new(),
+            limbo: Default::default(),
+        };
+        let base = f.descriptors.clone();
+        let mut previous: Option<(Transaction, Model)> = None;
+        for number in 10..40 {
+            let mut tx = Transaction::new(number);
+            for step in 0..150 {
+                run.operate(&mut tx);
+                // The one before is captured somewhere in the middle, and then durable.
+                if step == 60
+                    && let Some((before, model)) = previous.take()
+                {
+                    run.f.commit(before);
+                    run.limbo[0].clear();
+                    check(&f, &base, &model);
+                }
+            }
+            assert!(tx.charged <= 3 * tx.groups.len() as u32);
+            previous = Some((tx, run.model.clone()));
+            run.limbo[0] = std::mem::take(&mut run.limbo[1]);
+        }
+        let (last, model) = previous.expect("there were some");
+        f.commit(last);
+        check(&f, &base, &model);
+        judge(&f);
+    }
+}
+
+/// What is on the device is what the model had.
+fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
+    let now = descriptors(&f.device, &f.geometry, f.checksums);
+    let free = |descs: &[GroupDesc]| descs.iter().map(|d| u64::from(d.free_blocks)).sum::<u64>();
+    assert_eq!(free(base) - free(&now), model.blocks.len() as u64);
+    let inodes = |descs: &[GroupDesc]| descs.iter().map(|d| u64::from(d.free_inodes)).sum::<u64>();
+    assert_eq!(inodes(base) - inodes(&now), model.inodes.len() as u64);
+    let dirs = |descs: &[GroupDesc]| descs.iter().map(|d| u64::from(d.used_dirs)).sum::<u64>();
+    let directories = model.inodes.values().filter(|kind| **kind == FileType::Directory).count();
+    assert_eq!(dirs(&now) - dirs(base), directories as u64);
+    assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
+    // Read anew, with all checks, every allocated block is in use and as many as were counted.
+    let again = Groups::new(f.geometry, f.checksums, now, 0, Policies::default());
+    for group in 0..f.geometry.group_count() {
+        again.load(&f.device, Group(group)).expect("what was written is right");
+    }
+    for &block in model.blocks.iter().step_by(7) {
+        let request =
+            Request { goal: Block(block), want: 1, at_least: 1, privilege: Privilege::Root };
+        let claim = again.claim_blocks(&f.device, &request).expect("there is room");
+        assert!(!model.blocks.contains(&claim.start().0));
+    }
+}
+
+/// e2fsck finds blocks and inodes without owners, and nothing else wrong.
+fn judge(f: &Fixture) {
+    let output = Command::new("e2fsck").args(["-fn", &f.device.path()]).output();
+    let said = String::from_utf8_lossy(&output.expect("e2fsck runs").stdout).into_owned();
+    let expected = |line: &str| {
+        line.is_empty()
+            || ["Pass ", "Block bitmap differences", "Inode bitmap differences", "Fix? no"]
+                .iter()
+                .any(|start| line.starts_with(start))
+            || ["WARNING", "files (", "count wrong"].iter().any(|part| line.contains(part))
+    };
+    let wrong = said.lines().find(|line| !expected(line)).map(|line| &line[..line.len().min(200)]);
+    assert_eq!(wrong, None);
+    assert!(said.contains("Pass 5"));
+}
+
+#[test]
+fn the_first_use_of_a_group_initialises_it() {
+    use lanefs_ondisk::group_desc::GroupFlags;
+    let Some(f) = Fixture::new(64, &["-b", "1024"]) else { return };
+    let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+    let group = f.descriptors.iter().position(|desc| desc.flags.contains(uninit));
+    let group = Group(group.expect("mke2fs leaves groups out") as u32);
+    let parent = f.geometry.ino_at(group, 0).expect("a group");
+
+    let claim = f.claim_inode(FileType::Regular, parent.0).expect("room");
+    assert_eq!((claim.group(), claim.ino()), (group, parent));
+    assert_eq!(f.groups.inodes_ever_used(group), 0);
+    let mut tx = Transaction::new(9);
+    f.groups.allocate_inode(&mut tx, claim, FileType::Regular);
+    assert_eq!(tx.charged, 3, "both bitmaps and the descriptor");
+    assert_eq!(f.groups.inodes_ever_used(group), 1);
+    let image = f.groups.capture(tx.tid, group).expect("it changed");
+    assert!(image.block_bitmap.is_some() && image.inode_bitmap.is_some());
+    assert!((image.desc.flags & uninit).is_empty());
+    assert_eq!(image.desc.itable_unused, f.geometry.inodes_per_group() - 1);
+    assert!(f.groups.capture(tx.tid, group).is_none(), "once");
+}
+
+#[test]
+fn a_block_of_descriptors_is_charged_once_a_transaction() {
+    let Some(f) = Fixture::new(64, &["-b", "1024"]) else { return };
+    let mut tx = Transaction::new(9);
+    for group in 1..5 {
+        let goal = f.geometry.group_first_block(Group(group)).expect("a group");
+        let claim = f.claim(goal.0 + 500, 1).expect("room");
+        f.groups.allocate(&mut tx, claim);
+    }
+    assert_eq!((tx.charged, tx.groups.len()), (4 + 1, 4));
+}

@@ -1,0 +1,179 @@
+//! Groups of images that mke2fs made, changed by transactions without a journal.
+
+mod claims;
+mod commits;
+mod damage;
+mod placement;
+mod threads;
+
+use super::*;
+use crate::Error;
+use crate::block_reader::BlockReader;
+use lanefs_journal::Tid;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::{Block, BlockSize, FileType, Group, Ino};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::Arc;
+
+/// An image, its groups and the device they are read from.
+struct Fixture {
+    groups: Groups,
+    device: Device,
+    geometry: Geometry,
+    checksums: Checksums,
+    descriptors: Vec<GroupDesc>,
+}
+
+/// The image as a reader of blocks.
+struct Device {
+    dir: tempfile::TempDir,
+    file: File,
+    block_size: BlockSize,
+}
+
+impl BlockReader for Device {
+    fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        let mut bytes = vec![0; self.block_size.bytes()];
+        self.file.read_exact_at(&mut bytes, self.at(block)).expect("a block of the image");
+        Ok(bytes.into())
+    }
+}
+
+impl Device {
+    fn at(&self, block: Block) -> u64 {
+        block.0 * self.block_size.bytes() as u64
+    }
+
+    fn write(&self, block: Block, bytes: &[u8]) {
+        self.file.write_all_at(bytes, self.at(block)).expect("a block of the image");
+    }
+
+    fn path(&self) -> String {
+        self.dir.path().join("image").to_str().expect("a plain path").to_owned()
+    }
+}
+
+impl Fixture {
+    /// An image of `mib` MiB, made with these options of mke2fs. `None`, and said so, if there is no
+    /// mke2fs.
+    fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
+        Fixture::with(mib, options, 0, Policies::default())
+    }
+
+    fn with(mib: u64, options: &[&str], reserved: u64, policies: Policies) -> Option<Fixture> {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("room for an image");
+        let path = dir.path().join("image");
+        let file = File::options().create_new(true).read(true).write(true).open(&path);
+        let file = file.expect("an image");
+        file.set_len(mib << 20).expect("a sparse image");
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4"]).args(options).arg(&path);
+        let Ok(status) = mke2fs.status() else {
+            eprintln!("skipped: mke2fs is not here");
+            return None;
+        };
+        assert!(status.success());
+        let mut bytes = [0; 1024];
+        file.read_exact_at(&mut bytes, 1024).expect("a superblock");
+        let superblock = Superblock::decode(&bytes).expect("mke2fs made it");
+        let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+        let device = Device { dir, file, block_size: geometry.block_size() };
+        let descriptors = descriptors(&device, &geometry, checksums);
+        let groups = Groups::new(geometry, checksums, descriptors.clone(), reserved, policies);
+        Some(Fixture { groups, device, geometry, checksums, descriptors })
+    }
+
+    fn claim(&self, goal: u64, want: u32) -> Result<Claim, Error> {
+        self.claim_as(goal, want, Privilege::Ordinary)
+    }
+
+    fn claim_as(&self, goal: u64, want: u32, privilege: Privilege) -> Result<Claim, Error> {
+        let request = Request { goal: Block(goal), want, at_least: want, privilege };
+        self.groups.claim_blocks(&self.device, &request)
+    }
+
+    fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim, Error> {
+        self.groups.claim_inode(&self.device, kind, Ino(parent))
+    }
+
+    /// Captures what `tx` changed and writes it home.
+    fn write_home(&self, tx: &mut Transaction) {
+        for group in std::mem::take(&mut tx.groups) {
+            let Some(image) = self.groups.capture(tx.tid, group) else { continue };
+            if let Some(bitmap) = &image.block_bitmap {
+                self.device.write(image.desc.block_bitmap, bitmap);
+            }
+            if let Some(bitmap) = &image.inode_bitmap {
+                self.device.write(image.desc.inode_bitmap, bitmap);
+            }
+            let (number, range) = self.geometry.desc_place(group).expect("a group");
+            let block = self.geometry.desc_block(number).expect("a block of descriptors");
+            let mut bytes = self.device.read_block(block).expect("readable").to_vec();
+            image.desc.encode_into(&mut bytes[range], group, &self.geometry, self.checksums);
+            self.device.write(block, &bytes);
+        }
+    }
+
+    /// `tx` is durable.
+    fn commit(&self, mut tx: Transaction) {
+        self.write_home(&mut tx);
+        for (start, len) in tx.released {
+            self.groups.release(start, len);
+        }
+    }
+}
+
+fn descriptors(device: &Device, geometry: &Geometry, checksums: Checksums) -> Vec<GroupDesc> {
+    let decode = |group| {
+        let (number, range) = geometry.desc_place(group).expect("a group");
+        let block = geometry.desc_block(number).expect("a block of descriptors");
+        let bytes = device.read_block(block).expect("readable");
+        GroupDesc::decode(&bytes[range], group, geometry, checksums).expect("right")
+    };
+    (0..geometry.group_count()).map(|group| decode(Group(group))).collect()
+}
+
+/// A transaction as the groups see it.
+struct Transaction {
+    tid: Tid,
+    groups: Vec<Group>,
+    charged: u32,
+    released: Vec<(Block, u32)>,
+}
+
+impl Transaction {
+    fn new(number: u64) -> Transaction {
+        Transaction { tid: Tid(number), groups: Vec::new(), charged: 0, released: Vec::new() }
+    }
+}
+
+impl Changes for Transaction {
+    fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    fn group_changed(&mut self, group: Group) {
+        assert!(!self.groups.contains(&group), "on the list once");
+        self.groups.push(group);
+    }
+
+    fn charge_blocks(&mut self, blocks: u32) {
+        self.charged += blocks;
+    }
+
+    fn release_later(&mut self, start: Block, len: u32) {
+        self.released.push((start, len));
+    }
+}
+
+/// Random numbers; the seed is printed, and `LANEFS_SEED` sets it.
+fn seeded(name: &str) -> fastrand::Rng {
+    let given = std::env::var("LANEFS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("{name}: LANEFS_SEED={seed}");
+    fastrand::Rng::with_seed(seed)
+}

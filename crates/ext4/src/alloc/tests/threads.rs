@@ -1,0 +1,133 @@
+//! Many threads on the same groups: nothing is given twice, nothing is lost.
+
+use super::*;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+
+/// Who has what, as flags that must be down when somebody gets it.
+struct Owned(Vec<AtomicBool>);
+
+impl Owned {
+    fn new(count: u64) -> Owned {
+        Owned((0..count).map(|_| AtomicBool::new(false)).collect())
+    }
+
+    fn take(&self, range: std::ops::Range<u64>) {
+        for at in range {
+            assert!(!self.0[at as usize].swap(true, Ordering::SeqCst), "{at} given twice");
+        }
+    }
+
+    fn give(&self, range: std::ops::Range<u64>) {
+        for at in range {
+            assert!(self.0[at as usize].swap(false, Ordering::SeqCst));
+        }
+    }
+}
+
+fn blocks_of(claim: &Claim) -> std::ops::Range<u64> {
+    claim.start().0..claim.start().0 + u64::from(claim.len())
+}
+
+fn all_policies() -> Vec<Policies> {
+    vec![
+        Policies::default(),
+        Policies {
+            inode_claim: InodeClaiming::TwoStep,
+            placement: Placement::Shared,
+            busy_group: BusyGroup::Wait,
+            stream_goal: StreamGoal::Global,
+        },
+    ]
+}
+
+#[test]
+fn nothing_is_given_twice_and_nothing_is_lost() {
+    for policies in all_policies() {
+        let Some(f) = Fixture::with(16, &["-b", "1024"], 50, policies) else { return };
+        let total = f.groups.space().total();
+        let (blocks, inodes) = (Owned::new(16 << 10), Owned::new(1 << 16));
+        let mut rng = seeded("nothing_is_given_twice");
+        std::thread::scope(|s| {
+            for _ in 0..6 {
+                let mut rng = rng.fork();
+                let (f, blocks, inodes) = (&f, &blocks, &inodes);
+                s.spawn(move || hammer(f, blocks, inodes, &mut rng));
+            }
+        });
+        assert_eq!(f.groups.space().total(), total);
+        let mut all = Vec::new();
+        while let Ok(claim) = f.claim_as(rng.u64(0..1 << 14), 900, Privilege::Root) {
+            all.push(claim);
+        }
+        assert_eq!(all.iter().map(|claim| u64::from(claim.len())).sum::<u64>(), total);
+    }
+}
+
+fn hammer(f: &Fixture, blocks: &Owned, inodes: &Owned, rng: &mut fastrand::Rng) {
+    let (mut claims, mut numbers) = (Vec::new(), Vec::new());
+    for _ in 0..3000 {
+        match rng.u32(0..8) {
+            0..4 => {
+                let want = if rng.u32(0..9) == 0 { 2500 } else { rng.u32(1..30) };
+                match f.claim(rng.u64(0..1 << 14), want) {
+                    Ok(claim) => {
+                        blocks.take(blocks_of(&claim));
+                        claims.push(claim);
+                    }
+                    Err(Error::NoSpace) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            4..6 if !claims.is_empty() => {
+                let claim = claims.swap_remove(rng.usize(0..claims.len()));
+                blocks.give(blocks_of(&claim));
+                drop(claim);
+            }
+            6 => match f.claim_inode(FileType::Regular, rng.u32(1..4000)) {
+                Ok(claim) => {
+                    inodes.take(claim.ino().0.into()..u64::from(claim.ino().0) + 1);
+                    numbers.push(claim);
+                }
+                Err(Error::NoSpace) => {}
+                Err(error) => panic!("{error}"),
+            },
+            _ => {
+                if let Some(claim) = numbers.pop() {
+                    inodes.give(claim.ino().0.into()..u64::from(claim.ino().0) + 1);
+                }
+            }
+        }
+        if claims.len() > 40 {
+            claims.drain(..20).for_each(|claim| blocks.give(blocks_of(&claim)));
+        }
+    }
+    claims.iter().for_each(|claim| blocks.give(blocks_of(claim)));
+    numbers.iter().for_each(|claim: &InodeClaim| {
+        inodes.give(claim.ino().0.into()..u64::from(claim.ino().0) + 1);
+    });
+}
+
+#[test]
+fn the_last_block_is_found_by_whoever_may_have_it() {
+    let Some(f) = Fixture::new(16, &["-b", "1024"]) else { return };
+    let mut all = Vec::new();
+    while let Ok(claim) = f.claim(1, 5000) {
+        all.push(claim);
+    }
+    // Of the few blocks left, each is always with somebody: as many threads as blocks never fail.
+    let last = all.last_mut().expect("some");
+    let keep = last.len() - 4;
+    let front = last.split_front(keep);
+    *last = front;
+    std::thread::scope(|s| {
+        for thread in 0..4 {
+            let f = &f;
+            s.spawn(move || {
+                for i in 0..3000u64 {
+                    let claim = f.claim(thread * 4000 + i, 1).expect("one for each");
+                    assert_eq!(claim.len(), 1);
+                }
+            });
+        }
+    });
+}

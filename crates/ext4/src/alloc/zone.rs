@@ -1,0 +1,62 @@
+//! The blocks that hold the file system's own metadata: nobody claims, maps or frees them.
+
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Group};
+use std::ops::Range;
+
+/// Superblocks, descriptors and their reserve, bitmaps, inode tables: runs of blocks, in order.
+#[derive(Debug)]
+pub(crate) struct Zone {
+    runs: Box<[Range<u64>]>,
+}
+
+impl Zone {
+    pub(crate) fn new(geometry: &Geometry, descriptors: &[GroupDesc]) -> Zone {
+        // Four kinds, each mostly in order and one after another: they merge as they come, so that
+        // a million groups make few runs.
+        let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
+        for (group, desc) in (0..).map(Group).zip(descriptors) {
+            let first = geometry.group_first_block(group).map_or(0, |block| block.0);
+            add(&mut kinds[0], first, u64::from(geometry.group_overhead(group)));
+            add(&mut kinds[1], desc.block_bitmap.0, 1);
+            add(&mut kinds[2], desc.inode_bitmap.0, 1);
+            add(&mut kinds[3], desc.inode_table.0, u64::from(geometry.itable_blocks()));
+        }
+        let mut all = kinds.concat();
+        // Of `bigalloc` with 1 KiB blocks the superblock is not in group 0's overhead.
+        all.push(geometry.primary_metadata());
+        all.sort_unstable_by_key(|run| run.start);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for run in all {
+            match runs.last_mut() {
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => runs.push(run),
+            }
+        }
+        Zone { runs: runs.into() }
+    }
+
+    /// True if any of `len` blocks from `start` is metadata.
+    pub(crate) fn overlaps(&self, start: Block, len: u64) -> bool {
+        self.within(start.0..start.0.saturating_add(len)).next().is_some()
+    }
+
+    /// The metadata in a range of blocks.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.runs.partition_point(|run| run.end <= range.start);
+        let end = range.end;
+        self.runs[first..]
+            .iter()
+            .take_while(move |run| run.start < end)
+            .map(move |run| run.start.max(range.start)..run.end.min(end))
+    }
+}
+
+fn add(runs: &mut Vec<Range<u64>>, start: u64, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end == start => last.end += len,
+        _ if len == 0 => {}
+        _ => runs.push(start..start + len),
+    }
+}
