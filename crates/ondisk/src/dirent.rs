@@ -83,14 +83,6 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Bytes that the record needs for itself: nothing if it is unused.
-    pub fn used(&self) -> usize {
-        match self.ino {
-            Some(_) => space(self.name.len()),
-            None => 0,
-        }
-    }
-
     /// True for "." and "..".
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
@@ -132,28 +124,25 @@ pub enum Cause {
     Checksum { found: u32, computed: u32 },
 }
 
-/// Walks the records of a linear block or leaf, checking each.
+/// Walks the entries of a linear block or leaf, unused records included, checking everything.
 ///
 /// # Errors
 /// A block of the wrong length or without its tail at once; a broken record as the last item.
 pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, Cause> {
-    check_length(format, block)?;
-    if format.has_checksums && tail::stored(block).is_none() {
-        return Err(Cause::NoTail);
-    }
-    Ok(Entries { format: *format, block, at: 0 })
+    Ok(Entries { records: records(format, block)? })
 }
 
-/// The entry of that name in a linear block or leaf.
+/// The entry of that name in a linear block or leaf. Checks the bounds of the records before it, and
+/// all of the entry; the names of others are for [`entries`] to check when the block is read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
     name: Name<'_>,
 ) -> Result<Option<Entry<'a>>, Cause> {
-    for entry in entries(format, block)? {
-        let entry = entry?;
-        if entry.ino.is_some() && entry.name == name.bytes() {
-            return Ok(Some(entry));
+    for record in records(format, block)? {
+        let record = record?;
+        if record.ino != 0 && record.name == name.bytes() {
+            return record.check(format).map(Some);
         }
     }
     Ok(None)
@@ -166,7 +155,7 @@ pub fn entry_at<'a>(
     offset: usize,
 ) -> Result<Entry<'a>, Cause> {
     check_length(format, block)?;
-    decode(format, block, offset, block.len())
+    record(format.block_size, block, offset, block.len())?.check(format)
 }
 
 /// "." and "..", which start the first block of every directory, indexed or not. The second may
@@ -194,38 +183,101 @@ fn check_length(format: &DirFormat, block: &[u8]) -> Result<(), Cause> {
 /// See [`entries`].
 #[derive(Debug, Clone)]
 pub struct Entries<'a> {
-    format: DirFormat,
-    block: &'a [u8],
-    at: usize,
+    records: Records<'a>,
 }
 
 impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, Cause>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let end = self.format.record_bytes();
-        if self.at >= end {
-            return None;
+        let entry = self.records.next()?.and_then(|record| record.check(&self.records.format));
+        if entry.is_err() {
+            self.records.at = self.records.end;
         }
-        let entry = decode(&self.format, self.block, self.at, end);
-        self.at = match &entry {
-            Ok(entry) => entry.offset + entry.rec_len,
-            Err(_) => end,
-        };
         Some(entry)
     }
 }
 
-/// Decodes the record at `offset`, which must end at `end` or leave room for another before it.
-fn decode<'a>(
-    format: &DirFormat,
+/// A record inside the block, with no check of what it says.
+#[derive(Debug, Clone, Copy)]
+struct Record<'a> {
+    offset: usize,
+    rec_len: usize,
+    ino: u32,
+    file_type: u8,
+    name: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    fn used(&self) -> usize {
+        if self.ino == 0 { 0 } else { space(self.name.len()) }
+    }
+
+    fn check(&self, format: &DirFormat) -> Result<Entry<'a>, Cause> {
+        let Record { offset, rec_len, ino, file_type, name } = *self;
+        if ino == 0 {
+            return Ok(Entry { offset, rec_len, ino: None, file_type: None, name });
+        }
+        if ino > format.inodes {
+            return Err(Cause::InodeRange { offset, ino, inodes: format.inodes });
+        }
+        if name.is_empty() {
+            return Err(Cause::NameEmpty { offset });
+        }
+        if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+            return Err(Cause::NameByte { offset });
+        }
+        let file_type = match format.has_file_types {
+            true => FileType::from_dirent(file_type),
+            false => None,
+        };
+        Ok(Entry { offset, rec_len, ino: Some(Ino(ino)), file_type, name })
+    }
+}
+
+/// Walks the records of a linear block or leaf, checking their bounds.
+fn records<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Records<'a>, Cause> {
+    check_length(format, block)?;
+    if format.has_checksums && tail::stored(block).is_none() {
+        return Err(Cause::NoTail);
+    }
+    Ok(Records { format: *format, block, at: 0, end: format.record_bytes() })
+}
+
+#[derive(Debug, Clone)]
+struct Records<'a> {
+    format: DirFormat,
     block: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, Cause>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.end {
+            return None;
+        }
+        let record = record(self.format.block_size, self.block, self.at, self.end);
+        self.at = match &record {
+            Ok(record) => record.offset + record.rec_len,
+            Err(_) => self.end,
+        };
+        Some(record)
+    }
+}
+
+/// The record at `offset`, which must end at `end` or leave room for another before it.
+fn record(
+    block_size: BlockSize,
+    block: &[u8],
     offset: usize,
     end: usize,
-) -> Result<Entry<'a>, Cause> {
+) -> Result<Record<'_>, Cause> {
     let header = block.get(offset..).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok());
-    let (header, _) = header.ok_or(Cause::NoRecord { offset })?;
-    let rec_len = decode_rec_len(header.rec_len.get(), format.block_size);
+    let (header, after) = header.ok_or(Cause::NoRecord { offset })?;
+    let rec_len = decode_rec_len(header.rec_len.get(), block_size);
     let name_len = usize::from(header.name_len);
     if rec_len < MIN_RECORD || rec_len < space(name_len) {
         return Err(Cause::RecordTooShort { offset, rec_len });
@@ -240,25 +292,9 @@ fn decode<'a>(
     if left != 0 && left < MIN_RECORD {
         return Err(Cause::RecordNearEnd { offset });
     }
-    let name = block.get(offset + HEADER..offset + HEADER + name_len).unwrap_or_default();
-    let ino = header.inode.get();
-    if ino == 0 {
-        return Ok(Entry { offset, rec_len, ino: None, file_type: None, name });
-    }
-    if ino > format.inodes {
-        return Err(Cause::InodeRange { offset, ino, inodes: format.inodes });
-    }
-    if name.is_empty() {
-        return Err(Cause::NameEmpty { offset });
-    }
-    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
-        return Err(Cause::NameByte { offset });
-    }
-    let file_type = match format.has_file_types {
-        true => FileType::from_dirent(header.file_type),
-        false => None,
-    };
-    Ok(Entry { offset, rec_len, ino: Some(Ino(ino)), file_type, name })
+    let name = after.get(..name_len).unwrap_or_default();
+    let (ino, file_type) = (header.inode.get(), header.file_type);
+    Ok(Record { offset, rec_len, ino, file_type, name })
 }
 
 /// A record that fills a 64 KiB block does not fit 16 bits and is written as 65,535; the other

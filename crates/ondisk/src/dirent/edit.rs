@@ -1,8 +1,8 @@
 //! Changes within one directory block.
 
 use super::{
-    Cause, DirFormat, Entry, HEADER, MIN_RECORD, Name, RawDirEntry, encode_rec_len, entries,
-    entry_at, tail,
+    Cause, DirFormat, Entry, HEADER, MIN_RECORD, Name, RawDirEntry, encode_rec_len, entry_at,
+    records, tail,
 };
 use crate::{FileType, Ino};
 use zerocopy::IntoBytes;
@@ -83,7 +83,7 @@ pub struct Room {
     rec_len: usize,
 }
 
-/// The first record whose slack is enough for `new`; checks all of the block.
+/// The first record whose slack is enough for `new`; checks the bounds of all records.
 pub fn find_room(
     format: &DirFormat,
     block: &[u8],
@@ -91,10 +91,15 @@ pub fn find_room(
 ) -> Result<Option<Room>, Cause> {
     let needed = new.space();
     let mut room = None;
-    for entry in entries(format, block)? {
-        let entry = entry?;
-        if room.is_none() && entry.rec_len - entry.used() >= needed {
-            room = Some(Room { offset: entry.offset, used: entry.used(), rec_len: entry.rec_len });
+    for record in records(format, block)? {
+        let record = record?;
+        let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
+        if record.ino != 0 && record.name.is_empty() {
+            // It would get a record shorter than any may be.
+            return Err(Cause::NameEmpty { offset });
+        }
+        if room.is_none() && rec_len - used >= needed {
+            room = Some(Room { offset, used, rec_len });
         }
     }
     Ok(room)
@@ -126,15 +131,15 @@ pub fn insert(
 pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(), Cause> {
     let mut before = None;
     let mut found = None;
-    for entry in entries(format, block)? {
-        let entry = entry?;
-        if entry.offset == offset {
-            found = Some((entry.rec_len, entry.ino));
+    for record in records(format, block)? {
+        let record = record?;
+        if record.offset >= offset {
+            found = (record.offset == offset && record.ino != 0).then_some(record.rec_len);
             break;
         }
-        before = Some((entry.offset, entry.rec_len));
+        before = Some((record.offset, record.rec_len));
     }
-    let Some((rec_len, Some(_))) = found else { return Err(Cause::NoRecord { offset }) };
+    let Some(rec_len) = found else { return Err(Cause::NoRecord { offset }) };
     if let Some(record) = block.get_mut(offset..offset + rec_len) {
         record.fill(0);
     }
