@@ -1,0 +1,255 @@
+//! Many threads, one committer: transfers between cells keep their sum in every crash state.
+
+mod toy;
+
+use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_journal::{Config, Error, Journal, Tid};
+use lanefs_lanes::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+use toy::*;
+
+const THREADS: usize = 6;
+/// Cells that transfers go between; each thread has one more of its own, which counts up.
+const BANK: usize = 200;
+const CELLS: usize = BANK + THREADS;
+
+struct Bank {
+    toy: Toy,
+    journal: Journal<Toy>,
+}
+
+impl Bank {
+    fn new(config: Config) -> Bank {
+        Bank { toy: Toy::new(CELLS), journal: Journal::start(config).unwrap() }
+    }
+
+    /// Moves something between two cells and counts the thread's own cell up.
+    fn transfer(&self, thread: usize, rng: &mut fastrand::Rng) -> Result<Tid, Error> {
+        let (from, to) = (rng.usize(..BANK), rng.usize(..BANK));
+        let amount = rng.i64(1..100);
+        // Asks for far more than it uses, as worst cases do.
+        let mut handle = self.journal.join(rng.u32(3..60))?;
+        self.toy.change(&mut handle, from, |stamp| stamp - amount);
+        self.toy.change(&mut handle, to, |stamp| stamp + amount);
+        self.toy.change(&mut handle, BANK + thread, |count| count + 1);
+        Ok(handle.tid())
+    }
+}
+
+fn assert_balanced(stamps: &[i64], what: &str) {
+    assert_eq!(stamps[..BANK].iter().sum::<i64>(), 0, "{what}: a transfer is half there");
+}
+
+#[test]
+fn what_each_thread_was_promised_is_in_every_crash_state() {
+    let seed = 5;
+    println!("seed {seed}");
+    let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
+    let config = Config {
+        commit_interval: Duration::from_millis(2),
+        ..toy::config(device.clone() as Arc<dyn Device>)
+    };
+    let bank = Bank::new(config);
+    // (event, thread, count): from this event on the thread's cell holds at least this count.
+    let promised = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| bank.journal.serve(&bank.toy));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|me| {
+                let (bank, promised, device) = (&bank, &promised, &device);
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(seed * 100 + me as u64);
+                    for count in 1..=1000 {
+                        let tid = bank.transfer(me, &mut rng).unwrap();
+                        if rng.u8(..100) == 0 {
+                            bank.journal.commit(tid).unwrap();
+                            let mark = device.mark();
+                            promised.lock().unwrap().push((mark, me, count));
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        bank.journal.stop().unwrap();
+        server.join().unwrap();
+    });
+    let statistics = bank.journal.statistics();
+    println!("{statistics:?}");
+    assert!(statistics.checkpoints > 1, "{statistics:?}");
+    let in_memory: Vec<i64> = (0..CELLS).map(|cell| bank.toy.stamp(cell)).collect();
+    assert_eq!(stamps(&*device, CELLS), in_memory);
+    assert_balanced(&in_memory, "at the end");
+    assert!(in_memory[BANK..].iter().all(|count| *count == 1000));
+
+    let recording = device.recording();
+    let promised = promised.into_inner().unwrap();
+    let mut states = recording.replay();
+    let step = recording.events().len() / 300 + 1;
+    for cut in (0..=recording.events().len()).step_by(step) {
+        for kept in [Kept::None, Kept::Torn { seed: cut as u64 }] {
+            let state = states.state(cut, kept);
+            let recovered = replay(&state).unwrap();
+            let what = format!("cut {cut}, {kept:?}");
+            let found = stamps(&state, CELLS);
+            assert_balanced(&found, &what);
+            let tid = Tid((1 << 32) + u64::from(recovered.sequence.0) - 1);
+            assert_eq!(found, bank.toy.state_as_of(tid), "{what}");
+            for (mark, thread, count) in promised.iter().filter(|(mark, ..)| *mark <= cut) {
+                assert!(found[BANK + thread] >= *count, "{what}: promised at {mark}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_waiters_share_one_commit() {
+    let ram: Arc<dyn Device> = Arc::new(image());
+    let bank = Bank::new(Config { commit_interval: Duration::from_secs(60), ..config(ram) });
+    const ROUNDS: u64 = 50;
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| bank.journal.serve(&bank.toy));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|me| {
+                let bank = &bank;
+                scope.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(me as u64);
+                    for _ in 0..ROUNDS {
+                        let tid = bank.transfer(me, &mut rng).unwrap();
+                        bank.journal.commit(tid).unwrap();
+                        assert!(bank.journal.durable() >= tid);
+                        bank.journal.flush_if_needed().unwrap();
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        bank.journal.stop().unwrap();
+        server.join().unwrap();
+    });
+    let statistics = bank.journal.statistics();
+    println!("{statistics:?}");
+    // One flush and one durable write for each commit, whoever waited; nothing for the fsyncs
+    // themselves, as no data was written.
+    assert!(statistics.commits < THREADS as u64 * ROUNDS, "{statistics:?}");
+    assert!(statistics.flushes <= statistics.commits + statistics.checkpoints, "{statistics:?}");
+}
+
+#[test]
+fn a_waiter_for_all_credits_is_not_starved_by_small_ones() {
+    let ram: Arc<dyn Device> = Arc::new(image());
+    let bank = Bank::new(Config { commit_interval: Duration::from_secs(60), ..config(ram) });
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let max = bank.journal.max_credits();
+    assert!(max >= 240);
+    assert!(matches!(bank.journal.join(max + 1), Err(Error::TooBig { .. })));
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| bank.journal.serve(&bank.toy));
+        for me in 0..THREADS - 1 {
+            let (bank, done) = (&bank, &done);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(me as u64);
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    match bank.transfer(me, &mut rng) {
+                        Ok(_) | Err(Error::Stopped) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..20 {
+            let mut handle = bank.journal.join(max).unwrap();
+            for cell in 0..BANK {
+                bank.toy.change(&mut handle, cell, |stamp| stamp);
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        bank.journal.stop().unwrap();
+        server.join().unwrap();
+    });
+    assert!(bank.journal.statistics().credit_waits > 0);
+}
+
+#[test]
+fn without_a_log_a_commit_is_home_writes_and_a_flush() {
+    let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
+    let bank = Bank::new(Config::new(device.clone(), block_size()));
+    let mut rng = fastrand::Rng::with_seed(8);
+    for _ in 0..10 {
+        for _ in 0..50 {
+            bank.transfer(0, &mut rng).unwrap();
+        }
+        bank.journal.commit_now(&bank.toy).unwrap();
+        let recording = device.recording();
+        let state = recording.replay().state(recording.events().len(), Kept::None);
+        let expected: Vec<i64> = (0..CELLS).map(|cell| bank.toy.stamp(cell)).collect();
+        assert_eq!(stamps(&state, CELLS), expected);
+        assert_eq!(bank.journal.image_bytes(), 0);
+    }
+    bank.journal.stop_now(&bank.toy).unwrap();
+    assert_eq!(superblock(&*device).sequence(), superblock(&image()).sequence());
+}
+
+#[test]
+fn memory_over_the_cap_is_written_home_early() {
+    let ram: Arc<dyn Device> = Arc::new(image());
+    let cap = 128 * BS as u64;
+    let bank = Bank::new(Config { image_cap: cap, ..config(ram) });
+    let mut rng = fastrand::Rng::with_seed(9);
+    for round in 0..60 {
+        for _ in 0..20 {
+            bank.transfer(0, &mut rng).unwrap();
+        }
+        bank.journal.commit_now(&bank.toy).unwrap();
+        let bytes = bank.journal.image_bytes();
+        assert!(bytes <= cap + 64 * BS as u64, "round {round}: {bytes} bytes");
+    }
+    assert!(bank.journal.statistics().checkpoints > 5);
+}
+
+#[test]
+fn images_are_found_until_they_are_home_and_the_device_has_them_after() {
+    let ram = Arc::new(image());
+    let bank = Bank::new(config(ram.clone()));
+    let block = lanefs_ondisk::Block(HOME + 7);
+    bank.toy.set(&bank.journal, 7, 42).unwrap();
+    assert!(bank.journal.image(block).unwrap().is_none(), "not captured yet");
+    bank.journal.commit_now(&bank.toy).unwrap();
+    assert_eq!(bank.journal.image(block).unwrap().unwrap(), content(7, 42));
+    assert_eq!(stamp_at(&*ram, 7), 0);
+    bank.journal.stop_now(&bank.toy).unwrap();
+    assert!(bank.journal.image(block).unwrap().is_none());
+    assert_eq!(stamp_at(&*ram, 7), 42);
+}
+
+#[test]
+fn commits_of_nothing_write_nothing() {
+    let device = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
+    let bank = Bank::new(config(device.clone()));
+    let tid = bank.journal.running();
+    drop(bank.journal.join(10).unwrap());
+    bank.journal.commit_now(&bank.toy).unwrap();
+    assert_eq!(bank.journal.running(), tid);
+    std::thread::scope(|scope| {
+        scope.spawn(|| bank.journal.serve(&bank.toy));
+        bank.journal.commit(tid).unwrap();
+        bank.journal.settle(tid).unwrap();
+        bank.journal.stop().unwrap();
+    });
+    assert_eq!(device.mark(), 0, "a mount that changed nothing writes nothing");
+}
+
+#[test]
+fn an_overlay_recovers_a_device_that_is_never_written() {
+    let ram = Arc::new(image());
+    let bank = Bank::new(config(ram.clone()));
+    bank.toy.set(&bank.journal, 3, 33).unwrap();
+    bank.journal.commit_now(&bank.toy).unwrap();
+    let before = RamDevice::copy_of(&ram).unwrap();
+    let overlay = OverlayDevice::new(ram.clone(), 1 << 20);
+    replay(&overlay).unwrap();
+    assert_eq!(stamp_at(&overlay, 3), 33);
+    assert_eq!(stamps(&before, CELLS), stamps(&*ram, CELLS));
+    assert!(superblock(&*ram).start().is_some());
+}
