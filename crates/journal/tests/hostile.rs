@@ -1,0 +1,228 @@
+//! Damaged logs: what is an interrupted commit, what is corruption, and what must never happen.
+
+mod toy;
+
+use lanefs_device::{Device, Event, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_journal::recovery::{Recovered, Source, recover};
+use lanefs_journal::{Config, Error, Journal, Log};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::Block;
+use lanefs_ondisk::jbd2::{
+    BlockKind, Header, JournalCompat, JournalIncompat, JournalSuperblock, Sequence,
+};
+use toy::*;
+
+const CELLS: usize = 30;
+
+/// A device whose log holds three transactions, each of ten cells, in `features`.
+fn three_transactions(features: JournalIncompat) -> Arc<RamDevice> {
+    let ram = Arc::new(image());
+    let log = Log { map: log_map(), superblock: superblock(&*ram), features };
+    let config = Config { log: Some(log), ..Config::new(ram.clone(), block_size()) };
+    let journal: Journal<Toy> = Journal::start(config).unwrap();
+    let toy = Toy::new(CELLS);
+    for n in 0..3 {
+        let mut handle = journal.join(20).unwrap();
+        (0..10).for_each(|cell| toy.change(&mut handle, cell + 10 * n, |_| n as i64 + 1));
+        if n > 0 {
+            toy.free(&mut handle, 10 * n - 1);
+        }
+        drop(handle);
+        journal.commit_now(&toy).unwrap();
+    }
+    ram
+}
+
+fn v3() -> JournalIncompat {
+    JournalIncompat::BIT64 | JournalIncompat::CSUM_V3
+}
+
+/// Byte offset of a log block.
+fn offset(log_block: u32) -> u64 {
+    log_map().place(log_block).unwrap().0.0 * BS as u64
+}
+
+/// Log blocks of this kind, in order.
+fn blocks_of(device: &dyn Device, kind: BlockKind) -> Vec<u32> {
+    (1..LOG_BLOCKS)
+        .filter(|log_block| {
+            let mut bytes = vec![0; BS];
+            device.read_at(offset(*log_block), &mut bytes).unwrap();
+            Header::decode(&bytes).is_some_and(|header| header.kind == kind)
+        })
+        .collect()
+}
+
+fn flip(device: &dyn Device, log_block: u32, byte: u64) {
+    let mut bytes = [0];
+    device.read_at(offset(log_block) + byte, &mut bytes).unwrap();
+    device.write_at(offset(log_block) + byte, &[bytes[0] ^ 0x10]).unwrap();
+}
+
+fn recover_on(device: &dyn Device) -> Result<Recovered, Error> {
+    let (map, superblock) = (log_map(), superblock(device));
+    let source = Source { device, map: &map, superblock: &superblock, blocks: BLOCKS };
+    recover(&source, device)
+}
+
+#[test]
+fn an_undamaged_log_gives_all_three_transactions() {
+    let device = three_transactions(v3());
+    let recovered = recover_on(&*device).unwrap();
+    assert_eq!((recovered.transactions, recovered.revoked), (3, 2));
+    assert_eq!(blocks_of(&*device, BlockKind::Commit).len(), 3);
+    assert_eq!(stamp_at(&*device, 29), 3);
+}
+
+#[test]
+fn a_wrong_commit_block_ends_the_log_if_it_is_the_last_and_is_corruption_before_that() {
+    let device = three_transactions(v3());
+    let commits = blocks_of(&*device, BlockKind::Commit);
+    flip(&*device, commits[2], 40);
+    assert_eq!(recover_on(&*device).unwrap().transactions, 2);
+    assert_eq!(stamp_at(&*device, 29), 0);
+
+    let device = three_transactions(v3());
+    flip(&*device, commits[1], 40);
+    assert!(matches!(recover_on(&*device), Err(Error::Corruption(_))));
+    assert_eq!(stamps(&*device, CELLS), [0; CELLS], "nothing is written from a damaged log");
+}
+
+#[test]
+fn a_wrong_descriptor_revoke_or_copy_of_a_committed_transaction_is_corruption() {
+    let kinds = [BlockKind::Descriptor, BlockKind::Revoke];
+    for kind in kinds {
+        let device = three_transactions(v3());
+        flip(&*device, *blocks_of(&*device, kind).last().unwrap(), 20);
+        assert!(matches!(recover_on(&*device), Err(Error::Corruption(_))), "{kind:?}");
+    }
+    let device = three_transactions(v3());
+    let descriptor = *blocks_of(&*device, BlockKind::Descriptor).last().unwrap();
+    flip(&*device, descriptor + 3, 500);
+    assert!(matches!(recover_on(&*device), Err(Error::Corruption(_))));
+    assert_eq!(stamps(&*device, CELLS), [0; CELLS]);
+}
+
+#[test]
+fn a_wrong_copy_of_a_revoked_block_matters_to_nobody() {
+    let device = three_transactions(v3());
+    let descriptors = blocks_of(&*device, BlockKind::Descriptor);
+    // Cell 9 is the tenth of the first transaction, and the second one frees it.
+    flip(&*device, descriptors[0] + 10, 500);
+    assert_eq!(recover_on(&*device).unwrap().transactions, 3);
+}
+
+#[test]
+fn with_async_commit_a_last_transaction_without_its_copies_was_interrupted() {
+    let device = three_transactions(v3());
+    let mut superblock = superblock(&*device);
+    let incompat = superblock.incompat() | JournalIncompat::ASYNC_COMMIT;
+    superblock.set_features(JournalCompat::empty(), incompat);
+    device.write_at(offset(0), &superblock.encode()).unwrap();
+    let descriptors = blocks_of(&*device, BlockKind::Descriptor);
+    flip(&*device, descriptors[2] + 3, 500);
+    let recovered = recover_on(&*device).unwrap();
+    // The revoke of the transaction that never was does not count either.
+    assert_eq!((recovered.transactions, recovered.revoked), (2, 1));
+    assert_eq!(stamp_at(&*device, 19), 2);
+    assert_eq!(stamp_at(&*device, 29), 0);
+}
+
+#[test]
+fn a_copy_that_would_go_outside_or_into_the_log_is_refused_before_anything_is_written() {
+    for wild in [BLOCKS, u64::MAX >> 16, 300, 4] {
+        let device = three_transactions(JournalIncompat::BIT64);
+        let descriptor = blocks_of(&*device, BlockKind::Descriptor)[1];
+        // The third tag: a header, a tag with a uuid, a tag.
+        let at = offset(descriptor) + 12 + 12 + 16 + 12;
+        device.write_at(at, &(wild as u32).to_be_bytes()).unwrap();
+        device.write_at(at + 8, &((wild >> 32) as u32).to_be_bytes()).unwrap();
+        let refused = recover_on(&*device);
+        assert!(matches!(refused, Err(Error::WildBlock { block: Block(b) }) if b == wild));
+        assert_eq!(stamps(&*device, CELLS), [0; CELLS]);
+    }
+}
+
+#[test]
+fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
+    let device = three_transactions(v3());
+    let mut superblock = superblock(&*device);
+    let end = Sequence(superblock.sequence().0 + 3);
+    superblock
+        .set_features(JournalCompat::empty(), superblock.incompat() | JournalIncompat::FAST_COMMIT);
+    let area = superblock.fast_commit_area();
+    // A journal of this size has no room for fast commits; one that is longer has.
+    let refused = JournalSuperblock::decode(&superblock.encode(), block_size(), LOG_BLOCKS);
+    assert!(refused.is_err() && !area.is_empty());
+    for (tid, is_refused) in [(end.0, true), (end.0 - 1, false), (0, false)] {
+        let mut head = vec![0u8; BS];
+        head[..2].copy_from_slice(&9u16.to_le_bytes());
+        head[2..4].copy_from_slice(&8u16.to_le_bytes());
+        head[8..12].copy_from_slice(&tid.to_le_bytes());
+        device.write_at(offset(area.start), &head).unwrap();
+        let map = log_map();
+        let source =
+            Source { device: &*device, map: &map, superblock: &superblock, blocks: BLOCKS };
+        let target = OverlayDevice::new(device.clone(), u64::MAX);
+        match recover(&source, &target) {
+            Err(Error::Unsupported(unsupported)) => {
+                assert!(is_refused && unsupported.what.contains("fast_commit"));
+            }
+            other => assert!(other.is_ok() && !is_refused, "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
+    let device = three_transactions(v3());
+    let started: Result<Journal<Toy>, _> = Journal::start(config(device));
+    assert!(matches!(started.err(), Some(Error::NeedsRecovery)));
+    let device = Arc::new(image());
+    let mut short = config(device);
+    if let Some(log) = &mut short.log {
+        log.map = lanefs_journal::LogMap::new([(Block(300), 600)], BLOCKS).unwrap();
+    }
+    let started: Result<Journal<Toy>, _> = Journal::start(short);
+    assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));
+}
+
+/// Any bytes at all in the log: an answer or an error, and no write outside the file system's own
+/// blocks. Without checksums, since those would catch nearly everything at once.
+#[test]
+fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
+    let seed = 31;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let bases = [JournalIncompat::empty(), JournalIncompat::BIT64, v3()].map(three_transactions);
+    let (mut replayed, mut refused) = (0, 0);
+    for round in 0..900 {
+        let base = &bases[round % bases.len()];
+        let broken = OverlayDevice::new(base.clone(), u64::MAX);
+        for _ in 0..rng.usize(1..6) {
+            let log_block = rng.u32(1..50);
+            let byte = if rng.bool() { rng.u64(..64) } else { rng.u64(..BS as u64) };
+            let value = *rng.choice(&[0, 1, 0xff, 0x80, 5, 2]).unwrap_or(&0);
+            broken.write_at(offset(log_block) + byte, &[value]).unwrap();
+        }
+        if rng.u8(..4) == 0 {
+            let mut superblock = superblock(&broken);
+            superblock.set_start(Some(rng.u32(1..LOG_BLOCKS)));
+            superblock.set_sequence(Sequence(rng.u32(..8)));
+            broken.write_at(offset(0), &superblock.encode()).unwrap();
+        }
+        let target = RecordingDevice::new(Arc::new(broken)).unwrap();
+        match recover_on(&target) {
+            Ok(_) => replayed += 1,
+            Err(_) => refused += 1,
+        }
+        for event in target.recording().events() {
+            let Event::Write { offset, data } = event else { continue };
+            for at in (*offset..*offset + data.len() as u64).step_by(BS) {
+                let block = Block(at / BS as u64);
+                assert!(!log_map().contains(block), "round {round}: {block} of the log written");
+            }
+        }
+    }
+    assert!(replayed > 100 && refused > 100, "{replayed} replayed, {refused} refused");
+}

@@ -1,0 +1,161 @@
+//! The journal under shuttle: schedules chosen at random, on one processor.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p lanefs-journal --test shuttle`
+#![cfg(shuttle)]
+
+mod toy;
+
+use lanefs_journal::{Error, Journal, Tid};
+use lanefs_lanes::sync::{Arc, thread};
+use toy::*;
+
+const CELLS: usize = 6;
+/// What a worker asks for: three of them need two transactions.
+const CREDITS: u32 = 100;
+
+struct World {
+    toy: Toy,
+    journal: Journal<Toy>,
+    device: Arc<lanefs_device::RamDevice>,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let device = Arc::new(image());
+        let journal = Journal::start(config(device.clone())).unwrap();
+        Arc::new(World { toy: Toy::new(CELLS), journal, device })
+    }
+
+    fn transfer(&self, from: usize, to: usize) -> Result<Tid, Error> {
+        let mut handle = self.journal.join(CREDITS)?;
+        self.toy.change(&mut handle, from, |stamp| stamp - 1);
+        self.toy.change(&mut handle, to, |stamp| stamp + 1);
+        Ok(handle.tid())
+    }
+
+    /// Every transaction captured so far holds whole transfers only.
+    fn assert_balanced(&self) {
+        let tids: Vec<Tid> = self.toy.captured.lock().keys().copied().collect();
+        for tid in tids {
+            let state = self.toy.state_as_of(tid);
+            assert_eq!(state.iter().sum::<i64>(), 0, "{tid}: {state:?}");
+        }
+    }
+}
+
+fn explore(scenario: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(200_000);
+    let scheduler = shuttle::scheduler::RandomScheduler::new(400);
+    shuttle::Runner::new(scheduler, config).run(scenario);
+}
+
+#[test]
+fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
+    explore(|| {
+        let world = World::new();
+        let server = {
+            let world = world.clone();
+            thread::spawn(move || world.journal.serve(&world.toy))
+        };
+        let workers: Vec<_> = (0..3)
+            .map(|me| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    for round in 0..2 {
+                        let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
+                        if round == 1 {
+                            world.journal.commit(tid).unwrap();
+                            assert!(world.journal.durable() >= tid);
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        world.journal.stop().unwrap();
+        server.join().unwrap();
+        world.assert_balanced();
+        let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
+        assert_eq!(stamps(&*world.device, CELLS), expected);
+        assert!(superblock(&*world.device).start().is_none());
+    });
+}
+
+#[test]
+fn two_committers_and_their_joiners_all_come_through() {
+    explore(|| {
+        let world = World::new();
+        let threads: Vec<_> = (0..4)
+            .map(|me| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        if me < 2 {
+                            world.journal.commit_now(&world.toy).unwrap();
+                        } else {
+                            world.transfer(me, me - 1).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.journal.stop_now(&world.toy).unwrap();
+        world.assert_balanced();
+        let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
+        assert_eq!(stamps(&*world.device, CELLS), expected);
+    });
+}
+
+#[test]
+fn an_abort_wakes_everybody() {
+    explore(|| {
+        let world = World::new();
+        let server = {
+            let world = world.clone();
+            thread::spawn(move || world.journal.serve(&world.toy))
+        };
+        let workers: Vec<_> = (0..3)
+            .map(|me| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        let done = world.transfer(me, me + 1);
+                        if done.and_then(|tid| world.journal.commit(tid)).is_err() {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        world.journal.abort(Error::Stopped);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        server.join().unwrap();
+        assert!(world.journal.stop().is_err());
+        assert_eq!(*world.toy.aborted.lock(), 1);
+        world.assert_balanced();
+    });
+}
+
+#[test]
+fn flushes_are_shared_and_cover_what_was_written_before() {
+    explore(|| {
+        let world = World::new();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        world.journal.note_write();
+                        world.journal.flush_if_needed().unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let flushes = world.journal.statistics().flushes;
+        assert!((1..=6).contains(&flushes), "{flushes}");
+    });
+}
