@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     uid: u32,
-    gid: u32,
-    groups: Vec<u32>,
+    /// The group, then the supplementary ones.
+    gids: Vec<u32>,
     judge: Judge,
 }
 
@@ -18,8 +18,9 @@ enum Judge {
 
 impl Credentials {
     /// A user with a group and supplementary groups. User 0 is the superuser.
-    pub fn new(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Credentials {
-        Credentials { uid, gid, groups: groups.into(), judge: Judge::Here }
+    pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
+        let gids = std::iter::once(gid).chain(groups.as_ref().iter().copied()).collect();
+        Credentials { uid, gids, judge: Judge::Here }
     }
 
     /// User 0 and group 0, who may do all that is possible.
@@ -31,7 +32,7 @@ impl Credentials {
     /// FUSE mount with `default_permissions`. What is created belongs to it, and what it writes
     /// loses its set-user-ID bits, but nothing is refused for a mode or an access control list.
     pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
-        Credentials { uid, gid, groups: Vec::new(), judge: Judge::Elsewhere }
+        Credentials { judge: Judge::Elsewhere, ..Credentials::new(uid, gid, []) }
     }
 
     /// The user, who owns what is created.
@@ -41,12 +42,17 @@ impl Credentials {
 
     /// The group of what is created.
     pub fn gid(&self) -> u32 {
-        self.gid
+        self.gids.first().copied().unwrap_or(u32::MAX)
+    }
+
+    /// The group and the supplementary ones.
+    pub(crate) fn gids(&self) -> &[u32] {
+        &self.gids
     }
 
     /// True if `gid` is the group or among the supplementary ones.
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
+        self.gids.contains(&gid)
     }
 
     /// True for user 0.

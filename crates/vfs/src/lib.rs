@@ -23,7 +23,7 @@ pub use lanefs_ext4::Error;
 pub use names::{GlobalNames, LaneNames, NameCache, NameCachePolicy};
 pub use node::NewNode;
 pub use open::{OpenFile, OpenFlags};
-pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS};
+pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS, Slash};
 pub use permission::Want;
 pub use vfs::{Vfs, VfsOptions};
 pub use walk::{Follow, Parent};

@@ -31,6 +31,13 @@ pub enum Slash {
     None,
 }
 
+impl Slash {
+    /// True if one follows.
+    pub fn follows(self) -> bool {
+        self == Slash::Trailing
+    }
+}
+
 /// One component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Component<'a> {

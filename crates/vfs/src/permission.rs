@@ -4,7 +4,7 @@
 //! unlink(2), rename(2). Errors too: a refused mode is [`Error::PermissionDenied`] (EACCES), a
 //! refused privilege or a flag [`Error::NotPermitted`] (EPERM).
 
-use crate::{Credentials, Error, Vfs, acl};
+use crate::{Credentials, Error, Vfs};
 use lanefs_ext4::{Attr, Inode};
 use lanefs_ondisk::FileType;
 
@@ -108,11 +108,9 @@ impl Vfs {
         let allowed = match by_mode(who, attr, want) {
             Verdict::Yes => true,
             Verdict::No => false,
-            Verdict::AskList(otherwise) => match self.fs().get_xattr(inode, acl::ACCESS) {
-                Ok(list) => acl::allows(&list, attr.uid, attr.gid, who, want)?,
-                Err(Error::NoAttribute | Error::NotSupported) => otherwise,
-                Err(error) => return Err(error),
-            },
+            Verdict::AskList(otherwise) => {
+                self.list_allows(who, inode, attr, want)?.unwrap_or(otherwise)
+            }
         };
         if allowed { Ok(()) } else { Err(Error::PermissionDenied) }
     }

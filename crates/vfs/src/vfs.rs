@@ -53,6 +53,7 @@ impl Vfs {
     /// Unmounts: everything is written home and the file system is marked clean.
     pub fn close(self) -> Result<(), Error> {
         let Vfs { root, mount, .. } = self;
+        // The hold on the root ends before the mount does.
         drop(root);
         mount.close()
     }
