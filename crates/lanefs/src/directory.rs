@@ -1,0 +1,101 @@
+//! Reading directories.
+
+use crate::FileSystem;
+use crate::error::{At, Result};
+use lanefs_ondisk::{FileType, Ino};
+use lanefs_vfs::OpenFile;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Entries fetched at once: bounds the memory, whatever the directory's size.
+const BATCH: usize = 256;
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    name: OsString,
+    ino: Ino,
+    file_type: Option<FileType>,
+}
+
+impl DirEntry {
+    /// The name.
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+    /// The inode number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+    /// What it is, if the directory keeps that (feature `filetype`).
+    pub fn file_type(&self) -> Option<FileType> {
+        self.file_type
+    }
+}
+
+/// The entries of a directory in the order that the directory has them, "." and ".." left out.
+pub struct ReadDir<'fs> {
+    fs: &'fs FileSystem,
+    dir: OpenFile,
+    path: PathBuf,
+    cookie: u64,
+    fetched: VecDeque<DirEntry>,
+    at_end: AtEnd,
+}
+
+#[derive(PartialEq, Eq)]
+enum AtEnd {
+    Yes,
+    No,
+}
+
+impl<'fs> ReadDir<'fs> {
+    pub(crate) fn new(fs: &'fs FileSystem, dir: OpenFile, path: PathBuf) -> ReadDir<'fs> {
+        ReadDir { fs, dir, path, cookie: 0, fetched: VecDeque::new(), at_end: AtEnd::No }
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        let ReadDir { cookie, fetched, at_end, .. } = self;
+        *at_end = AtEnd::Yes;
+        let from = *cookie;
+        let each = &mut |entry: &lanefs_ext4::DirEntry<'_>| {
+            if fetched.len() >= BATCH {
+                *at_end = AtEnd::No;
+                return ControlFlow::Break(());
+            }
+            *cookie = entry.next;
+            if entry.name != b"." && entry.name != b".." {
+                fetched.push_back(DirEntry {
+                    name: OsString::from_vec(entry.name.to_vec()),
+                    ino: entry.ino,
+                    file_type: entry.file_type,
+                });
+            }
+            ControlFlow::Continue(())
+        };
+        self.fs.vfs().read_dir(&self.dir, from, each).at(&self.path)
+    }
+}
+
+impl Iterator for ReadDir<'_> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        if self.fetched.is_empty()
+            && self.at_end == AtEnd::No
+            && let Err(error) = self.fetch()
+        {
+            self.at_end = AtEnd::Yes;
+            return Some(Err(error));
+        }
+        self.fetched.pop_front().map(Ok)
+    }
+}
+
+/// A path of the host as the bytes that the file system knows.
+pub(crate) fn bytes(path: &std::path::Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}

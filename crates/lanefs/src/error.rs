@@ -1,0 +1,115 @@
+//! What can go wrong, with the path it went wrong at.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use thiserror::Error as ThisError;
+
+/// An operation failed: where and why. It converts into [`std::io::Error`].
+#[derive(Debug, ThisError)]
+pub struct Error {
+    path: Option<PathBuf>,
+    #[source]
+    cause: Cause,
+}
+
+/// Why an operation failed.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The file system says no; [`lanefs_ext4::Error`] says whose fault it is.
+    #[error(transparent)]
+    FileSystem(#[from] lanefs_ext4::Error),
+    /// The image or the block device cannot be opened.
+    #[error(transparent)]
+    Open(#[from] lanefs_device::OpenError),
+}
+
+/// What the operations of this crate give.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The path within the file system, if the operation was on one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The reason.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// The system's error number (Linux values).
+    pub fn errno(&self) -> i32 {
+        match &self.cause {
+            Cause::FileSystem(error) => error.errno(),
+            Cause::Open(lanefs_device::OpenError::Io { source, .. }) => {
+                source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error())
+            }
+            Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
+                rustix::io::Errno::BUSY.raw_os_error()
+            }
+            Cause::Open(_) => rustix::io::Errno::INVAL.raw_os_error(),
+        }
+    }
+
+    /// True if a name on the path does not exist.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::NotFound))
+    }
+
+    /// True if the name exists already.
+    pub fn is_exists(&self) -> bool {
+        matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::Exists))
+    }
+
+    pub(crate) fn at(path: &Path, error: lanefs_ext4::Error) -> Error {
+        Error { path: Some(path.into()), cause: error.into() }
+    }
+}
+
+impl<E: Into<Cause>> From<E> for Error {
+    fn from(error: E) -> Error {
+        Error { path: None, cause: error.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        self.cause.fmt(f)
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        std::io::Error::new(kind, error)
+    }
+}
+
+/// Says where an error of the floors below happened.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for std::result::Result<T, lanefs_ext4::Error> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::at(path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_path_and_keeps_its_kind() {
+        let error = Error::at(Path::new("/a"), lanefs_ext4::Error::NotFound);
+        assert_eq!(error.to_string(), "/a: no such file or directory");
+        let io = std::io::Error::from(error);
+        assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(io.to_string(), "/a: no such file or directory");
+    }
+}

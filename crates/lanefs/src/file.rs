@@ -1,0 +1,159 @@
+//! Open files.
+
+use crate::error::{At, Result};
+use crate::{FileSystem, Metadata};
+use lanefs_ext4::{Fallocate, SyncMode};
+use lanefs_vfs::OpenFile;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// An open file: read and written at its position as [`std::fs::File`] is, or at any offset, by
+/// several threads at once, with the methods that end in `_at`.
+///
+/// It borrows the file system, so that the latter cannot be closed while a file is open.
+pub struct File<'fs> {
+    fs: &'fs FileSystem,
+    open: OpenFile,
+    path: PathBuf,
+    position: u64,
+}
+
+impl Drop for File<'_> {
+    fn drop(&mut self) {
+        self.fs.vfs().release(&self.open);
+    }
+}
+
+impl<'fs> File<'fs> {
+    pub(crate) fn new(fs: &'fs FileSystem, open: OpenFile, path: PathBuf) -> File<'fs> {
+        File { fs, open, path, position: 0 }
+    }
+
+    /// Reads from `offset`; fewer bytes than asked only at the end of the file.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.vfs().read(&self.open, offset, buf).at(&self.path)
+    }
+
+    /// Writes all of `data` at `offset` (at the end, if the file was opened to append).
+    pub fn write_all_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (mut at, mut left) = (offset, data);
+        while !left.is_empty() {
+            let (_, written) = self.fs.vfs().write(&self.open, at, left).at(&self.path)?;
+            if written == 0 {
+                return Err(lanefs_ext4::Error::NoSpace).at(&self.path);
+            }
+            at += written as u64;
+            left = left.get(written..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Writes at `offset`; gives the bytes written, fewer than given only if space ran out.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        Ok(self.fs.vfs().write(&self.open, offset, data).at(&self.path)?.1)
+    }
+
+    /// Size, owner, times and so on.
+    pub fn metadata(&self) -> Metadata {
+        self.open.inode().attr().into()
+    }
+
+    /// Cuts the file to `size` bytes, or lets it grow to that with a hole.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.fs.vfs().set_len(&self.open, size).at(&self.path).map(drop)
+    }
+
+    /// Forces data and metadata out. What returned from here survives a crash.
+    pub fn sync_all(&self) -> Result<()> {
+        self.fs.vfs().fsync(&self.open, SyncMode::Full).at(&self.path)
+    }
+
+    /// Forces out the data, and of the metadata what is needed to read it.
+    pub fn sync_data(&self) -> Result<()> {
+        self.fs.vfs().fsync(&self.open, SyncMode::Data).at(&self.path)
+    }
+
+    /// Allocates, punches or zeroes `len` bytes at `offset`.
+    pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.fs.vfs().fallocate(&self.open, how, offset, len).at(&self.path)
+    }
+
+    /// Reserves space for `len` bytes at `offset`; the file grows to cover them.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(Fallocate::Allocate, offset, len)
+    }
+
+    /// Frees `len` bytes at `offset`: they read as zeros, and the size stays.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(Fallocate::PunchHole, offset, len)
+    }
+
+    /// Where the next data at or after `offset` begins; `None` if only a hole is left.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek_for(lanefs_ext4::Seek::Data, offset)
+    }
+
+    /// Where the next hole at or after `offset` begins, the end of the file counting as one;
+    /// `None` if `offset` is beyond the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek_for(lanefs_ext4::Seek::Hole, offset)
+    }
+
+    fn seek_for(&self, what: lanefs_ext4::Seek, offset: u64) -> Result<Option<u64>> {
+        match self.fs.vfs().seek(&self.open, what, offset) {
+            Ok(found) => Ok(Some(found)),
+            Err(lanefs_ext4::Error::NoSuchOffset) => Ok(None),
+            Err(error) => Err(error).at(&self.path),
+        }
+    }
+
+    /// The value of an extended attribute; `None` if there is no such.
+    pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
+        let name = name.as_ref().as_bytes();
+        match self.fs.vfs().get_xattr(self.fs.who(), self.open.inode(), name) {
+            Ok(value) => Ok(Some(value)),
+            Err(lanefs_ext4::Error::NoAttribute) => Ok(None),
+            Err(error) => Err(error).at(&self.path),
+        }
+    }
+
+    /// The open file as the floor below knows it.
+    pub fn as_open_file(&self) -> &OpenFile {
+        &self.open
+    }
+}
+
+impl io::Read for File<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.read_at(self.position, buf)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Write for File<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let (at, written) = self.fs.vfs().write(&self.open, self.position, buf).at(&self.path)?;
+        self.position = at + written as u64;
+        Ok(written)
+    }
+
+    /// Nothing is kept back in memory; [`File::sync_all`] makes data durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let place = match to {
+            io::SeekFrom::Start(offset) => Some(offset),
+            io::SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            io::SeekFrom::End(by) => self.metadata().len().checked_add_signed(by),
+        };
+        self.position = place.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}

@@ -1,0 +1,346 @@
+//! The file system: what can be done by path.
+
+use crate::directory::bytes;
+use crate::error::{At, Error, Result};
+use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir};
+use lanefs_device::{Device, FileDevice};
+use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs};
+use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Vfs};
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+type Ext4Error = lanefs_ext4::Error;
+
+/// An open ext4 file system.
+///
+/// Paths start at its root, with a slash or without. Everything takes `&self`: threads share it as
+/// it is, and those that work in different directories do not meet.
+pub struct FileSystem {
+    vfs: Vfs,
+    who: Credentials,
+}
+
+impl FileSystem {
+    /// Opens the image or block device at `image` for reading and writing.
+    pub fn open(image: impl AsRef<Path>) -> Result<FileSystem> {
+        FileSystem::open_with(image, &OpenOptions::new())
+    }
+
+    /// Opens the image or block device at `image` as `options` say.
+    pub fn open_with(image: impl AsRef<Path>, options: &OpenOptions) -> Result<FileSystem> {
+        let part = lanefs_device::OpenOptions { offset: options.offset, len: options.len };
+        let device = FileDevice::open(image, options.access(), part)?;
+        FileSystem::open_device(Arc::new(device), options)
+    }
+
+    /// Opens the file system on any device; the offset in `options` does not count.
+    pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<FileSystem> {
+        let vfs = Vfs::open(device, options.vfs.clone())?;
+        Ok(FileSystem { vfs, who: options.who.clone() })
+    }
+
+    /// Writes everything home and marks the file system clean. Dropping does the same, but has
+    /// nobody to tell of an error.
+    pub fn close(self) -> Result<()> {
+        Ok(self.vfs.close()?)
+    }
+
+    /// The floor below: inodes, names and credentials.
+    pub fn vfs(&self) -> &Vfs {
+        &self.vfs
+    }
+
+    /// Who the operations are done as.
+    pub fn who(&self) -> &Credentials {
+        &self.who
+    }
+
+    /// Space and inodes, used and free.
+    pub fn space(&self) -> StatFs {
+        self.vfs.stat_fs()
+    }
+
+    /// Makes durable all that was done before the call.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.vfs.sync()?)
+    }
+
+    fn find(&self, path: &Path, follow: Follow) -> Result<InodeRef> {
+        self.vfs.walk(&self.who, self.vfs.root(), bytes(path), follow).at(path)
+    }
+
+    /// Runs `act` on the directory and the name that `path` ends in; `otherwise` is the answer for
+    /// paths that end in ".", ".." or are the root.
+    fn with_name<T>(
+        &self,
+        path: &Path,
+        otherwise: Ext4Error,
+        act: impl FnOnce(&InodeRef, &[u8]) -> std::result::Result<T, Ext4Error>,
+    ) -> Result<T> {
+        let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
+        let (name, _) = parent.name(otherwise).at(path)?;
+        act(&parent.dir, name).at(path)
+    }
+
+    /// Opens a file to be read.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File<'_>> {
+        self.open_file_with(path, &FileOptions::new().read())
+    }
+
+    /// Opens a file to be read and written, made or emptied.
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File<'_>> {
+        self.open_file_with(path, &FileOptions::new().read().write().create().truncate())
+    }
+
+    /// Opens a file as `options` say.
+    pub fn open_file_with(
+        &self,
+        path: impl AsRef<Path>,
+        options: &FileOptions,
+    ) -> Result<File<'_>> {
+        let path = path.as_ref();
+        let new = NewNode { kind: NewKind::Regular, permissions: options.permissions, umask: 0 };
+        let root = self.vfs.root();
+        let open =
+            self.vfs.open_path(&self.who, root, bytes(path), options.flags, &new).at(path)?;
+        Ok(File::new(self, open, path.into()))
+    }
+
+    /// The contents of a file.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let mut data = Vec::new();
+        let mut file = self.open_file(path)?;
+        match file.read_to_end(&mut data) {
+            Ok(_) => Ok(data),
+            Err(error) => Err(from_io(path, error)),
+        }
+    }
+
+    /// Makes `data` the contents of a file, which is made if it is not there.
+    pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let options = FileOptions::new().write().create().truncate();
+        let mut file = self.open_file_with(path, &options)?;
+        file.write_all(data.as_ref()).map_err(|error| from_io(path, error))
+    }
+
+    /// The entries of a directory.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<'_>> {
+        let path = path.as_ref();
+        let dir = self.find(path, Follow::Links)?;
+        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        let open = self.vfs.open_inode(&self.who, dir, flags).at(path)?;
+        Ok(ReadDir::new(self, open, path.into()))
+    }
+
+    /// Makes a directory, with permissions 0755.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_node(path, &NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 })
+    }
+
+    /// Makes a directory, and those on the way to it.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        match self.create_dir(path) {
+            Err(error) if error.is_exists() => {
+                if self.metadata(path)?.is_dir() {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }
+            Err(error) if error.is_not_found() => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                self.create_dir_all(parent.ok_or(error)?)?;
+                match self.create_dir(path) {
+                    Err(error) if error.is_exists() && self.metadata(path)?.is_dir() => Ok(()),
+                    done => done,
+                }
+            }
+            done => done,
+        }
+    }
+
+    /// Makes anything: a device, a pipe, a socket, or a file or directory with a mode.
+    pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
+        self.with_name(path.as_ref(), Ext4Error::Exists, |dir, name| {
+            self.vfs.make(&self.who, dir, name, new).map(drop)
+        })
+    }
+
+    /// Makes a symbolic link at `path` that leads to `target`.
+    pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        let kind = NewKind::Symlink(bytes(target.as_ref()));
+        self.create_node(path, &NewNode { kind, permissions: 0o777, umask: 0 })
+    }
+
+    /// Gives the file at `original` the further name `path`. A symbolic link is not followed.
+    pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        let inode = self.find(original.as_ref(), Follow::Nothing)?;
+        self.with_name(path.as_ref(), Ext4Error::Exists, |dir, name| {
+            self.vfs.link(&self.who, &inode, dir, name)
+        })
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let target = self.vfs.read_link(&*self.find(path, Follow::Nothing)?).at(path)?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    /// Removes anything but a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.with_name(path.as_ref(), Ext4Error::IsDirectory, |dir, name| {
+            self.vfs.unlink(&self.who, dir, name)
+        })
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.with_name(path.as_ref(), Ext4Error::Busy, |dir, name| {
+            self.vfs.rmdir(&self.who, dir, name)
+        })
+    }
+
+    /// Removes a file, or a directory with all that is in it. Symbolic links are not followed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
+        let Last::Name(name, _) = &parent.last else {
+            return Err(Error::at(path, Ext4Error::Busy));
+        };
+        crate::remove::remove_tree(&self.vfs, &self.who, &parent.dir, name).at(path)
+    }
+
+    /// Moves `from` to `to`; a file or an empty directory that is there is replaced.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, Rename::Replace)
+    }
+
+    /// Moves `from` to `to` as `how` says.
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        how: Rename,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let root = self.vfs.root();
+        let source = self.vfs.parent(&self.who, root, bytes(from)).at(from)?;
+        let target = self.vfs.parent(&self.who, root, bytes(to)).at(to)?;
+        let (name, slash) = source.name(Ext4Error::Busy).at(from)?;
+        let (new_name, new_slash) = target.name(Ext4Error::Busy).at(to)?;
+        if slash.follows() || new_slash.follows() {
+            let moved = self.vfs.lookup(&self.who, &source.dir, name).at(from)?;
+            if moved.attr().file_type != lanefs_ondisk::FileType::Directory {
+                return Err(Error::at(from, Ext4Error::NotDirectory));
+            }
+        }
+        self.vfs.rename(&self.who, &source.dir, name, &target.dir, new_name, how).at(from)
+    }
+
+    /// What is at `path`; a symbolic link is followed.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(self.find(path.as_ref(), Follow::Links)?.attr().into())
+    }
+
+    /// What is at `path`; a symbolic link is told of itself.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(self.find(path.as_ref(), Follow::Nothing)?.attr().into())
+    }
+
+    /// True if `path` leads to something.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes what `set` says of the inode at `path`.
+    pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
+        let path = path.as_ref();
+        let inode = self.find(path, follow)?;
+        self.vfs.set_attr(&self.who, &inode, set).at(path).map(drop)
+    }
+
+    /// Sets the low 12 bits of the mode.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
+        let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        self.set_attr(path, &set, Follow::Links)
+    }
+
+    /// Sets owner and group; `None` leaves one.
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.set_attr(path, &SetAttr { uid, gid, ..SetAttr::default() }, Follow::Links)
+    }
+
+    /// Sets times.
+    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        let FileTimes { accessed: atime, modified: mtime } = times;
+        self.set_attr(path, &SetAttr { atime, mtime, ..SetAttr::default() }, Follow::Links)
+    }
+
+    /// The value of an extended attribute (`user.x`); `None` if there is no such. A symbolic link
+    /// is not followed here, nor by the other methods for attributes.
+    pub fn xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<Option<Vec<u8>>> {
+        let path = path.as_ref();
+        let inode = self.find(path, Follow::Nothing)?;
+        match self.vfs.get_xattr(&self.who, &inode, name.as_ref().as_bytes()) {
+            Ok(value) => Ok(Some(value)),
+            Err(Ext4Error::NoAttribute) => Ok(None),
+            Err(error) => Err(Error::at(path, error)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let inode = self.find(path, Follow::Nothing)?;
+        let name = name.as_ref().as_bytes();
+        self.vfs.set_xattr(&self.who, &inode, name, value.as_ref(), SetXattr::Any).at(path)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        let path = path.as_ref();
+        let inode = self.find(path, Follow::Nothing)?;
+        self.vfs.remove_xattr(&self.who, &inode, name.as_ref().as_bytes()).at(path)
+    }
+
+    /// The names of the extended attributes.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
+        let path = path.as_ref();
+        let inode = self.find(path, Follow::Nothing)?;
+        let names = self.vfs.list_xattr(&self.who, &inode).at(path)?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+}
+
+/// The error of ours inside one that went through [`std::io`].
+fn from_io(path: &Path, error: std::io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(_) => Error::at(path, Ext4Error::NoSpace),
+    }
+}

@@ -1,0 +1,81 @@
+//! Removing a directory with all that is in it.
+
+use lanefs_ext4::{Error, InodeRef};
+use lanefs_ondisk::FileType;
+use lanefs_vfs::{Credentials, OpenFlags, Vfs};
+use std::ops::ControlFlow;
+
+/// Names taken from a directory at once: bounds the memory.
+const BATCH: usize = 1024;
+
+/// A directory being emptied: its name in the one above, and itself.
+struct Level {
+    name: Vec<u8>,
+    dir: InodeRef,
+}
+
+/// Removes `name` in `dir`, whatever it is. Walks with a stack of its own, as a tree may be deeper
+/// than a thread's stack.
+pub(crate) fn remove_tree(
+    vfs: &Vfs,
+    who: &Credentials,
+    dir: &InodeRef,
+    name: &[u8],
+) -> Result<(), Error> {
+    let top = vfs.lookup(who, dir, name)?;
+    if top.attr().file_type != FileType::Directory {
+        return vfs.unlink(who, dir, name);
+    }
+    let mut levels = vec![Level { name: name.to_vec(), dir: top }];
+    while let Some(level) = levels.last() {
+        match empty(vfs, who, &level.dir)? {
+            Some(below) => levels.push(below),
+            None => {
+                let above = levels.iter().rev().nth(1).map_or(dir, |above| &above.dir);
+                vfs.rmdir(who, above, &level.name)?;
+                levels.pop();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes entries of `dir` until one is a directory that has entries, which is given; `None` once
+/// `dir` is empty.
+fn empty(vfs: &Vfs, who: &Credentials, dir: &InodeRef) -> Result<Option<Level>, Error> {
+    loop {
+        let names = some_names(vfs, who, dir)?;
+        if names.is_empty() {
+            return Ok(None);
+        }
+        for name in names {
+            let inode = match vfs.lookup(who, dir, &name) {
+                Ok(inode) => inode,
+                Err(Error::NotFound) => continue,
+                Err(error) => return Err(error),
+            };
+            if inode.attr().file_type != FileType::Directory {
+                vfs.unlink(who, dir, &name)?;
+                continue;
+            }
+            match vfs.rmdir(who, dir, &name) {
+                Ok(()) => {}
+                Err(Error::NotEmpty) => return Ok(Some(Level { name, dir: inode })),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn some_names(vfs: &Vfs, who: &Credentials, dir: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
+    let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+    let open = vfs.open_inode(who, dir.clone(), flags)?;
+    let mut names = Vec::new();
+    vfs.read_dir(&open, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            names.push(entry.name.to_vec());
+        }
+        if names.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(names)
+}
