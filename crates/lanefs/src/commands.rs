@@ -1,9 +1,27 @@
 //! The subcommands, one file each.
 
+mod cat;
+mod chmod;
+mod chown;
+mod cp;
+mod df;
+mod info;
+mod ln;
+mod ls;
+mod mkdir;
 mod mount;
+mod mv;
+mod rm;
+mod stat;
+mod touch;
+mod tree;
+mod tree_walk;
+mod truncate;
 mod umount;
 
+use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report};
 use clap::{Parser, Subcommand};
+use lanefs::FileSystem;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +29,8 @@ use std::process::ExitCode;
 /// ext4 in user space that keeps scaling as cores are added.
 #[derive(Debug, Parser)]
 #[command(name = "lanefs", version, max_term_width = 100)]
+#[command(after_help = "\
+A place in an image is written IMAGE:/path. Exit codes: 0 done, 1 something failed, 2 wrong usage.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -18,6 +38,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Info(info::Arguments),
+    Ls(ls::Arguments),
+    Tree(tree::Arguments),
+    Stat(stat::Arguments),
+    Cat(cat::Arguments),
+    Cp(cp::Arguments),
+    Mv(mv::Arguments),
+    Rm(rm::Arguments),
+    Mkdir(mkdir::Arguments),
+    Ln(ln::Arguments),
+    Chmod(chmod::Arguments),
+    Chown(chown::Arguments),
+    Touch(touch::Arguments),
+    Truncate(truncate::Arguments),
+    Df(df::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),
 }
@@ -26,9 +61,64 @@ enum Command {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
     match Arguments::parse_from(arguments).command {
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Ls(arguments) => ls::run(&arguments),
+        Command::Tree(arguments) => tree::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
+        Command::Cat(arguments) => cat::run(&arguments),
+        Command::Cp(arguments) => cp::run(&arguments),
+        Command::Mv(arguments) => mv::run(&arguments),
+        Command::Rm(arguments) => rm::run(&arguments),
+        Command::Mkdir(arguments) => mkdir::run(&arguments),
+        Command::Ln(arguments) => ln::run(&arguments),
+        Command::Chmod(arguments) => chmod::run(&arguments),
+        Command::Chown(arguments) => chown::run(&arguments),
+        Command::Touch(arguments) => touch::run(&arguments),
+        Command::Truncate(arguments) => truncate::run(&arguments),
+        Command::Df(arguments) => df::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
     }
+}
+
+/// Opens the images of all `places` to be changed, and calls `change` for each place. Goes on after
+/// failures.
+fn change_each(
+    command: &'static str,
+    image: ImageArguments,
+    places: &[Place],
+    mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
+) -> ExitCode {
+    let report = Report::new(command);
+    let wanted = places.iter().map(|place| (place.image.as_path(), Intent::Change));
+    let images = match Images::open(image, wanted) {
+        Ok(images) => images,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    for place in places {
+        report.check(images.get(&place.image).and_then(|fs| {
+            change(fs, &place.path).map_err(|error| Failure::within(place.image.display(), &error))
+        }));
+    }
+    for failure in images.close() {
+        report.fail(failure);
+    }
+    report.exit()
+}
+
+/// `--help` alone, where `-h` means something else.
+fn long_help() -> clap::Arg {
+    clap::Arg::new("help").long("help").action(clap::ArgAction::Help).help("Print help")
+}
+
+/// `UID:GID` in numbers.
+fn parse_ids(text: &str) -> Result<(u32, u32), String> {
+    let numbers =
+        text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
 }
 
 /// mount(8) calls a program named `mount.fuse.lanefs` with source and directory, and mount.fuse3

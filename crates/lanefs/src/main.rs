@@ -1,6 +1,9 @@
 //! The command line of Lanefs.
+#![forbid(unsafe_code)]
 
+mod cli;
 mod commands;
+mod copy;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,19 @@
+//! What the subcommands have in common with each other and with other Unix tools.
+
+mod images;
+mod mode;
+mod names;
+mod operand;
+mod owner;
+mod report;
+mod size;
+mod time;
+
+pub use images::{ImageArguments, Images, Intent};
+pub use mode::{Kind, ModeChange, mode_string, process_umask};
+pub use names::UserNames;
+pub use operand::{Operand, Place};
+pub use owner::OwnerChange;
+pub use report::{Failure, Report, host_cause, printable};
+pub use size::{Size, human, parse_size};
+pub use time::{Shown, parse_time, show_time};

@@ -1,0 +1,257 @@
+//! Modes, in numbers and in letters: the grammar of chmod(1).
+
+use std::str::FromStr;
+
+const ALL: u16 = 0o7777;
+
+/// What chmod is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModeChange {
+    /// Exactly this mode.
+    Octal(u16),
+    /// Clause after clause.
+    Symbolic(Vec<Clause>),
+}
+
+/// One step: `u+x`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clause {
+    /// Bits of the classes that are meant (0o700 user, 0o070 group, 0o007 other); `None` if nobody
+    /// is named: all, but for the umask.
+    who: Option<u16>,
+    action: Action,
+    what: Bits,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Add,
+    Remove,
+    Set,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Bits {
+    /// rwx of one class, in the low three bits.
+    rwx: u16,
+    /// X: execute, if it is a directory or somebody executes it already.
+    if_executable: u16,
+    set_id: u16,
+    sticky: u16,
+    /// The class whose bits are taken: its shift.
+    copy_from: Option<u16>,
+}
+
+/// Whether the file is a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It is.
+    Directory,
+    /// It is not.
+    Other,
+}
+
+impl FromStr for ModeChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ModeChange, String> {
+        let bad = || format!("'{text}' is not a mode (examples: 644, u+x, go-w, a=rX)");
+        if text.starts_with(|c: char| c.is_ascii_digit()) {
+            return match u16::from_str_radix(text, 8) {
+                Ok(mode) if mode <= ALL => Ok(ModeChange::Octal(mode)),
+                _ => Err(bad()),
+            };
+        }
+        let mut clauses = Vec::new();
+        for part in text.split(',') {
+            parse_part(part, &mut clauses).ok_or_else(bad)?;
+        }
+        Ok(ModeChange::Symbolic(clauses))
+    }
+}
+
+/// `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`
+fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
+    let mut letters = part.chars().peekable();
+    let mut named = 0;
+    while let Some(class) = letters.peek().copied() {
+        named |= match class {
+            'u' => 0o700,
+            'g' => 0o070,
+            'o' => 0o007,
+            'a' => 0o777,
+            _ => break,
+        };
+        letters.next();
+    }
+    let who = (named != 0).then_some(named);
+    letters.peek()?;
+    while let Some(action) = letters.next() {
+        let action = match action {
+            '+' => Action::Add,
+            '-' => Action::Remove,
+            '=' => Action::Set,
+            _ => return None,
+        };
+        let mut what = Bits::default();
+        while let Some(letter) = letters.peek().copied() {
+            match letter {
+                'r' => what.rwx |= 4,
+                'w' => what.rwx |= 2,
+                'x' => what.rwx |= 1,
+                'X' => what.if_executable = 1,
+                's' => what.set_id = 0o6000,
+                't' => what.sticky = 0o1000,
+                'u' | 'g' | 'o' if what == Bits::default() => {
+                    what.copy_from = Some(match letter {
+                        'u' => 6,
+                        'g' => 3,
+                        _ => 0,
+                    });
+                    letters.next();
+                    break;
+                }
+                _ => break,
+            }
+            letters.next();
+        }
+        clauses.push(Clause { who, action, what });
+    }
+    Some(())
+}
+
+impl ModeChange {
+    /// The mode that a file of mode `old` gets, for a process with `umask`.
+    pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
+        match self {
+            // As GNU chmod has it: a short number leaves a directory its set-ID bits.
+            ModeChange::Octal(mode) if kind == Kind::Directory && *mode <= 0o777 => {
+                mode | (old & 0o6000)
+            }
+            ModeChange::Octal(mode) => *mode,
+            ModeChange::Symbolic(clauses) => {
+                clauses.iter().fold(old & ALL, |mode, clause| clause.apply(mode, kind, umask))
+            }
+        }
+    }
+}
+
+impl Clause {
+    fn apply(&self, mode: u16, kind: Kind, umask: u16) -> u16 {
+        let who = self.who.unwrap_or(0o777);
+        let executable = kind == Kind::Directory || mode & 0o111 != 0;
+        let mut rwx = self.what.rwx;
+        if executable {
+            rwx |= self.what.if_executable;
+        }
+        if let Some(shift) = self.what.copy_from {
+            rwx |= mode >> shift & 7;
+        }
+        let mut bits = (rwx << 6 | rwx << 3 | rwx) & who;
+        if self.who.is_none() {
+            bits &= !umask;
+        }
+        let set_ids = (if who & 0o700 != 0 { 0o4000 } else { 0 })
+            | (if who & 0o070 != 0 { 0o2000 } else { 0 });
+        bits |= self.what.set_id & set_ids;
+        let sticky = if who & 0o007 != 0 || self.who.is_none() { 0o1000 } else { 0 };
+        bits |= self.what.sticky & sticky;
+        match self.action {
+            Action::Add => mode | bits,
+            Action::Remove => mode & !bits,
+            Action::Set => {
+                // A directory keeps its set-ID bits unless they are named, as in GNU chmod.
+                let cleared = if kind == Kind::Directory { 0 } else { set_ids };
+                mode & !(who | cleared | sticky) | bits
+            }
+        }
+    }
+}
+
+/// The umask of this process. To be asked before there are threads, as it is set to be read.
+pub fn process_umask() -> u16 {
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    (umask.bits() & 0o777) as u16
+}
+
+/// `mode`, with its type, in the ten letters of `ls -l`.
+pub fn mode_string(mode: u16) -> String {
+    let kind = match lanefs::FileType::from_mode(mode) {
+        Some(lanefs::FileType::Regular) => '-',
+        Some(lanefs::FileType::Directory) => 'd',
+        Some(lanefs::FileType::Symlink) => 'l',
+        Some(lanefs::FileType::CharDevice) => 'c',
+        Some(lanefs::FileType::BlockDevice) => 'b',
+        Some(lanefs::FileType::Fifo) => 'p',
+        Some(lanefs::FileType::Socket) => 's',
+        None => '?',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let class = mode >> shift;
+        text.push(if class & 4 != 0 { 'r' } else { '-' });
+        text.push(if class & 2 != 0 { 'w' } else { '-' });
+        text.push(match (class & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(text: &str, old: u16, kind: Kind) -> u16 {
+        text.parse::<ModeChange>().unwrap().apply(old, kind, 0o022)
+    }
+
+    #[test]
+    fn letters_change_what_they_name() {
+        for (text, old, new) in [
+            ("u+x", 0o644, 0o744),
+            ("go-rwx", 0o777, 0o700),
+            ("a=r", 0o751, 0o444),
+            ("+x", 0o644, 0o755),
+            ("+w", 0o444, 0o644),
+            ("a+w", 0o444, 0o666),
+            ("u=rw,go=", 0o777, 0o600),
+            ("g=u", 0o640, 0o660),
+            ("u+s,g+s,+t", 0o755, 0o7755),
+            ("u-s", 0o4755, 0o755),
+            ("a+X", 0o644, 0o644),
+            ("a+X", 0o744, 0o755),
+            ("u+r-w", 0o200, 0o400),
+            ("=", 0o755, 0),
+        ] {
+            assert_eq!(change(text, old, Kind::Other), new, "{text} of {old:o}");
+        }
+    }
+
+    #[test]
+    fn directories_count_as_executable_and_keep_their_set_id_bits() {
+        assert_eq!(change("a+X", 0o644, Kind::Directory), 0o755);
+        assert_eq!(change("755", 0o2700, Kind::Directory), 0o2755);
+        assert_eq!(change("755", 0o2700, Kind::Other), 0o755);
+        assert_eq!(change("g=rx", 0o2770, Kind::Directory), 0o2750);
+    }
+
+    #[test]
+    fn what_is_not_a_mode_is_refused() {
+        for text in ["", "u", "888", "77777", "u+q", "x+u+", "u+rwg,", "u~r"] {
+            assert!(text.parse::<ModeChange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn modes_are_shown_as_ls_shows_them() {
+        assert_eq!(mode_string(0o100644), "-rw-r--r--");
+        assert_eq!(mode_string(0o041777), "drwxrwxrwt");
+        assert_eq!(mode_string(0o106644), "-rwSr-Sr--");
+        assert_eq!(mode_string(0o120777), "lrwxrwxrwx");
+    }
+}

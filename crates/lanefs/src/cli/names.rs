@@ -1,0 +1,120 @@
+//! Names of users and groups: the image's own if it has any, else the host's.
+
+use lanefs::FileSystem;
+use std::collections::HashMap;
+use std::io::Read;
+
+/// More than this of a user database is not read.
+const MAX_DATABASE: u64 = 4 << 20;
+
+/// Who the numbers in an image are.
+pub struct UserNames {
+    /// `None`: the image has no database, so that the host's is asked.
+    users: Option<Names>,
+    groups: Option<Names>,
+}
+
+#[derive(Default)]
+struct Names {
+    by_name: HashMap<String, u32>,
+    by_id: HashMap<u32, String>,
+}
+
+/// Lines of `name:password:id:...`, the form of passwd(5) and group(5).
+fn parse(database: &str) -> Names {
+    let mut names = Names::default();
+    for line in database.lines() {
+        let mut fields = line.split(':');
+        let (Some(name), _, Some(id)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if let Ok(id) = id.parse() {
+            // As the C library does, the first entry counts.
+            names.by_name.entry(name.into()).or_insert(id);
+            names.by_id.entry(id).or_insert_with(|| name.into());
+        }
+    }
+    names
+}
+
+fn read(fs: &FileSystem, path: &str) -> Option<Names> {
+    let file = fs.open_file(path).ok()?;
+    let mut database = Vec::new();
+    file.take(MAX_DATABASE).read_to_end(&mut database).ok()?;
+    Some(parse(&String::from_utf8_lossy(&database)))
+}
+
+impl UserNames {
+    /// The names that are valid in `fs`.
+    pub fn of(fs: &FileSystem) -> UserNames {
+        UserNames { users: read(fs, "/etc/passwd"), groups: read(fs, "/etc/group") }
+    }
+
+    /// A user's name, or the number if it has none.
+    pub fn user(&self, uid: u32) -> String {
+        let name = match &self.users {
+            Some(users) => users.by_id.get(&uid).cloned(),
+            None => {
+                uzers::get_user_by_uid(uid).map(|user| user.name().to_string_lossy().into_owned())
+            }
+        };
+        name.unwrap_or_else(|| uid.to_string())
+    }
+
+    /// A group's name, or the number if it has none.
+    pub fn group(&self, gid: u32) -> String {
+        let name = match &self.groups {
+            Some(groups) => groups.by_id.get(&gid).cloned(),
+            None => uzers::get_group_by_gid(gid)
+                .map(|group| group.name().to_string_lossy().into_owned()),
+        };
+        name.unwrap_or_else(|| gid.to_string())
+    }
+
+    /// The number of a user, by name or number.
+    pub fn uid(&self, user: &str) -> Result<u32, String> {
+        let named = match &self.users {
+            Some(users) => users.by_name.get(user).copied(),
+            None => uzers::get_user_by_name(user).map(|user| user.uid()),
+        };
+        named.or_else(|| user.parse().ok()).ok_or_else(|| format!("no such user: {user}"))
+    }
+
+    /// The number of a group, by name or number.
+    pub fn gid(&self, group: &str) -> Result<u32, String> {
+        let named = match &self.groups {
+            Some(groups) => groups.by_name.get(group).copied(),
+            None => uzers::get_group_by_name(group).map(|group| group.gid()),
+        };
+        named.or_else(|| group.parse().ok()).ok_or_else(|| format!("no such group: {group}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> UserNames {
+        let passwd = "root:x:0:0::/root:/bin/sh\nbad line\nann:x:1000:100::/:\nroot2:x:0:0\n";
+        let users = Some(parse(passwd));
+        UserNames { users, groups: Some(parse("wheel:x:10:ann\n")) }
+    }
+
+    #[test]
+    fn the_images_own_names_are_used() {
+        let names = sample();
+        assert_eq!(names.user(0), "root");
+        assert_eq!(names.uid("ann"), Ok(1000));
+        assert_eq!(names.group(10), "wheel");
+        assert_eq!(names.gid("wheel"), Ok(10));
+    }
+
+    #[test]
+    fn numbers_stand_for_themselves() {
+        let names = sample();
+        assert_eq!(names.user(77), "77");
+        assert_eq!(names.uid("77"), Ok(77));
+        assert!(names.uid("bob").is_err());
+        assert!(names.uid("-1").is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! Operands: places in images, and paths of the host.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A path in an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The image file or block device, on the host.
+    pub image: PathBuf,
+    /// The path in it, from its root.
+    pub path: PathBuf,
+}
+
+/// Where something is to be copied from or to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operand {
+    /// `IMAGE:/path`
+    Image(Place),
+    /// A path of the host.
+    Host(PathBuf),
+    /// `-`: standard input or output.
+    Standard,
+}
+
+/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root.
+fn split(operand: &[u8]) -> Option<Place> {
+    let colon = operand.windows(2).position(|pair| pair == b":/");
+    let colon = colon.or_else(|| operand.ends_with(b":").then(|| operand.len() - 1))?;
+    let (image, path) = operand.split_at(colon);
+    if image.is_empty() {
+        return None;
+    }
+    let path = match path {
+        b":" => b"/",
+        path => path.get(1..).unwrap_or_default(),
+    };
+    let path_of = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
+    Some(Place { image: path_of(image), path: path_of(path) })
+}
+
+impl From<OsString> for Operand {
+    fn from(operand: OsString) -> Operand {
+        let bytes = operand.as_bytes();
+        if bytes == b"-" {
+            return Operand::Standard;
+        }
+        // "./" says that it is a path of the host, whatever follows.
+        let place = if bytes.starts_with(b"./") { None } else { split(bytes) };
+        place.map_or_else(|| Operand::Host(operand.into()), Operand::Image)
+    }
+}
+
+/// For commands that work in images only: what has no colon is an image, and its root is meant.
+impl From<OsString> for Place {
+    fn from(operand: OsString) -> Place {
+        let whole = || Place { image: operand.clone().into(), path: "/".into() };
+        split(operand.as_bytes()).unwrap_or_else(whole)
+    }
+}
+
+impl Place {
+    /// The place of `name` in this directory.
+    pub fn join(&self, name: impl AsRef<Path>) -> Place {
+        Place { image: self.image.clone(), path: self.path.join(name) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.image.display(), self.path.display())
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Image(place) => place.fmt(f),
+            Operand::Host(path) => path.display().fmt(f),
+            Operand::Standard => f.write_str("-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operand(text: &str) -> Operand {
+        Operand::from(OsString::from(text))
+    }
+
+    fn place(image: &str, path: &str) -> Place {
+        Place { image: image.into(), path: path.into() }
+    }
+
+    #[test]
+    fn the_first_colon_before_a_slash_splits() {
+        assert_eq!(operand("a.img:/b"), Operand::Image(place("a.img", "/b")));
+        assert_eq!(operand("/x/a.img:/b:/c"), Operand::Image(place("/x/a.img", "/b:/c")));
+        assert_eq!(operand("a:b.img:/c"), Operand::Image(place("a:b.img", "/c")));
+    }
+
+    #[test]
+    fn a_trailing_colon_is_the_root() {
+        assert_eq!(operand("a.img:"), Operand::Image(place("a.img", "/")));
+        assert_eq!(operand("a.img:/"), Operand::Image(place("a.img", "/")));
+    }
+
+    #[test]
+    fn a_dot_and_a_slash_escape() {
+        assert_eq!(operand("./x:/y"), Operand::Host("./x:/y".into()));
+        assert_eq!(operand("../x:/y"), Operand::Image(place("../x", "/y")));
+    }
+
+    #[test]
+    fn the_rest_is_of_the_host() {
+        for text in ["a", "/a/b", "a:b", ":", ":/a"] {
+            assert_eq!(operand(text), Operand::Host(text.into()), "{text}");
+        }
+        assert_eq!(operand("-"), Operand::Standard);
+    }
+
+    #[test]
+    fn where_only_images_can_be_an_image_is_its_root() {
+        assert_eq!(Place::from(OsString::from("a.img")), place("a.img", "/"));
+        assert_eq!(Place::from(OsString::from("./a.img:/b")), place("./a.img", "/b"));
+    }
+}

@@ -1,0 +1,118 @@
+//! Messages and exit codes.
+
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use std::fmt::{self, Display};
+use std::io;
+use std::process::ExitCode;
+
+/// Something did not work: where, and why.
+#[derive(Debug)]
+pub struct Failure {
+    place: String,
+    cause: String,
+}
+
+impl Failure {
+    /// At `place`, because of `cause`.
+    pub fn new(place: impl Display, cause: impl Display) -> Failure {
+        Failure { place: place.to_string(), cause: cause.to_string() }
+    }
+
+    /// The error of the library on a path in `image`.
+    pub fn within(image: impl Display, error: &lanefs::Error) -> Failure {
+        match error.path() {
+            Some(path) => Failure::new(format_args!("{image}:{}", path.display()), error.cause()),
+            None => Failure::new(image, error.cause()),
+        }
+    }
+
+    /// The host's error on one of its paths.
+    pub fn host(path: impl Display, error: &io::Error) -> Failure {
+        Failure::new(path, host_cause(error))
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.cause)
+    }
+}
+
+/// The host's error in the words that Lanefs uses for its own: small, and without the number.
+pub fn host_cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => String::new(),
+    }
+}
+
+/// `text` without the control characters that a terminal would obey: names come from images.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Where a command tells of failures, and how it ends.
+pub struct Report {
+    command: &'static str,
+    failed: AtomicBool,
+}
+
+impl Report {
+    /// For the subcommand `command`; nothing has failed yet.
+    pub fn new(command: &'static str) -> Report {
+        Report { command, failed: AtomicBool::new(false) }
+    }
+
+    /// Says that something failed; the command goes on, and will end with 1.
+    pub fn fail(&self, failure: impl Display) {
+        self.failed.store(true, Ordering::Relaxed);
+        eprintln!("lanefs {}: {}", self.command, printable(&failure.to_string()));
+    }
+
+    /// As [`Report::fail`] if `result` is an error.
+    pub fn check<E: Display>(&self, result: Result<(), E>) {
+        if let Err(error) = result {
+            self.fail(error);
+        }
+    }
+
+    /// What writing to standard output gave. A reader that has gone is not worth a message.
+    pub fn printed(&self, result: io::Result<()>) {
+        match result {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.failed.store(true, Ordering::Relaxed);
+            }
+            Err(error) => self.fail(Failure::host("standard output", &error)),
+        }
+    }
+
+    /// True if something failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// 0, or 1 if something failed.
+    pub fn exit(&self) -> ExitCode {
+        if self.has_failed() { ExitCode::from(1) } else { ExitCode::SUCCESS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_host_read_as_our_own() {
+        let error = io::Error::from_raw_os_error(2);
+        assert_eq!(host_cause(&error), "no such file or directory");
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a?[2Jb?");
+    }
+}

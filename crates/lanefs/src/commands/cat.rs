@@ -1,0 +1,58 @@
+//! `lanefs cat`
+
+use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report};
+use lanefs::{File, FileSystem};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Prints files of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs cat disk.img:/etc/os-release")]
+pub struct Arguments {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Prints.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("cat");
+    let mut out = io::stdout().lock();
+    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
+    match Images::open(arguments.image, wanted) {
+        Ok(images) => {
+            for place in &arguments.places {
+                let done = images.get(&place.image).and_then(|fs| print(fs, place, &mut out));
+                report.check(done);
+            }
+        }
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+/// Prints one file.
+pub fn print(fs: &FileSystem, place: &Place, out: &mut dyn Write) -> Result<(), Failure> {
+    let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+    let file: File<'_> = fs.open_file(&place.path).map_err(within)?;
+    let size = usize::try_from(file.metadata().len()).unwrap_or(CHUNK);
+    let mut buf = vec![0; size.clamp(1, CHUNK)];
+    let mut at = 0;
+    loop {
+        let read = file.read_at(at, &mut buf).map_err(within)?;
+        if read == 0 {
+            break;
+        }
+        at += read as u64;
+        match out.write_all(buf.get(..read).unwrap_or_default()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(|error| Failure::host("standard output", &error))?,
+        }
+    }
+    out.flush().map_err(|error| Failure::host("standard output", &error))
+}

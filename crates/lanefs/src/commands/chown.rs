@@ -1,0 +1,64 @@
+//! `lanefs chown`
+
+use super::tree_walk::{Links, each_below};
+use crate::cli::{ImageArguments, Images, Intent, OwnerChange, Place, Report, UserNames};
+use lanefs::{Follow, SetAttr};
+use std::process::ExitCode;
+
+/// Changes owners in an image
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(after_help = "\
+Names are looked up in the image's own /etc/passwd and /etc/group if it has them, else on the host.
+
+Examples:
+  lanefs chown -R 1000:1000 disk.img:/home/ann
+  lanefs chown :wheel disk.img:/usr/bin/sudo")]
+pub struct Arguments {
+    /// USER, USER:GROUP or :GROUP; names or numbers
+    owner: OwnerChange,
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// Directories with all that is in them (symbolic links themselves)
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Symbolic links themselves, not what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Changes.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("chown");
+    // Names differ from image to image, so that they are asked for each operand.
+    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
+    let names = Images::open(arguments.image, wanted).and_then(|images| {
+        let each = arguments.places.iter().map(|place| {
+            let names = UserNames::of(images.get(&place.image)?);
+            arguments.owner.resolve(&names).map_err(|error| crate::cli::Failure::new(place, error))
+        });
+        each.collect::<Result<Vec<_>, _>>()
+    });
+    let owners = match names {
+        Ok(owners) => owners,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    let mut owners = owners.into_iter();
+    super::change_each("chown", arguments.image, &arguments.places, |fs, path| {
+        let (uid, gid) = owners.next().unwrap_or_default();
+        let set = SetAttr { uid, gid, ..SetAttr::default() };
+        if arguments.recursive {
+            return each_below(fs, path, Links::Themselves, &mut |path| {
+                fs.set_attr(path, &set, Follow::Nothing)
+            });
+        }
+        let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
+        fs.set_attr(path, &set, follow)
+    })
+}

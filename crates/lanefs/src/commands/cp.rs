@@ -1,0 +1,458 @@
+//! `lanefs cp`
+
+use crate::cli::{Failure, ImageArguments, Images, Intent, Operand, Place, Report, process_umask};
+use crate::copy::{
+    Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
+    Target, Verbose,
+};
+use lanefs::{FileSystem, FileType, Follow};
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+
+/// More threads than this gain nothing: the device is the limit.
+const MAX_WORKERS: usize = 8;
+
+/// Copies files into an image, out of it, within it, or between images
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+IMAGE:/path is a place in an image, IMAGE: its root; a path of the host that has ':/' in it is written
+as ./path. '-' is standard input or output.
+
+Examples:
+  lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
+  lanefs cp disk.img:/etc/fstab .             take a file out
+  lanefs cp -a disk.img:/home /backup         take a tree out
+  lanefs cp -r a.img:/data b.img:/            from image to image
+  tar c dir | lanefs cp - disk.img:/dir.tar   from standard input")]
+pub struct Arguments {
+    /// What to copy, and where to: a directory if there are several to copy
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    operands: Vec<Operand>,
+    /// Copy trees and keep everything: mode, owner, times, attributes, links (as -rdp, and more)
+    #[arg(short, long)]
+    archive: bool,
+    /// Copy directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Keep mode, access control lists, owner and times
+    #[arg(short)]
+    preserve: bool,
+    /// Copy symbolic links as such, and keep hard links
+    #[arg(short = 'd')]
+    links: bool,
+    /// Copy symbolic links as such
+    #[arg(short = 'P', long, overrides_with = "dereference")]
+    no_dereference: bool,
+    /// Copy what symbolic links lead to
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// Leave files that are there as they are
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// The destination is what is written, even if it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// Everything that is copied belongs to this user and group
+    #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
+    owner: Option<(u32, u32)>,
+    /// Threads (default: one for each core, at most 8)
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    /// Name each file
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+impl Arguments {
+    fn plan(&self) -> Plan {
+        let recursive = self.recursive || self.archive;
+        let never = self.no_dereference || self.archive || self.links;
+        let dereference = match (self.dereference, never || recursive) {
+            (true, _) => Dereference::Always,
+            (false, true) => Dereference::Never,
+            (false, false) => Dereference::Operands,
+        };
+        let keep = Keep {
+            mode: self.archive || self.preserve,
+            owner: self.archive || self.preserve,
+            times: self.archive || self.preserve,
+            attributes: self.archive,
+            links: self.archive || self.links,
+        };
+        Plan {
+            recursion: if recursive { Recursion::Trees } else { Recursion::FilesOnly },
+            dereference,
+            existing: if self.no_clobber { Existing::Keep } else { Existing::Overwrite },
+            keep,
+            owner: self.owner,
+            umask: process_umask(),
+            verbose: if self.verbose { Verbose::Yes } else { Verbose::No },
+            workers: self.jobs.map_or_else(default_workers, usize::from),
+        }
+    }
+}
+
+/// One thread for each core, within reason.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
+}
+
+/// Copies.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("cp");
+    let (sources, target) = match arguments.operands.split_last() {
+        Some((target, sources)) => (sources, target),
+        None => return ExitCode::from(2),
+    };
+    let operands = sources.iter().map(|source| (source, Intent::Read));
+    let wanted = operands.chain([(target, Intent::Change)]);
+    let places = wanted.filter_map(|(operand, intent)| match operand {
+        Operand::Image(place) => Some((place.image.as_path(), intent)),
+        Operand::Host(_) | Operand::Standard => None,
+    });
+    let images = match Images::open(arguments.image, places) {
+        Ok(images) => images,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    let plan = arguments.plan();
+    let aim = if arguments.no_target_directory {
+        Aim::Itself
+    } else if sources.len() > 1 {
+        Aim::Within
+    } else {
+        Aim::Either
+    };
+    report.check(copy(&images, sources, target, plan, aim, &report));
+    for failure in images.close() {
+        report.fail(failure);
+    }
+    report.exit()
+}
+
+/// How the destination is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aim {
+    /// It is a directory, to copy into.
+    Within,
+    /// It is the copy's own name.
+    Itself,
+    /// The first if it is a directory, else the second.
+    Either,
+}
+
+/// Copies all `sources`, of whatever kind, to `target`.
+pub fn copy(
+    images: &Images,
+    sources: &[Operand],
+    target: &Operand,
+    plan: Plan,
+    aim: Aim,
+    report: &Report,
+) -> Result<(), Failure> {
+    match target {
+        Operand::Image(place) => {
+            let fs = images.get(&place.image)?;
+            let tree = ImageTree::new(fs, &place.image);
+            let destination = Destination::find(aim, &tree, place, fs)?;
+            into(images, sources, &tree, &destination, plan, report, |source| match source {
+                Operand::Standard => Some(stream_in(fs, &destination, place, &mut io::stdin())),
+                Operand::Host(path) if is_stream(path) => Some(match std::fs::File::open(path) {
+                    Ok(mut file) => stream_in(fs, &destination, place, &mut file),
+                    Err(error) => Err(Failure::host(path.display(), &error)),
+                }),
+                _ => None,
+            })
+        }
+        Operand::Host(path) => {
+            if let Some(host) = sources.iter().find(|s| matches!(s, Operand::Host(_))) {
+                let why = "neither this nor the destination is in an image: use cp(1)";
+                return Err(Failure::new(host, why));
+            }
+            let tree = HostTree::new();
+            let destination = Destination::on_host(aim, path)?;
+            into(images, sources, &tree, &destination, plan, report, |source| match source {
+                Operand::Standard => {
+                    Some(Err(Failure::new("-", "is copied into an image, not to the host")))
+                }
+                _ => None,
+            })
+        }
+        Operand::Standard => {
+            let mut out = io::stdout().lock();
+            for source in sources {
+                let Operand::Image(place) = source else {
+                    return Err(Failure::new(source, "is not in an image"));
+                };
+                report.check(super::cat::print(images.get(&place.image)?, place, &mut out));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Where copies go: a directory, and the name in it if there is only one.
+struct Destination<N> {
+    dir: N,
+    name: Option<Vec<u8>>,
+}
+
+impl Destination<crate::copy::ImageNode> {
+    fn find(
+        aim: Aim,
+        tree: &ImageTree<'_>,
+        place: &Place,
+        fs: &FileSystem,
+    ) -> Result<Self, Failure> {
+        let is_dir = match fs.metadata(&place.path) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(error) if error.is_not_found() => false,
+            Err(error) => return Err(Failure::within(place.image.display(), &error)),
+        };
+        if choose(aim, is_dir, place, &place.path)? == Aim::Within {
+            return Ok(Destination { dir: tree.find(&place.path, Follow::Links)?, name: None });
+        }
+        let (dir, name) = split(&place.path, place)?;
+        Ok(Destination { dir: tree.find(&dir, Follow::Links)?, name: Some(name) })
+    }
+}
+
+impl Destination<PathBuf> {
+    fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
+        if choose(aim, path.is_dir(), path.display(), path)? == Aim::Within {
+            return Ok(Destination { dir: path.into(), name: None });
+        }
+        let (dir, name) = split(path, path.display())?;
+        if !dir.is_dir() {
+            return Err(Failure::new(dir.display(), "not a directory"));
+        }
+        Ok(Destination { dir, name: Some(name) })
+    }
+}
+
+fn choose(
+    aim: Aim,
+    is_dir: bool,
+    shown: impl std::fmt::Display,
+    path: &Path,
+) -> Result<Aim, Failure> {
+    // "dir/" asks for a directory; "dir/." and the root can be nothing else.
+    let slash = path.as_os_str().as_bytes().ends_with(b"/");
+    match aim {
+        Aim::Within | Aim::Either if is_dir => Ok(Aim::Within),
+        Aim::Within => Err(Failure::new(shown, "not a directory")),
+        Aim::Either if slash && !is_dir => Ok(Aim::Itself),
+        Aim::Itself | Aim::Either => Ok(Aim::Itself),
+    }
+}
+
+/// The directory and the name of a path that ends in a name.
+fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>), Failure> {
+    match path.components().next_back() {
+        Some(Component::Normal(name)) => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            Ok((dir.unwrap_or(Path::new(".")).into(), name.as_bytes().to_vec()))
+        }
+        _ => Err(Failure::new(shown, "does not end in a name")),
+    }
+}
+
+/// Copies the sources to one target; `special` does those that are not files of a tree.
+fn into<T: Target>(
+    images: &Images,
+    sources: &[Operand],
+    target: &T,
+    destination: &Destination<T::Node>,
+    plan: Plan,
+    report: &Report,
+    special: impl Fn(&Operand) -> Option<Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let progress = Progress::new();
+    let host = HostTree::new();
+    let from_host = Copier::new(&host, target, plan, report, &progress);
+    for source in sources {
+        if let Some(done) = special(source) {
+            report.check(done);
+            continue;
+        }
+        match source {
+            Operand::Host(path) => {
+                report.check(one(&from_host, &host, path, path, target, destination));
+            }
+            Operand::Image(place) => {
+                let tree = ImageTree::new(images.get(&place.image)?, &place.image);
+                let copier = Copier::new(&tree, target, plan, report, &progress);
+                let found = tree.find(&place.path, Follow::Nothing);
+                report.check(
+                    found.and_then(|node| {
+                        one(&copier, &tree, &node, &place.path, target, destination)
+                    }),
+                );
+                copier.finish();
+            }
+            Operand::Standard => {}
+        }
+    }
+    from_host.finish();
+    Ok(())
+}
+
+/// Copies one operand.
+fn one<S: Source, T: Target>(
+    copier: &Copier<'_, S, T>,
+    source: &S,
+    node: &S::Node,
+    path: &Path,
+    target: &T,
+    destination: &Destination<T::Node>,
+) -> Result<(), Failure> {
+    let name = match (&destination.name, path.components().next_back()) {
+        (Some(name), _) => name.clone(),
+        (None, Some(Component::Normal(name))) if !ends_in_dot(path) => name.as_bytes().to_vec(),
+        // What has no name of its own, as "dir/." and the root, is copied into the directory itself.
+        (None, _) => {
+            if source.meta(node)?.file_type != FileType::Directory {
+                return Err(Failure::new(source.show(node), "not a directory"));
+            }
+            copier.copy_into(node, &destination.dir);
+            return Ok(());
+        }
+    };
+    if let Some((there, _)) = target.look(&destination.dir, &name)? {
+        check_not_within(source, node, target, &there)?;
+    }
+    check_not_within(source, node, target, &destination.dir)?;
+    copier.copy(node, &destination.dir, &name);
+    Ok(())
+}
+
+/// `Path::components` drops a last ".", which matters here.
+fn ends_in_dot(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/.") || bytes == b"."
+}
+
+/// Fails if `dir` of the target is `node` of the source, or in it: the copy would copy itself.
+fn check_not_within<S: Source, T: Target>(
+    source: &S,
+    node: &S::Node,
+    target: &T,
+    dir: &T::Node,
+) -> Result<(), Failure> {
+    let meta = source.meta(node)?;
+    if meta.file_type != FileType::Directory {
+        return Ok(());
+    }
+    let mut at = dir.clone();
+    loop {
+        let Some((here, there)) = target.look(&at, b".")? else { return Ok(()) };
+        if there.identity == meta.identity {
+            let shown = source.show(node);
+            return Err(Failure::new(shown, "a directory cannot be copied into itself"));
+        }
+        match target.look(&here, b"..")? {
+            Some((above, up)) if up.identity != there.identity => at = above,
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn is_stream(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| {
+        let kind = metadata.file_type();
+        kind.is_fifo() || kind.is_char_device()
+    })
+}
+
+/// Copies what `from` gives into a file of an image.
+fn stream_in(
+    fs: &FileSystem,
+    destination: &Destination<crate::copy::ImageNode>,
+    place: &Place,
+    from: &mut dyn Read,
+) -> Result<(), Failure> {
+    if destination.name.is_none() {
+        return Err(Failure::new(place, "is a directory: a stream needs a name"));
+    }
+    let mut file = fs
+        .create_file(&place.path)
+        .map_err(|error| Failure::within(place.image.display(), &error))?;
+    let mut buf = vec![0; 1 << 20];
+    loop {
+        let read = match from.read(&mut buf) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failure::host("-", &error)),
+        };
+        file.write_all(buf.get(..read).unwrap_or_default())
+            .map_err(|error| Failure::new(place, cause_of(&error)))?;
+    }
+}
+
+/// The reason in an error that went through [`std::io`], without the path.
+fn cause_of(error: &io::Error) -> String {
+    let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<lanefs::Error>());
+    ours.map_or_else(|| crate::cli::host_cause(error), |ours| ours.cause().to_string())
+}
+
+/// The last name of an operand, for messages and for `mv`.
+pub fn last_name(path: &Path) -> Option<&OsStr> {
+    path.file_name().filter(|_| !ends_in_dot(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn plan(options: &[&str]) -> Plan {
+        let line = ["cp"].iter().chain(options).chain(&["a.img:/a", "b"]);
+        Line::try_parse_from(line).unwrap().arguments.plan()
+    }
+
+    #[test]
+    fn archive_keeps_everything() {
+        let plan = plan(&["-a"]);
+        let all = Keep { mode: true, owner: true, times: true, attributes: true, links: true };
+        assert_eq!((plan.keep, plan.recursion), (all, Recursion::Trees));
+        assert_eq!(plan.dereference, Dereference::Never);
+    }
+
+    #[test]
+    fn links_are_followed_unless_trees_are_copied() {
+        assert_eq!(plan(&[]).dereference, Dereference::Operands);
+        assert_eq!(plan(&["-r"]).dereference, Dereference::Never);
+        assert_eq!(plan(&["-rL"]).dereference, Dereference::Always);
+        assert_eq!(plan(&["-P"]).dereference, Dereference::Never);
+    }
+
+    #[test]
+    fn a_destination_needs_a_name() {
+        assert!(split(Path::new("/"), "x").is_err());
+        assert!(split(Path::new("a/.."), "x").is_err());
+        let (dir, name) = split(Path::new("b"), "x").unwrap();
+        assert_eq!((dir.as_path(), name.as_slice()), (Path::new("."), &b"b"[..]));
+    }
+
+    #[test]
+    fn a_directory_with_a_dot_is_copied_into() {
+        assert!(ends_in_dot(Path::new("a/.")));
+        assert!(ends_in_dot(Path::new(".")));
+        assert!(!ends_in_dot(Path::new("a.")));
+    }
+}

@@ -1,0 +1,101 @@
+//! `lanefs df`
+
+use crate::cli::{ImageArguments, Images, Intent, Report, human};
+use lanefs::StatFs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tells how much of an image is used
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(after_help = "Example:\n  lanefs df -h disk.img")]
+pub struct Arguments {
+    /// The images
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+    /// With units: K, M, G, T
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Inodes instead of bytes
+    #[arg(short, long)]
+    inodes: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("df");
+    let mut lines = vec![header(arguments)];
+    for image in &arguments.images {
+        let opened = Images::open(arguments.image, [(image.as_path(), Intent::Read)]);
+        match opened.and_then(|images| Ok(images.get(image)?.space())) {
+            Ok(space) => {
+                let shown = image.display().to_string();
+                lines.push(columns(arguments, &space, crate::cli::printable(&shown)));
+            }
+            Err(failure) => report.fail(failure),
+        }
+    }
+    report.printed(print(&lines));
+    report.exit()
+}
+
+fn header(arguments: &Arguments) -> [String; 5] {
+    let words = match (arguments.inodes, arguments.human_readable) {
+        (true, _) => ["Image", "Inodes", "IUsed", "IFree", "IUse%"],
+        (false, true) => ["Image", "Size", "Used", "Avail", "Use%"],
+        (false, false) => ["Image", "1K-blocks", "Used", "Available", "Use%"],
+    };
+    words.map(String::from)
+}
+
+fn columns(arguments: &Arguments, space: &StatFs, image: String) -> [String; 5] {
+    if arguments.inodes {
+        let used = space.inodes.saturating_sub(space.inodes_free);
+        let numbers = [space.inodes, used, space.inodes_free].map(|n| n.to_string());
+        let [all, used_text, free] = numbers;
+        return [image, all, used_text, free, percent(used, space.inodes)];
+    }
+    let used = space.blocks.saturating_sub(space.blocks_free);
+    let bytes = |blocks: u64| blocks.saturating_mul(space.block_size.into());
+    let show = |blocks| match arguments.human_readable {
+        true => human(bytes(blocks)),
+        false => bytes(blocks).div_ceil(1024).to_string(),
+    };
+    let share = percent(used, used.saturating_add(space.blocks_available));
+    [image, show(space.blocks), show(used), show(space.blocks_available), share]
+}
+
+/// Rounded up, as df(1) does: 100 % only if nothing is left.
+fn percent(used: u64, all: u64) -> String {
+    if all == 0 {
+        return "-".into();
+    }
+    format!("{}%", (u128::from(used) * 100).div_ceil(u128::from(all)))
+}
+
+fn print(lines: &[[String; 5]]) -> io::Result<()> {
+    let width = |n: usize| lines.iter().filter_map(|l| l.get(n)).map(|c| c.chars().count()).max();
+    let widths: [usize; 5] = std::array::from_fn(|n| width(n).unwrap_or(0));
+    let mut out = io::stdout().lock();
+    let [w0, w1, w2, w3, w4] = widths;
+    for [image, all, used, free, share] in lines {
+        writeln!(out, "{image:w0$} {all:>w1$} {used:>w2$} {free:>w3$} {share:>w4$}")?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_up() {
+        assert_eq!(percent(0, 10), "0%");
+        assert_eq!(percent(1, 1000), "1%");
+        assert_eq!(percent(u64::MAX, u64::MAX), "100%");
+        assert_eq!(percent(0, 0), "-");
+    }
+}

@@ -1,0 +1,325 @@
+//! `lanefs info`
+
+use crate::cli::{Failure, ImageArguments, Report, Shown, human, printable, show_time};
+use lanefs::Time;
+use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
+use lanefs_ondisk::Group;
+use lanefs_ondisk::features::Support;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::{
+    JournalPlace, OnError, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
+};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal (`EXT3_JNL_BACKUP_BLOCKS`).
+const JOURNAL_BACKUP_BLOCKS: u8 = 1;
+
+/// Tells what is in the superblock of an image; nothing is mounted
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs info disk.img
+  lanefs info --json disk.img | jq .free_blocks
+  lanefs info --groups disk.img")]
+pub struct Arguments {
+    /// The image
+    image: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Each block group too
+    #[arg(short, long)]
+    groups: bool,
+    #[command(flatten)]
+    options: ImageArguments,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("info");
+    match facts(arguments) {
+        Ok(facts) => report.printed(print(&facts, arguments)),
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+fn facts(arguments: &Arguments) -> Result<Value, Failure> {
+    let image = arguments.image.as_path();
+    let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
+    let device = FileDevice::open(image, Access::ReadOnly, part).map_err(|error| match error {
+        OpenError::Io { source, .. } => Failure::host(image.display(), &source),
+        OpenError::InUse { .. } => {
+            Failure::new(image.display(), "in use by another program or mount")
+        }
+        error => Failure::new("cannot be opened", error),
+    })?;
+    let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|error| failed(&error))?;
+    let superblock = Superblock::decode(&bytes).map_err(|error| failed(&error))?;
+    let mut facts = of_superblock(&superblock);
+    if arguments.groups {
+        let groups = of_groups(&device, &superblock, image)?;
+        if let Some(facts) = facts.as_object_mut() {
+            facts.insert("groups".into(), groups);
+        }
+    }
+    Ok(facts)
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// A time of the superblock: low word and the high byte that came later; `null` if it was never set.
+fn time(low: u32, high: u8) -> Value {
+    let secs = i64::from(low) | i64::from(high) << 32;
+    if secs == 0 { Value::Null } else { json!(secs) }
+}
+
+fn of_superblock(superblock: &Superblock) -> Value {
+    let geometry = superblock.geometry();
+    let raw = superblock.raw();
+    let state = superblock.state();
+    let (support, reasons) = match superblock.support() {
+        Support::ReadWrite => ("read-write", Vec::new()),
+        Support::ReadOnly(reasons) => ("read-only", reasons),
+        Support::Refused(reasons) => ("none", reasons),
+    };
+    let journal = superblock.journal().map(|place| match place {
+        JournalPlace::Inode(ino) => {
+            let [.., high, low] = raw.s_jnl_blocks;
+            let size = u64::from(high.get()) << 32 | u64::from(low.get());
+            let known = raw.s_jnl_backup_type == JOURNAL_BACKUP_BLOCKS;
+            json!({ "inode": ino.0, "bytes": known.then_some(size) })
+        }
+        JournalPlace::Device(uuid) => json!({ "uuid": uuid::Uuid::from_bytes(uuid).to_string() }),
+    });
+    let seed: Vec<u8> = superblock.hash_seed().iter().flat_map(|word| word.to_le_bytes()).collect();
+    let seed = uuid::Uuid::from_slice(&seed).map(|seed| seed.to_string()).ok();
+    let facts = [
+        ("label", json!(text(superblock.label()))),
+        ("uuid", json!(uuid::Uuid::from_bytes(superblock.uuid()).to_string())),
+        ("last_mounted_on", json!(text(superblock.last_mounted()))),
+        ("features", json!(superblock.features().names())),
+        ("lanefs_mounts", json!(support)),
+        ("because_of", json!(reasons)),
+        ("state", json!(if state.contains(State::VALID) { "clean" } else { "not clean" })),
+        ("errors_found", json!(state.contains(State::ERROR))),
+        (
+            "needs_recovery",
+            json!(superblock.features().names().iter().any(|f| f == "needs_recovery")),
+        ),
+        (
+            "on_error",
+            json!(match superblock.on_error() {
+                OnError::Continue => "continue",
+                OnError::ReadOnly => "remount-ro",
+                OnError::Panic => "panic",
+            }),
+        ),
+        ("error_count", json!(superblock.error_count())),
+        ("block_size", json!(geometry.block_size().bytes())),
+        ("cluster_size", json!(geometry.block_size().bytes() << geometry.cluster_bits())),
+        ("blocks", json!(geometry.block_count())),
+        ("free_blocks", json!(superblock.free_blocks())),
+        ("reserved_blocks", json!(superblock.reserved_blocks())),
+        ("reserved_for_uid", json!(superblock.reserved_uid())),
+        ("reserved_for_gid", json!(superblock.reserved_gid())),
+        ("first_block", json!(geometry.first_data_block().0)),
+        ("overhead_clusters", json!(raw.s_overhead_clusters.get())),
+        ("inodes", json!(geometry.inode_count())),
+        ("free_inodes", json!(superblock.free_inodes())),
+        ("first_inode", json!(geometry.first_ino().0)),
+        ("inode_size", json!(geometry.inode_size())),
+        ("inode_extra_size", json!(superblock.extra_isize())),
+        ("block_groups", json!(geometry.group_count())),
+        ("blocks_per_group", json!(geometry.blocks_per_group())),
+        ("inodes_per_group", json!(geometry.inodes_per_group())),
+        ("flex_bg_size", json!(geometry.flex_size())),
+        ("descriptor_size", json!(geometry.desc_size())),
+        ("reserved_gdt_blocks", json!(geometry.reserved_gdt_blocks())),
+        ("raid_stride", json!(superblock.raid_stride())),
+        ("raid_stripe_width", json!(superblock.raid_stripe_width())),
+        ("journal", json!(journal)),
+        ("orphan_file_inode", json!(superblock.orphan_file().map(|ino| ino.0))),
+        ("first_orphan_inode", json!(superblock.last_orphan().map(|ino| ino.0))),
+        (
+            "directory_hash",
+            json!(match superblock.hash_version() {
+                0 => "legacy",
+                1 => "half_md4",
+                2 => "tea",
+                6 => "siphash",
+                _ => "unknown",
+            }),
+        ),
+        ("directory_hash_seed", json!(seed)),
+        ("created", json!(time(raw.s_mkfs_time.get(), raw.s_mkfs_time_hi))),
+        ("last_mounted", json!(time(raw.s_mtime.get(), raw.s_mtime_hi))),
+        ("last_written", json!(time(raw.s_wtime.get(), raw.s_wtime_hi))),
+        ("last_checked", json!(time(raw.s_lastcheck.get(), raw.s_lastcheck_hi))),
+        ("mount_count", json!(superblock.mount_count())),
+        ("lifetime_writes_kib", json!(superblock.kbytes_written())),
+    ];
+    Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+fn of_groups(device: &FileDevice, superblock: &Superblock, image: &Path) -> Result<Value, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
+    let geometry = superblock.geometry();
+    let mut groups = Vec::new();
+    let mut loaded = (u32::MAX, vec![0; geometry.block_size().bytes()]);
+    for number in 0..geometry.group_count() {
+        let group = Group(number);
+        let outside = || failed(&format_args!("{group} has no descriptor"));
+        let (index, range) = geometry.desc_place(group).ok_or_else(outside)?;
+        if loaded.0 != index {
+            let block = geometry.desc_block(index).ok_or_else(outside)?;
+            let offset = block.0 << geometry.block_size().bits();
+            device.read_at(offset, &mut loaded.1).map_err(|error| failed(&error))?;
+            loaded.0 = index;
+        }
+        let bytes = loaded.1.get(range).ok_or_else(outside)?;
+        let desc = GroupDesc::decode(bytes, group, &geometry, superblock.checksums())
+            .map_err(|error| failed(&error))?;
+        let flags = [
+            (GroupFlags::INODE_UNINIT, "INODE_UNINIT"),
+            (GroupFlags::BLOCK_UNINIT, "BLOCK_UNINIT"),
+            (GroupFlags::INODE_ZEROED, "ITABLE_ZEROED"),
+        ];
+        let set = flags.iter().filter(|(flag, _)| desc.flags.contains(*flag));
+        groups.push(json!({
+            "group": number,
+            "first_block": geometry.group_first_block(group).map(|block| block.0),
+            "last_block": geometry.group_last_block(group).map(|block| block.0),
+            "has_superblock": geometry.group_has_super(group),
+            "block_bitmap": desc.block_bitmap.0,
+            "inode_bitmap": desc.inode_bitmap.0,
+            "inode_table": desc.inode_table.0,
+            "free_blocks": desc.free_blocks,
+            "free_inodes": desc.free_inodes,
+            "directories": desc.used_dirs,
+            "unused_inodes": desc.itable_unused,
+            "flags": set.map(|(_, name)| *name).collect::<Vec<_>>(),
+        }));
+    }
+    Ok(Value::Array(groups))
+}
+
+fn print(facts: &Value, arguments: &Arguments) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if arguments.json {
+        writeln!(out, "{facts:#}")?;
+        return out.flush();
+    }
+    let Some(fields) = facts.as_object() else { return Ok(()) };
+    let mut groups = None;
+    for (name, value) in fields {
+        if name == "groups" {
+            groups = value.as_array();
+            continue;
+        }
+        if let Some(shown) = show(name, value, facts) {
+            writeln!(out, "{:22} {}", format!("{}:", title(name)), printable(&shown))?;
+        }
+    }
+    for group in groups.into_iter().flatten() {
+        let field = |name: &str| group.get(name).map(Value::to_string).unwrap_or_default();
+        let flags = group.get("flags").and_then(plain_list).unwrap_or_default();
+        writeln!(
+            out,
+            "Group {}: blocks {}-{}, {} free; inodes {} free, {} unused; {} directories; \
+             bitmaps {} {}, table {} {flags}",
+            field("group"),
+            field("first_block"),
+            field("last_block"),
+            field("free_blocks"),
+            field("free_inodes"),
+            field("unused_inodes"),
+            field("directories"),
+            field("block_bitmap"),
+            field("inode_bitmap"),
+            field("inode_table"),
+        )?;
+    }
+    out.flush()
+}
+
+/// `free_blocks` as a heading.
+fn title(name: &str) -> String {
+    match name {
+        "uuid" => return "UUID".into(),
+        "lanefs_mounts" => return "Lanefs mounts it".into(),
+        _ => {}
+    }
+    let mut letters = name.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).map(|c| if c == '_' { ' ' } else { c }).collect()
+}
+
+fn plain_list(value: &Value) -> Option<String> {
+    let words = value.as_array()?.iter().filter_map(Value::as_str);
+    Some(words.collect::<Vec<_>>().join(" "))
+}
+
+/// A value for people; `None` if it is not worth a line.
+fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
+    let number = |name: &str| facts.get(name).and_then(Value::as_u64).unwrap_or(0);
+    match (name, value) {
+        (_, Value::Null | Value::Bool(false)) => None,
+        (_, Value::Bool(true)) => Some("yes".into()),
+        (_, Value::Array(list)) if list.is_empty() => None,
+        (_, Value::Array(_)) => plain_list(value),
+        (_, Value::String(text)) if text.is_empty() => None,
+        (_, Value::String(text)) => Some(text.clone()),
+        ("journal", Value::Object(journal)) => {
+            let part = |(name, value): (&String, &Value)| match (name.as_str(), value.as_u64()) {
+                ("bytes", Some(bytes)) => Some(human(bytes)),
+                (_, Some(number)) => Some(format!("{name} {number}")),
+                (_, None) => value.as_str().map(|text| format!("{name} {text}")),
+            };
+            Some(journal.iter().filter_map(part).collect::<Vec<_>>().join(", "))
+        }
+        ("created" | "last_mounted" | "last_written" | "last_checked", value) => {
+            let time = Time { secs: value.as_i64()?, nanos: 0 };
+            Some(show_time(time, Shown::Seconds))
+        }
+        ("blocks" | "free_blocks" | "reserved_blocks", value) => {
+            let blocks = value.as_u64()?;
+            Some(format!("{blocks} ({})", human(blocks.saturating_mul(number("block_size")))))
+        }
+        ("error_count" | "raid_stride" | "raid_stripe_width" | "overhead_clusters", value)
+            if value.as_u64() == Some(0) =>
+        {
+            None
+        }
+        (_, value) => Some(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_headings() {
+        assert_eq!(title("free_blocks"), "Free blocks");
+        assert_eq!(title("uuid"), "UUID");
+    }
+
+    #[test]
+    fn what_says_nothing_is_not_shown() {
+        let facts = json!({ "block_size": 1024 });
+        assert_eq!(show("label", &json!(""), &facts), None);
+        assert_eq!(show("error_count", &json!(0), &facts), None);
+        assert_eq!(show("free_blocks", &json!(2048), &facts), Some("2048 (2.0M)".into()));
+        let journal = json!({ "inode": 8, "bytes": 4_194_304 });
+        assert_eq!(show("journal", &journal, &facts), Some("inode 8, 4.0M".into()));
+    }
+}

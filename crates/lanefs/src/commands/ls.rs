@@ -1,0 +1,299 @@
+//! `lanefs ls`
+
+use crate::cli::{
+    Failure, ImageArguments, Images, Intent, Place, Report, Shown, UserNames, human, mode_string,
+    printable, show_time,
+};
+use lanefs::{FileSystem, FileType, Metadata};
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Lists directories of an image
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(after_help = "\
+Names of users are those of the image's own /etc/passwd if it has one, else the host's.
+
+Examples:
+  lanefs ls disk.img
+  lanefs ls -la disk.img:/etc disk.img:/home")]
+pub struct Arguments {
+    /// Directories or files; an image alone is its root
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
+    places: Vec<Place>,
+    /// Mode, links, owner, group, size and time of each
+    #[arg(short)]
+    long: bool,
+    /// Names that begin with a dot too
+    #[arg(short, long, overrides_with = "almost_all")]
+    all: bool,
+    /// As -a, without . and ..
+    #[arg(short = 'A', long)]
+    almost_all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long)]
+    directory: bool,
+    /// Directories below too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// One name on each line (as always)
+    #[arg(short = '1')]
+    one: bool,
+    /// Inode numbers
+    #[arg(short, long)]
+    inode: bool,
+    /// Sizes with units: K, M, G, T
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Numbers instead of names of users
+    #[arg(short, long)]
+    numeric_uid_gid: bool,
+    /// Largest first
+    #[arg(short = 'S', conflicts_with_all = ["by_time", "unsorted"])]
+    by_size: bool,
+    /// Newest first
+    #[arg(short = 't', conflicts_with = "unsorted")]
+    by_time: bool,
+    /// In the order of the directory
+    #[arg(short = 'U')]
+    unsorted: bool,
+    /// The other way round
+    #[arg(short, long)]
+    reverse: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+struct Entry {
+    name: OsString,
+    path: PathBuf,
+    metadata: Metadata,
+}
+
+/// Lists.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("ls");
+    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
+    match Images::open(arguments.image, wanted) {
+        Ok(images) => {
+            let mut listing = Listing {
+                arguments,
+                report: &report,
+                out: io::BufWriter::new(io::stdout().lock()),
+                is_terminal: io::stdout().is_terminal(),
+                sections: 0,
+            };
+            for place in &arguments.places {
+                match listing.operand(&images, place) {
+                    Ok(()) => {}
+                    Err(Stop::Failure(failure)) => report.fail(failure),
+                    Err(Stop::Output(error)) => {
+                        report.printed(Err(error));
+                        return report.exit();
+                    }
+                }
+            }
+            report.printed(listing.out.flush());
+        }
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+/// Why a listing does not go on.
+enum Stop {
+    Failure(Failure),
+    Output(io::Error),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failure(failure)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Output(error)
+    }
+}
+
+struct Listing<'a, W: Write> {
+    arguments: &'a Arguments,
+    report: &'a Report,
+    out: W,
+    is_terminal: bool,
+    sections: usize,
+}
+
+impl<W: Write> Listing<'_, W> {
+    fn operand(&mut self, images: &Images, place: &Place) -> Result<(), Stop> {
+        let fs = images.get(&place.image)?;
+        let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+        let users = UserNames::of(fs);
+        let metadata = if self.arguments.long {
+            fs.symlink_metadata(&place.path).map_err(within)?
+        } else {
+            fs.metadata(&place.path)
+                .or_else(|_| fs.symlink_metadata(&place.path))
+                .map_err(within)?
+        };
+        if !metadata.is_dir() || self.arguments.directory {
+            let name = place.path.clone().into_os_string();
+            let entry = Entry { name, path: place.path.clone(), metadata };
+            return Ok(self.print(fs, &users, &[entry])?);
+        }
+        let mut dirs = vec![place.path.clone()];
+        while let Some(dir) = dirs.pop() {
+            self.section(place, &dir)?;
+            let entries = match self.entries(fs, &dir) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.report.fail(within(error));
+                    continue;
+                }
+            };
+            self.print(fs, &users, &entries)?;
+            if self.arguments.recursive {
+                let below = entries.iter().rev().filter(|entry| {
+                    entry.metadata.is_dir() && entry.name != "." && entry.name != ".."
+                });
+                dirs.extend(below.map(|entry| entry.path.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The heading of a directory, if there is more than one.
+    fn section(&mut self, place: &Place, dir: &Path) -> io::Result<()> {
+        if self.arguments.places.len() > 1 || self.arguments.recursive {
+            if self.sections > 0 {
+                writeln!(self.out)?;
+            }
+            let shown = Place { image: place.image.clone(), path: dir.into() }.to_string();
+            writeln!(self.out, "{}:", printable(&shown))?;
+        }
+        self.sections += 1;
+        Ok(())
+    }
+
+    fn entries(&self, fs: &FileSystem, dir: &Path) -> lanefs::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        if self.arguments.all {
+            for name in [".", ".."] {
+                let path = dir.join(name);
+                let metadata = fs.symlink_metadata(&path)?;
+                entries.push(Entry { name: name.into(), path, metadata });
+            }
+        }
+        for entry in fs.read_dir(dir)? {
+            let name = entry?.file_name().to_owned();
+            let hidden = name.as_bytes().starts_with(b".");
+            if hidden && !self.arguments.all && !self.arguments.almost_all {
+                continue;
+            }
+            let path = dir.join(&name);
+            match fs.symlink_metadata(&path) {
+                Ok(metadata) => entries.push(Entry { name, path, metadata }),
+                Err(error) => self.report.fail(error),
+            }
+        }
+        if !self.arguments.unsorted {
+            entries.sort_by(|a, b| self.order(a, b));
+            if self.arguments.reverse {
+                entries.reverse();
+            }
+        }
+        Ok(entries)
+    }
+
+    fn order(&self, a: &Entry, b: &Entry) -> Ordering {
+        let first = match () {
+            () if self.arguments.by_size => b.metadata.len().cmp(&a.metadata.len()),
+            () if self.arguments.by_time => b.metadata.modified().cmp(&a.metadata.modified()),
+            () => Ordering::Equal,
+        };
+        first.then_with(|| a.name.cmp(&b.name))
+    }
+
+    fn print(&mut self, fs: &FileSystem, users: &UserNames, entries: &[Entry]) -> io::Result<()> {
+        let rows: Vec<Row> = entries.iter().map(|entry| self.row(fs, users, entry)).collect();
+        let width = |column: fn(&Row) -> &str| {
+            rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
+        };
+        let inode = width(|row| &row.inode);
+        let (links, user) = (width(|row| &row.links), width(|row| &row.user));
+        let (group, size) = (width(|row| &row.group), width(|row| &row.size));
+        for row in &rows {
+            if self.arguments.inode {
+                write!(self.out, "{:>inode$} ", row.inode)?;
+            }
+            if self.arguments.long {
+                let Row { mode, time, .. } = row;
+                write!(self.out, "{mode} {:>links$} {:user$} ", row.links, row.user)?;
+                write!(self.out, "{:group$} {:>size$} {time} ", row.group, row.size)?;
+            }
+            self.name(&row.name)?;
+            if let Some(target) = &row.target {
+                write!(self.out, " -> ")?;
+                self.name(target)?;
+            }
+            writeln!(self.out)?;
+        }
+        Ok(())
+    }
+
+    /// A name as it is, unless a terminal would obey it.
+    fn name(&mut self, name: &OsStr) -> io::Result<()> {
+        if self.is_terminal {
+            write!(self.out, "{}", printable(&name.to_string_lossy()))
+        } else {
+            self.out.write_all(name.as_bytes())
+        }
+    }
+
+    fn row(&self, fs: &FileSystem, users: &UserNames, entry: &Entry) -> Row {
+        let metadata = &entry.metadata;
+        let numeric = self.arguments.numeric_uid_gid;
+        let (uid, gid) = (metadata.uid(), metadata.gid());
+        let is_device =
+            matches!(metadata.file_type(), FileType::CharDevice | FileType::BlockDevice);
+        let size = match () {
+            () if is_device => format!("{}, {}", metadata.rdev().major, metadata.rdev().minor),
+            () if self.arguments.human_readable => human(metadata.len()),
+            () => metadata.len().to_string(),
+        };
+        let target = if self.arguments.long && metadata.is_symlink() {
+            fs.read_link(&entry.path).ok().map(PathBuf::into_os_string)
+        } else {
+            None
+        };
+        Row {
+            inode: metadata.ino().0.to_string(),
+            mode: mode_string(metadata.attr().mode()),
+            links: metadata.links().to_string(),
+            user: if numeric { uid.to_string() } else { users.user(uid) },
+            group: if numeric { gid.to_string() } else { users.group(gid) },
+            size,
+            time: show_time(metadata.attr().mtime, Shown::Minutes),
+            name: entry.name.clone(),
+            target,
+        }
+    }
+}
+
+struct Row {
+    inode: String,
+    mode: String,
+    links: String,
+    user: String,
+    group: String,
+    size: String,
+    time: String,
+    name: OsString,
+    target: Option<OsString>,
+}

@@ -1,0 +1,52 @@
+//! `lanefs mkdir`
+
+use crate::cli::{ImageArguments, Kind, ModeChange, Place, process_umask};
+use lanefs::{FileSystem, Metadata, NewKind, NewNode};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Makes directories in an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs mkdir -p disk.img:/usr/local/bin disk.img:/etc")]
+pub struct Arguments {
+    /// The directories
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// Make those on the way too, and do not mind those that are there
+    #[arg(short, long)]
+    parents: bool,
+    /// Mode of the directories, in octal or as chmod takes it
+    #[arg(short, long)]
+    mode: Option<ModeChange>,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Makes them.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let umask = process_umask();
+    let permissions = match &arguments.mode {
+        Some(mode) => mode.apply(0o777, Kind::Directory, umask),
+        None => 0o777 & !umask,
+    };
+    super::change_each("mkdir", arguments.image, &arguments.places, |fs, path| {
+        make(fs, path, arguments, permissions)
+    })
+}
+
+fn make(
+    fs: &FileSystem,
+    path: &Path,
+    arguments: &Arguments,
+    permissions: u16,
+) -> lanefs::Result<()> {
+    if arguments.parents {
+        if fs.metadata(path).as_ref().is_ok_and(Metadata::is_dir) {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            fs.create_dir_all(parent)?;
+        }
+    }
+    fs.create_node(path, &NewNode { kind: NewKind::Directory, permissions, umask: 0 })
+}

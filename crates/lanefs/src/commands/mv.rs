@@ -1,0 +1,136 @@
+//! `lanefs mv`
+
+use super::cp::{Aim, default_workers, last_name};
+use crate::cli::{Failure, ImageArguments, Images, Intent, Operand, Place, Report, process_umask};
+use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
+use lanefs::{FileSystem, Metadata, Rename};
+use std::process::ExitCode;
+
+/// Moves or renames files of an image; to another place, copies and removes
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  lanefs mv disk.img:/a disk.img:/b\n  lanefs mv disk.img:/logs /var/backup"
+)]
+pub struct Arguments {
+    /// What to move, and where to: a directory if there are several to move
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    operands: Vec<Operand>,
+    /// Do not replace what is there
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// The destination is what is written, even if it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Moves.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("mv");
+    let Some((target, sources)) = arguments.operands.split_last() else {
+        return ExitCode::from(2);
+    };
+    let places = arguments.operands.iter().filter_map(|operand| match operand {
+        Operand::Image(place) => Some((place.image.as_path(), Intent::Change)),
+        _ => None,
+    });
+    let images = match Images::open(arguments.image, places) {
+        Ok(images) => images,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    let aim = if arguments.no_target_directory {
+        Aim::Itself
+    } else if sources.len() > 1 {
+        Aim::Within
+    } else {
+        Aim::Either
+    };
+    for source in sources {
+        report.check(move_one(arguments, &images, source, target, aim));
+    }
+    for failure in images.close() {
+        report.fail(failure);
+    }
+    report.exit()
+}
+
+fn move_one(
+    arguments: &Arguments,
+    images: &Images,
+    source: &Operand,
+    target: &Operand,
+    aim: Aim,
+) -> Result<(), Failure> {
+    if let (Operand::Image(from), Operand::Image(to)) = (source, target) {
+        let (from_fs, to_fs) = (images.get(&from.image)?, images.get(&to.image)?);
+        if std::ptr::eq(from_fs, to_fs) {
+            return rename(arguments, from_fs, from, to, aim);
+        }
+    }
+    // What could not be copied whole stays where it is.
+    let copied = Report::new("mv");
+    let plan = Plan {
+        recursion: Recursion::Trees,
+        dereference: Dereference::Never,
+        existing: if arguments.no_clobber { Existing::Keep } else { Existing::Overwrite },
+        keep: Keep { mode: true, owner: true, times: true, attributes: true, links: true },
+        owner: None,
+        umask: process_umask(),
+        verbose: Verbose::No,
+        workers: default_workers(),
+    };
+    super::cp::copy(images, std::slice::from_ref(source), target, plan, aim, &copied)?;
+    if copied.has_failed() {
+        return Err(Failure::new(source, "not removed, as it was not copied whole"));
+    }
+    match source {
+        Operand::Image(place) => {
+            let fs = images.get(&place.image)?;
+            // Gone from here only once it is safe there.
+            if let Operand::Image(to) = target {
+                let synced = images.get(&to.image)?.sync();
+                synced.map_err(|error| Failure::within(to.image.display(), &error))?;
+            }
+            fs.remove_dir_all(&place.path)
+                .map_err(|error| Failure::within(place.image.display(), &error))
+        }
+        Operand::Host(path) => {
+            if let Operand::Image(to) = target {
+                let synced = images.get(&to.image)?.sync();
+                synced.map_err(|error| Failure::within(to.image.display(), &error))?;
+            }
+            let is_dir = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+            let removed =
+                if is_dir { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            removed.map_err(|error| Failure::host(path.display(), &error))
+        }
+        Operand::Standard => Ok(()),
+    }
+}
+
+fn rename(
+    arguments: &Arguments,
+    fs: &FileSystem,
+    from: &Place,
+    to: &Place,
+    aim: Aim,
+) -> Result<(), Failure> {
+    let into_dir = fs.metadata(&to.path).as_ref().is_ok_and(Metadata::is_dir);
+    let to = match aim {
+        Aim::Within if !into_dir => return Err(Failure::new(to, "not a directory")),
+        Aim::Within | Aim::Either if into_dir => match last_name(&from.path) {
+            Some(name) => to.join(name),
+            None => return Err(Failure::new(from, "does not end in a name")),
+        },
+        _ => to.clone(),
+    };
+    let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
+    match fs.rename_with(&from.path, &to.path, how) {
+        Err(error) if arguments.no_clobber && error.is_exists() => Ok(()),
+        done => done.map_err(|error| Failure::within(from.image.display(), &error)),
+    }
+}

@@ -1,0 +1,39 @@
+//! `lanefs rm`
+
+use crate::cli::{ImageArguments, Place};
+use std::process::ExitCode;
+
+/// Removes files from an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs rm -rf disk.img:/var/cache")]
+pub struct Arguments {
+    /// What to remove
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// Remove directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Remove empty directories
+    #[arg(short, long)]
+    dir: bool,
+    /// Do not mind what is not there
+    #[arg(short, long)]
+    force: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Removes.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    super::change_each("rm", arguments.image, &arguments.places, |fs, path| {
+        let done = match () {
+            () if arguments.recursive => fs.remove_dir_all(path),
+            () if arguments.dir && fs.symlink_metadata(path)?.is_dir() => fs.remove_dir(path),
+            () => fs.remove_file(path),
+        };
+        match done {
+            Err(error) if arguments.force && error.is_not_found() => Ok(()),
+            done => done,
+        }
+    })
+}

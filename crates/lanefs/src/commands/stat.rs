@@ -1,0 +1,215 @@
+//! `lanefs stat`
+
+use crate::cli::{
+    Failure, ImageArguments, Images, Intent, Place, Report, Shown, UserNames, mode_string,
+    printable, show_time,
+};
+use lanefs::{Attr, FileSystem, FileType, Follow, Time};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Tells all about files of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Formats are made of %n name, %N name and where it leads, %F type, %s size, %b blocks of 512 bytes,
+%i inode, %h links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device, %X %Y %Z %W times of
+access, modification, change and birth in seconds, %x %y %z %w the same as dates, %% a percent sign.
+
+Examples:
+  lanefs stat disk.img:/etc/passwd
+  lanefs stat -c '%a %u:%g %n' disk.img:/bin/su")]
+pub struct Arguments {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// What to print of each file, instead of everything
+    #[arg(short = 'c', long)]
+    format: Option<String>,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("stat");
+    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
+    let images = match Images::open(arguments.image, wanted) {
+        Ok(images) => images,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    let mut out = io::stdout().lock();
+    for place in &arguments.places {
+        match images.get(&place.image).and_then(|fs| describe(fs, place, arguments)) {
+            Ok(text) => report.printed(writeln!(out, "{text}")),
+            Err(failure) => report.fail(failure),
+        }
+    }
+    report.exit()
+}
+
+struct Described<'a> {
+    place: &'a Place,
+    attr: Attr,
+    users: UserNames,
+    leads_to: Option<String>,
+    attributes: Vec<String>,
+}
+
+fn describe(fs: &FileSystem, place: &Place, arguments: &Arguments) -> Result<String, Failure> {
+    let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
+    let follow = if arguments.dereference { Follow::Links } else { Follow::Nothing };
+    let metadata = match follow {
+        Follow::Links => fs.metadata(&place.path),
+        Follow::Nothing => fs.symlink_metadata(&place.path),
+    };
+    let attr = *metadata.map_err(within)?.attr();
+    let leads_to = match attr.file_type {
+        FileType::Symlink => {
+            let target = fs.read_link(&place.path).map_err(within)?;
+            Some(printable(&target.to_string_lossy()))
+        }
+        _ => None,
+    };
+    let attributes = match follow {
+        Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
+        // Attributes of what a link leads to are asked under its own name.
+        Follow::Links => Vec::new(),
+    };
+    let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
+    let described = Described { place, attr, users: UserNames::of(fs), leads_to, attributes };
+    Ok(match &arguments.format {
+        Some(format) => described.formatted(format),
+        None => described.everything(),
+    })
+}
+
+fn type_name(attr: &Attr) -> &'static str {
+    match attr.file_type {
+        FileType::Regular if attr.size == 0 => "regular empty file",
+        FileType::Regular => "regular file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symbolic link",
+        FileType::CharDevice => "character special file",
+        FileType::BlockDevice => "block special file",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}
+
+/// Letters of chattr(1) for the flags of an inode that have one.
+fn flag_letters(flags: u32) -> String {
+    const LETTERS: [(u32, char); 13] = [
+        (0x1, 's'),
+        (0x2, 'u'),
+        (0x8, 'S'),
+        (0x10, 'i'),
+        (0x20, 'a'),
+        (0x40, 'd'),
+        (0x80, 'A'),
+        (0x4, 'c'),
+        (0x1000, 'I'),
+        (0x4000, 'j'),
+        (0x8_0000, 'e'),
+        (0x1000_0000, 'N'),
+        (0x2000_0000, 'P'),
+    ];
+    let set = |(bit, letter): &(u32, char)| (flags & bit != 0).then_some(*letter);
+    LETTERS.iter().filter_map(set).collect()
+}
+
+impl Described<'_> {
+    fn name(&self) -> String {
+        printable(&self.place.to_string())
+    }
+
+    fn quoted(&self) -> String {
+        match &self.leads_to {
+            Some(target) => format!("'{}' -> '{target}'", self.name()),
+            None => format!("'{}'", self.name()),
+        }
+    }
+
+    fn everything(&self) -> String {
+        let Attr { ino, generation, links, uid, gid, size, sectors, rdev, .. } = self.attr;
+        let attr = &self.attr;
+        let mut text = format!("  File: {}\n", self.quoted());
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "  Size: {size}\tBlocks: {sectors}\t{}", type_name(attr));
+        let _ = write!(text, " Inode: {}\tGeneration: {generation}\tLinks: {links}", ino.0);
+        if matches!(attr.file_type, FileType::CharDevice | FileType::BlockDevice) {
+            let _ = write!(text, "\tDevice: {},{}", rdev.major, rdev.minor);
+        }
+        let (user, group) = (self.users.user(uid), self.users.group(gid));
+        let (permissions, mode) = (attr.permissions, mode_string(attr.mode()));
+        let _ = writeln!(
+            text,
+            "\n  Mode: {permissions:04o}/{mode}\tUser: {uid}/{user}\tGroup: {gid}/{group}"
+        );
+        let date = |time| show_time(time, Shown::Nanoseconds);
+        let _ = writeln!(text, "Access: {}", date(attr.atime));
+        let _ = writeln!(text, "Modify: {}", date(attr.mtime));
+        let _ = writeln!(text, "Change: {}", date(attr.ctime));
+        let _ = write!(text, " Birth: {}", attr.crtime.map_or("-".into(), date));
+        let flags = flag_letters(attr.flags);
+        let _ = write!(text, "\n Flags: {:#x} {flags}", attr.flags);
+        if !self.attributes.is_empty() {
+            let _ = write!(text, "\nXattrs: {}", self.attributes.join(" "));
+        }
+        text
+    }
+
+    fn formatted(&self, format: &str) -> String {
+        let mut text = String::new();
+        let mut letters = format.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '%' => self.field(letters.next(), &mut text),
+                letter => text.push(letter),
+            }
+        }
+        text
+    }
+
+    fn field(&self, letter: Option<char>, text: &mut String) {
+        let attr = &self.attr;
+        let date = |time: Time| show_time(time, Shown::Nanoseconds);
+        let field = match letter {
+            Some('n') => self.name(),
+            Some('N') => self.quoted(),
+            Some('F') => type_name(attr).into(),
+            Some('s') => attr.size.to_string(),
+            Some('b') => attr.sectors.to_string(),
+            Some('B') => "512".into(),
+            Some('i') => attr.ino.0.to_string(),
+            Some('h') => attr.links.to_string(),
+            Some('a') => format!("{:o}", attr.permissions),
+            Some('A') => mode_string(attr.mode()),
+            Some('f') => format!("{:x}", attr.mode()),
+            Some('u') => attr.uid.to_string(),
+            Some('U') => self.users.user(attr.uid),
+            Some('g') => attr.gid.to_string(),
+            Some('G') => self.users.group(attr.gid),
+            Some('t') => format!("{:x}", attr.rdev.major),
+            Some('T') => format!("{:x}", attr.rdev.minor),
+            Some('X') => attr.atime.secs.to_string(),
+            Some('Y') => attr.mtime.secs.to_string(),
+            Some('Z') => attr.ctime.secs.to_string(),
+            Some('W') => attr.crtime.map_or(0, |time| time.secs).to_string(),
+            Some('x') => date(attr.atime),
+            Some('y') => date(attr.mtime),
+            Some('z') => date(attr.ctime),
+            Some('w') => attr.crtime.map_or("-".into(), date),
+            Some('%') => "%".into(),
+            Some(other) => format!("%{other}"),
+            None => "%".into(),
+        };
+        text.push_str(&field);
+    }
+}

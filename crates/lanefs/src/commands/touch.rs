@@ -1,0 +1,57 @@
+//! `lanefs touch`
+
+use crate::cli::{ImageArguments, Place, parse_time, process_umask};
+use lanefs::{FileOptions, Follow, SetAttr, SetTime, Time};
+use std::process::ExitCode;
+
+/// Sets times in an image; makes files that are not there
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, arg = super::long_help())]
+#[command(
+    after_help = "Examples:\n  lanefs touch disk.img:/stamp\n  lanefs touch -d 2024-05-01T12:30:00Z disk.img:/a"
+)]
+pub struct Arguments {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// Only the time of the last read
+    #[arg(short, conflicts_with = "modified")]
+    accessed: bool,
+    /// Only the time of the last change
+    #[arg(short)]
+    modified: bool,
+    /// Make no files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+    /// This time instead of now: 2024-05-01 12:30, RFC 3339, or @SECONDS
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
+    date: Option<Time>,
+    /// Symbolic links themselves, not what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Sets them.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let time = Some(arguments.date.map_or(SetTime::Now, SetTime::At));
+    let set = SetAttr {
+        atime: time.filter(|_| !arguments.modified),
+        mtime: time.filter(|_| !arguments.accessed),
+        ..SetAttr::default()
+    };
+    let follow = if arguments.no_dereference { Follow::Nothing } else { Follow::Links };
+    let permissions = 0o666 & !process_umask();
+    super::change_each("touch", arguments.image, &arguments.places, |fs, path| {
+        match fs.set_attr(path, &set, follow) {
+            Err(error) if error.is_not_found() && arguments.no_create => Ok(()),
+            Err(error) if error.is_not_found() && follow == Follow::Links => {
+                let new = FileOptions::new().write().create().permissions(permissions);
+                fs.open_file_with(path, &new)?;
+                fs.set_attr(path, &set, follow)
+            }
+            done => done,
+        }
+    })
+}

@@ -1,0 +1,140 @@
+//! `lanefs tree`
+
+use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report, printable};
+use lanefs::{FileSystem, FileType};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Draws the tree of a directory of an image
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs tree -L 2 disk.img:/usr")]
+pub struct Arguments {
+    /// Directories; an image alone is its root
+    #[arg(required = true, value_name = "IMAGE[:/PATH]")]
+    places: Vec<Place>,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    all: bool,
+    /// Directories only
+    #[arg(short, long)]
+    directories: bool,
+    /// Not more than so many levels
+    #[arg(short = 'L', long, value_name = "N")]
+    level: Option<usize>,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// Draws.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("tree");
+    let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
+    let images = match Images::open(arguments.image, wanted) {
+        Ok(images) => images,
+        Err(failure) => {
+            report.fail(failure);
+            return report.exit();
+        }
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for place in &arguments.places {
+        match images.get(&place.image) {
+            Ok(fs) => {
+                let drawn = draw(fs, place, arguments, &report, &mut out);
+                if drawn.is_err() {
+                    report.printed(drawn);
+                    return report.exit();
+                }
+            }
+            Err(failure) => report.fail(failure),
+        }
+    }
+    report.printed(out.flush());
+    report.exit()
+}
+
+/// A directory being drawn: what is left of it, and what is before its names.
+struct Level {
+    dir: PathBuf,
+    left: std::vec::IntoIter<(OsString, FileType)>,
+    indent: String,
+}
+
+fn draw(
+    fs: &FileSystem,
+    place: &Place,
+    arguments: &Arguments,
+    report: &Report,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let entries = |dir: &Path| match entries(fs, dir, arguments) {
+        Ok(entries) => entries.into_iter(),
+        Err(error) => {
+            report.fail(Failure::within(place.image.display(), &error));
+            Vec::new().into_iter()
+        }
+    };
+    writeln!(out, "{}", printable(&place.to_string()))?;
+    let (mut dirs, mut files) = (0u64, 0u64);
+    let left = entries(&place.path);
+    let mut levels = vec![Level { dir: place.path.clone(), left, indent: String::new() }];
+    while let Some(level) = levels.last_mut() {
+        let Some((name, file_type)) = level.left.next() else {
+            levels.pop();
+            continue;
+        };
+        let is_last = level.left.len() == 0;
+        let (branch, below) =
+            if is_last { ("└── ", "    ") } else { ("├── ", "│   ") };
+        let path = level.dir.join(&name);
+        write!(out, "{}{branch}{}", level.indent, printable(&name.to_string_lossy()))?;
+        if file_type == FileType::Symlink
+            && let Ok(target) = fs.read_link(&path)
+        {
+            write!(out, " -> {}", printable(&target.to_string_lossy()))?;
+        }
+        writeln!(out)?;
+        if file_type != FileType::Directory {
+            files += 1;
+            continue;
+        }
+        dirs += 1;
+        if arguments.level.is_none_or(|most| levels.len() < most) {
+            let indent = levels.last().map(|l| format!("{}{below}", l.indent)).unwrap_or_default();
+            let left = entries(&path);
+            levels.push(Level { dir: path, left, indent });
+        }
+    }
+    let plural = |n: u64, one: &str, more: &str| format!("{n} {}", if n == 1 { one } else { more });
+    write!(out, "\n{}", plural(dirs, "directory", "directories"))?;
+    if !arguments.directories {
+        write!(out, ", {}", plural(files, "file", "files"))?;
+    }
+    writeln!(out)
+}
+
+fn entries(
+    fs: &FileSystem,
+    dir: &Path,
+    arguments: &Arguments,
+) -> lanefs::Result<Vec<(OsString, FileType)>> {
+    let mut entries = Vec::new();
+    for entry in fs.read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_owned();
+        if !arguments.all && name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let file_type = match entry.file_type() {
+            Some(file_type) => file_type,
+            None => fs.symlink_metadata(dir.join(&name))?.file_type(),
+        };
+        if !arguments.directories || file_type == FileType::Directory {
+            entries.push((name, file_type));
+        }
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(entries)
+}

@@ -1,0 +1,97 @@
+//! `lanefs truncate`
+
+use crate::cli::{ImageArguments, Place, parse_size, process_umask};
+use lanefs::{FileOptions, FileSystem};
+use std::path::Path;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Sets sizes of files in an image; makes files that are not there
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  lanefs truncate -s 1G disk.img:/swap\n  lanefs truncate -s +4K disk.img:/log"
+)]
+pub struct Arguments {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    places: Vec<Place>,
+    /// The size in bytes (suffixes K, M, G, T); with + or - it grows or shrinks by that
+    #[arg(short, long, allow_hyphen_values = true)]
+    size: SizeChange,
+    /// Make no files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+    #[command(flatten)]
+    image: ImageArguments,
+}
+
+/// What happens to a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SizeChange {
+    To(u64),
+    By(i64),
+}
+
+impl FromStr for SizeChange {
+    type Err = String;
+    fn from_str(text: &str) -> Result<SizeChange, String> {
+        let signed = |text| {
+            let size = parse_size(text)?;
+            i64::try_from(size).map_err(|_| format!("'{text}' is too large"))
+        };
+        if let Some(more) = text.strip_prefix('+') {
+            return signed(more).map(SizeChange::By);
+        }
+        match text.strip_prefix('-') {
+            Some(less) => signed(less).map(|size| SizeChange::By(-size)),
+            None => parse_size(text).map(SizeChange::To),
+        }
+    }
+}
+
+impl SizeChange {
+    fn apply(self, old: u64) -> u64 {
+        match self {
+            SizeChange::To(size) => size,
+            SizeChange::By(by) => old.saturating_add_signed(by),
+        }
+    }
+}
+
+/// Sets them.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let permissions = 0o666 & !process_umask();
+    super::change_each("truncate", arguments.image, &arguments.places, |fs, path| {
+        match set(fs, path, arguments, permissions) {
+            Err(error) if arguments.no_create && error.is_not_found() => Ok(()),
+            done => done,
+        }
+    })
+}
+
+fn set(
+    fs: &FileSystem,
+    path: &Path,
+    arguments: &Arguments,
+    permissions: u16,
+) -> lanefs::Result<()> {
+    let options = FileOptions::new().write().permissions(permissions);
+    let options = if arguments.no_create { options } else { options.create() };
+    let file = fs.open_file_with(path, &options)?;
+    file.set_len(arguments.size.apply(file.metadata().len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_set_or_changed() {
+        let apply = |text: &str, old| text.parse::<SizeChange>().unwrap().apply(old);
+        assert_eq!(apply("10", 5), 10);
+        assert_eq!(apply("+1K", 5), 1029);
+        assert_eq!(apply("-3", 5), 2);
+        assert_eq!(apply("-1K", 5), 0);
+        assert!("1Q".parse::<SizeChange>().is_err());
+    }
+}

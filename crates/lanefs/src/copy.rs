@@ -1,0 +1,148 @@
+//! Copying of trees: between an image and the host, and between images.
+//!
+//! A [`Source`] and a [`Target`] are either; [`Copier`] does the work on several threads, one
+//! directory at a time each. What has to wait until everything is there comes last: further names
+//! of files with several, then the attributes of directories (whose times every entry would change).
+
+mod copier;
+mod host;
+mod image;
+mod progress;
+
+pub use copier::{Copier, Dereference, Existing, Keep, Plan, Recursion, Verbose};
+pub use host::HostTree;
+pub use image::{ImageNode, ImageTree};
+pub use progress::Progress;
+
+use crate::cli::Failure;
+use lanefs::{FileType, Rdev, Time};
+
+/// Tells a file from all others of its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Which file system.
+    pub device: u64,
+    /// Which inode.
+    pub inode: u64,
+}
+
+/// What a copy needs to know of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta {
+    pub identity: Identity,
+    pub file_type: FileType,
+    pub permissions: u16,
+    pub links: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub rdev: Rdev,
+    pub atime: Time,
+    pub mtime: Time,
+}
+
+/// An extended attribute: full name and value.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+/// What a copy is to have, apart from its contents; `None` and empty leave what it has.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub owner: Option<(u32, u32)>,
+    pub permissions: Option<u16>,
+    pub attributes: Vec<Attribute>,
+    /// Last read, last change.
+    pub times: Option<(Time, Time)>,
+}
+
+/// The data of a file that is copied.
+pub trait Content {
+    /// The next run of bytes at or after `from` that is not a hole: start and end.
+    fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
+    /// Reads at `offset`; 0 bytes at the end of the file.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
+}
+
+/// Where the data of a copy goes.
+pub trait Sink {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
+    /// Sets the size, so that holes at the end are there too.
+    fn set_len(&mut self, size: u64) -> Result<(), Failure>;
+}
+
+/// A tree to copy from.
+pub trait Source: Sync {
+    /// A file in it.
+    type Node: Clone + Send + Sync;
+    /// An open file in it.
+    type Content<'a>: Content
+    where
+        Self: 'a;
+
+    /// What `node` is; a symbolic link is told of itself.
+    fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
+    /// The names in a directory, "." and ".." left out.
+    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure>;
+    /// What `name` in `dir` is.
+    fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
+    /// What `node` leads to, if it is a symbolic link.
+    fn follow(&self, node: &Self::Node) -> Result<Self::Node, Failure>;
+    /// Where a symbolic link leads.
+    fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
+    /// Opens a regular file.
+    fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
+    /// All extended attributes that can be read.
+    fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
+    /// The name for messages.
+    fn show(&self, node: &Self::Node) -> String;
+}
+
+/// A tree to copy to.
+pub trait Target: Sync {
+    /// A file or directory in it.
+    type Node: Clone + Send + Sync;
+    /// An open file in it.
+    type Sink<'a>: Sink
+    where
+        Self: 'a;
+
+    /// What `name` in `dir` is, if there is something; symbolic links are not followed.
+    fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
+    /// Makes a directory.
+    fn make_dir(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        permissions: u16,
+    ) -> Result<Self::Node, Failure>;
+    /// Makes a file, or empties the one that is there.
+    fn make_file(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        permissions: u16,
+    ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
+    /// Makes a symbolic link.
+    fn make_symlink(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        leads_to: &[u8],
+    ) -> Result<Self::Node, Failure>;
+    /// Makes a device, a pipe or a socket, as `meta` says.
+    fn make_special(
+        &self,
+        dir: &Self::Node,
+        name: &[u8],
+        meta: &Meta,
+        permissions: u16,
+    ) -> Result<Self::Node, Failure>;
+    /// Gives `node` a further name.
+    fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Removes what is not a directory.
+    fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
+    /// Gives `node` what `settings` say.
+    fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
+    /// The name of `name` in `dir`, for messages.
+    fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
+}

@@ -1,0 +1,404 @@
+//! The copying itself.
+
+use super::{Attribute, Content, Identity, Meta, Progress, Settings, Sink, Source, Target};
+use crate::cli::{Failure, Report};
+use lanefs::FileType;
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Bytes read and written at once.
+const CHUNK: usize = 1 << 20;
+
+/// Whether directories are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recursion {
+    /// With all that is in them.
+    Trees,
+    /// Not at all.
+    FilesOnly,
+}
+
+/// Which symbolic links are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dereference {
+    /// All.
+    Always,
+    /// Those that are operands.
+    Operands,
+    /// None.
+    Never,
+}
+
+/// What is done with a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It is overwritten.
+    Overwrite,
+    /// It stays.
+    Keep,
+}
+
+/// What a copy keeps of the original.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// Mode and access control lists.
+    pub mode: bool,
+    /// Owner and group.
+    pub owner: bool,
+    /// Times of last read and change.
+    pub times: bool,
+    /// All extended attributes.
+    pub attributes: bool,
+    /// Which names lead to one file.
+    pub links: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub recursion: Recursion,
+    pub dereference: Dereference,
+    pub existing: Existing,
+    pub keep: Keep,
+    /// Everything belongs to this user and group.
+    pub owner: Option<(u32, u32)>,
+    /// Taken from the modes of what is made, unless modes are kept.
+    pub umask: u16,
+    pub verbose: Verbose,
+    /// Threads; at least one.
+    pub workers: usize,
+}
+
+/// Whether each file is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbose {
+    /// On standard output.
+    Yes,
+    /// It is not.
+    No,
+}
+
+/// A directory that is made, and whose entries are to be copied.
+struct Work<S: Source, T: Target> {
+    from: S::Node,
+    to: T::Node,
+}
+
+/// A directory whose attributes are set at the end.
+struct Made<S: Source, T: Target> {
+    from: S::Node,
+    meta: Meta,
+    to: T::Node,
+}
+
+struct Queue<S: Source, T: Target> {
+    waiting: Vec<Work<S, T>>,
+    /// Threads that have work, and may bring more.
+    busy: usize,
+}
+
+/// A further name of a file that was copied under another.
+struct FurtherName<T: Target> {
+    identity: Identity,
+    dir: T::Node,
+    name: Vec<u8>,
+}
+
+/// Copies what it is given from a source to a target.
+pub struct Copier<'a, S: Source, T: Target> {
+    source: &'a S,
+    target: &'a T,
+    plan: Plan,
+    report: &'a Report,
+    progress: &'a Progress,
+    queue: Mutex<Queue<S, T>>,
+    /// Work came, or all is done.
+    changed: Condvar,
+    /// Files with several names: `None` while the first is being copied, or if that failed.
+    linked: Mutex<HashMap<Identity, Option<T::Node>>>,
+    further: Mutex<Vec<FurtherName<T>>>,
+    directories: Mutex<Vec<Made<S, T>>>,
+}
+
+impl<'a, S: Source, T: Target> Copier<'a, S, T> {
+    /// Nothing is copied yet.
+    pub fn new(
+        source: &'a S,
+        target: &'a T,
+        plan: Plan,
+        report: &'a Report,
+        progress: &'a Progress,
+    ) -> Copier<'a, S, T> {
+        Copier {
+            source,
+            target,
+            plan,
+            report,
+            progress,
+            queue: Mutex::new(Rank::Bucket, Queue { waiting: Vec::new(), busy: 0 }),
+            changed: Condvar::new(),
+            linked: Mutex::new(Rank::Bucket, HashMap::new()),
+            further: Mutex::new(Rank::Bucket, Vec::new()),
+            directories: Mutex::new(Rank::Bucket, Vec::new()),
+        }
+    }
+
+    /// Copies an operand to `name` in `dir`; what is in a directory waits for [`Copier::finish`].
+    pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
+        let follow = self.plan.dereference != Dereference::Never;
+        let done = self.resolve(from, follow).and_then(|from| self.copy_entry(&from, dir, name));
+        self.report.check(done);
+    }
+
+    /// Copies the contents of directory `from` into directory `to`, which is there, as
+    /// [`Copier::copy`] does; `to` gets the attributes of `from`.
+    pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
+        self.report.check(self.source.meta(from).map(|meta| self.later(from, &meta, to)));
+    }
+
+    /// Copies what waits, on several threads, and then does what comes last.
+    pub fn finish(self) {
+        let workers = self.plan.workers.max(1);
+        if workers == 1 {
+            self.work();
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 0..workers {
+                    scope.spawn(|| self.work());
+                }
+            });
+        }
+        self.name_further();
+        let directories = std::mem::take(&mut *self.directories.lock());
+        for Made { from, meta, to } in directories {
+            let done =
+                self.settings(&from, &meta).and_then(|settings| self.target.set(&to, &settings));
+            self.report.check(done);
+        }
+        self.progress.done();
+    }
+
+    fn work(&self) {
+        while let Some(work) = self.next_work() {
+            match self.source.names(&work.from) {
+                Ok(names) => {
+                    for name in names {
+                        let follow = self.plan.dereference == Dereference::Always;
+                        let done = self
+                            .source
+                            .child(&work.from, &name)
+                            .and_then(|child| self.resolve(&child, follow))
+                            .and_then(|child| self.copy_entry(&child, &work.to, &name));
+                        self.report.check(done);
+                    }
+                }
+                Err(failure) => self.report.fail(failure),
+            }
+            self.queue.lock().busy -= 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn next_work(&self) -> Option<Work<S, T>> {
+        let mut queue = self.queue.lock();
+        loop {
+            // The last one first: the tree is walked in depth, and few directories wait.
+            if let Some(work) = queue.waiting.pop() {
+                queue.busy += 1;
+                return Some(work);
+            }
+            if queue.busy == 0 {
+                return None;
+            }
+            self.changed.wait(&mut queue);
+        }
+    }
+
+    fn resolve(&self, node: &S::Node, follow: bool) -> Result<S::Node, Failure> {
+        if follow && self.source.meta(node)?.file_type == FileType::Symlink {
+            self.source.follow(node)
+        } else {
+            Ok(node.clone())
+        }
+    }
+
+    fn copy_entry(&self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<(), Failure> {
+        let meta = self.source.meta(from)?;
+        let is_dir = meta.file_type == FileType::Directory;
+        if is_dir && self.plan.recursion == Recursion::FilesOnly {
+            let shown = self.source.show(from);
+            return Err(Failure::new(shown, "is a directory, and -r was not given"));
+        }
+        let there = self.target.look(dir, name)?;
+        let shown = || self.target.show(dir, name);
+        if let Some((node, there)) = &there {
+            if there.identity == meta.identity {
+                return Err(Failure::new(shown(), "source and destination are the same file"));
+            }
+            match (is_dir, there.file_type == FileType::Directory) {
+                (true, true) => {
+                    self.later(from, &meta, node);
+                    return Ok(());
+                }
+                (true, false) => {
+                    return Err(Failure::new(shown(), "is there, and is not a directory"));
+                }
+                (false, true) => return Err(Failure::new(shown(), "is there as a directory")),
+                (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
+                (false, false) => {}
+            }
+        }
+        if self.plan.verbose == Verbose::Yes {
+            self.progress.say(&format!("{} -> {}", self.source.show(from), shown()));
+        }
+        if is_dir {
+            let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
+            self.later(from, &meta, &made);
+            return Ok(());
+        }
+        if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
+            return Ok(());
+        }
+        // Only a file can be emptied and filled again; anything else makes room. So does a file with
+        // other names, where they matter: they are not to change with it.
+        let refill = |old: &Meta| {
+            meta.file_type == FileType::Regular
+                && old.file_type == FileType::Regular
+                && !(self.plan.keep.links && old.links > 1)
+        };
+        if there.as_ref().is_some_and(|(_, there)| !refill(there)) {
+            self.target.remove(dir, name)?;
+        }
+        let made = self.make(from, &meta, dir, name)?;
+        self.target.set(&made, &self.settings(from, &meta)?)?;
+        if self.plan.keep.links && meta.links > 1 {
+            self.linked.lock().insert(meta.identity, Some(made));
+        }
+        self.progress.copied_file();
+        Ok(())
+    }
+
+    /// Makes what is not a directory, and fills it.
+    fn make(
+        &self,
+        from: &S::Node,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+    ) -> Result<T::Node, Failure> {
+        let permissions = self.first_permissions(meta);
+        match meta.file_type {
+            FileType::Regular => {
+                let mut content = self.source.open(from)?;
+                let (made, mut sink) = self.target.make_file(dir, name, permissions)?;
+                self.fill(&mut content, &mut sink, meta.size)?;
+                Ok(made)
+            }
+            FileType::Symlink => self.target.make_symlink(dir, name, &self.source.read_link(from)?),
+            _ => self.target.make_special(dir, name, meta, permissions),
+        }
+    }
+
+    fn fill(
+        &self,
+        content: &mut S::Content<'_>,
+        sink: &mut T::Sink<'_>,
+        size: u64,
+    ) -> Result<(), Failure> {
+        let mut buf = vec![0; CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)).max(1)];
+        let mut end = 0;
+        while let Some((start, stop)) = content.data_after(end)? {
+            let mut at = start;
+            while at < stop {
+                let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(buf.len());
+                let Some(part) = buf.get_mut(..want) else { break };
+                let read = content.read_at(at, part)?;
+                if read == 0 {
+                    break;
+                }
+                sink.write_at(at, part.get(..read).unwrap_or_default())?;
+                self.progress.copied_bytes(read as u64);
+                at += read as u64;
+            }
+            // A file that shrinks meanwhile ends where it now does.
+            if at == start {
+                break;
+            }
+            end = at;
+        }
+        if size > end {
+            sink.set_len(size)?;
+        }
+        Ok(())
+    }
+
+    /// True if this is the first name of the file that the copy meets; a further one is noted.
+    fn is_first(&self, meta: &Meta, dir: &T::Node, name: &[u8]) -> bool {
+        if let Entry::Vacant(vacant) = self.linked.lock().entry(meta.identity) {
+            vacant.insert(None);
+            return true;
+        }
+        let name = FurtherName { identity: meta.identity, dir: dir.clone(), name: name.to_vec() };
+        self.further.lock().push(name);
+        false
+    }
+
+    fn name_further(&self) {
+        let further = std::mem::take(&mut *self.further.lock());
+        for FurtherName { identity, dir, name } in further {
+            let first = self.linked.lock().get(&identity).cloned().flatten();
+            let shown = || self.target.show(&dir, &name);
+            let Some(first) = first else {
+                self.report.fail(Failure::new(shown(), "its first name could not be copied"));
+                continue;
+            };
+            let done = self.target.look(&dir, &name).and_then(|there| {
+                if there.is_some() {
+                    self.target.remove(&dir, &name)?;
+                }
+                self.target.link(&first, &dir, &name)
+            });
+            self.report.check(done);
+        }
+    }
+
+    fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
+        let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
+        self.directories.lock().push(made);
+        self.queue.lock().waiting.push(Work { from: from.clone(), to: to.clone() });
+        self.changed.notify_one();
+    }
+
+    /// The permissions that something is made with: if others are set later, nobody else gets in
+    /// before.
+    fn first_permissions(&self, meta: &Meta) -> u16 {
+        let is_dir = meta.file_type == FileType::Directory;
+        match (self.plan.keep.mode, is_dir) {
+            (true, true) => 0o700,
+            (true, false) => 0o600,
+            (false, _) => meta.permissions & 0o777 & !self.plan.umask,
+        }
+    }
+
+    fn settings(&self, from: &S::Node, meta: &Meta) -> Result<Settings, Failure> {
+        let keep = self.plan.keep;
+        let is_link = meta.file_type == FileType::Symlink;
+        let mut attributes = Vec::new();
+        if keep.attributes || keep.mode {
+            attributes = self.source.attributes(from)?;
+            attributes.retain(|attribute| keep.attributes || is_list(attribute));
+        }
+        Ok(Settings {
+            owner: self.plan.owner.or(keep.owner.then_some((meta.uid, meta.gid))),
+            permissions: (keep.mode && !is_link).then_some(meta.permissions),
+            attributes,
+            times: keep.times.then_some((meta.atime, meta.mtime)),
+        })
+    }
+}
+
+/// Access control lists are part of the mode.
+fn is_list((name, _): &Attribute) -> bool {
+    name.starts_with(b"system.posix_acl_")
+}
