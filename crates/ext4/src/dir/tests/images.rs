@@ -16,6 +16,17 @@ struct Image {
     path: PathBuf,
 }
 
+/// False, with a line that says so, where the e2fsprogs are missing.
+fn has_tools() -> bool {
+    let found = ["mke2fs", "debugfs", "e2fsck"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    if !found {
+        println!("skipped: mke2fs, debugfs and e2fsck are not all here");
+    }
+    found
+}
+
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -182,7 +193,11 @@ fn read_what_the_kernel_made(options: &[&str], count: usize) {
 }
 
 #[test]
+#[ignore = "long: makes images and mounts them"]
 fn directories_made_by_the_kernel_are_read_whole_and_in_hash_order() {
+    if !has_tools() {
+        return;
+    }
     for block_size in [1024, 4096] {
         for count in [1, 50, 3000] {
             read_what_the_kernel_made(&options(block_size), count);
@@ -192,7 +207,11 @@ fn directories_made_by_the_kernel_are_read_whole_and_in_hash_order() {
 }
 
 #[test]
+#[ignore = "long: makes images and mounts them"]
 fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
+    if !has_tools() {
+        return;
+    }
     let no_checksums = ["-b", "1024", "-O", "^metadata_csum,^metadata_csum_seed", "-N", "5000"];
     read_what_the_kernel_made(&no_checksums, 3000);
     let no_types = ["-b", "1024", "-O", "^filetype", "-N", "5000"];
@@ -203,7 +222,11 @@ fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
 
 /// Replaces names of a directory that the kernel made, as long as no block has to be appended.
 #[test]
+#[ignore = "long: makes images and mounts them"]
 fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() {
+    if !has_tools() {
+        return;
+    }
     let mut rng = rng("changes");
     for block_size in [1024, 4096] {
         let mut model = BTreeMap::new();
@@ -296,7 +319,11 @@ fn build_in(image: Image, names: &[Vec<u8>], guests: usize, rng: &mut fastrand::
 }
 
 #[test]
+#[ignore = "long: makes images and mounts them"]
 fn a_directory_that_we_built_is_sound_to_e2fsck_and_the_kernel() {
+    if !has_tools() {
+        return;
+    }
     let mut rng = rng("names");
     let mut names: Vec<Vec<u8>> = (0..3000).map(|_| random_name(&mut rng, 255)).collect();
     names.sort();
@@ -319,6 +346,9 @@ fn a_directory_that_we_built_is_sound_to_e2fsck_and_the_kernel() {
 
 #[test]
 fn names_of_one_hash_over_several_leaves_are_sound_to_e2fsck_and_the_kernel() {
+    if !has_tools() {
+        return;
+    }
     let names = collisions::legacy_collisions(usize::MAX);
     let image = Image::new(&["-b", "1024", "-N", "8000"], "64M", &names);
     image.debugfs_write("set_super_value def_hash_version legacy\n");
