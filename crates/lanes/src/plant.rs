@@ -45,6 +45,10 @@ pub(crate) enum Step {
     WakeFence,
     /// Passing on a wake-up that was not needed.
     PassOn,
+    /// Between putting a number into a word and looking at the bit above.
+    InsertFence,
+    /// Between taking the bit above away and looking at the word again.
+    RemoveFence,
 }
 
 /// A fence, unless the test left `step` out.

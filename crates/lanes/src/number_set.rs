@@ -1,0 +1,213 @@
+//! Sets of numbers in which the next member is found in a few steps, however many there may be.
+
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A set of numbers as bits, with a bit above for each word that has any, and so on up to one word.
+///
+/// Meant for hints that change rarely and are looked up often: a search writes nothing, a change
+/// that changes nothing writes nothing, and one that does writes a word of 64 numbers.
+///
+/// *Invariant*: at rest, a bit above is set if its word has any. While a word loses its last number
+/// and gains another at the same time, a search may miss the new one for a moment; and a bit above
+/// may stay set for an empty word, which costs searches a step.
+///
+/// # Locking
+/// Changes of one number are ordered by the caller. Those of different numbers need no order.
+#[derive(Debug)]
+pub struct NumberSet {
+    levels: Vec<Box<[AtomicU64]>>,
+}
+
+impl NumberSet {
+    /// An empty set of numbers below `len`.
+    pub fn new(len: u32) -> NumberSet {
+        let mut levels = Vec::new();
+        let mut bits = len.max(1) as usize;
+        loop {
+            let words = bits.div_ceil(64);
+            levels.push((0..words).map(|_| AtomicU64::new(0)).collect());
+            if words == 1 {
+                return NumberSet { levels };
+            }
+            bits = words;
+        }
+    }
+
+    /// Puts a number in.
+    ///
+    /// # Panics
+    /// If it is not below the set's length, rounded up to a word.
+    pub fn insert(&self, number: u32) {
+        let (at, bit) = place(number as usize);
+        if self.levels[0][at].load(Ordering::Relaxed) & bit == 0 {
+            self.insert_from(0, number as usize);
+        }
+    }
+
+    fn insert_from(&self, level: usize, mut at: usize) {
+        for words in &self.levels[level..] {
+            let (word, bit) = place(at);
+            if words[word].load(Ordering::Relaxed) & bit == 0 {
+                words[word].fetch_or(bit, Ordering::Relaxed);
+            }
+            // Either this sees that the bit above is gone, or whoever took it away sees what was
+            // put in below, and puts it back.
+            plant::fence(Step::InsertFence, Ordering::SeqCst);
+            at = word;
+        }
+    }
+
+    /// Takes a number out.
+    ///
+    /// # Panics
+    /// As [`NumberSet::insert`].
+    pub fn remove(&self, number: u32) {
+        self.remove_from(0, number as usize);
+    }
+
+    fn remove_from(&self, level: usize, at: usize) {
+        let Some(words) = self.levels.get(level) else { return };
+        let (word, bit) = place(at);
+        if words[word].load(Ordering::Relaxed) & bit == 0 {
+            return;
+        }
+        if words[word].fetch_and(!bit, Ordering::Relaxed) & !bit == 0 {
+            self.remove_from(level + 1, word);
+            plant::fence(Step::RemoveFence, Ordering::SeqCst);
+            if words[word].load(Ordering::Relaxed) != 0 {
+                self.insert_from(level + 1, word);
+            }
+        }
+    }
+
+    /// The first number at `from` or later.
+    pub fn next(&self, from: u32) -> Option<u32> {
+        let (mut level, mut at) = (0, from as usize);
+        loop {
+            let word = self.levels.get(level)?.get(at / 64)?;
+            let bits = word.load(Ordering::Relaxed) >> (at % 64);
+            if bits == 0 {
+                (level, at) = (level + 1, at / 64 + 1);
+            } else {
+                at += bits.trailing_zeros() as usize;
+                if level == 0 {
+                    return Some(at as u32);
+                }
+                (level, at) = (level - 1, at * 64);
+            }
+        }
+    }
+}
+
+/// The word of a bit, and the bit in it.
+fn place(at: usize) -> (usize, u64) {
+    (at / 64, 1 << (at % 64))
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+    use crate::sync::{Arc, thread};
+
+    const MEETING: &str =
+        "number_set::loom_tests::loom_a_number_that_comes_as_the_last_one_goes_is_found";
+    const LOST: &str = "the number is lost";
+
+    #[test]
+    fn loom_a_number_that_comes_as_the_last_one_goes_is_found() {
+        loom::model(|| {
+            let set = Arc::new(NumberSet::new(128));
+            set.insert(1);
+            let leaver = {
+                let set = set.clone();
+                thread::spawn(move || set.remove(1))
+            };
+            set.insert(2);
+            leaver.join().expect("no panic");
+            // From another word on, so that the way leads over the bit above.
+            assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
+            assert_eq!(set.next(0), Some(2));
+        });
+    }
+
+    #[test]
+    fn loom_two_that_leave_and_one_that_comes_agree() {
+        loom::model(|| {
+            let set = Arc::new(NumberSet::new(128));
+            set.insert(1);
+            set.insert(3);
+            let leavers = [1, 3].map(|number| {
+                let set = set.clone();
+                thread::spawn(move || set.remove(number))
+            });
+            set.insert(2);
+            for leaver in leavers {
+                leaver.join().expect("no panic");
+            }
+            assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
+        });
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_of_who_inserts() {
+        finds_missing(Step::InsertFence, MEETING, &[LOST]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_of_who_removes() {
+        finds_missing(Step::RemoveFence, MEETING, &[LOST]);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_set_does_as_a_sorted_set_does() {
+        let seed = fastrand::u64(..);
+        eprintln!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for len in [1, 64, 65, 5000, 300_000] {
+            let (set, mut model) = (NumberSet::new(len), BTreeSet::new());
+            for round in 0..4000 {
+                let number = rng.u32(0..len);
+                if rng.usize(0..4000) > round {
+                    set.insert(number);
+                    model.insert(number);
+                } else {
+                    set.remove(number);
+                    model.remove(&number);
+                }
+                let from = rng.u32(0..len);
+                assert_eq!(set.next(from), model.range(from..).next().copied());
+            }
+            assert_eq!(set.next(len), None);
+        }
+    }
+
+    #[test]
+    fn what_threads_insert_is_found_when_they_are_done() {
+        for _ in 0..100 {
+            let set = NumberSet::new(64 * 64 * 4);
+            let word = 7000 / 64 * 64;
+            std::thread::scope(|s| {
+                for thread in 0..4 {
+                    let set = &set;
+                    s.spawn(move || {
+                        // All in one word, so that it is emptied and filled all the time.
+                        for i in 0..200 {
+                            set.insert(word + thread * 16 + i % 16);
+                            set.remove(word + thread * 16 + i % 16);
+                        }
+                        set.insert(word + thread);
+                    });
+                }
+            });
+            assert_eq!(set.next(0), Some(word));
+        }
+    }
+}
