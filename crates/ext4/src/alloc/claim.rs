@@ -1,25 +1,20 @@
 //! What is promised to somebody and to nobody else, in memory only.
 
 use super::groups::Shared;
-use lanefs_lanes::Padded;
+use lanefs_lanes::LaneArc;
 use lanefs_ondisk::{Block, Group, Ino};
-use std::sync::Arc;
-
-/// Keeps the groups in memory for the claims that one lane made, so that claims do not all count
-/// their references on one line.
-pub(crate) type Anchor = Arc<Padded<Arc<Shared>>>;
 
 /// A run of blocks that is taken: nobody else gets it, and nothing on disk says so yet. Dropping it
 /// gives it back.
 pub(crate) struct Claim {
-    anchor: Anchor,
+    groups: LaneArc<Shared>,
     start: Block,
     len: u32,
 }
 
 impl Claim {
-    pub(super) fn new(anchor: Anchor, start: Block, len: u32) -> Claim {
-        Claim { anchor, start, len }
+    pub(super) fn new(groups: LaneArc<Shared>, start: Block, len: u32) -> Claim {
+        Claim { groups, start, len }
     }
 
     /// The first block.
@@ -38,7 +33,7 @@ impl Claim {
     /// If it has not as many.
     pub(crate) fn split_front(&mut self, blocks: u32) -> Claim {
         assert!(blocks <= self.len, "{blocks} of {} claimed blocks", self.len);
-        let front = Claim { anchor: self.anchor.clone(), start: self.start, len: blocks };
+        let front = Claim { groups: self.groups.clone(), start: self.start, len: blocks };
         self.start = Block(self.start.0 + u64::from(blocks));
         self.len -= blocks;
         front
@@ -53,22 +48,22 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.len > 0 {
-            self.anchor.give_back(self.start, self.len);
+            self.groups.give_back(self.start, self.len);
         }
     }
 }
 
 /// An inode number that is taken. Dropping it gives it back.
 pub(crate) struct InodeClaim {
-    anchor: Option<Anchor>,
+    groups: Option<LaneArc<Shared>>,
     ino: Ino,
     group: Group,
     index: u32,
 }
 
 impl InodeClaim {
-    pub(super) fn new(anchor: Anchor, ino: Ino, group: Group, index: u32) -> InodeClaim {
-        InodeClaim { anchor: Some(anchor), ino, group, index }
+    pub(super) fn new(groups: LaneArc<Shared>, ino: Ino, group: Group, index: u32) -> InodeClaim {
+        InodeClaim { groups: Some(groups), ino, group, index }
     }
 
     /// The number.
@@ -83,15 +78,15 @@ impl InodeClaim {
 
     /// Group and bit, which are no longer given back.
     pub(super) fn into_place(mut self) -> (Group, u32) {
-        self.anchor = None;
+        self.groups = None;
         (self.group, self.index)
     }
 }
 
 impl Drop for InodeClaim {
     fn drop(&mut self) {
-        if let Some(anchor) = self.anchor.take() {
-            anchor.give_back_inode(self.group, self.index);
+        if let Some(groups) = self.groups.take() {
+            groups.give_back_inode(self.group, self.index);
         }
     }
 }

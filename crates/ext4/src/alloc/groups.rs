@@ -1,7 +1,7 @@
 //! All groups of a mounted file system: claims, allocation and freeing of blocks.
 
 use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
-use super::claim::{Anchor, Claim};
+use super::claim::Claim;
 use super::group::{Dirtied, GroupState, Maps};
 use super::policy::{Policies, StreamGoal};
 use super::read::{Format, damage};
@@ -14,14 +14,13 @@ use crate::Error;
 use crate::block_reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Lane, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
+use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Corruption, Group};
 use std::ops::Range;
-use std::sync::Arc;
 
 const LOADERS: usize = 64;
 /// A request from so many blocks on is a stream, for [`StreamGoal::Global`].
@@ -31,7 +30,7 @@ const ROUNDS: u32 = 8;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Privilege {
+pub enum Privilege {
     /// Stops at the reserved blocks.
     Ordinary,
     /// Does not.
@@ -84,8 +83,8 @@ pub(crate) struct Shared {
 /// I/O; everything else for guards only.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    pub(super) shared: Arc<Shared>,
-    anchors: PerLane<Anchor>,
+    /// Claims keep it too, and are made on every lane.
+    pub(super) shared: LaneArc<Shared>,
     pub(super) policies: Policies,
     /// One at a time reads the bitmaps of a group. [rank Load]
     loaders: Box<[Mutex<()>]>,
@@ -130,14 +129,13 @@ impl Groups {
             let inode_table = desc.inode_table;
             Padded(Cell { inode_table, state: Mutex::new(Rank::Guard, GroupState::new(desc)) })
         });
-        let shared = Arc::new(Shared {
+        let shared = LaneArc::new(Shared {
             format: Format { geometry, checksums, zone },
             cells: cells.collect(),
             summaries,
             space: Space::new(blocks, reserved),
         });
         Groups {
-            anchors: PerLane::new(|_| Arc::new(Padded(shared.clone()))),
             shared,
             policies,
             loaders: (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect(),
@@ -172,7 +170,7 @@ impl Groups {
         shared.space.put_back(drawn - len);
         let Run { group, bit, len } = run?;
         let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
-        Ok(Claim::new(self.anchors.mine().clone(), start, len))
+        Ok(Claim::new(self.shared.clone(), start, len))
     }
 
     fn search(&self, read: &dyn BlockReader, request: &Request, drawn: u32) -> Result<Run, Error> {
@@ -363,10 +361,6 @@ impl Groups {
     /// Where the group's inode table starts.
     pub(crate) fn inode_table(&self, group: Group) -> Option<Block> {
         Some(self.shared.cells.get(group.0 as usize)?.inode_table)
-    }
-
-    pub(super) fn anchor(&self) -> Anchor {
-        self.anchors.mine().clone()
     }
 
     #[cfg(test)]

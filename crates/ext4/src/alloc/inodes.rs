@@ -93,7 +93,7 @@ impl Groups {
     fn inode_claim(&self, group: u32, index: u32) -> Result<InodeClaim, Error> {
         let group = Group(group);
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
-        Ok(InodeClaim::new(self.anchor(), ino, group, index))
+        Ok(InodeClaim::new(self.shared.clone(), ino, group, index))
     }
 
     fn attempt_inode(

@@ -6,7 +6,7 @@
 //! | `group` | one group's state behind its guard: what is allocated, taken, born |
 //! | `read` | from the blocks of the bitmaps to that state, checked |
 //! | `zone` | the blocks that hold the file system's own metadata |
-//! | `summary`, `index` | what a chooser knows of groups without their locks: hints |
+//! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
 //! | `choose` | in which order groups are tried: pure |
 //! | `space` | how many blocks may still be promised |
@@ -30,7 +30,6 @@ mod choose;
 mod claim;
 mod group;
 mod groups;
-mod index;
 mod inodes;
 mod policy;
 mod read;
@@ -44,5 +43,6 @@ mod zone;
 
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
-pub(crate) use groups::{Changes, Groups, Privilege, Request};
+pub use groups::Privilege;
+pub(crate) use groups::{Changes, Groups, Request};
 pub use policy::{BusyGroup, InodeClaiming, Placement, Policies, StreamGoal};

@@ -1,8 +1,7 @@
 //! What a chooser may know of a group without its guard.
 
-use super::index::Set;
-use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use lanefs_lanes::{NumberSet, Padded};
 
 /// Groups whose summaries lie on the same cache lines.
 pub(crate) const GROUPS_A_LINE: usize = 8;
@@ -27,9 +26,9 @@ pub(crate) struct Summaries {
     lines: Box<[Padded<[Summary; GROUPS_A_LINE]>]>,
     groups: u32,
     /// Groups with a run of this order or longer.
-    orders: Vec<Set>,
+    orders: Vec<NumberSet>,
     /// Groups with inodes.
-    inodes: Set,
+    inodes: NumberSet,
 }
 
 /// The order of a run of `len` blocks.
@@ -49,8 +48,8 @@ impl Summaries {
         Summaries {
             lines: (0..lines).map(|_| Padded::default()).collect(),
             groups,
-            orders: (0..ORDERS).map(|_| Set::new(groups)).collect(),
-            inodes: Set::new(groups),
+            orders: (0..ORDERS).map(|_| NumberSet::new(groups)).collect(),
+            inodes: NumberSet::new(groups),
         }
     }
 
