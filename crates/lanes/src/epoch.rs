@@ -76,7 +76,7 @@ fn enter() -> Nest {
         let parity = parity(epoch);
         let pins = &domain.pins.of(lane)[parity];
         pins.fetch_add(1, Ordering::Relaxed);
-        plant::fence(Step::PinFence, Ordering::SeqCst);
+        plant::fence_after_update(Step::PinFence);
         if domain.epoch.load(Ordering::Acquire) == epoch {
             return Nest { depth: 1, lane, parity };
         }

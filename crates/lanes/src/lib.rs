@@ -1,7 +1,4 @@
-//! Per-core building blocks: every lock, atomic, epoch and counter of Lanefs comes from here.
-//!
-//! One facade chooses between the production primitives, `shuttle` (`--cfg shuttle`) and `loom`
-//! (`--cfg loom`), so that what is model-checked is what runs.
+#![doc = include_str!("../README.md")]
 
 mod cell;
 mod clock;

@@ -77,7 +77,7 @@ impl Limbo {
         let due = len >= waiting.due;
         if due {
             // If a pin stands in the way, the next values need not all try again.
-            waiting.due = len + CROWDED / 2;
+            waiting.due = len + (len / 4).clamp(CROWDED / 2, 16 * CROWDED);
         }
         due
     }
@@ -91,13 +91,13 @@ impl Limbo {
         drop(self.take(last));
     }
 
-    fn take(&self, last: u64) -> VecDeque<(u64, Retired)> {
+    fn take(&self, last: u64) -> Vec<(u64, Retired)> {
         let mut waiting = self.waiting.lock();
-        let kept = waiting.values.partition_point(|(epoch, _)| *epoch <= last);
-        let kept = waiting.values.split_off(kept);
-        let free = std::mem::replace(&mut waiting.values, kept);
-        waiting.due = waiting.values.len() + CROWDED;
-        free
+        let free = waiting.values.partition_point(|(epoch, _)| *epoch <= last);
+        if free > 0 {
+            waiting.due = waiting.values.len() - free + CROWDED;
+        }
+        waiting.values.drain(..free).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -98,7 +98,7 @@ impl Membership {
         }
         let lane = Lane::current();
         self.slots.of(lane).fetch_add(1, Ordering::Relaxed);
-        plant::fence(Step::JoinFence, Ordering::SeqCst);
+        plant::fence_after_update(Step::JoinFence);
         let state = self.state.load(Ordering::Acquire);
         if is_closed(state) {
             self.undo(lane);
@@ -119,7 +119,7 @@ impl Membership {
     fn leave(&self, lane: Lane) {
         // Release: what the member did comes before what the closer does once it reads zero.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
-        plant::fence(Step::LeaveFence, Ordering::SeqCst);
+        plant::fence_after_update(Step::LeaveFence);
         if is_closed(self.state.load(Ordering::Acquire)) {
             let _door = self.door.lock();
             self.drained.notify_all();

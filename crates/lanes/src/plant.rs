@@ -3,6 +3,7 @@
 //! Outside of `loom` tests every function here is the plain thing, inlined.
 
 use crate::sync::atomic::{self, Ordering};
+use crate::world;
 
 /// A step of a protocol that a test can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,15 @@ pub(crate) enum Step {
 pub(crate) fn fence(step: Step, ordering: Ordering) {
     if !left_out(step) {
         atomic::fence(ordering);
+    }
+}
+
+/// A sequentially consistent fence that directly follows an atomic read-modify-write of the same
+/// thread, unless the test left `step` out.
+#[inline(always)]
+pub(crate) fn fence_after_update(step: Step) {
+    if !left_out(step) {
+        world::fence_after_update();
     }
 }
 

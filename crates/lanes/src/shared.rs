@@ -25,7 +25,7 @@ use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use crate::{Lane, Padded, PerLane, Rank, world};
 
-/// Slots in a lane's row. A collision only costs the later reader the fast path.
+/// Slots in a lane's row, a power of two. A collision only costs the later reader the fast path.
 const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 /// Shared holds by the inner lock after a revocation before the bias may return. A revocation
@@ -113,7 +113,7 @@ impl Drop for Visible {
 
 /// Spreads addresses over a row: the low bits of allocations have little to say.
 fn place_in_row(address: usize) -> usize {
-    ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % ROW
+    ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROW - 1)
 }
 
 impl SharedLock {
@@ -206,7 +206,7 @@ impl SharedLock {
         let slot = &ROWS.mine()[place_in_row(address)];
         slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let visible = Visible { slot, address };
-        plant::fence(Step::SharedFence, Ordering::SeqCst);
+        plant::fence_after_update(Step::SharedFence);
         // Acquire: who set the bias held the inner lock after the last writer.
         self.bias.load(Ordering::Acquire).then_some(visible)
     }

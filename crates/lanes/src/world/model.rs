@@ -138,6 +138,11 @@ pub(crate) fn relax(_round: u32) {
     thread::yield_now();
 }
 
+/// A sequentially consistent fence that directly follows an atomic read-modify-write.
+pub(crate) fn fence_after_update() {
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
 macro_rules! local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $crate::world::checker_local! { $(#[$meta])* static $name: $type = $init }

@@ -41,6 +41,19 @@ pub(crate) fn relax(round: u32) {
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
+/// A sequentially consistent fence that directly follows an atomic read-modify-write.
+#[inline(always)]
+pub(crate) fn fence_after_update() {
+    // On x86 the locked instruction before it is a full barrier already (Intel SDM volume 3,
+    // "Memory Ordering": no load or store passes one), so only the compiler is left to be told.
+    // A second barrier would double the price of a pin or a shared hold.
+    if cfg!(all(target_arch = "x86_64", not(miri))) {
+        atomic::compiler_fence(atomic::Ordering::SeqCst);
+    } else {
+        atomic::fence(atomic::Ordering::SeqCst);
+    }
+}
+
 macro_rules! local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
