@@ -8,7 +8,8 @@
 
 use crate::limits::Limits;
 use crate::{Error, Tid};
-use lanefs_lanes::{Condvar, Lane, Mutex, PerLane, Rank};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Condvar, Lane, Mutex, Padded, PerLane, Rank};
 use std::collections::VecDeque;
 
 pub(crate) struct Credits {
@@ -19,6 +20,10 @@ pub(crate) struct Credits {
     pool: Mutex<Pool>,
     /// The pool has more, or the queue moved.
     moved: Condvar,
+    /// How many are in the queue. Written under the pool's lock before the first look into the
+    /// stashes, and read under a stash's lock: so whoever gives back sees a waiter that has looked
+    /// into his stash already.
+    waiting: Padded<AtomicU64>,
 }
 
 /// What a lane has drawn and nobody uses, in grains.
@@ -57,6 +62,7 @@ impl Credits {
             stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, Stash { tid, grains: 0 })),
             pool: Mutex::new(Rank::Journal, pool),
             moved: Condvar::new(),
+            waiting: Padded(AtomicU64::new(0)),
         }
     }
 
@@ -125,6 +131,9 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
+            // If somebody waits, a stash is of no use: nothing may be left to commit, and then
+            // only what comes back to the pool wakes him.
+            let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { keep };
             if stash.grains <= 2 * keep {
                 return;
             }
@@ -166,6 +175,7 @@ impl Credits {
         let number = pool.next_ticket;
         pool.next_ticket += 1;
         pool.queue.push_back(number);
+        self.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
         Ticket { credits: self, number }
     }
 }
@@ -194,6 +204,7 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|number| *number != self.number);
+        self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
         self.credits.change(&mut pool);
     }
 }
@@ -245,6 +256,17 @@ mod tests {
         credits.draw(Tid(2), a, 500, Some(&big)).unwrap();
         drop(big);
         credits.draw(Tid(2), b, 500, None).unwrap();
+    }
+
+    #[test]
+    fn what_comes_back_unused_reaches_a_waiter_and_not_a_stash() {
+        let ((a, b), credits) = (lanes(), credits(100, 40));
+        credits.draw(Tid(1), a, 300, None).unwrap();
+        let big = credits.queue();
+        let short = credits.draw(Tid(1), b, 1000, Some(&big)).unwrap_err();
+        credits.give_back(Tid(1), a, 300);
+        big.wait(Some(short), || false);
+        credits.draw(Tid(1), b, 1000, Some(&big)).unwrap();
     }
 
     #[test]

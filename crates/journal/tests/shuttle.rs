@@ -110,6 +110,32 @@ fn two_committers_and_their_joiners_all_come_through() {
 }
 
 #[test]
+fn a_joiner_for_everything_gets_it_though_nobody_changes_anything() {
+    explore(|| {
+        let world = World::new();
+        let server = {
+            let world = world.clone();
+            thread::spawn(move || world.journal.serve(&world.toy))
+        };
+        let joiners: Vec<_> = (0..3)
+            .map(|me| {
+                let world = world.clone();
+                thread::spawn(move || {
+                    let all = world.journal.max_credits();
+                    for _ in 0..2 {
+                        drop(world.journal.join(if me == 0 { all } else { 1 }).unwrap());
+                    }
+                })
+            })
+            .collect();
+        joiners.into_iter().for_each(|joiner| joiner.join().unwrap());
+        world.journal.stop().unwrap();
+        server.join().unwrap();
+        assert_eq!(world.journal.statistics().commits, 0);
+    });
+}
+
+#[test]
 fn an_abort_wakes_everybody() {
     explore(|| {
         let world = World::new();
