@@ -88,6 +88,14 @@ pub struct FileDevice {
     has_dsync: AtomicBool,
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was forked and has not reached its exec yet has the
+        // file open too, and with it the lock.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl FileDevice {
     /// Opens the file or block device at `path` and locks it.
     ///

@@ -37,6 +37,63 @@ pub struct Attr {
     pub flags: u32,
 }
 
+/// As words, for the cell that stat reads without a lock.
+impl lanefs_lanes::Words for Attr {
+    type Array = [u64; 15];
+
+    fn to_words(&self) -> [u64; 15] {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let time = |time: Time| [time.secs as u64, u64::from(time.nanos)];
+        let [atime, mtime, ctime] = [self.atime, self.mtime, self.ctime].map(time);
+        let crtime = self.crtime.map_or([0, NO_TIME], time);
+        [
+            pair(self.ino.0, self.generation),
+            pair(self.flags, u32::from(self.mode())),
+            pair(self.links, self.uid),
+            pair(self.gid, 0),
+            self.size,
+            self.sectors,
+            pair(self.rdev.major, self.rdev.minor),
+            atime[0],
+            mtime[0],
+            ctime[0],
+            crtime[0],
+            atime[1],
+            mtime[1],
+            ctime[1],
+            crtime[1],
+        ]
+    }
+
+    fn from_words(words: [u64; 15]) -> Attr {
+        let high = |word: u64| (word >> 32) as u32;
+        let low = |word: u64| word as u32;
+        let time = |secs: usize| Time { secs: words[secs] as i64, nanos: low(words[secs + 4]) };
+        let mode = low(words[1]) as u16;
+        Attr {
+            ino: Ino(high(words[0])),
+            generation: low(words[0]),
+            // Only ever what to_words gave, so the type is one.
+            file_type: FileType::from_mode(mode).unwrap_or(FileType::Regular),
+            permissions: mode & 0xfff,
+            links: high(words[2]),
+            uid: low(words[2]),
+            gid: high(words[3]),
+            size: words[4],
+            sectors: words[5],
+            rdev: Rdev { major: high(words[6]), minor: low(words[6]) },
+            atime: time(7),
+            mtime: time(8),
+            ctime: time(9),
+            crtime: (words[14] != NO_TIME).then(|| time(10)),
+            flags: high(words[1]),
+        }
+    }
+}
+
+/// In place of the nanoseconds of a time that is not kept.
+const NO_TIME: u64 = u64::MAX;
+
 impl Attr {
     /// Type and permissions in one word, as stat(2) has it.
     pub fn mode(&self) -> u16 {
@@ -221,4 +278,35 @@ pub struct StatFs {
     pub name_max: u32,
     /// Identifies the file system (folded from its UUID).
     pub fsid: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_lanes::Words;
+
+    #[test]
+    fn attributes_survive_the_way_through_words() {
+        let time = |secs| Time { secs, nanos: 999_999_999 };
+        let attr = Attr {
+            ino: Ino(u32::MAX),
+            generation: 7,
+            file_type: FileType::Socket,
+            permissions: 0o7777,
+            links: 65000,
+            uid: u32::MAX,
+            gid: 1 << 31,
+            size: u64::MAX,
+            sectors: 1 << 50,
+            rdev: Rdev { major: 0xfff, minor: 0xf_ffff },
+            atime: time(-(1 << 31)),
+            mtime: time((1 << 34) - (1 << 31) - 1),
+            ctime: time(0),
+            crtime: None,
+            flags: u32::MAX,
+        };
+        assert_eq!(Attr::from_words(attr.to_words()), attr);
+        let with = Attr { crtime: Some(time(5)), ..attr };
+        assert_eq!(Attr::from_words(with.to_words()), with);
+    }
 }

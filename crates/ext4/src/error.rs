@@ -14,6 +14,35 @@ pub enum Error {
     /// The image is right but uses a feature that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// A block number on the disk leads outside the file system.
+    #[error("the file system is damaged: {block} is outside of it")]
+    OutsideFileSystem {
+        /// The number.
+        block: lanefs_ondisk::Block,
+    },
+    /// A block that belongs to the file system itself (superblock, descriptors, bitmaps, inode
+    /// tables, journal) is claimed by an inode.
+    #[error("the file system is damaged: {ino} claims {block}, which holds metadata")]
+    ClaimsMetadata {
+        /// The inode.
+        ino: lanefs_ondisk::Ino,
+        /// The block.
+        block: lanefs_ondisk::Block,
+    },
+    /// The device is shorter than the file system on it.
+    #[error("the image is truncated: it has {has} bytes, the file system needs {needs}")]
+    TooShort {
+        /// Bytes there are.
+        has: u64,
+        /// Bytes there should be.
+        needs: u64,
+    },
+    /// Two owners have one metadata block.
+    #[error("the file system is damaged: {block} has two owners")]
+    CrossLinked {
+        /// The block.
+        block: lanefs_ondisk::Block,
+    },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -90,7 +119,11 @@ impl Error {
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         let errno = match self {
-            Error::Corruption(_) => return 117, // EUCLEAN, as the kernel's ext4 answers
+            Error::Corruption(_)
+            | Error::OutsideFileSystem { .. }
+            | Error::ClaimsMetadata { .. }
+            | Error::TooShort { .. }
+            | Error::CrossLinked { .. } => return 117, // EUCLEAN, as the kernel's ext4 answers
             Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
             Error::Device(_) => Errno::IO,
             Error::Journal(_) => Errno::IO,

@@ -1,197 +1,291 @@
-//! The mounted file system: its public interface.
+//! The mounted file system: what its operations share.
 
-use crate::*;
+use crate::alloc::Groups;
+use crate::block_reader::BlockReader;
+use crate::commit::Handle;
+use crate::dir::{DirContext, Indexing};
+use crate::inodes::Inodes;
+use crate::meta::{MetaCache, MetaKind};
+use crate::orphan::Orphans;
+use crate::places::SystemBlocks;
+use crate::superblock::SuperState;
+use crate::table::{TableBlock, Tables};
+use crate::{Atime, Error, InodeRef, Names, OnError};
 use lanefs_device::Device;
-use lanefs_ondisk::Ino;
-use std::ops::{ControlFlow, Deref};
-use std::sync::Arc;
+use lanefs_journal::Journal;
+use lanefs_lanes::Mutex;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::{Arc, Weak};
+use lanefs_ondisk::checksum::{Checksums, Seed};
+use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::hash::NameHasher;
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
+use lanefs_ondisk::superblock::{ErrorRecord, Geometry, Superblock};
+use lanefs_ondisk::{Block, Group, Ino, extent as disk_extent, inode as disk, orphan};
 
-/// A mounted file system and the thread that commits its transactions.
-pub struct Mount {}
+/// The operations of a mounted file system. All take `&self`, from any number of threads.
+pub struct Fs {
+    pub(crate) weak: Weak<Fs>,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) checksums: Checksums,
+    pub(crate) journal: Journal<Fs>,
+    pub(crate) groups: Groups,
+    pub(crate) inodes: Inodes,
+    pub(crate) tables: Tables,
+    pub(crate) meta: MetaCache,
+    pub(crate) orphans: Orphans,
+    pub(crate) superblock: SuperState,
+    pub(crate) system: SystemBlocks,
+    /// Where each group's inode table starts, and how much of it was ever written.
+    pub(crate) descriptors: Vec<GroupDesc>,
+    /// Held for a directory that changes its parent, for the loop check.
+    pub(crate) topology: Mutex<()>,
+    pub(crate) names: Arc<dyn Names>,
+    pub(crate) dir_format: DirFormat,
+    pub(crate) hasher: NameHasher,
+    pub(crate) dir_index: bool,
+    pub(crate) dir_nlink: bool,
+    pub(crate) atime: Atime,
+    pub(crate) on_error: OnError,
+    pub(crate) cache_bytes: u64,
+    pub(crate) overhead: u64,
+    pub(crate) reserved_blocks: u64,
+    pub(crate) fsid: u64,
+    /// The largest size a file can have, in bytes.
+    pub(crate) max_size: u64,
+    pub(crate) read_only: AtomicBool,
+    /// While a mount deletes the orphans of the last one, inodes without links can be loaded.
+    pub(crate) finishing_orphans: AtomicBool,
+}
 
-/// The operations of a mounted file system.
-pub struct Fs {}
-
-/// An inode in memory.
-pub struct Inode {}
-
-/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
-/// if its last name goes.
-pub struct InodeRef {}
-
-impl Deref for InodeRef {
-    type Target = Inode;
-    fn deref(&self) -> &Inode {
-        todo!()
+impl BlockReader for Fs {
+    fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        if let Some(image) = self.journal.image(block)? {
+            return Ok(image);
+        }
+        self.read_home(block)
     }
 }
 
-impl Clone for InodeRef {
-    fn clone(&self) -> InodeRef {
-        todo!()
-    }
-}
-
-impl Mount {
-    /// Opens the file system on `device`: checks it, replays its log, finishes its orphans.
-    pub fn open(_device: Arc<dyn Device>, _options: MountOptions) -> Result<Mount, Error> {
-        todo!()
-    }
-    /// The operations.
-    pub fn fs(&self) -> &Fs {
-        todo!()
-    }
-    /// Commits, writes everything home, marks the file system clean. Dropping does the same, but
-    /// has nobody to tell of an error.
-    pub fn close(self) -> Result<(), Error> {
-        todo!()
-    }
-}
-
-impl Inode {
-    /// The number.
-    pub fn ino(&self) -> Ino {
-        todo!()
-    }
-    /// Tells it from an earlier inode of the same number.
-    pub fn generation(&self) -> u32 {
-        todo!()
-    }
-    /// What stat(2) tells; takes no lock.
-    pub fn attr(&self) -> Attr {
-        todo!()
-    }
-}
-
-#[allow(unused_variables, missing_docs)]
 impl Fs {
-    /// True if nothing can be changed: mounted so, or after an error.
-    pub fn is_read_only(&self) -> bool {
-        todo!()
-    }
+    /// The root directory.
     pub fn root(&self) -> Result<InodeRef, Error> {
-        todo!()
+        self.get(Ino::ROOT, None)
     }
-    /// A hold on inode `ino`, read if need be. [`Error::Stale`] if it is free, or `generation` is given and another.
-    pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
-        todo!()
+
+    /// True if nothing can be changed: mounted so, or because of an error.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
     }
-    /// Adds `n` holds without a guard object (look-ups that a FUSE kernel counts).
-    pub fn hold(&self, inode: &InodeRef, n: u64) {
-        todo!()
+
+    /// Why the file system became read-only while running, if it did.
+    pub fn failure(&self) -> Option<Error> {
+        self.journal.cause().map(Error::from)
     }
-    /// Takes `n` such holds away; the last one frees an inode without names.
-    pub fn forget(&self, ino: Ino, n: u64) {
-        todo!()
+
+    /// The superblock as the last commit left it.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.snapshot()
     }
-    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>, Error> {
-        todo!()
+
+    /// What the journal has done since the mount.
+    pub fn journal_statistics(&self) -> lanefs_journal::Statistics {
+        self.journal.statistics()
     }
-    /// Entries after `cookie` (0: from the start) in hash order, "." and ".." included.
-    pub fn read_dir(
+
+    /// Inodes, metadata blocks and inode-table blocks in memory.
+    pub fn cached(&self) -> (usize, usize, usize) {
+        (self.inodes.len(), self.meta.len(), self.tables.len())
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    pub(crate) fn become_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+    }
+
+    /// A handle with credits for the worst case.
+    pub(crate) fn join(&self, credits: u32) -> Result<Handle<'_>, Error> {
+        self.check_writable()?;
+        Ok(self.journal.join(credits)?)
+    }
+
+    /// Damage that was found where nobody can be told: remembered in the superblock, and the end
+    /// of writing if the mount says so.
+    pub(crate) fn note_error(&self, error: &Error) {
+        let (117, OnError::ReadOnly) = (error.errno(), self.on_error) else { return };
+        let now = crate::read::now();
+        self.superblock.note_error(ErrorRecord {
+            time: now.secs.try_into().unwrap_or(0),
+            ino: 0,
+            block: 0,
+            function: "lanefs".into(),
+            line: 0,
+            // EFSCORRUPTED in the superblock's own numbering (kernel documentation, "Super Block").
+            code: 16,
+        });
+        self.become_read_only();
+    }
+
+    /// The contents of `block` on the device, whatever the journal holds.
+    pub(crate) fn read_home(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        if !self.geometry.contains(block) {
+            return Err(Error::OutsideFileSystem { block });
+        }
+        let size = self.geometry.block_size().bytes();
+        let mut bytes = vec![0; size];
+        self.device.read_at(block.0 * size as u64, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// Block `index` of a group's inode table.
+    pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<Arc<TableBlock>, Error> {
+        let start = self.descriptors.get(group.0 as usize).ok_or(Error::Stale)?.inode_table;
+        Ok(self.tables.get(group, index, Block(start.0 + u64::from(index))))
+    }
+
+    /// An inode-table block: what was never initialised reads as zeros, whatever lies there.
+    pub(crate) fn read_table_block(&self, table: &TableBlock) -> Result<Arc<[u8]>, Error> {
+        if !self.tables.is_initialised(table) {
+            return Ok(vec![0; self.geometry.block_size().bytes()].into());
+        }
+        self.read_block(table.block)
+    }
+
+    /// The group of an inode and its bit there.
+    pub(crate) fn inode_group(&self, ino: Ino) -> Result<(Group, u32), Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        Ok((place.group, place.index))
+    }
+
+    pub(crate) fn sectors_a_block(&self) -> u64 {
+        (self.geometry.block_size().bytes() / 512) as u64
+    }
+
+    pub(crate) fn limits_of(&self, ino: Ino) -> crate::extent::Limits {
+        let space = self.geometry.first_data_block().0..self.geometry.block_count();
+        crate::extent::Limits::new(ino, self.geometry.block_size(), space)
+    }
+
+    /// The seed of an inode's checksums; any without `metadata_csum`, where nobody uses it.
+    pub(crate) fn seed_of(&self, ino: Ino, generation: u32) -> Seed {
+        let seed = self.checksums.seed().unwrap_or(Seed::from_raw(0));
+        seed.of_inode(ino, generation)
+    }
+
+    pub(crate) fn dir_context_of(
         &self,
-        dir: &Inode,
-        cookie: u64,
-        each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
-        todo!()
+        ino: Ino,
+        generation: u32,
+        indexing: Indexing,
+    ) -> DirContext {
+        DirContext {
+            ino,
+            seed: self.seed_of(ino, generation),
+            format: self.dir_format,
+            hasher: self.hasher,
+            indexing,
+        }
     }
-    pub fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Error> {
-        todo!()
+
+    /// Checks a metadata block that was read.
+    pub(crate) fn verify(&self, block: Block, kind: MetaKind, bytes: &[u8]) -> Result<(), Error> {
+        use lanefs_ondisk::Corruption;
+        match kind {
+            MetaKind::Directory { ino, generation, block: n } => {
+                let indexing = self.indexing_of(ino);
+                crate::dir::verify(&self.dir_context_of(ino, generation, indexing), n, bytes)
+            }
+            MetaKind::Extents { ino, generation } => {
+                if self.checksums.seed().is_none() {
+                    return Ok(());
+                }
+                disk_extent::verify(bytes, self.seed_of(ino, generation)).map_err(|cause| {
+                    Corruption::ExtentNode { ino, block: Some(block), cause }.into()
+                })
+            }
+            MetaKind::Xattr => self.verify_xattr_block(block, bytes),
+            MetaKind::Orphans { ino, generation, block: n } => {
+                let seed = OrphanSeed::new(self.checksums, ino, generation);
+                OrphanBlock::decode(bytes, block, seed)
+                    .map(|_| ())
+                    .map_err(|cause| Corruption::OrphanFile { ino, block: n, cause }.into())
+            }
+        }
     }
-    /// An unnamed file (O_TMPFILE): an orphan until it is linked.
-    pub fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeRef, Error> {
-        todo!()
+
+    /// Sets the checksum of a metadata block that goes into a transaction.
+    pub(crate) fn seal(&self, block: Block, kind: MetaKind, mut data: Arc<[u8]>) -> Arc<[u8]> {
+        let Some(seed) = self.checksums.seed() else { return data };
+        let bytes = Arc::make_mut(&mut data);
+        match kind {
+            MetaKind::Directory { ino, generation, .. } => {
+                // The shape of the block tells an index from a leaf.
+                let context = self.dir_context_of(ino, generation, self.indexing_of(ino));
+                crate::dir::seal(&context, bytes);
+            }
+            MetaKind::Extents { ino, generation } => {
+                disk_extent::seal(bytes, self.seed_of(ino, generation));
+            }
+            MetaKind::Xattr => crate::xattr::seal(Some(seed), block, bytes),
+            MetaKind::Orphans { ino, generation, .. } => {
+                orphan::seal(bytes, block, OrphanSeed::new(self.checksums, ino, generation));
+            }
+        }
+        data
     }
-    pub fn link(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Error> {
-        todo!()
+
+    fn indexing_of(&self, ino: Ino) -> Indexing {
+        let flags = self.inodes.map.get(&ino.0).map_or(0, |dir| dir.attr().flags);
+        match disk::InodeFlags::from_bits_retain(flags).contains(disk::InodeFlags::INDEX) {
+            true if self.dir_index => Indexing::Indexed,
+            _ if self.dir_index => Indexing::Possible,
+            _ => Indexing::Never,
+        }
     }
-    pub fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn rename(
+
+    /// Where a group's descriptor lies: its block, and the bytes in it.
+    pub(crate) fn descriptor_place(
         &self,
-        from: &Inode,
-        name: &[u8],
-        to: &Inode,
-        new_name: &[u8],
-        how: Rename,
-    ) -> Result<(), Error> {
-        todo!()
+        group: Group,
+    ) -> Result<(Block, std::ops::Range<usize>), Error> {
+        let (index, range) = self.geometry.desc_place(group).ok_or(Error::Stale)?;
+        Ok((self.geometry.desc_block(index).ok_or(Error::Stale)?, range))
     }
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
-        todo!()
-    }
-    /// Bytes read; fewer than asked only at the end of the file.
-    pub fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        todo!()
-    }
-    /// Bytes written; fewer than given only if space ran out after some.
-    pub fn write_at(&self, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        todo!()
-    }
-    /// As [`Fs::write_at`] at the end of the file as it is then; gives the offset too.
-    pub fn append(&self, inode: &Inode, data: &[u8]) -> Result<(u64, usize), Error> {
-        todo!()
-    }
-    /// As [`Fs::write_at`] for pages from a kernel's writeback cache: no times are set.
-    pub fn write_back(&self, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        todo!()
-    }
-    pub fn set_attr(&self, inode: &Inode, set: &SetAttr) -> Result<Attr, Error> {
-        todo!()
-    }
-    pub fn fallocate(
+
+    /// Patches an inode's record into a copy of its table block.
+    pub(crate) fn encode_record(
         &self,
-        inode: &Inode,
-        how: Fallocate,
-        offset: u64,
-        len: u64,
+        ino: Ino,
+        disk: &disk::Inode,
+        raw: &[u8],
+        table: &mut [u8],
+        offset: usize,
     ) -> Result<(), Error> {
-        todo!()
+        let record = table.get_mut(offset..offset + raw.len()).ok_or(Error::Stale)?;
+        record.copy_from_slice(raw);
+        disk.encode_into(record, ino, &self.geometry, self.checksums)
+            .map_err(|_| Error::FileTooLarge)
     }
-    pub fn seek(&self, inode: &Inode, what: Seek, offset: u64) -> Result<u64, Error> {
-        todo!()
-    }
-    /// Records a read per the mount's atime option.
-    pub fn touch_atime(&self, inode: &Inode) -> Result<(), Error> {
-        todo!()
-    }
-    /// The value of extended attribute `name` (with its prefix, as `user.x`; ACLs in Linux's format).
-    pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
-        todo!()
-    }
-    pub fn set_xattr(
+
+    /// Patches the deletion time, which is the chain of the legacy orphan list, of a record that
+    /// did not change otherwise.
+    pub(crate) fn chain_record(
         &self,
-        inode: &Inode,
-        name: &[u8],
-        value: &[u8],
-        how: SetXattr,
+        ino: Ino,
+        next: Option<Ino>,
+        table: &mut [u8],
+        offset: usize,
     ) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<(), Error> {
-        todo!()
-    }
-    /// Full names.
-    pub fn list_xattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>, Error> {
-        todo!()
-    }
-    pub fn fsync(&self, inode: &Inode, mode: SyncMode) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn sync(&self) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn stat_fs(&self) -> StatFs {
-        todo!()
-    }
-    /// Called when the last writer closes a file: gives back what was preallocated, and forces out
-    /// the data of a file that replaced another by truncation.
-    pub fn release(&self, inode: &Inode) {
-        todo!()
+        let len = self.geometry.inode_size();
+        let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+        let mut disk = disk::Inode::decode(record, ino, &self.geometry, self.checksums)?;
+        disk.dtime = next.map_or(0, |next| next.0);
+        disk.encode_into(record, ino, &self.geometry, self.checksums)
+            .map_err(|_| Error::FileTooLarge)
     }
 }

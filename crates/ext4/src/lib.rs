@@ -4,22 +4,45 @@
 //! threads. `docs/core.md` tells how an operation is built.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, unused_imports)] // the operations that use it come next
 mod alloc;
 mod attr;
+mod attributes;
 mod block_reader;
+mod commit;
+mod create;
 pub mod dir;
+mod directory;
 mod error;
 pub mod extent;
+mod fallocate;
 mod fs;
+mod inode;
+mod inodes;
+mod links;
+mod mapping;
+mod meta;
+mod mount;
 mod options;
+mod orphan;
+mod places;
+mod read;
+mod rename;
+mod superblock;
+mod symlink;
+mod sync;
+mod table;
+mod truncate;
+mod write;
 pub mod xattr;
+mod xattrs;
 
-pub use alloc::{BusyGroup, InodeClaiming, Placement, Policies, StreamGoal};
+pub use alloc::{BusyGroup, InodeClaiming, Placement, Policies, Privilege, StreamGoal};
 pub use attr::{
     Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,
     StatFs, SyncMode,
 };
 pub use error::Error;
-pub use fs::{Fs, Inode, InodeRef, Mount};
+pub use fs::Fs;
+pub use inode::{Inode, InodeRef};
+pub use mount::Mount;
 pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};

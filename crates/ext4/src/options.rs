@@ -1,5 +1,6 @@
 //! How to mount.
 
+use crate::Policies;
 use lanefs_ondisk::{FileType, Ino};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// What a damaged structure found while running does.
     pub on_error: OnError,
+    /// How blocks and inodes are chosen.
+    pub policies: Policies,
     /// How much memory the caches may take, in bytes.
     pub cache_bytes: u64,
     /// Who hears of names as they come and go; the name cache above.
@@ -105,6 +108,7 @@ impl Default for MountOptions {
             atime: Atime::Relatime,
             commit_interval: Duration::from_secs(5),
             on_error: OnError::ReadOnly,
+            policies: Policies::default(),
             cache_bytes: 256 << 20,
             names: Arc::new(NoNames),
         }

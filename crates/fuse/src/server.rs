@@ -210,7 +210,7 @@ impl Server {
         } else {
             SyncMode::Full
         };
-        Ok(self.fs().fsync(&*self.inode(request.header.nodeid)?, mode)?)
+        Ok(self.fs().fsync(&self.inode(request.header.nodeid)?, mode)?)
     }
 
     fn statfs(&self, outbox: &mut Outbox) {

@@ -189,7 +189,7 @@ impl FileSystem {
     /// Where a symbolic link leads.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let target = self.vfs.read_link(&*self.find(path, Follow::Nothing)?).at(path)?;
+        let target = self.vfs.read_link(&self.find(path, Follow::Nothing)?).at(path)?;
         Ok(OsString::from_vec(target).into())
     }
 

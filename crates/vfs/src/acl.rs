@@ -1,7 +1,7 @@
 //! The access control list of an inode, as it decides.
 
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, Inode};
+use lanefs_ext4::{Attr, InodeRef};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 
@@ -13,7 +13,7 @@ impl Vfs {
     pub(crate) fn list_allows(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         attr: &Attr,
         want: Want,
     ) -> Result<Option<bool>, Error> {

@@ -4,7 +4,7 @@
 
 use crate::permission::{GROUP_EXECUTE, SGID, SUID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, Inode, SetAttr, SetTime};
+use lanefs_ext4::{Attr, InodeRef, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 
 /// File capabilities: whoever changes a program's bytes or owner must not inherit them.
@@ -14,7 +14,12 @@ const PRIVILEGED_FLAGS: u32 = 0x30;
 
 impl Vfs {
     /// Changes `set` of the inode, if `who` may.
-    pub fn set_attr(&self, who: &Credentials, inode: &Inode, set: &SetAttr) -> Result<Attr, Error> {
+    pub fn set_attr(
+        &self,
+        who: &Credentials,
+        inode: &InodeRef,
+        set: &SetAttr,
+    ) -> Result<Attr, Error> {
         let attr = inode.attr();
         if self.fs().is_read_only() {
             return Err(Error::ReadOnly);
@@ -37,7 +42,7 @@ impl Vfs {
     pub(crate) fn set_len_open(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         size: u64,
     ) -> Result<Attr, Error> {
         let attr = inode.attr();
@@ -46,7 +51,7 @@ impl Vfs {
         self.apply(inode, &attr, &SetAttr { size: Some(size), permissions, ..SetAttr::default() })
     }
 
-    fn apply(&self, inode: &Inode, attr: &Attr, set: &SetAttr) -> Result<Attr, Error> {
+    fn apply(&self, inode: &InodeRef, attr: &Attr, set: &SetAttr) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
         if attr.file_type == FileType::Regular && (owned || set.size.is_some()) {
             self.drop_capability(inode)?;
@@ -55,7 +60,7 @@ impl Vfs {
     }
 
     /// Takes what a write by `who` takes from a program: its set-ID bits.
-    pub(crate) fn drop_set_id(&self, who: &Credentials, inode: &Inode) -> Result<(), Error> {
+    pub(crate) fn drop_set_id(&self, who: &Credentials, inode: &InodeRef) -> Result<(), Error> {
         let attr = inode.attr();
         if attr.permissions & (SUID | SGID) == 0 {
             return Ok(());
@@ -67,7 +72,7 @@ impl Vfs {
         Ok(())
     }
 
-    pub(crate) fn drop_capability(&self, inode: &Inode) -> Result<(), Error> {
+    pub(crate) fn drop_capability(&self, inode: &InodeRef) -> Result<(), Error> {
         match self.fs().get_xattr(inode, CAPABILITY) {
             Ok(_) => {}
             Err(Error::NoAttribute | Error::NotSupported) => return Ok(()),

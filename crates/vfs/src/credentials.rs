@@ -1,5 +1,7 @@
 //! Who asks.
 
+use lanefs_ext4::Privilege;
+
 /// The user, groups and rights that an operation runs with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -71,6 +73,11 @@ impl Credentials {
     }
 
     /// True if the user is `uid`, or is trusted.
+    /// Whether the blocks reserved for root may be used.
+    pub fn privilege(&self) -> Privilege {
+        if self.uid == 0 { Privilege::Root } else { Privilege::Ordinary }
+    }
+
     pub(crate) fn owns(&self, uid: u32) -> bool {
         self.uid == uid || self.is_trusted()
     }

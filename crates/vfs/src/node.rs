@@ -3,7 +3,7 @@
 use crate::path::check_name;
 use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, Inode, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ext4::{Attr, InodeRef, NewInode, NewKind, Rename};
 use lanefs_ondisk::FileType;
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
@@ -22,7 +22,7 @@ impl Vfs {
     pub fn make(
         &self,
         who: &Credentials,
-        dir: &Inode,
+        dir: &InodeRef,
         name: &[u8],
         new: &NewNode<'_>,
     ) -> Result<InodeRef, Error> {
@@ -36,7 +36,7 @@ impl Vfs {
     pub fn make_unnamed(
         &self,
         who: &Credentials,
-        dir: &Inode,
+        dir: &InodeRef,
         new: &NewNode<'_>,
     ) -> Result<InodeRef, Error> {
         if dir.attr().file_type != FileType::Directory {
@@ -50,8 +50,8 @@ impl Vfs {
     pub fn link(
         &self,
         who: &Credentials,
-        inode: &Inode,
-        dir: &Inode,
+        inode: &InodeRef,
+        dir: &InodeRef,
         name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(name)?;
@@ -64,7 +64,7 @@ impl Vfs {
     }
 
     /// Takes the name of anything but a directory away.
-    pub fn unlink(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<(), Error> {
+    pub fn unlink(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         let victim = self.victim(who, dir, name)?;
         if victim.attr().file_type == FileType::Directory {
@@ -74,7 +74,7 @@ impl Vfs {
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<(), Error> {
+    pub fn rmdir(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         let victim = self.victim(who, dir, name)?;
         if victim.attr().file_type != FileType::Directory {
@@ -87,9 +87,9 @@ impl Vfs {
     pub fn rename(
         &self,
         who: &Credentials,
-        from: &Inode,
+        from: &InodeRef,
         name: &[u8],
-        to: &Inode,
+        to: &InodeRef,
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
@@ -112,7 +112,7 @@ impl Vfs {
             Some(target) => self.check_delete(who, to, target)?,
             None => self.check_add(who, to)?,
         }
-        let is_dir = |inode: &Inode| inode.attr().file_type == FileType::Directory;
+        let is_dir = |inode: &InodeRef| inode.attr().file_type == FileType::Directory;
         if let (Some(target), Rename::Replace | Rename::NoReplace) = (&target, how) {
             match (is_dir(&source), is_dir(target)) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -133,7 +133,7 @@ impl Vfs {
     }
 
     /// Where a symbolic link leads.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.attr().file_type != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
         }
@@ -142,14 +142,14 @@ impl Vfs {
         Ok(target)
     }
 
-    fn victim(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<InodeRef, Error> {
+    fn victim(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<InodeRef, Error> {
         let victim = self.lookup(who, dir, name)?;
         self.check_delete(who, dir, &victim)?;
         Ok(victim)
     }
 
     /// Records that `inode` was read. A time that cannot be stored does not make the read fail.
-    pub(crate) fn record_read(&self, inode: &Inode) {
+    pub(crate) fn record_read(&self, inode: &InodeRef) {
         let _ = self.fs().touch_atime(inode);
     }
 }

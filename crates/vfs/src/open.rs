@@ -7,7 +7,7 @@ use crate::path::{Last, Slash, check_name};
 use crate::permission::{is_append_only, is_immutable};
 use crate::walk::Walk;
 use crate::{Credentials, Error, NewNode, Vfs, Want};
-use lanefs_ext4::{Attr, DirEntry, Fallocate, Inode, InodeRef, NewKind, Seek, SyncMode};
+use lanefs_ext4::{Attr, DirEntry, Fallocate, InodeRef, NewKind, Seek, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
@@ -140,7 +140,7 @@ impl Vfs {
     pub fn open_at(
         &self,
         who: &Credentials,
-        dir: &Inode,
+        dir: &InodeRef,
         name: &[u8],
         flags: OpenFlags,
         new: &NewNode<'_>,
@@ -168,7 +168,7 @@ impl Vfs {
     pub fn open_unnamed(
         &self,
         who: &Credentials,
-        dir: &Inode,
+        dir: &InodeRef,
         flags: OpenFlags,
         new: &NewNode<'_>,
     ) -> Result<OpenFile, Error> {
@@ -218,16 +218,16 @@ impl Vfs {
         file.needs(OpenFlags::WRITE)?;
         self.before_write(file)?;
         if file.flags.contains(OpenFlags::APPEND) {
-            return self.fs().append(&file.inode, data);
+            return self.fs().append(&file.inode, data, file.opener.privilege());
         }
-        Ok((offset, self.fs().write_at(&file.inode, offset, data)?))
+        Ok((offset, self.fs().write_at(&file.inode, offset, data, file.opener.privilege())?))
     }
 
     /// Writes what comes from a kernel's writeback cache: nothing is known of who wrote it, and
     /// times and modes were set by the kernel.
     pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
         file.needs(OpenFlags::WRITE)?;
-        self.fs().write_back(&file.inode, offset, data)
+        self.fs().write_back(&file.inode, offset, data, file.opener.privilege())
     }
 
     /// Sets the size of a file open for writing.
@@ -251,7 +251,7 @@ impl Vfs {
             return Err(Error::NotPermitted);
         }
         self.before_write(file)?;
-        self.fs().fallocate(&file.inode, how, offset, len)
+        self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
     }
 
     /// The next data, or the next hole, at or after `offset`.

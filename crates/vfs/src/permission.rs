@@ -5,7 +5,7 @@
 //! refused privilege or a flag [`Error::NotPermitted`] (EPERM).
 
 use crate::{Credentials, Error, Vfs};
-use lanefs_ext4::{Attr, Inode};
+use lanefs_ext4::{Attr, InodeRef};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
@@ -79,14 +79,14 @@ fn by_mode(who: &Credentials, attr: &Attr, want: Want) -> Verdict {
 
 impl Vfs {
     /// Fails unless `who` may do all of `want` to the inode.
-    pub fn check(&self, who: &Credentials, inode: &Inode, want: Want) -> Result<(), Error> {
+    pub fn check(&self, who: &Credentials, inode: &InodeRef, want: Want) -> Result<(), Error> {
         self.check_attr(who, inode, &inode.attr(), want)
     }
 
     pub(crate) fn check_attr(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         attr: &Attr,
         want: Want,
     ) -> Result<(), Error> {
@@ -116,7 +116,7 @@ impl Vfs {
     }
 
     /// Fails unless `who` may add a name to `dir`.
-    pub(crate) fn check_add(&self, who: &Credentials, dir: &Inode) -> Result<(), Error> {
+    pub(crate) fn check_add(&self, who: &Credentials, dir: &InodeRef) -> Result<(), Error> {
         self.check(who, dir, Want::WRITE | Want::EXECUTE)
     }
 
@@ -124,8 +124,8 @@ impl Vfs {
     pub(crate) fn check_delete(
         &self,
         who: &Credentials,
-        dir: &Inode,
-        victim: &Inode,
+        dir: &InodeRef,
+        victim: &InodeRef,
     ) -> Result<(), Error> {
         let at = dir.attr();
         self.check_attr(who, dir, &at, Want::WRITE | Want::EXECUTE)?;

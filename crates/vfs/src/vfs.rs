@@ -3,7 +3,7 @@
 use crate::walk::Child;
 use crate::{Error, NameCache, NameCachePolicy};
 use lanefs_device::Device;
-use lanefs_ext4::{DirId, Fs, Inode, InodeRef, Mount, MountOptions, Named, StatFs};
+use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, StatFs};
 use std::sync::Arc;
 
 /// How a file system is mounted, names included.
@@ -83,7 +83,7 @@ impl Vfs {
     /// Between reading the name and holding the inode, the name may go and the inode be freed and
     /// used again. So the name is read again under the hold: an inode that is held keeps its
     /// number, so if the name still leads to that number, it leads to this inode.
-    pub(crate) fn child(&self, dir: &Inode, name: &[u8]) -> Child {
+    pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
         for _ in 0..RETRIES {
             let Some(named) = self.named(id, dir, name)? else { return Ok(None) };
@@ -100,7 +100,7 @@ impl Vfs {
         Err(Error::Stale)
     }
 
-    fn named(&self, id: DirId, dir: &Inode, name: &[u8]) -> Result<Option<Named>, Error> {
+    fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         use crate::names::Known;
         // ".." changes when a directory moves, without being a name that anybody publishes.
         if name == b".." {

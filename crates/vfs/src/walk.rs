@@ -7,7 +7,7 @@
 
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Inode, InodeRef};
+use lanefs_ext4::InodeRef;
 use lanefs_ondisk::{FileType, Ino};
 use std::borrow::Cow;
 
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
 
     /// Puts the target of `link`, which was found in the directory where the walk is, before what
     /// is left of the path.
-    pub(crate) fn follow(&mut self, link: &Inode, slash: Slash) -> Result<(), Error> {
+    pub(crate) fn follow(&mut self, link: &InodeRef, slash: Slash) -> Result<(), Error> {
         self.links += 1;
         if self.links > MAX_SYMLINKS {
             return Err(Error::Loop);
@@ -216,7 +216,12 @@ impl Vfs {
     }
 
     /// The inode that `name` in `dir` leads to; "." and ".." are names too.
-    pub fn lookup(&self, who: &Credentials, dir: &Inode, name: &[u8]) -> Result<InodeRef, Error> {
+    pub fn lookup(
+        &self,
+        who: &Credentials,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<InodeRef, Error> {
         let attr = dir.attr();
         if attr.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -233,7 +238,7 @@ impl Vfs {
     }
 
     /// The parent of a directory; the root is its own.
-    fn parent_of(&self, dir: &Inode) -> Result<InodeRef, Error> {
+    fn parent_of(&self, dir: &InodeRef) -> Result<InodeRef, Error> {
         if dir.ino() == Ino::ROOT {
             return Ok(self.root().clone());
         }

@@ -2,7 +2,7 @@
 
 use crate::permission::{STICKY, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, Inode, SetXattr};
+use lanefs_ext4::{Attr, InodeRef, SetXattr};
 use lanefs_ondisk::FileType;
 
 /// What is done with an attribute.
@@ -53,7 +53,7 @@ impl Vfs {
     fn check_xattr(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         name: &[u8],
         what: Use,
     ) -> Result<(), Error> {
@@ -76,7 +76,7 @@ impl Vfs {
     pub fn get_xattr(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         name: &[u8],
     ) -> Result<Vec<u8>, Error> {
         self.check_xattr(who, inode, name, Use::Read)?;
@@ -87,7 +87,7 @@ impl Vfs {
     pub fn set_xattr(
         &self,
         who: &Credentials,
-        inode: &Inode,
+        inode: &InodeRef,
         name: &[u8],
         value: &[u8],
         how: SetXattr,
@@ -97,13 +97,18 @@ impl Vfs {
     }
 
     /// Removes attribute `name`.
-    pub fn remove_xattr(&self, who: &Credentials, inode: &Inode, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_xattr(
+        &self,
+        who: &Credentials,
+        inode: &InodeRef,
+        name: &[u8],
+    ) -> Result<(), Error> {
         self.check_xattr(who, inode, name, Use::Change)?;
         self.fs().remove_xattr(inode, name)
     }
 
     /// The full names of the attributes that `who` may know of.
-    pub fn list_xattr(&self, who: &Credentials, inode: &Inode) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn list_xattr(&self, who: &Credentials, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = self.fs().list_xattr(inode)?;
         if !who.is_trusted() {
             names.retain(|name| !name.starts_with(b"trusted."));

@@ -6,7 +6,7 @@ use crate::buffer::Outbox;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Error, Inode, Rdev, SetAttr, SetTime};
+use lanefs_ext4::{Attr, Error, InodeRef, Rdev, SetAttr, SetTime};
 use lanefs_ondisk::{FileType, Time};
 
 const SET_USER_ID: u16 = 0o4000;
@@ -175,7 +175,7 @@ impl Server {
     }
 
     /// Takes set-user-ID, set-group-ID and capabilities away, as a write does.
-    pub(super) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
+    pub(super) fn drop_privileges(&self, inode: &InodeRef) -> Result<(), Errno> {
         let now = inode.attr();
         let left = without_privileges(now.permissions);
         if left != now.permissions {
@@ -186,7 +186,7 @@ impl Server {
     }
 
     /// Takes capabilities away; only what can be executed has any that matter.
-    pub(super) fn drop_capabilities(&self, inode: &Inode, now: &Attr) -> Result<(), Errno> {
+    pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Result<(), Errno> {
         if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
             return Ok(());
         }

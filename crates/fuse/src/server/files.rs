@@ -5,7 +5,7 @@ use crate::abi::{self, fopen};
 use crate::buffer::{MAX_DATA, Outbox};
 use crate::errno::Errno;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Fallocate, Seek, SetAttr};
+use lanefs_ext4::{Attr, Fallocate, Privilege, Seek, SetAttr};
 
 /// `EXT4_IMMUTABLE_FL` and `EXT4_APPEND_FL`: files that nobody changes, or only at the end.
 const IMMUTABLE: u32 = 0x10;
@@ -57,7 +57,7 @@ impl Server {
     pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let input: abi::ReleaseIn = request.take()?;
         if input.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
-            self.fs().release(&*self.inode(request.header.nodeid)?);
+            self.fs().release(&self.inode(request.header.nodeid)?);
         }
         Ok(())
     }
@@ -85,14 +85,16 @@ impl Server {
         let data = request.data(input.size as usize)?;
         let inode = self.inode(request.header.nodeid)?;
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
-            self.fs().write_back(&inode, input.offset, data)?
+            // The kernel does not say whose pages these are; the owner's are the best guess.
+            let by = privilege(inode.attr().uid);
+            self.fs().write_back(&inode, input.offset, data, by)?
         } else {
             if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode)?;
             } else {
                 self.drop_capabilities(&inode, &inode.attr())?;
             }
-            self.fs().write_at(&inode, input.offset, data)?
+            self.fs().write_at(&inode, input.offset, data, privilege(request.header.uid))?
         };
         outbox.put(&abi::WriteOut { size: n as u32, padding: 0 });
         Ok(())
@@ -109,7 +111,13 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let inode = self.inode(request.header.nodeid)?;
-        Ok(self.fs().fallocate(&inode, how, input.offset, input.length)?)
+        Ok(self.fs().fallocate(
+            &inode,
+            how,
+            input.offset,
+            input.length,
+            privilege(request.header.uid),
+        )?)
     }
 
     pub(super) fn lseek(
@@ -143,11 +151,19 @@ impl Server {
         let len = input.len.min(MAX_DATA as u64) as usize;
         let data = outbox.data(len);
         let n = self.fs().read_at(&from, input.off_in, data)?;
-        let written =
-            if n == 0 { 0 } else { self.fs().write_at(&to, input.off_out, &data[..n])? };
+        let written = if n == 0 {
+            0
+        } else {
+            self.fs().write_at(&to, input.off_out, &data[..n], privilege(request.header.uid))?
+        };
         self.fs().touch_atime(&from)?;
         outbox.clear();
         outbox.put(&abi::WriteOut { size: written as u32, padding: 0 });
         Ok(())
     }
+}
+
+/// Who may use the blocks that are reserved for root.
+fn privilege(uid: u32) -> Privilege {
+    if uid == 0 { Privilege::Root } else { Privilege::Ordinary }
 }

@@ -5,7 +5,7 @@ use crate::abi;
 use crate::buffer::Outbox;
 use crate::errno::Errno;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Inode, SetAttr};
+use lanefs_ext4::{Attr, InodeRef, SetAttr};
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_FSGETXATTR` and
 /// `FS_IOC_FSSETXATTR` of `<linux/fs.h>` on 64-bit machines.
@@ -76,7 +76,7 @@ impl Server {
         Ok(())
     }
 
-    fn set_flags(&self, inode: &Inode, now: &Attr, flags: u32) -> Result<(), Errno> {
+    fn set_flags(&self, inode: &InodeRef, now: &Attr, flags: u32) -> Result<(), Errno> {
         let flags = flags & VISIBLE | now.flags & !VISIBLE;
         self.fs().set_attr(inode, &SetAttr { flags: Some(flags), ..SetAttr::default() })?;
         Ok(())

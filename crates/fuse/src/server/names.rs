@@ -93,7 +93,7 @@ impl Server {
         name: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), Errno> {
-        let inode = self.fs().create(&*self.inode(dir)?, name, &new)?;
+        let inode = self.fs().create(&self.inode(dir)?, name, &new)?;
         self.put_node(&inode, outbox);
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let input: abi::CreateIn = request.take()?;
         let (new, dir) = self.make(request, NewKind::Regular, input.mode, input.umask);
-        let inode = self.fs().create_unnamed(&*self.inode(dir)?, &new)?;
+        let inode = self.fs().create_unnamed(&self.inode(dir)?, &new)?;
         self.put_node(&inode, outbox);
         outbox.put(&Self::OPENED);
         Ok(())

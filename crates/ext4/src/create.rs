@@ -1,0 +1,315 @@
+//! New inodes: claimed and prepared whole, then allocated and named in one handle.
+
+use crate::alloc::{Claim, InodeClaim, Privilege, Request};
+use crate::commit::Handle;
+use crate::dir::Indexing;
+use crate::directory::checked_entry;
+use crate::extent::{self, Extent, Nodes, State};
+use crate::fs::Fs;
+use crate::inode::{Concerns, Inode, InodeRef, Nameless};
+use crate::meta::MetaKind;
+use crate::read::now;
+use crate::{Error, Named, NewInode, NewKind};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
+
+/// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
+pub(crate) const MAX_LINKS: u16 = 65000;
+const SET_GROUP_ID: u16 = 0o2000;
+/// Target bytes that fit into the inode, with the NUL that ext4 puts behind them.
+const FAST_SYMLINK: usize = 59;
+
+/// A new inode, claimed and prepared.
+struct Born {
+    claim: InodeClaim,
+    /// In no map yet, with one hold.
+    inode: Arc<Inode>,
+    /// The one block of a directory or of a long symbolic link.
+    block: Option<(Claim, Option<Arc<[u8]>>)>,
+    xattrs: Option<(Claim, Arc<[u8]>)>,
+}
+
+/// Whether a new inode is to have a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    Named,
+    Unnamed,
+}
+
+/// Trees of new inodes have no nodes outside of the inode.
+struct NoNodes;
+
+impl Nodes for NoNodes {
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        Err(Error::OutsideFileSystem { block })
+    }
+}
+
+impl Fs {
+    /// Creates an inode and its name. [`Error::Exists`] if the name is there.
+    pub fn create(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<InodeRef, Error> {
+        self.check_writable()?;
+        let name = match checked_entry(name) {
+            Err(Error::InvalidArgument { .. } | Error::NotEmpty) if name.starts_with(b".") => {
+                return Err(Error::Exists);
+            }
+            other => other?,
+        };
+        let _exclusive = dir.op.exclusive();
+        let mut edit = self.edit_directory(dir)?;
+        let attr = dir.attr();
+        if attr.links == 0 {
+            return Err(Error::NotFound);
+        }
+        self.check_not_immutable(dir)?;
+        if edit.find(name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let is_directory = new.kind.file_type() == FileType::Directory;
+        if is_directory && attr.links >= u32::from(MAX_LINKS) && !self.dir_nlink {
+            return Err(Error::TooManyLinks);
+        }
+        let born = self.prepare_inode(dir, new, Naming::Named)?;
+        let (ino, kind) = (born.inode.ino, born.inode.file_type);
+        edit.insert(name, ino, kind)?;
+        let change = edit.finish()?;
+        let mut handle = self.join(change.credits + 16)?;
+        let inode = self.apply_birth(&mut handle, born);
+        let now = now();
+        self.apply_directory(&mut handle, dir, change, |state| {
+            state.disk.mtime = now;
+            state.disk.ctime = now;
+            if is_directory {
+                add_directory_link(&mut state.disk);
+            }
+        });
+        drop(handle);
+        self.names.publish(dir.dir_id(), name.bytes(), Some(Named { ino, file_type: kind }));
+        Ok(inode)
+    }
+
+    /// An unnamed file (O_TMPFILE): an orphan until [`Fs::link`] names it.
+    pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
+        self.check_writable()?;
+        if dir.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if new.kind.file_type() != FileType::Regular {
+            return Err(Error::InvalidArgument { what: "an unnamed inode that is not a file" });
+        }
+        let born = {
+            let _shared = dir.op.shared();
+            self.prepare_inode(dir, new, Naming::Unnamed)?
+        };
+        let mut handle = self.join(20)?;
+        let inode = self.apply_birth(&mut handle, born);
+        self.add_orphan(&mut handle, &inode);
+        inode.holds.set_nameless(Nameless::Yes);
+        Ok(inode)
+    }
+
+    /// Everything that may sleep or fail; the parent's operation lock is held.
+    fn prepare_inode(
+        &self,
+        dir: &Arc<Inode>,
+        new: &NewInode<'_>,
+        naming: Naming,
+    ) -> Result<Born, Error> {
+        let kind = new.kind.file_type();
+        let claim = self.groups.claim_inode(self, kind, dir.ino)?;
+        let ino = claim.ino();
+        let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
+        let table = self.table_block(place.group, place.table_block)?;
+        let base = table.base(self)?;
+        let old = self.record_in(&base, place.offset).ok_or(Error::NoSpace)?;
+
+        let extra = self.superblock.want_extra_isize();
+        let mut disk = disk::Inode::zeroed(extra);
+        // The number before plus one: no two inodes of one number are taken for each other, and
+        // the same operations make the same image.
+        disk.generation = self.generation_of(ino, old).wrapping_add(1);
+        let parent = dir.attr();
+        let mut permissions = new.permissions & 0xfff;
+        disk.uid = new.uid;
+        disk.gid = new.gid;
+        if parent.permissions & SET_GROUP_ID != 0 {
+            disk.gid = parent.gid;
+            if kind == FileType::Directory {
+                permissions |= SET_GROUP_ID;
+            }
+        }
+        let inherited = self.inherited_acls(dir, kind, permissions, new.umask)?;
+        disk.mode = kind.mode_bits() | inherited.permissions;
+        let now = now();
+        (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
+        disk.crtime = disk.crtime.map(|_| now);
+        disk.links = match (naming, kind) {
+            (Naming::Unnamed, _) => 0,
+            (Naming::Named, FileType::Directory) => 2,
+            (Naming::Named, _) => 1,
+        };
+        disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
+
+        let mut raw = vec![0; self.geometry.inode_size()].into_boxed_slice();
+        let xattrs = self.prepare_new_xattrs(ino, &disk, &mut raw, &inherited.xattrs)?;
+        let block = self.prepare_contents(ino, dir.ino, &mut disk, &new.kind)?;
+        if xattrs.is_some() {
+            disk.sectors += self.sectors_a_block();
+        }
+        disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
+        let inode = self.new_inode_object(ino, table, place.offset, disk, raw)?;
+        Ok(Born { claim, inode, block, xattrs })
+    }
+
+    /// What a new inode starts with: its tree, target or device, and the block it needs.
+    fn prepare_contents(
+        &self,
+        ino: Ino,
+        parent: Ino,
+        disk: &mut disk::Inode,
+        kind: &NewKind<'_>,
+    ) -> Result<Option<(Claim, Option<Arc<[u8]>>)>, Error> {
+        match kind {
+            NewKind::Regular => {
+                disk.flags |= InodeFlags::EXTENTS;
+                disk.block = extent::empty_root();
+                Ok(None)
+            }
+            NewKind::Directory => {
+                let claim = self.claim_first_block(ino)?;
+                let context = self.dir_context_of(ino, disk.generation, Indexing::Possible);
+                self.map_first_block(ino, disk, &claim)?;
+                disk.size = self.geometry.block_size().bytes() as u64;
+                Ok(Some((claim, Some(crate::dir::new_directory(&context, parent)))))
+            }
+            NewKind::Symlink(target) => self.prepare_symlink(ino, disk, target),
+            NewKind::CharDevice(rdev) | NewKind::BlockDevice(rdev) => {
+                disk.set_device_number(DeviceNumber { major: rdev.major, minor: rdev.minor });
+                Ok(None)
+            }
+            NewKind::Fifo | NewKind::Socket => Ok(None),
+        }
+    }
+
+    fn prepare_symlink(
+        &self,
+        ino: Ino,
+        disk: &mut disk::Inode,
+        target: &[u8],
+    ) -> Result<Option<(Claim, Option<Arc<[u8]>>)>, Error> {
+        let block_size = self.geometry.block_size().bytes();
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.contains(&0) {
+            return Err(Error::InvalidArgument { what: "a symbolic link's target with NUL" });
+        }
+        disk.size = target.len() as u64;
+        if target.len() <= FAST_SYMLINK {
+            disk.block[..target.len()].copy_from_slice(target);
+            return Ok(None);
+        }
+        if target.len() >= block_size.min(4096) {
+            return Err(Error::NameTooLong);
+        }
+        let claim = self.claim_first_block(ino)?;
+        self.map_first_block(ino, disk, &claim)?;
+        let mut contents = vec![0; block_size];
+        contents[..target.len()].copy_from_slice(target);
+        self.device.write_at(claim.start().0 * block_size as u64, &contents)?;
+        self.journal.note_write();
+        Ok(Some((claim, None)))
+    }
+
+    pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
+        let (group, _) = self.inode_group(ino)?;
+        let goal = self.geometry.group_first_block(group).unwrap_or_default();
+        let privilege = Privilege::Root;
+        self.claim_or_reclaim(&Request { goal, want: 1, at_least: 1, privilege })
+    }
+
+    fn map_first_block(
+        &self,
+        ino: Ino,
+        disk: &mut disk::Inode,
+        claim: &Claim,
+    ) -> Result<(), Error> {
+        let only =
+            Extent { start: FileBlock(0), len: 1, block: claim.start(), state: State::Written };
+        let root = extent::empty_root();
+        let plan = extent::plan_replace(&root, &NoNodes, &self.limits_of(ino), 0..1, &[only])?;
+        disk.flags |= InodeFlags::EXTENTS;
+        disk.block = plan.place(&[]).root;
+        disk.sectors += self.sectors_a_block();
+        Ok(())
+    }
+
+    /// Apply: allocates what was claimed and brings the inode to life, with one hold.
+    fn apply_birth(&self, handle: &mut Handle<'_>, born: Born) -> InodeRef {
+        let Born { claim, inode, block, xattrs } = born;
+        let (ino, generation) = (inode.ino, inode.generation);
+        self.groups.allocate_inode(handle, claim, inode.file_type);
+        if let Some((claim, data)) = block {
+            let block = claim.start();
+            self.groups.allocate(handle, claim);
+            if let Some(data) = data {
+                let kind = MetaKind::Directory { ino, generation, block: FileBlock(0) };
+                self.meta.create(handle, block, kind, data);
+            }
+        }
+        if let Some((claim, data)) = xattrs {
+            let block = claim.start();
+            self.groups.allocate(handle, claim);
+            self.meta.create(handle, block, MetaKind::Xattr, data);
+        }
+        inode.change(handle, Concerns::Data, |_| ());
+        self.inodes.map.insert(ino.0, inode.clone());
+        InodeRef::adopt(inode)
+    }
+
+    /// The generation of whatever had the number last: in memory, or in its record.
+    fn generation_of(&self, ino: Ino, record: &[u8]) -> u32 {
+        match self.inodes.map.get(&ino.0) {
+            Some(dead) => dead.generation,
+            // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
+            None => record
+                .get(0x64..0x68)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u32::from_le_bytes),
+        }
+    }
+}
+
+/// One more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
+pub(crate) fn add_directory_link(disk: &mut disk::Inode) {
+    disk.links = match disk.links {
+        1 => 1,
+        links if links >= MAX_LINKS => 1,
+        links => links + 1,
+    };
+}
+
+/// One subdirectory less.
+pub(crate) fn remove_directory_link(disk: &mut disk::Inode) {
+    if disk.links > 2 {
+        disk.links -= 1;
+    }
+}
+
+/// The flags that a new inode takes over from its directory, as chattr(1) describes.
+fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
+    let mut passed = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
+    match kind {
+        FileType::Directory => passed |= InodeFlags::DIRSYNC,
+        FileType::Regular => {}
+        // Only these mean something for the others.
+        _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,
+    }
+    parent & passed
+}

@@ -1,0 +1,348 @@
+//! Directories: look-ups, scans, and changes prepared whole before a handle is joined.
+
+use crate::alloc::{Claim, Privilege, Request};
+use crate::commit::Handle;
+use crate::dir::{self, DirBlocks, DirContext, Found, Indexing, Plan};
+use crate::extent::{Extent, Mapping, State};
+use crate::fs::Fs;
+use crate::inode::{Concerns, Inode, InodeRef, InodeState};
+use crate::mapping::MapChange;
+use crate::meta::{MetaKind, MetaRef};
+use crate::{DirEntry, DirId, Error, Named};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::dirent::{self, Name};
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+impl Inode {
+    /// Tells this directory from any other.
+    pub fn dir_id(&self) -> DirId {
+        DirId { ino: self.ino, generation: self.generation }
+    }
+}
+
+/// A directory with changes that are planned and not yet applied: later plans see earlier ones.
+pub(crate) struct DirEdit<'f> {
+    fs: &'f Fs,
+    dir: &'f Arc<Inode>,
+    context: DirContext,
+    /// Blocks that were there at the start.
+    count: u32,
+    read: RefCell<BTreeMap<u32, MetaRef>>,
+    updates: BTreeMap<u32, Arc<[u8]>>,
+    appended: Vec<Arc<[u8]>>,
+    becomes_indexed: bool,
+}
+
+/// The changes of one directory, ready to be applied.
+pub(crate) struct DirChange {
+    updates: Vec<(MetaRef, Arc<[u8]>)>,
+    appended: Vec<(FileBlock, Block, Arc<[u8]>)>,
+    claims: Vec<Claim>,
+    mapping: Option<MapChange>,
+    indexing: Indexing,
+    size: u64,
+    pub(crate) credits: u32,
+}
+
+impl DirBlocks for DirEdit<'_> {
+    fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error> {
+        if let Some(changed) = self.updates.get(&n.0) {
+            return Ok(changed.clone());
+        }
+        if let Some(appended) = n.0.checked_sub(self.count) {
+            return Ok(self.appended[appended as usize].clone());
+        }
+        if let Some(read) = self.read.borrow().get(&n.0) {
+            return Ok(read.data());
+        }
+        let block = self.fs.directory_block(self.dir, n)?;
+        let data = block.data();
+        self.read.borrow_mut().insert(n.0, block);
+        Ok(data)
+    }
+
+    fn count(&self) -> u32 {
+        self.count + self.appended.len() as u32
+    }
+}
+
+impl DirEdit<'_> {
+    pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
+        dir::find(&self.context, self, name)
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        name: Name<'_>,
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<(), Error> {
+        let plan = dir::plan_insert(&self.context, self, name, ino, file_type)?;
+        self.absorb(plan);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, found: &Found) -> Result<(), Error> {
+        let plan = dir::plan_remove(&self.context, self, found)?;
+        self.absorb(plan);
+        Ok(())
+    }
+
+    pub(crate) fn replace(
+        &mut self,
+        found: &Found,
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<(), Error> {
+        let plan = dir::plan_replace(&self.context, self, found, ino, file_type)?;
+        self.absorb(plan);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> Result<bool, Error> {
+        dir::is_empty(&self.context, self)
+    }
+
+    fn absorb(&mut self, plan: Plan) {
+        for (n, block) in plan.updates {
+            match n.0.checked_sub(self.count) {
+                Some(appended) => self.appended[appended as usize] = block,
+                None => drop(self.updates.insert(n.0, block)),
+            }
+        }
+        self.appended.extend(plan.appended);
+        if plan.becomes_indexed {
+            self.becomes_indexed = true;
+            self.context.indexing = Indexing::Indexed;
+        }
+    }
+
+    /// Claims what the changes need. Sleeps.
+    pub(crate) fn finish(self) -> Result<DirChange, Error> {
+        let DirEdit { fs, dir, count, read, updates, appended, context, .. } = self;
+        let mut read = read.into_inner();
+        let mut pinned = Vec::new();
+        for (n, data) in updates {
+            let block = match read.remove(&n) {
+                Some(block) => block,
+                None => fs.directory_block(dir, FileBlock(n))?,
+            };
+            pinned.push((block, data));
+        }
+        let block_size = fs.geometry.block_size().bytes() as u64;
+        let size = (u64::from(count) + appended.len() as u64) * block_size;
+        let mut change = DirChange {
+            credits: 2 + pinned.len() as u32,
+            updates: pinned,
+            appended: Vec::new(),
+            claims: Vec::new(),
+            mapping: None,
+            indexing: context.indexing,
+            size,
+        };
+        if !appended.is_empty() {
+            fs.claim_directory_blocks(dir, count, appended, &mut change)?;
+        }
+        Ok(change)
+    }
+}
+
+impl Fs {
+    /// The planners' view of a directory. The operation lock is held.
+    pub(crate) fn dir_context(&self, dir: &Inode) -> Result<DirContext, Error> {
+        if dir.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let flags = InodeFlags::from_bits_retain(dir.attr().flags);
+        let indexing = match (self.dir_index, flags.contains(InodeFlags::INDEX)) {
+            (false, _) => Indexing::Never,
+            (true, false) => Indexing::Possible,
+            (true, true) => Indexing::Indexed,
+        };
+        if flags.contains(InodeFlags::INLINE_DATA) {
+            let what = format!("{}: a directory inside its inode (inline_data)", dir.ino);
+            return Err(lanefs_ondisk::Unsupported { what }.into());
+        }
+        Ok(self.dir_context_of(dir.ino, dir.generation, indexing))
+    }
+
+    /// Starts to change a directory; its operation lock is held exclusively.
+    pub(crate) fn edit_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirEdit<'f>, Error> {
+        let context = self.dir_context(dir)?;
+        let blocks = dir.attr().size >> self.geometry.block_size().bits();
+        let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
+        Ok(DirEdit {
+            fs: self,
+            dir,
+            context,
+            count,
+            read: RefCell::new(BTreeMap::new()),
+            updates: BTreeMap::new(),
+            appended: Vec::new(),
+            becomes_indexed: false,
+        })
+    }
+
+    /// Block `n` of a directory.
+    fn directory_block(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<MetaRef, Error> {
+        match self.with_map(dir, |map| map.find(n))? {
+            Mapping::Mapped { block, state: State::Written, .. } => {
+                let kind =
+                    MetaKind::Directory { ino: dir.ino, generation: dir.generation, block: n };
+                self.meta.get(self, block, kind)
+            }
+            _ => {
+                Err(Corruption::Directory { ino: dir.ino, block: n, cause: dirent::Cause::Hole }
+                    .into())
+            }
+        }
+    }
+
+    fn claim_directory_blocks(
+        &self,
+        dir: &Arc<Inode>,
+        count: u32,
+        appended: Vec<Arc<[u8]>>,
+        change: &mut DirChange,
+    ) -> Result<(), Error> {
+        let map = self.map_of(dir)?;
+        let end = count + appended.len() as u32;
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = count;
+        let mut goal = self.goal_at(dir, &map, at);
+        while at < end {
+            let claim = self.claim_or_reclaim(&Request {
+                goal,
+                want: end - at,
+                at_least: 1,
+                privilege: Privilege::Root,
+            })?;
+            let (block, len) = (claim.start(), claim.len());
+            extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });
+            goal = Block(block.0 + u64::from(len));
+            at += len;
+            change.claims.push(claim);
+        }
+        for (n, data) in appended.into_iter().enumerate() {
+            let at = count + n as u32;
+            let place = extents.iter().find_map(|e| e.clip(&(at..at + 1)));
+            let place = place.ok_or(Error::NoSpace)?;
+            change.appended.push((FileBlock(at), place.block, data));
+        }
+        let mapping = self.plan_mapping(dir, count..end, &extents)?;
+        if mapping.covered.end < end {
+            // The last leaf reaches to the end of what a file can have, so this cannot be.
+            return Err(Error::FileTooLarge);
+        }
+        change.credits += mapping.credits + 4 * change.claims.len() as u32;
+        change.mapping = Some(mapping);
+        Ok(())
+    }
+
+    /// Apply: the directory's blocks and its inode.
+    pub(crate) fn apply_directory(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Arc<Inode>,
+        change: DirChange,
+        also: impl FnOnce(&mut InodeState),
+    ) {
+        for (block, data) in change.updates {
+            block.replace(handle, data);
+        }
+        for claim in change.claims {
+            self.groups.allocate(handle, claim);
+        }
+        for (n, block, data) in change.appended {
+            let kind = MetaKind::Directory { ino: dir.ino, generation: dir.generation, block: n };
+            self.meta.create(handle, block, kind, data);
+        }
+        let update = |state: &mut InodeState| {
+            state.disk.size = change.size;
+            // Without `dir_index` nobody maintains an index: a flag found there must go.
+            state.disk.flags.set(InodeFlags::INDEX, change.indexing == Indexing::Indexed);
+            state.disk.version = state.disk.version.wrapping_add(1);
+            also(state);
+        };
+        match change.mapping {
+            Some(mapping) => self.apply_mapping(handle, dir, mapping, update),
+            None => dir.change(handle, Concerns::Data, update),
+        }
+    }
+
+    /// What `name` leads to in `dir`: also published to the name cache, if it leads nowhere too.
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
+        let name = checked(name)?;
+        let shared = dir.op.shared();
+        if dir.file_type == FileType::Directory && dir.attr().links == 0 {
+            return Ok(None);
+        }
+        let found = self.edit_directory(dir)?.find(name)?;
+        let named = match found {
+            None => None,
+            Some(Found { ino, file_type: Some(file_type), .. }) => Some(Named { ino, file_type }),
+            Some(Found { ino, file_type: None, .. }) => {
+                // The directory does not keep types (no feature `filetype`): the inode knows. Not
+                // with this lock held, since letting an inode go may end it.
+                drop(shared);
+                return Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }));
+            }
+        };
+        if !matches!(name.bytes(), b"." | b"..") {
+            self.names.publish(dir.dir_id(), name.bytes(), named);
+        }
+        drop(shared);
+        Ok(named)
+    }
+
+    /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before
+    /// it can be held; [`Error::Stale`] if the entry still names a free inode after that.
+    pub fn find(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>, Error> {
+        for _ in 0..64 {
+            let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
+            match self.get(named.ino, None) {
+                Err(Error::Stale) => {}
+                other => return other.map(Some),
+            }
+        }
+        Err(Error::Stale)
+    }
+
+    /// Entries after `cookie` (0: from the start) in hash order, "." and ".." first.
+    pub fn read_dir(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let _shared = dir.op.shared();
+        let blocks = self.edit_directory(dir)?;
+        if dir.attr().links == 0 {
+            return Ok(());
+        }
+        dir::read_from(&blocks.context, &blocks, cookie, each)
+    }
+}
+
+/// `name` if it can be one.
+pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
+    use lanefs_ondisk::dirent::NameError;
+    Name::new(name).map_err(|error| match error {
+        NameError::TooLong { .. } => Error::NameTooLong,
+        NameError::Empty => Error::NotFound,
+        _ => Error::InvalidArgument { what: "a name with '/' or NUL" },
+    })
+}
+
+/// `name` if it can name something new or be taken away.
+pub(crate) fn checked_entry(name: &[u8]) -> Result<Name<'_>, Error> {
+    match name {
+        b"." => Err(Error::InvalidArgument { what: "the name \".\"" }),
+        b".." => Err(Error::NotEmpty),
+        _ => checked(name),
+    }
+}

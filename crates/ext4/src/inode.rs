@@ -1,0 +1,274 @@
+//! An inode in memory: two locks, snapshots that are read without either, and the hold word.
+
+use crate::commit::{Dirty, Handle};
+use crate::extent;
+use crate::fs::Fs;
+use crate::table::TableBlock;
+use crate::{Attr, Rdev};
+use lanefs_journal::{Tid, Tracked};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, Weak};
+use lanefs_lanes::{Mutex, Published, SeqCell, SharedLock};
+use lanefs_ondisk::{FileType, Ino, inode as disk};
+use std::ops::Deref;
+
+/// An inode in memory.
+///
+/// # Locking
+///
+/// The *operation lock* `op` is held exclusively by changes, shared by data reads, overwrites and
+/// scans, across I/O and waits. The *state guard* `state` is a leaf: taken by Apply inside a handle
+/// and by the committer. `attr` and `map` are snapshots that Apply replaces: read with neither.
+pub struct Inode {
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
+    pub(crate) file_type: FileType,
+    pub(crate) fs: Weak<Fs>,
+    /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
+    pub(crate) table: Arc<TableBlock>,
+    pub(crate) offset: usize,
+    pub(crate) op: SharedLock,
+    /// Written under `state`.
+    pub(crate) attr: SeqCell<Attr>,
+    /// All mappings, once they were needed; loaded under `op`, replaced by Apply.
+    pub(crate) map: Published<Option<extent::Map>>,
+    /// One loader of `map` at a time.
+    pub(crate) loading: Mutex<()>,
+    pub(crate) state: Mutex<InodeState>,
+    /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
+    pub(crate) window: Mutex<Option<crate::write::Window>>,
+    /// The last transaction that changed anything of this inode, and anything needed to read its data.
+    pub(crate) synced_by: AtomicU64,
+    pub(crate) data_synced_by: AtomicU64,
+    pub(crate) holds: Holds,
+    /// Set by a look-up, cleared by reclaim.
+    pub(crate) used: lanefs_lanes::sync::atomic::AtomicBool,
+}
+
+/// What an inode's guard guards.
+pub(crate) struct InodeState {
+    pub(crate) disk: disk::Inode,
+    /// The record as it was read, for the bytes that `disk` does not know; attributes in the inode.
+    pub(crate) raw: Box<[u8]>,
+    pub(crate) tracked: Tracked<Record>,
+    /// Where it stands in the orphan file or list.
+    pub(crate) orphan: Option<crate::orphan::Place>,
+    /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
+    pub(crate) tail_pending: Option<Tid>,
+    /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
+    pub(crate) freed: bool,
+}
+
+/// An inode's record as of one transaction.
+#[derive(Clone)]
+pub(crate) struct Record {
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: Box<[u8]>,
+    pub(crate) freed: bool,
+}
+
+impl InodeState {
+    fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
+        Record { disk: disk.clone(), raw: raw.into(), freed }
+    }
+}
+
+/// Parts of an inode that a change concerns: what fdatasync(2) must wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Concerns {
+    /// Needed to read the data back: mapping, size.
+    Data,
+    /// The rest.
+    Attributes,
+}
+
+impl Inode {
+    /// The number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Tells it from an earlier inode of the same number.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What it is.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// What stat(2) tells; takes no lock.
+    pub fn attr(&self) -> Attr {
+        self.attr.load()
+    }
+
+    /// Apply: changes the inode under its guard and publishes the new attributes.
+    pub(crate) fn change<R>(
+        self: &Arc<Self>,
+        handle: &mut Handle<'_>,
+        concerns: Concerns,
+        change: impl FnOnce(&mut InodeState) -> R,
+    ) -> R {
+        let tid = handle.tid();
+        let mut state = self.state.lock();
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        let newly = tracked.touch(tid, || InodeState::record(disk, raw, *freed));
+        let result = change(&mut state);
+        let attr = self.attr_of(&state.disk);
+        self.attr.store(attr);
+        drop(state);
+        self.synced_by.store(tid.0, Ordering::Release);
+        if concerns == Concerns::Data {
+            self.data_synced_by.store(tid.0, Ordering::Release);
+        }
+        if newly {
+            self.table.charge(handle);
+            handle.dirty(Dirty::Inode(self.clone()));
+        }
+        result
+    }
+
+    /// Committer: the record as of `tid`.
+    pub(crate) fn take(&self, tid: Tid) -> Option<Record> {
+        let mut state = self.state.lock();
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        tracked.take(tid, || InodeState::record(disk, raw, *freed))
+    }
+
+    pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {
+        attr_of(self.ino, self.file_type, disk)
+    }
+}
+
+/// The public attributes of a decoded inode.
+pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr {
+    let rdev = match file_type {
+        FileType::CharDevice | FileType::BlockDevice => {
+            let device = disk.device_number();
+            Rdev { major: device.major, minor: device.minor }
+        }
+        _ => Rdev::default(),
+    };
+    Attr {
+        ino,
+        generation: disk.generation,
+        file_type,
+        permissions: disk.mode & 0xfff,
+        links: u32::from(disk.links),
+        uid: disk.uid,
+        gid: disk.gid,
+        size: disk.size,
+        sectors: disk.sectors,
+        rdev,
+        atime: disk.atime,
+        mtime: disk.mtime,
+        ctime: disk.ctime,
+        crtime: disk.crtime,
+        flags: disk.flags.bits(),
+    }
+}
+
+/// How many hold an inode, and whether it has names.
+///
+/// One word, changed by CAS: the count below, and two bits. *Nameless*: its last name is gone, so
+/// that the count reaching zero ends it. *Dead*: it was ended or evicted; it cannot be held again.
+pub(crate) struct Holds(AtomicU64);
+
+const NAMELESS: u64 = 1 << 62;
+const DEAD: u64 = 1 << 63;
+const COUNT: u64 = NAMELESS - 1;
+
+impl Holds {
+    pub(crate) fn new(count: u64) -> Holds {
+        Holds(AtomicU64::new(count))
+    }
+
+    /// Adds `n`; false if it is dead.
+    pub(crate) fn add(&self, n: u64) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
+                (w & DEAD == 0 && (w & COUNT) + n < NAMELESS).then(|| w + n)
+            })
+            .is_ok()
+    }
+
+    /// Takes `n` away; true if that ended a nameless inode, which the caller must then delete.
+    #[must_use]
+    pub(crate) fn subtract(&self, n: u64) -> bool {
+        let mut ended = false;
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
+            // More than there are: a kernel that forgets too often must not wrap the count.
+            let count = (w & COUNT).saturating_sub(n);
+            ended = count == 0 && w & NAMELESS != 0 && w & DEAD == 0;
+            Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
+        });
+        ended
+    }
+
+    /// Says whether the inode has names; the caller holds it.
+    pub(crate) fn set_nameless(&self, nameless: Nameless) {
+        match nameless {
+            Nameless::Yes => self.0.fetch_or(NAMELESS, Ordering::AcqRel),
+            Nameless::No => self.0.fetch_and(!NAMELESS, Ordering::AcqRel),
+        };
+    }
+
+    /// Makes an inode that nobody holds dead, for eviction.
+    pub(crate) fn evict(&self) -> bool {
+        self.0.compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// Whether an inode has no name left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    Yes,
+    No,
+}
+
+/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
+/// if its last name goes. Dropping the last hold of an inode without names frees it, which takes
+/// its operation lock: not to be dropped with an operation lock held.
+pub struct InodeRef {
+    pub(crate) inode: Arc<Inode>,
+}
+
+impl InodeRef {
+    /// A hold on `inode`, or `None` if it is dead.
+    pub(crate) fn new(inode: &Arc<Inode>) -> Option<InodeRef> {
+        inode.holds.add(1).then(|| InodeRef { inode: inode.clone() })
+    }
+
+    /// Takes over a hold that was counted already.
+    pub(crate) fn adopt(inode: Arc<Inode>) -> InodeRef {
+        InodeRef { inode }
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        // Held already, so not dead; the count cannot overflow 2^62.
+        let held = self.inode.holds.add(1);
+        debug_assert!(held, "a held inode is not dead");
+        InodeRef { inode: self.inode.clone() }
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        if self.inode.holds.subtract(1) {
+            // The mount may be gone: then the orphan record stays, and the next mount deletes it.
+            if let Some(fs) = self.inode.fs.upgrade() {
+                fs.delete_inode(&self.inode);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The inodes in memory, by number: look-up, loading, holds, eviction.
+
+use crate::Error;
+use crate::fs::Fs;
+use crate::inode::{Holds, Inode, InodeRef, InodeState, attr_of};
+use crate::table::TableBlock;
+use lanefs_journal::Tracked;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Published, Rank, SeqCell, SharedLock};
+use lanefs_ondisk::{Ino, inode as disk};
+
+/// How many locks serialise loading: one loader of an inode at a time, found by its number.
+const LOADERS: usize = 64;
+
+/// The inodes in memory.
+pub(crate) struct Inodes {
+    pub(crate) map: lanefs_lanes::Map<u32, Arc<Inode>>,
+    loaders: Box<[Mutex<()>]>,
+}
+
+impl Inodes {
+    pub(crate) fn new() -> Inodes {
+        let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::InodeLoad, ())).collect();
+        Inodes { map: lanefs_lanes::Map::new(), loaders }
+    }
+
+    /// A hold on the inode if it is in memory.
+    fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
+        let pin = lanefs_lanes::pin();
+        let found = self.map.with(&pin, &ino.0, |inode| {
+            let held = InodeRef::new(inode);
+            if held.is_some() && !inode.used.load(Ordering::Relaxed) {
+                inode.used.store(true, Ordering::Relaxed);
+            }
+            // Dead and freed: gone for good until a new inode takes the number.
+            // Dead and not freed: evicted, or its deletion is under way.
+            held.ok_or_else(|| inode.clone())
+        });
+        drop(pin);
+        match found {
+            None => Ok(None),
+            Some(Ok(held)) => Ok(Some(held)),
+            Some(Err(dead)) if dead.attr().links == 0 => Err(Error::Stale),
+            Some(Err(_)) => Ok(None),
+        }
+    }
+
+    /// Committer: evicts inodes that are clean, held by nobody and were not used since the last
+    /// call, down to about `keep`. It runs on the committer's thread alone, so that an inode found
+    /// clean has its record in its table block's base image already.
+    pub(crate) fn reclaim(&self, keep: usize) {
+        let excess = self.map.len().saturating_sub(keep);
+        let mut idle = Vec::new();
+        self.map.for_each(|_, inode| {
+            if idle.len() < excess && !inode.used.swap(false, Ordering::Relaxed) {
+                idle.push(inode.clone());
+            }
+        });
+        for inode in idle {
+            // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
+            let state = inode.state.lock();
+            let evicted = state.tracked.is_clean() && (state.freed || inode.holds.evict());
+            drop(state);
+            if evicted {
+                self.map.remove_if(&inode.ino.0, |found| Arc::ptr_eq(found, &inode));
+            }
+        }
+    }
+
+    /// How many inodes are in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+}
+
+impl Fs {
+    /// A hold on inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
+    /// is given and is another.
+    pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
+        let held = match self.inodes.cached(ino)? {
+            Some(held) => held,
+            None => self.load_inode(ino)?,
+        };
+        match generation {
+            Some(wanted) if wanted != held.generation => Err(Error::Stale),
+            _ => Ok(held),
+        }
+    }
+
+    fn load_inode(&self, ino: Ino) -> Result<InodeRef, Error> {
+        let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
+        let _loader = self.inodes.loaders[ino.0 as usize % LOADERS].lock();
+        if let Some(held) = self.inodes.cached(ino)? {
+            return Ok(held);
+        }
+        let table = self.table_block(place.group, place.table_block)?;
+        let base = table.base(self)?;
+        let raw = self.record_in(&base, place.offset).ok_or(Error::Stale)?;
+        let decoded = disk::Inode::decode(raw, ino, &self.geometry, self.checksums)?;
+        if decoded.links == 0 && !self.finishing_orphans.load(Ordering::Acquire) {
+            return Err(Error::Stale);
+        }
+        let raw = raw.into();
+        let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
+        self.inodes.map.insert(ino.0, inode.clone());
+        Ok(InodeRef::adopt(inode))
+    }
+
+    /// An inode object with one hold, in no map yet.
+    pub(crate) fn new_inode_object(
+        &self,
+        ino: Ino,
+        table: Arc<TableBlock>,
+        offset: usize,
+        decoded: disk::Inode,
+        raw: Box<[u8]>,
+    ) -> Result<Arc<Inode>, Error> {
+        let file_type = decoded.file_type().ok_or(Error::Stale)?;
+        let attr = attr_of(ino, file_type, &decoded);
+        let generation = decoded.generation;
+        let state = InodeState {
+            disk: decoded,
+            raw,
+            tracked: Tracked::new(),
+            orphan: None,
+            tail_pending: None,
+            freed: false,
+        };
+        Ok(Arc::new(Inode {
+            ino,
+            generation,
+            file_type,
+            fs: self.weak.clone(),
+            table,
+            offset,
+            op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
+            attr: SeqCell::new(attr),
+            map: Published::new(None),
+            loading: Mutex::new(Rank::InodeLoad, ()),
+            state: Mutex::new(Rank::Guard, state),
+            window: Mutex::new(Rank::Window, None),
+            synced_by: AtomicU64::new(0),
+            data_synced_by: AtomicU64::new(0),
+            holds: Holds::new(1),
+            used: AtomicBool::new(true),
+        }))
+    }
+
+    /// The bytes of a record inside a table block.
+    pub(crate) fn record_in<'b>(&self, base: &'b [u8], offset: usize) -> Option<&'b [u8]> {
+        base.get(offset..offset.checked_add(self.geometry.inode_size())?)
+    }
+
+    /// Adds `n` holds without a guard object: look-ups that a FUSE kernel counts.
+    pub fn hold(&self, inode: &InodeRef, n: u64) {
+        let held = inode.holds.add(n);
+        debug_assert!(held, "a held inode is not dead");
+    }
+
+    /// Takes `n` such holds away; the last one frees an inode without names.
+    pub fn forget(&self, ino: Ino, n: u64) {
+        let Some(inode) = self.inodes.map.get(&ino.0) else { return };
+        if inode.holds.subtract(n) {
+            self.delete_inode(&inode);
+        }
+    }
+}

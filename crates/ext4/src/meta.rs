@@ -1,0 +1,234 @@
+//! Metadata blocks that one owner has: directory blocks, extent nodes, attribute blocks, the blocks
+//! of the orphan file.
+//!
+//! # Locking
+//!
+//! The contents change under the owner's operation lock held exclusively (attribute blocks, which
+//! several inodes may share: under the guard alone). The guard orders Apply against the committer.
+//! A miss is loaded by one thread under one of the loader locks, found by the block number: so no
+//! stale copy can be inserted after a newer one was evicted. Eviction runs on the committer's
+//! thread only, which is also the one that captures: a block is clean only once its image is in
+//! the image store.
+
+use crate::Error;
+use crate::block_reader::BlockReader;
+use crate::commit::{Dirty, Handle};
+use crate::fs::Fs;
+use crate::inode::Holds;
+use lanefs_journal::{Tid, Tracked};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Map, Mutex, Rank};
+use lanefs_ondisk::{Block, FileBlock, Ino};
+
+/// What a metadata block is, and whose: what its checksum needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MetaKind {
+    /// Block `block` of directory `ino`.
+    Directory { ino: Ino, generation: u32, block: FileBlock },
+    /// A node of the extent tree of `ino`.
+    Extents { ino: Ino, generation: u32 },
+    /// Extended attributes; inodes may share it, so it has no owner.
+    Xattr,
+    /// Block `block` of the orphan file `ino`.
+    Orphans { ino: Ino, generation: u32, block: FileBlock },
+}
+
+/// A metadata block in memory.
+pub(crate) struct MetaBlock {
+    pub(crate) block: Block,
+    pub(crate) kind: MetaKind,
+    /// Who uses it; dead once evicted.
+    holds: Holds,
+    /// Set by a look-up, cleared by reclaim: a second chance.
+    used: AtomicBool,
+    state: Mutex<MetaState>,
+}
+
+struct MetaState {
+    data: Arc<[u8]>,
+    tracked: Tracked<Arc<[u8]>>,
+    /// The transaction that allocated it, if it was allocated since it was loaded.
+    born: Option<Tid>,
+    /// The transaction that freed it: from then on it emits nothing.
+    freed: Option<Tid>,
+}
+
+impl MetaBlock {
+    /// With one hold.
+    fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
+        let state = MetaState { data, tracked: Tracked::new(), born, freed: None };
+        Arc::new(MetaBlock {
+            block,
+            kind,
+            holds: Holds::new(1),
+            used: AtomicBool::new(true),
+            state: Mutex::new(Rank::Guard, state),
+        })
+    }
+
+    /// The contents as they are now.
+    pub(crate) fn data(&self) -> Arc<[u8]> {
+        self.state.lock().data.clone()
+    }
+
+    /// Apply: replaces the contents.
+    pub(crate) fn replace(self: &Arc<Self>, handle: &mut Handle<'_>, data: Arc<[u8]>) {
+        self.change(handle, |contents| *contents = data);
+    }
+
+    /// Apply: changes the contents under the guard.
+    pub(crate) fn change<R>(
+        self: &Arc<Self>,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Arc<[u8]>) -> R,
+    ) -> R {
+        let mut state = self.state.lock();
+        let MetaState { data, tracked, .. } = &mut *state;
+        let newly = tracked.touch(handle.tid(), || data.clone());
+        let result = change(data);
+        drop(state);
+        if newly {
+            handle.charge(1);
+            handle.dirty(Dirty::Meta(self.clone()));
+        }
+        result
+    }
+
+    /// Committer: the contents as of `tid`, or `None` if it was freed or is not dirty in it.
+    pub(crate) fn take(&self, tid: Tid) -> Option<Arc<[u8]>> {
+        let mut state = self.state.lock();
+        let MetaState { data, tracked, freed, .. } = &mut *state;
+        let image = tracked.take(tid, || data.clone())?;
+        freed.is_none_or(|since| tid < since).then_some(image)
+    }
+}
+
+/// A hold on a metadata block: while it lives the block stays the one object of its number.
+pub(crate) struct MetaRef(Arc<MetaBlock>);
+
+impl std::ops::Deref for MetaRef {
+    type Target = Arc<MetaBlock>;
+    fn deref(&self) -> &Arc<MetaBlock> {
+        &self.0
+    }
+}
+
+impl Drop for MetaRef {
+    fn drop(&mut self) {
+        let ended = self.0.holds.subtract(1);
+        debug_assert!(!ended, "metadata blocks have no names to lose");
+    }
+}
+
+const LOADERS: usize = 64;
+
+/// The metadata blocks in memory.
+pub(crate) struct MetaCache {
+    blocks: Map<u64, Arc<MetaBlock>>,
+    loaders: Box<[Mutex<()>]>,
+}
+
+impl MetaCache {
+    pub(crate) fn new() -> MetaCache {
+        let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
+        MetaCache { blocks: Map::new(), loaders }
+    }
+
+    /// `block` as `kind`, from memory or loaded and checked. Sleeps; no guard may be held.
+    pub(crate) fn get(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
+        if let Some(found) = self.cached(block, kind)? {
+            return Ok(found);
+        }
+        let _loader = self.loaders[block.0 as usize % LOADERS].lock();
+        if let Some(found) = self.cached(block, kind)? {
+            return Ok(found);
+        }
+        fs.check_metadata_place(block, kind)?;
+        let bytes = fs.read_block(block)?;
+        fs.verify(block, kind, &bytes)?;
+        let loaded = MetaBlock::new(block, kind, bytes, None);
+        self.blocks.insert(block.0, loaded.clone());
+        Ok(MetaRef(loaded))
+    }
+
+    fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
+        let pin = lanefs_lanes::pin();
+        let found = self
+            .blocks
+            .with(&pin, &block.0, |found| found.holds.add(1).then(|| MetaRef(found.clone())));
+        drop(pin);
+        // Dead: evicted by now, to be loaded again.
+        let Some(found) = found.flatten() else { return Ok(None) };
+        if found.kind != kind {
+            // Two owners, or one owner's block reached as two things: the image is cross-linked.
+            return Err(Error::CrossLinked { block });
+        }
+        if !found.used.load(Ordering::Relaxed) {
+            found.used.store(true, Ordering::Relaxed);
+        }
+        Ok(Some(found))
+    }
+
+    /// Apply: a block that the handle has just allocated.
+    pub(crate) fn create(
+        &self,
+        handle: &mut Handle<'_>,
+        block: Block,
+        kind: MetaKind,
+        data: Arc<[u8]>,
+    ) {
+        let created = MetaRef(MetaBlock::new(block, kind, data, Some(handle.tid())));
+        created.change(handle, |_| ());
+        self.blocks.insert(block.0, created.clone());
+    }
+
+    /// Apply: `block` is freed. Its image of an earlier transaction, if one is being captured,
+    /// stays with that transaction; what a log may hold of it is revoked. The caller clears its bit.
+    pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
+        let tid = handle.tid();
+        let mut journaled = true;
+        if let Some(found) = self.blocks.remove_if(&block.0, |_| true) {
+            let mut state = found.state.lock();
+            let MetaState { data, tracked, born, freed } = &mut *state;
+            let newly = tracked.touch(tid, || data.clone());
+            *freed = Some(tid);
+            journaled = *born != Some(tid);
+            drop(state);
+            if newly {
+                // On the list so that a frozen image is let go of; it charges nothing.
+                handle.dirty(Dirty::Meta(found));
+            }
+        }
+        if journaled {
+            handle.revoke(block);
+        }
+    }
+
+    /// Committer: forgets blocks that are clean, held by nobody and were not used since the last
+    /// call, down to about `keep`.
+    pub(crate) fn reclaim(&self, keep: usize) {
+        let mut excess = self.blocks.len().saturating_sub(keep);
+        let mut idle = Vec::new();
+        self.blocks.for_each(|_, block| {
+            if idle.len() < excess && !block.used.swap(false, Ordering::Relaxed) {
+                idle.push(block.clone());
+            }
+        });
+        for block in idle {
+            // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
+            let state = block.state.lock();
+            let evicted = state.tracked.is_clean() && block.holds.evict();
+            drop(state);
+            if evicted && excess > 0 {
+                self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
+                excess -= 1;
+            }
+        }
+    }
+
+    /// How many blocks are in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+}

@@ -1,0 +1,273 @@
+//! Orphans: inodes that a crash must not leak or leave half truncated.
+//!
+//! With the feature `orphan_file` their numbers stand in slots of the orphan file, where lanes use
+//! different blocks. Without it, or when the file is full, they are an in-memory list that the
+//! committer chains through the inodes' deletion times at capture (the legacy list).
+
+use crate::Error;
+use crate::commit::{Dirty, Handle};
+use crate::extent::Mapping;
+use crate::fs::Fs;
+use crate::inode::{Concerns, Inode, Nameless};
+use crate::meta::{MetaKind, MetaRef};
+use lanefs_journal::{Tid, Tracked};
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_lanes::{Lane, LaneCounter, Mutex, Rank};
+use lanefs_ondisk::inode::Cause;
+use lanefs_ondisk::superblock::OrphanEntries;
+use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino, orphan as disk};
+use std::collections::{HashMap, HashSet};
+
+/// Where an orphan stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Slot `slot` of block `block` of the orphan file.
+    File { block: usize, slot: usize },
+    /// The in-memory list.
+    List,
+}
+
+/// The orphans of a mount.
+pub(crate) struct Orphans {
+    /// The blocks of the orphan file, pinned; none without the feature.
+    pub(crate) file: OnceLock<Vec<MetaRef>>,
+    /// Entries in the orphan file.
+    file_entries: LaneCounter,
+    /// [guard] The legacy list, the newest last.
+    list: Mutex<List>,
+    /// [committer] What the inodes' records say of the chain, as last captured: the number after.
+    chained: Mutex<HashMap<Ino, Ino>>,
+}
+
+struct List {
+    inos: Vec<Ino>,
+    tracked: Tracked<Vec<Ino>>,
+}
+
+/// The legacy list as it was chained anew.
+pub(crate) struct Chain {
+    /// The newest, for the superblock; 0 if there is none.
+    pub(crate) head: Ino,
+    /// Inodes whose record must say something else now.
+    pub(crate) changed: Vec<Ino>,
+}
+
+impl Orphans {
+    pub(crate) fn new() -> Orphans {
+        let list = List { inos: Vec::new(), tracked: Tracked::new() };
+        Orphans {
+            file: OnceLock::new(),
+            file_entries: LaneCounter::new(0),
+            list: Mutex::new(Rank::Guard, list),
+            chained: Mutex::new(Rank::Journal, HashMap::new()),
+        }
+    }
+
+    /// The blocks of the orphan file.
+    fn blocks(&self) -> &[MetaRef] {
+        self.file.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// At mount: these are on the list already, and chained so on the disk.
+    fn adopt_list(&self, inos: impl Iterator<Item = Ino>) {
+        let inos: Vec<Ino> = inos.collect();
+        self.chain(inos.clone());
+        self.list.lock().inos = inos;
+    }
+
+    /// Committer: the list as of `tid`.
+    pub(crate) fn take_list(&self, tid: Tid) -> Option<Vec<Ino>> {
+        let mut list = self.list.lock();
+        let List { inos, tracked } = &mut *list;
+        tracked.take(tid, || inos.clone())
+    }
+
+    /// Committer: makes `list` the chain.
+    pub(crate) fn chain(&self, list: Vec<Ino>) -> Chain {
+        let mut chained = self.chained.lock();
+        let mut next = HashMap::new();
+        let mut head = Ino(0);
+        for ino in list {
+            next.insert(ino, head);
+            head = ino;
+        }
+        let mut changed: Vec<Ino> =
+            next.iter().filter(|(ino, to)| chained.get(ino) != Some(to)).map(|(i, _)| *i).collect();
+        changed.sort();
+        *chained = next;
+        Chain { head, changed }
+    }
+
+    /// Committer: the number that `ino`'s record must have as its deletion time.
+    pub(crate) fn next_of(&self, ino: Ino) -> Option<Ino> {
+        self.chained.lock().get(&ino).copied()
+    }
+
+    fn change_list(&self, handle: &mut Handle<'_>, change: impl FnOnce(&mut Vec<Ino>)) {
+        let mut list = self.list.lock();
+        let List { inos, tracked } = &mut *list;
+        let newly = tracked.touch(handle.tid(), || inos.clone());
+        change(inos);
+        drop(list);
+        if newly {
+            handle.dirty(Dirty::OrphanList);
+        }
+        // The inode before it in the chain changes its record too.
+        handle.charge(1);
+    }
+}
+
+impl Fs {
+    /// Apply: records `inode` as an orphan, if it is not one already. At most 3 credits.
+    pub(crate) fn add_orphan(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
+        if inode.state.lock().orphan.is_some() {
+            return;
+        }
+        let place = self.take_slot(handle, inode.ino).unwrap_or_else(|| {
+            self.orphans.change_list(handle, |list| list.push(inode.ino));
+            Place::List
+        });
+        inode.change(handle, Concerns::Attributes, |state| {
+            state.orphan = Some(place);
+            state.disk.dtime = 0;
+        });
+    }
+
+    /// Apply: it is no orphan any more. At most 3 credits.
+    pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
+        let Some(place) = inode.state.lock().orphan else { return };
+        match place {
+            Place::File { block, slot } => {
+                self.orphans.blocks()[block].change(handle, |data| {
+                    disk::set_slot(Arc::make_mut(data), slot, None);
+                });
+                self.orphans.file_entries.add(-1);
+            }
+            Place::List => {
+                self.orphans.change_list(handle, |list| list.retain(|ino| *ino != inode.ino));
+            }
+        }
+        inode.change(handle, Concerns::Attributes, |state| {
+            state.orphan = None;
+            state.disk.dtime = 0;
+        });
+    }
+
+    /// Writes `ino` into a free slot: blocks are tried from the lane's own on.
+    fn take_slot(&self, handle: &mut Handle<'_>, ino: Ino) -> Option<Place> {
+        let blocks = self.orphans.blocks().len();
+        for n in 0..blocks {
+            let block = (Lane::current().index() + n) % blocks;
+            if disk::free_slot(&self.orphans.blocks()[block].data()).is_none() {
+                continue;
+            }
+            let slot = self.orphans.blocks()[block].change(handle, |data| {
+                let slot = disk::free_slot(data)?;
+                disk::set_slot(Arc::make_mut(data), slot, Some(ino));
+                Some(slot)
+            });
+            if let Some(slot) = slot {
+                self.orphans.file_entries.add(1);
+                return Some(Place::File { block, slot });
+            }
+        }
+        None
+    }
+
+    /// At mount: opens the orphan file, deletes the inodes without names and finishes the
+    /// truncations that the last mount left, from the file and from the legacy list.
+    pub(crate) fn finish_orphans(&self, file: Option<Ino>, head: Option<Ino>) -> Result<(), Error> {
+        self.finishing_orphans.store(true, Ordering::Release);
+        let result = self.finish_found(file, head);
+        self.finishing_orphans.store(false, Ordering::Release);
+        result
+    }
+
+    fn finish_found(&self, file: Option<Ino>, head: Option<Ino>) -> Result<(), Error> {
+        let mut found = Vec::new();
+        if let Some(ino) = file {
+            found.extend(self.open_orphan_file(ino)?);
+        }
+        found.extend(self.read_list(head)?);
+        let listed = found.iter().filter(|(_, place)| *place == Place::List);
+        self.orphans.adopt_list(listed.map(|(ino, _)| *ino));
+        let mut held = Vec::new();
+        for (ino, place) in found {
+            let inode = self.get(ino, None)?;
+            let mut state = inode.state.lock();
+            state.orphan = Some(place);
+            state.disk.dtime = 0;
+            drop(state);
+            held.push(inode);
+        }
+        // All are marked before the first is ended: the end of one rewrites the chain.
+        for inode in held {
+            if inode.attr().links == 0 {
+                inode.holds.set_nameless(Nameless::Yes);
+                continue;
+            }
+            let _exclusive = inode.op.exclusive();
+            let block_size = self.geometry.block_size().bytes() as u64;
+            let keep = inode.attr().size.div_ceil(block_size);
+            if inode.file_type == FileType::Regular {
+                self.free_from(&inode, u32::try_from(keep).unwrap_or(u32::MAX))?;
+            }
+            let mut handle = self.join(6)?;
+            self.remove_orphan(&mut handle, &inode);
+        }
+        Ok(())
+    }
+
+    /// Pins the blocks of the orphan file; the entries found in it.
+    fn open_orphan_file(&self, ino: Ino) -> Result<Vec<(Ino, Place)>, Error> {
+        let file = self.get(ino, None)?;
+        let blocks = file.attr().size >> self.geometry.block_size().bits();
+        let mut found = Vec::new();
+        let mut pinned = Vec::new();
+        for n in 0..u32::try_from(blocks).unwrap_or(u32::MAX) {
+            let Mapping::Mapped { block, .. } =
+                self.with_map(&file, |map| map.find(FileBlock(n)))?
+            else {
+                continue;
+            };
+            let kind = MetaKind::Orphans { ino, generation: file.generation, block: FileBlock(n) };
+            let block = self.meta.get(self, block, kind)?;
+            let seed = disk::OrphanSeed::new(self.checksums, ino, file.generation);
+            let entries = disk::OrphanBlock::decode(&block.data(), block.block, seed)
+                .map_err(|cause| Corruption::OrphanFile { ino, block: FileBlock(n), cause })?;
+            for (slot, orphan) in entries.orphans() {
+                found.push((orphan, Place::File { block: pinned.len(), slot }));
+                self.orphans.file_entries.add(1);
+            }
+            pinned.push(block);
+        }
+        // Set once, before anything is deleted.
+        let _ = self.orphans.file.set(pinned);
+        Ok(found)
+    }
+
+    /// The legacy list, the newest first on the disk: oldest first here.
+    fn read_list(&self, head: Option<Ino>) -> Result<Vec<(Ino, Place)>, Error> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = head;
+        while let Some(ino) = next {
+            if !seen.insert(ino) {
+                return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+            }
+            let inode = self.get(ino, None)?;
+            let dtime = inode.state.lock().disk.dtime;
+            found.push((ino, Place::List));
+            next = (dtime != 0).then_some(Ino(dtime));
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Whether the orphan file still has entries: inodes that were open without a name at close.
+    pub(crate) fn orphans_left(&self) -> OrphanEntries {
+        let left = self.orphans.file_entries.sum() > 0;
+        if left { OrphanEntries::Present } else { OrphanEntries::Absent }
+    }
+}

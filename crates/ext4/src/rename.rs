@@ -1,0 +1,239 @@
+//! rename(2): within one directory or across two, over an existing name or exchanging with it.
+
+use crate::create::{add_directory_link, remove_directory_link};
+use crate::directory::{DirEdit, checked_entry};
+use crate::fs::Fs;
+use crate::inode::{Concerns, Inode, InodeRef};
+use crate::links::lock_all;
+use crate::read::now;
+use crate::{Error, Named, Rename};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::dirent::Name;
+use lanefs_ondisk::{FileType, Ino};
+
+/// The two ends of a rename as they were found.
+struct Ends<'r> {
+    from: &'r InodeRef,
+    name: Name<'r>,
+    to: &'r InodeRef,
+    new_name: Name<'r>,
+    source: InodeRef,
+    target: Option<InodeRef>,
+}
+
+impl Fs {
+    /// Renames `name` in `from` to `new_name` in `to`.
+    pub fn rename(
+        &self,
+        from: &InodeRef,
+        name: &[u8],
+        to: &InodeRef,
+        new_name: &[u8],
+        how: Rename,
+    ) -> Result<(), Error> {
+        self.check_writable()?;
+        let (name, new_name) = (entry_or_busy(name)?, entry_or_busy(new_name)?);
+        loop {
+            let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
+            let target = self.find(to, new_name.bytes())?;
+            let ends = Ends { from, name, to, new_name, source, target };
+            match self.try_rename(&ends, how) {
+                // Names changed meanwhile: start again.
+                Ok(false) => {}
+                Ok(true) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn try_rename(&self, ends: &Ends<'_>, how: Rename) -> Result<bool, Error> {
+        let Ends { from, to, source, target, .. } = ends;
+        match (target, how) {
+            (None, Rename::Exchange) => return Err(Error::NotFound),
+            (Some(_), Rename::NoReplace) => return Err(Error::Exists),
+            (Some(target), _) if target.ino == source.ino => return Ok(true),
+            (Some(target), Rename::Replace) => check_kinds(source, target)?,
+            _ => {}
+        }
+        let other_parent = from.ino != to.ino;
+        let moves = |inode: &InodeRef| other_parent && inode.file_type == FileType::Directory;
+        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
+        let _topology = match moves(source) || exchanged.is_some_and(moves) {
+            true => Some(self.topology.lock()),
+            false => None,
+        };
+        if moves(source) && self.is_ancestor(source.ino, to)? {
+            return Err(Error::InvalidArgument { what: "a directory moved into itself" });
+        }
+        if exchanged.is_some_and(moves)
+            && self.is_ancestor(exchanged.map_or(Ino(0), |t| t.ino), from)?
+        {
+            return Err(Error::InvalidArgument { what: "a directory moved into itself" });
+        }
+        if let (Some(target), Rename::Replace) = (target, how)
+            && other_parent
+            && target.file_type == FileType::Directory
+            && target.ino == from.ino
+        {
+            return Err(Error::NotEmpty);
+        }
+        let mut inodes = vec![*from, *to, source];
+        inodes.extend(target);
+        let _locks = lock_all(&inodes);
+        for inode in &inodes {
+            self.check_not_immutable(inode)?;
+        }
+        if to.attr().links == 0 {
+            return Err(Error::NotFound);
+        }
+        self.rename_locked(ends, how)
+    }
+
+    /// The rename itself, with all operation locks held; false if a name leads elsewhere by now.
+    fn rename_locked(&self, ends: &Ends<'_>, how: Rename) -> Result<bool, Error> {
+        let Ends { from, name, to, new_name, source, target } = ends;
+        let same_dir = from.ino == to.ino;
+        let mut leaving = self.edit_directory(from)?;
+        let mut arriving = if same_dir { None } else { Some(self.edit_directory(to)?) };
+        let Some(at) = leaving.find(*name)? else { return Err(Error::NotFound) };
+        let there = arriving.as_ref().unwrap_or(&leaving).find(*new_name)?;
+        if at.ino != source.ino || there.map(|t| t.ino) != target.as_ref().map(|t| t.ino) {
+            return Ok(false);
+        }
+        let is_dir = |inode: &InodeRef| inode.file_type == FileType::Directory;
+        if let (Some(target), Rename::Replace) = (target, how) {
+            self.check_mapped_by_extents(target)?;
+        }
+        if let (Some(target), Rename::Replace) = (target, how)
+            && is_dir(target)
+            && !self.edit_directory(target)?.is_empty()?
+        {
+            return Err(Error::NotEmpty);
+        }
+        // The target first: its place is not moved by the removal of the source.
+        {
+            let edit = arriving.as_mut().unwrap_or(&mut leaving);
+            match &there {
+                Some(there) => edit.replace(there, source.ino, source.file_type)?,
+                None => edit.insert(*new_name, source.ino, source.file_type)?,
+            }
+        }
+        // Found again: an insertion into the same directory may have moved it.
+        let at = leaving.find(*name)?.ok_or(Error::NotFound)?;
+        match (how, target) {
+            (Rename::Exchange, Some(target)) => {
+                leaving.replace(&at, target.ino, target.file_type)?
+            }
+            _ => leaving.remove(&at)?,
+        }
+        let mut parents = Vec::new();
+        if !same_dir && is_dir(source) {
+            parents.push((source, self.reparent(source, to.ino)?));
+        }
+        if let (false, Rename::Exchange, Some(target)) = (same_dir, how, target)
+            && is_dir(target)
+        {
+            parents.push((target, self.reparent(target, from.ino)?));
+        }
+        let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
+        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
+        // Subdirectories that `from` loses, and that `to` gains.
+        let lost = i32::from(is_dir(source)) - i32::from(exchanged.is_some_and(is_dir));
+        let gained = lost - i32::from(replaced.is_some_and(is_dir));
+
+        let leaving = leaving.finish()?;
+        let arriving = arriving.map(DirEdit::finish).transpose()?;
+        let parents: Vec<_> = parents
+            .into_iter()
+            .map(|(inode, edit)| Ok((inode, edit.finish()?)))
+            .collect::<Result<_, Error>>()?;
+        let credits = leaving.credits
+            + arriving.as_ref().map_or(0, |change| change.credits)
+            + parents.iter().map(|(_, change)| change.credits).sum::<u32>();
+        let mut handle = self.join(credits + 10)?;
+        let now = now();
+        let times = |disk: &mut lanefs_ondisk::inode::Inode| {
+            disk.mtime = now;
+            disk.ctime = now;
+        };
+        let balance = if same_dir { gained - lost } else { -lost };
+        self.apply_directory(&mut handle, from, leaving, |state| {
+            times(&mut state.disk);
+            adjust_links(&mut state.disk, balance);
+        });
+        if let Some(arriving) = arriving {
+            self.apply_directory(&mut handle, to, arriving, |state| {
+                times(&mut state.disk);
+                adjust_links(&mut state.disk, gained);
+            });
+        }
+        for (inode, change) in parents {
+            self.apply_directory(&mut handle, inode, change, |_| ());
+        }
+        let touch = |handle: &mut crate::commit::Handle<'_>, inode: &Arc<Inode>| {
+            inode.change(handle, Concerns::Attributes, |state| state.disk.ctime = now);
+        };
+        touch(&mut handle, source);
+        if let Some(exchanged) = exchanged {
+            touch(&mut handle, exchanged);
+        }
+        if let Some(replaced) = replaced {
+            self.drop_link(&mut handle, replaced);
+        }
+        drop(handle);
+        let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
+        self.names.publish(from.dir_id(), name.bytes(), exchanged.map(named));
+        self.names.publish(to.dir_id(), new_name.bytes(), Some(named(source)));
+        Ok(true)
+    }
+
+    /// An edit that lets `..` of `dir` name `parent`.
+    fn reparent<'f>(&'f self, dir: &'f InodeRef, parent: Ino) -> Result<DirEdit<'f>, Error> {
+        let mut edit = self.edit_directory(dir)?;
+        let dots = edit.find(crate::directory::checked(b"..")?)?.ok_or(Error::NotFound)?;
+        edit.replace(&dots, parent, FileType::Directory)?;
+        Ok(edit)
+    }
+
+    /// Whether `ancestor` is `dir` or above it. The topology lock is held, so that no directory
+    /// changes its parent meanwhile; no operation lock is.
+    fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
+        let mut at = dir.clone();
+        // No path is longer than there are inodes: a loop on the disk ends here.
+        for _ in 0..self.geometry.inode_count() {
+            if at.ino == ancestor {
+                return Ok(true);
+            }
+            if at.ino == Ino::ROOT {
+                return Ok(false);
+            }
+            let Some(parent) = self.find(&at, b"..")? else { return Ok(false) };
+            at = parent;
+        }
+        Err(Error::Loop)
+    }
+}
+
+/// A directory replaces only a directory, anything else only what is none.
+fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
+    match (source.file_type == FileType::Directory, target.file_type == FileType::Directory) {
+        (true, false) => Err(Error::NotDirectory),
+        (false, true) => Err(Error::IsDirectory),
+        _ => Ok(()),
+    }
+}
+
+fn entry_or_busy(name: &[u8]) -> Result<Name<'_>, Error> {
+    match name {
+        b"." | b".." => Err(Error::Busy),
+        _ => checked_entry(name),
+    }
+}
+
+fn adjust_links(disk: &mut lanefs_ondisk::inode::Inode, by: i32) {
+    match by {
+        0 => {}
+        1.. => add_directory_link(disk),
+        _ => remove_directory_link(disk),
+    }
+}

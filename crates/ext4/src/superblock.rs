@@ -1,0 +1,98 @@
+//! The superblock and the descriptor blocks, as the committer keeps them.
+
+use crate::Error;
+use crate::fs::Fs;
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::superblock::{ErrorRecord, Superblock};
+use lanefs_ondisk::{Block, Ino};
+use std::collections::HashMap;
+
+/// Byte offset of the superblock on the device, and its length.
+pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
+
+/// What the committer patches: touched by it alone but at mount and close.
+pub(crate) struct SuperState {
+    inner: Mutex<Inner>,
+    want_extra_isize: u16,
+}
+
+struct Inner {
+    superblock: Superblock,
+    /// The block that the superblock is in, with what is around it.
+    image: Vec<u8>,
+    descriptors: HashMap<Block, Arc<[u8]>>,
+    /// An error was recorded that no image has yet.
+    error: Option<ErrorRecord>,
+}
+
+impl SuperState {
+    /// `image` is the block that holds the superblock.
+    pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
+        let want_extra_isize = superblock.extra_isize();
+        let inner = Inner { superblock, image, descriptors: HashMap::new(), error: None };
+        SuperState { inner: Mutex::new(Rank::Load, inner), want_extra_isize }
+    }
+
+    /// Bytes beyond the first 128 that new inodes use for fields.
+    pub(crate) fn want_extra_isize(&self) -> u16 {
+        self.want_extra_isize
+    }
+
+    /// A descriptor block: as last captured, or from the device.
+    pub(crate) fn descriptor_block(&self, fs: &Fs, block: Block) -> Result<Arc<[u8]>, Error> {
+        if let Some(bytes) = self.inner.lock().descriptors.get(&block) {
+            return Ok(bytes.clone());
+        }
+        fs.read_home(block)
+    }
+
+    /// Committer: the image that the next patch starts from.
+    pub(crate) fn set_descriptor_block(&self, block: Block, bytes: Arc<[u8]>) {
+        self.inner.lock().descriptors.insert(block, bytes);
+    }
+
+    /// Committer: the block with the superblock, with these counts of free blocks and inodes, and
+    /// the head of the orphan list if that changed.
+    pub(crate) fn capture(&self, free: (u64, u64), orphan_head: Option<Ino>) -> Arc<[u8]> {
+        let mut inner = self.inner.lock();
+        inner.superblock.set_free_blocks(free.0);
+        inner.superblock.set_free_inodes(u32::try_from(free.1).unwrap_or(u32::MAX));
+        if let Some(head) = orphan_head {
+            inner.superblock.set_last_orphan((head.0 != 0).then_some(head));
+        }
+        if let Some(error) = inner.error.take() {
+            inner.superblock.record_error(&error);
+        }
+        inner.encode().into()
+    }
+
+    /// Changes the superblock outside of the journal, at mount and close: the block to write.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+        let mut inner = self.inner.lock();
+        change(&mut inner.superblock);
+        if let Some(error) = inner.error.take() {
+            inner.superblock.record_error(&error);
+        }
+        inner.encode()
+    }
+
+    /// A copy of the superblock as it is.
+    pub(crate) fn snapshot(&self) -> Superblock {
+        self.inner.lock().superblock.clone()
+    }
+
+    /// An error to be remembered with the next image.
+    pub(crate) fn note_error(&self, error: ErrorRecord) {
+        self.inner.lock().error = Some(error);
+    }
+}
+
+impl Inner {
+    fn encode(&mut self) -> Vec<u8> {
+        let bytes = self.superblock.encode();
+        let at = SUPERBLOCK.start % self.image.len();
+        self.image[at..at + bytes.len()].copy_from_slice(&bytes);
+        self.image.clone()
+    }
+}

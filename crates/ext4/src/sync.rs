@@ -1,0 +1,38 @@
+//! fsync, fdatasync, sync.
+
+use crate::fs::Fs;
+use crate::inode::InodeRef;
+use crate::{Error, SyncMode};
+use lanefs_journal::Tid;
+use lanefs_lanes::sync::atomic::Ordering;
+
+impl Fs {
+    /// Makes the inode durable: its data, its attributes and, as ext4 users rely on, its new name.
+    /// An error sticks: once a flush has failed nothing is promised any more.
+    pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
+        if self.is_read_only() {
+            return match self.journal.cause() {
+                Some(cause) => Err(cause.into()),
+                None => Ok(()),
+            };
+        }
+        let word = match mode {
+            SyncMode::Full => &inode.synced_by,
+            SyncMode::Data => &inode.data_synced_by,
+        };
+        let tid = Tid(word.load(Ordering::Acquire));
+        if tid.0 != 0 && tid > self.journal.durable() {
+            self.journal.commit(tid)?;
+        }
+        Ok(self.journal.flush_if_needed()?)
+    }
+
+    /// Makes everything that was done before the call durable.
+    pub fn sync(&self) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.journal.commit(self.journal.running())?;
+        Ok(self.journal.flush_if_needed()?)
+    }
+}

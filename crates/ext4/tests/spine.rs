@@ -1,0 +1,340 @@
+//! The whole of it on images that mke2fs made, judged by e2fsck.
+
+use lanefs_device::{Access as Opened, FileDevice, OpenOptions};
+use lanefs_ext4::{
+    Access, Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege,
+    Rename, SetAttr, SyncMode,
+};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+struct Image {
+    dir: tempfile::TempDir,
+}
+
+impl Image {
+    /// Made by mke2fs with these arguments; `size` as mke2fs takes it.
+    fn made(arguments: &[&str], size: &str) -> Image {
+        let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let dir = tempfile::Builder::new().prefix("lanefs-spine").tempdir_in(base).unwrap();
+        let image = Image { dir };
+        let made = Command::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0"])
+            .args(arguments)
+            .arg(image.path())
+            .arg(size)
+            .output()
+            .expect("mke2fs runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        image
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    fn mount(&self, access: Access) -> Mount {
+        let opened = match access {
+            Access::ReadOnly => Opened::ReadOnly,
+            Access::ReadWrite => Opened::ReadWrite,
+        };
+        let device = FileDevice::open(self.path(), opened, OpenOptions::default()).unwrap();
+        let options = MountOptions { access, ..MountOptions::default() };
+        Mount::open(Arc::new(device), options).unwrap()
+    }
+
+    fn check(&self) {
+        let found = Command::new("e2fsck").args(["-fn"]).arg(self.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&found.stdout);
+        assert!(found.status.success(), "e2fsck:\n{said}");
+    }
+}
+
+/// The option sets that most images in the field have.
+fn images() -> Vec<(&'static str, Image)> {
+    vec![
+        ("1 KiB blocks", Image::made(&[], "64M")),
+        ("4 KiB blocks", Image::made(&["-b", "4096"], "256M")),
+        ("upstream", Image::made(&["-b", "4096", "-O", "orphan_file,metadata_csum_seed"], "128M")),
+        ("2 KiB blocks, no checksums", Image::made(&["-b", "2048", "-O", "^metadata_csum"], "64M")),
+        ("no journal", Image::made(&["-O", "^has_journal"], "32M")),
+        ("small inodes", Image::made(&["-I", "128", "-O", "^64bit"], "32M")),
+    ]
+}
+
+fn file(permissions: u16) -> NewInode<'static> {
+    NewInode { kind: NewKind::Regular, permissions, umask: 0, uid: 0, gid: 0 }
+}
+
+fn directory() -> NewInode<'static> {
+    NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
+}
+
+fn names(fs: &Fs, dir: &InodeRef) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.read_dir(dir, 0, &mut |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names.sort();
+    names
+}
+
+fn find(fs: &Fs, dir: &InodeRef, name: &str) -> InodeRef {
+    let named = fs.lookup(dir, name.as_bytes()).unwrap().expect(name);
+    fs.get(named.ino, None).unwrap()
+}
+
+fn contents(fs: &Fs, inode: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![0xee; inode.attr().size as usize];
+    let read = fs.read_at(inode, 0, &mut bytes).unwrap();
+    assert_eq!(read, bytes.len());
+    bytes
+}
+
+#[test]
+fn an_empty_image_is_mounted_and_left_clean() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let root = mount.fs().root().unwrap();
+        assert_eq!(names(mount.fs(), &root), [".", "..", "lost+found"]);
+        drop(root);
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
+#[test]
+fn files_and_directories_survive_a_remount() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        let dir = fs.create(&root, b"dir", &directory()).unwrap();
+        for n in 0..300 {
+            let name = format!("a file with a name of some length, number {n}");
+            let inode = fs.create(&dir, name.as_bytes(), &file(0o644)).unwrap();
+            let data = vec![n as u8; n * 37];
+            assert_eq!(fs.write_at(&inode, 0, &data, Privilege::Root).unwrap(), data.len());
+        }
+        for n in (0..300).step_by(3) {
+            let name = format!("a file with a name of some length, number {n}");
+            fs.unlink(&dir, name.as_bytes()).unwrap();
+        }
+        fs.fsync(&dir, SyncMode::Full).unwrap();
+        drop((root, dir));
+        mount.close().unwrap();
+        image.check();
+
+        let mount = image.mount(Access::ReadOnly);
+        let fs = mount.fs();
+        let dir = find(fs, &fs.root().unwrap(), "dir");
+        assert_eq!(names(fs, &dir).len(), 202);
+        for n in 0..300 {
+            let name = format!("a file with a name of some length, number {n}");
+            if n % 3 == 0 {
+                assert!(fs.lookup(&dir, name.as_bytes()).unwrap().is_none());
+            } else {
+                assert_eq!(contents(fs, &find(fs, &dir, &name)), vec![n as u8; n * 37]);
+            }
+        }
+    }
+}
+
+#[test]
+fn sparse_files_shrink_grow_and_are_punched() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        let inode = fs.create(&root, b"f", &file(0o600)).unwrap();
+        let mut model = vec![0u8; 0];
+        let put = |model: &mut Vec<u8>, at: usize, data: &[u8]| {
+            model.resize(model.len().max(at + data.len()), 0);
+            model[at..at + data.len()].copy_from_slice(data);
+        };
+        for (at, len) in [(100_000, 5000), (0, 10), (50_000, 1), (104_990, 3000), (3000, 70_000)] {
+            let data: Vec<u8> = (0..len).map(|n| (n * 7 + at) as u8 | 1).collect();
+            fs.write_at(&inode, at as u64, &data, Privilege::Root).unwrap();
+            put(&mut model, at, &data);
+            assert!(contents(fs, &inode) == model, "write at {at}");
+        }
+        let punch = (20_001, 30_000);
+        fs.fallocate(&inode, Fallocate::PunchHole, 20_001, 30_000, Privilege::Root).unwrap();
+        model[punch.0..punch.0 + punch.1].fill(0);
+        assert!(contents(fs, &inode) == model, "punch");
+        fs.fallocate(&inode, Fallocate::ZeroRange, 60_000, 8000, Privilege::Root).unwrap();
+        model[60_000..68_000].fill(0);
+        assert!(contents(fs, &inode) == model, "zero");
+        for size in [70_123, 90_000, 1_000, 200_000, 0, 777] {
+            fs.set_attr(&inode, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+            model.resize(size as usize, 0);
+            assert!(contents(fs, &inode) == model, "size {size}");
+        }
+        fs.fallocate(&inode, Fallocate::AllocateKeepSize, 0, 500_000, Privilege::Root).unwrap();
+        assert!(contents(fs, &inode) == model);
+        drop((root, inode));
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
+#[test]
+fn names_move_between_directories() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        let a = fs.create(&root, b"a", &directory()).unwrap();
+        let b = fs.create(&root, b"b", &directory()).unwrap();
+        let sub = fs.create(&a, b"sub", &directory()).unwrap();
+        fs.create(&sub, b"leaf", &file(0o644)).unwrap();
+        fs.rename(&a, b"sub", &b, b"moved", Rename::Replace).unwrap();
+        assert_eq!(fs.lookup(&sub, b"..").unwrap().unwrap().ino, b.ino());
+        assert_eq!((a.attr().links, b.attr().links), (2, 3));
+        let into_itself = fs.rename(&root, b"b", &sub, b"x", Rename::Replace);
+        assert!(matches!(into_itself, Err(Error::InvalidArgument { .. })), "{into_itself:?}");
+        fs.rename(&root, b"a", &b, b"moved", Rename::Exchange).unwrap();
+        assert_eq!(names(fs, &root), [".", "..", "a", "b", "lost+found"]);
+        assert_eq!(names(fs, &find(fs, &root, "a")), [".", "..", "leaf"]);
+        let no = fs.rename(&root, b"a", &root, b"b", Rename::NoReplace);
+        assert!(matches!(no, Err(Error::Exists)));
+        let full = fs.rmdir(&root, b"b");
+        assert!(matches!(full, Err(Error::NotEmpty)));
+        fs.rmdir(&b, b"moved").unwrap();
+        fs.rmdir(&root, b"b").unwrap();
+        let leaf = find(fs, &sub, "leaf");
+        fs.link(&leaf, &root, b"second").unwrap();
+        assert_eq!(leaf.attr().links, 2);
+        fs.unlink(&sub, b"leaf").unwrap();
+        fs.unlink(&root, b"second").unwrap();
+        assert_eq!(leaf.attr().links, 0);
+        fs.write_at(&leaf, 0, b"still open", Privilege::Root).unwrap();
+        assert_eq!(contents(fs, &leaf), b"still open");
+        drop((root, a, b, sub, leaf));
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
+#[test]
+fn an_image_filled_to_the_brim_gives_enospc_and_all_of_it_back() {
+    let image = Image::made(&["-b", "1024"], "8M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let before = fs.stat_fs();
+    let root = fs.root().unwrap();
+    for round in 0..3 {
+        // A directory never gives blocks back while it lives.
+        let dir = fs.create(&root, b"dir", &directory()).unwrap();
+        let mut n = 0;
+        let error = loop {
+            let created = fs.create(&dir, format!("f{n}").as_bytes(), &file(0o644));
+            let inode = match created {
+                Ok(inode) => inode,
+                Err(error) => break error,
+            };
+            n += 1;
+            match fs.write_at(&inode, 0, &vec![7; 50_000], Privilege::Ordinary) {
+                Ok(50_000) => {}
+                Ok(_) => break Error::NoSpace,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::NoSpace), "round {round}: {error}");
+        for n in 0..n {
+            fs.unlink(&dir, format!("f{n}").as_bytes()).unwrap();
+        }
+        fs.rmdir(&root, b"dir").unwrap();
+    }
+    fs.sync().unwrap();
+    assert_eq!(fs.stat_fs().blocks_free, before.blocks_free);
+    assert_eq!(fs.stat_fs().inodes_free, before.inodes_free);
+    drop(root);
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn what_was_open_without_a_name_is_gone_after_a_kill() {
+    for (what, image) in images().into_iter().filter(|(what, _)| *what != "no journal") {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs().clone();
+        let root = fs.root().unwrap();
+        let before = fs.stat_fs();
+        let held: Vec<InodeRef> = (0..20)
+            .map(|n| {
+                let name = format!("open {n}");
+                let inode = fs.create(&root, name.as_bytes(), &file(0o644)).unwrap();
+                fs.write_at(&inode, 0, &vec![1; 300_000], Privilege::Root).unwrap();
+                fs.unlink(&root, name.as_bytes()).unwrap();
+                inode
+            })
+            .collect();
+        fs.sync().unwrap();
+        // The image as it is now: what a kill would leave.
+        let copy = image.dir.path().join("copy");
+        std::fs::copy(image.path(), &copy).unwrap();
+        drop((held, root, fs));
+        mount.close().unwrap();
+        image.check();
+        std::fs::rename(&copy, image.path()).unwrap();
+        let mount = image.mount(Access::ReadWrite);
+        mount.fs().sync().unwrap();
+        assert_eq!(mount.fs().stat_fs().blocks_free, before.blocks_free);
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
+#[test]
+fn many_threads_work_side_by_side() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        std::thread::scope(|scope| {
+            for t in 0..4u8 {
+                let root = &root;
+                scope.spawn(move || {
+                    let name = format!("thread {t}");
+                    let dir = fs.create(root, name.as_bytes(), &directory()).unwrap();
+                    for n in 0..150 {
+                        let name = format!("{n}");
+                        let inode = fs.create(&dir, name.as_bytes(), &file(0o644)).unwrap();
+                        fs.write_at(&inode, 0, &vec![t; n * 10], Privilege::Root).unwrap();
+                        if n % 50 == 7 {
+                            fs.fsync(&inode, SyncMode::Full).unwrap();
+                        }
+                        // One directory that all share.
+                        let shared = format!("{t}-{n}");
+                        fs.rename(&dir, name.as_bytes(), root, shared.as_bytes(), Rename::Replace)
+                            .unwrap();
+                        if n % 2 == 0 {
+                            fs.unlink(root, shared.as_bytes()).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(names(fs, &root).len(), 3 + 4 + 300);
+        for t in 0..4u8 {
+            for n in (1..150).step_by(2) {
+                let inode = find(fs, &root, &format!("{t}-{n}"));
+                assert_eq!(contents(fs, &inode), vec![t; n * 10]);
+            }
+        }
+        drop(root);
+        mount.close().unwrap();
+        image.check();
+    }
+}
