@@ -73,8 +73,7 @@ impl<C: Client> Journal<C> {
     pub fn start(config: Config) -> Result<Journal<C>, Error> {
         let Config { device, block_size, log, commit_interval, image_cap } = config;
         let committer = Committer::new(&*device, block_size, log)?;
-        let lanes = Lane::limit();
-        let limits = committer.limits(block_size, image_cap, lanes)?;
+        let limits = committer.limits(block_size, image_cap, busy_lanes())?;
         let tid = committer.first();
         let before = Tid(tid.0 - 1);
         let progress = Progress {
@@ -433,6 +432,13 @@ impl<C: Client> Journal<C> {
         self.progress.lock().settled = tid;
         self.moved.notify_all();
     }
+}
+
+/// How many lanes are likely to join at the same time. More may: what lanes have drawn and do not
+/// use is taken back when credits are short, so this decides only how much one lane keeps.
+fn busy_lanes() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (2 * processors).min(Lane::limit())
 }
 
 /// The right to commit, given back when dropped.
