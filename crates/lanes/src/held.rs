@@ -66,6 +66,28 @@ fn check(place: Place) {
     }
 }
 
+/// Checks that the thread may sleep for long: besides the lock of rank `own`, which the sleep
+/// lets go, it holds none of those that are never held across a wait.
+///
+/// # Panics
+/// In debug builds, if it does.
+#[inline]
+#[track_caller]
+pub(crate) fn may_sleep(own: Option<Rank>) {
+    #[cfg(not(debug_assertions))]
+    let _ = own;
+    #[cfg(debug_assertions)]
+    {
+        let leaf = |h: &Place| h.rank >= Rank::Guard && Some(h.rank) != own;
+        let offending = HELD.try_with(|held| held.borrow().iter().copied().find(leaf));
+        if let Ok(Some(held)) = offending
+            && !std::thread::panicking()
+        {
+            panic!("lock order: waiting for a condition while holding {held}");
+        }
+    }
+}
+
 #[cfg(debug_assertions)]
 fn before(held: Place, wanted: Place) -> bool {
     match held.rank.cmp(&wanted.rank) {

@@ -1,7 +1,7 @@
 //! Locks with a rank: a mutex, a readers-writer lock and a condition variable.
 
 use crate::contention::waited;
-use crate::held::{Held, Place};
+use crate::held::{Held, Place, may_sleep};
 use crate::{Rank, world};
 use std::ops::{Deref, DerefMut};
 
@@ -17,6 +17,7 @@ pub struct Mutex<T> {
 pub struct MutexGuard<'a, T> {
     // Dropped in this order: the lock first, then the record of it.
     inner: world::MutexGuard<'a, T>,
+    rank: Rank,
     _held: Held,
 }
 
@@ -38,7 +39,7 @@ impl<T> Mutex<T> {
             None if world::COUNTS_WAITS => waited(self.rank, || self.inner.lock()),
             None => self.inner.lock(),
         };
-        MutexGuard { inner, _held: held }
+        MutexGuard { inner, rank: self.rank, _held: held }
     }
 
     #[inline]
@@ -49,7 +50,8 @@ impl<T> Mutex<T> {
     /// The lock if it is free. Exempt from the lock order, since it does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, _held: Held::tried(Place { rank: self.rank, order: None }) })
+        let held = Held::tried(Place { rank: self.rank, order: None });
+        Some(MutexGuard { inner, rank: self.rank, _held: held })
     }
 
     /// Without locking: the caller has the only reference.
@@ -185,13 +187,24 @@ impl Condvar {
     }
 
     /// Lets the lock go, waits to be notified, takes it again. May return for no reason.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a state guard or a lock behind it, which are never
+    /// held across a wait.
+    #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        may_sleep(Some(guard.rank));
         self.inner.wait(&mut guard.inner);
     }
 
     /// As [`Condvar::wait`], for at most `timeout`; true if it was notified. The checkers have no
     /// clock: there the time is always over, after every other thread had a chance to run.
+    ///
+    /// # Panics
+    /// As [`Condvar::wait`].
+    #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: std::time::Duration) -> bool {
+        may_sleep(Some(guard.rank));
         self.inner.wait_for(&mut guard.inner, timeout)
     }
 
@@ -249,6 +262,16 @@ mod tests {
         let _second = guards[1].try_lock().expect("nobody has it");
         drop(first);
         let _j = journal.lock();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "lock order: waiting for a condition while holding Guard")]
+    fn waiting_for_a_condition_with_a_state_guard_panics() {
+        let (guard, journal) = (Mutex::new(Rank::Guard, ()), Mutex::new(Rank::Journal, ()));
+        let mut journal = journal.lock();
+        let _guard = guard.lock();
+        Condvar::new().wait_for(&mut journal, Duration::from_millis(1));
     }
 
     #[test]

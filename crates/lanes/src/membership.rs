@@ -226,6 +226,33 @@ mod tests {
     }
 
     #[test]
+    fn members_of_many_threads_are_never_met_by_a_swap() {
+        const MEMBERS: usize = 4;
+        let membership = Membership::new(0);
+        let inside = [const { AtomicU64::new(0) }; 2];
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..MEMBERS {
+                s.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let member = membership.join();
+                        let inside = &inside[(member.tid() % 2) as usize];
+                        inside.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            for expected in 0..3000 {
+                membership.close(|tid| {
+                    assert_eq!(tid, expected);
+                    assert!(inside.iter().all(|n| n.load(Ordering::SeqCst) == 0));
+                });
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
     fn a_panic_in_the_swap_does_not_lock_everybody_out() {
         let membership = Membership::new(1);
         let close = std::panic::AssertUnwindSafe(|| membership.close(|_| panic!("planned")));

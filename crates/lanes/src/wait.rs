@@ -14,6 +14,7 @@
 //! *Locking*: the queues' locks are innermost; attempts run under none of them.
 
 use crate::hash::hash_of;
+use crate::held::may_sleep;
 use crate::plant::{self, Step};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -67,6 +68,11 @@ impl WaitBuckets {
     /// What `attempt` gives, as soon as it gives something. Those who wait for one key, or for
     /// something that any key may have, are to want the same amount: a wake-up is for one of
     /// them, whichever was first.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
+    /// wait: a state guard or one behind it.
+    #[track_caller]
     pub fn wait_until<R>(&self, key: u64, mut attempt: impl FnMut() -> Option<R>) -> R {
         if let Some(result) = attempt() {
             return result;
@@ -83,6 +89,7 @@ impl WaitBuckets {
             if let Some(result) = attempt() {
                 return result;
             }
+            may_sleep(None);
             queued.sleep();
             if let Some(result) = attempt() {
                 return result;
