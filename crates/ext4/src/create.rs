@@ -9,6 +9,7 @@ use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, Nameless};
 use crate::meta::MetaKind;
 use crate::read::now;
+use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
@@ -26,9 +27,13 @@ struct Born {
     /// In no map yet, with one hold.
     inode: Arc<Inode>,
     /// The one block of a directory or of a long symbolic link.
-    block: Option<(Claim, Option<Arc<[u8]>>)>,
-    xattrs: Option<(Claim, Arc<[u8]>)>,
+    block: Option<FirstBlock>,
+    xattrs: Option<NewBlock>,
 }
+
+/// The first block of a new directory or long symbolic link, and the contents that the journal
+/// gets: those of a link are data and written already.
+type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
 /// Whether a new inode is to have a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +179,7 @@ impl Fs {
         parent: Ino,
         disk: &mut disk::Inode,
         kind: &NewKind<'_>,
-    ) -> Result<Option<(Claim, Option<Arc<[u8]>>)>, Error> {
+    ) -> Result<Option<FirstBlock>, Error> {
         match kind {
             NewKind::Regular => {
                 disk.flags |= InodeFlags::EXTENTS;
@@ -202,7 +207,7 @@ impl Fs {
         ino: Ino,
         disk: &mut disk::Inode,
         target: &[u8],
-    ) -> Result<Option<(Claim, Option<Arc<[u8]>>)>, Error> {
+    ) -> Result<Option<FirstBlock>, Error> {
         let block_size = self.geometry.block_size().bytes();
         if target.is_empty() {
             return Err(Error::NotFound);

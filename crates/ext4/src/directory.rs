@@ -332,7 +332,7 @@ impl Fs {
 pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     use lanefs_ondisk::dirent::NameError;
     Name::new(name).map_err(|error| match error {
-        NameError::TooLong { .. } => Error::NameTooLong,
+        NameError::TooLong => Error::NameTooLong,
         NameError::Empty => Error::NotFound,
         _ => Error::InvalidArgument { what: "a name with '/' or NUL" },
     })

@@ -37,7 +37,7 @@ pub struct Fs {
     pub(crate) meta: MetaCache,
     pub(crate) orphans: Orphans,
     pub(crate) superblock: SuperState,
-    pub(crate) system: SystemBlocks,
+    pub(crate) system: Arc<SystemBlocks>,
     /// Where each group's inode table starts, and how much of it was ever written.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// Held for a directory that changes its parent, for the loop check.

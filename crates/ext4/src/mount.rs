@@ -57,7 +57,7 @@ impl Mount {
         let checksums = superblock.checksums();
         let descriptors = read_descriptors(&*device, &geometry, checksums)?;
         let runs: Vec<(Block, u32)> = log.iter().flat_map(|log| log.map.runs()).collect();
-        let system = SystemBlocks::new(&geometry, &descriptors, runs);
+        let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
         let journal = Journal::start(Config {
             device: device.clone(),
             block_size: geometry.block_size(),
@@ -75,6 +75,7 @@ impl Mount {
                 geometry,
                 checksums,
                 descriptors.clone(),
+                system.clone(),
                 superblock.reserved_blocks(),
                 options.policies,
             ),

@@ -6,55 +6,76 @@ use crate::meta::MetaKind;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group, Ino};
+use std::ops::Range;
 
-/// Runs of blocks that hold the superblock, descriptors, bitmaps, inode tables and the journal.
+/// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
+/// the journal: nobody claims, maps or frees them. In order, merged.
+#[derive(Debug)]
 pub(crate) struct SystemBlocks {
-    /// Start and end, sorted, merged.
-    runs: Vec<(u64, u64)>,
+    runs: Box<[Range<u64>]>,
 }
 
 impl SystemBlocks {
+    /// Of descriptors that were checked, and the runs of the journal.
     pub(crate) fn new(
         geometry: &Geometry,
-        groups: &[GroupDesc],
+        descriptors: &[GroupDesc],
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
-        let mut runs = Vec::with_capacity(groups.len() * 2);
-        let mut add = |start: u64, len: u64| runs.push((start, start.saturating_add(len)));
-        add(0, geometry.first_data_block().0);
-        for (n, desc) in groups.iter().enumerate() {
-            let group = Group(n as u32);
-            add(desc.block_bitmap.0, 1);
-            add(desc.inode_bitmap.0, 1);
-            add(desc.inode_table.0, u64::from(geometry.itable_blocks()));
-            if let Some(first) = geometry.group_first_block(group) {
-                add(first.0, u64::from(geometry.group_overhead(group)));
+        // Four kinds, each mostly in order and one after another: they merge as they come, so that
+        // a million groups make few runs.
+        let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
+        for (group, desc) in (0..).map(Group).zip(descriptors) {
+            let first = geometry.group_first_block(group).map_or(0, |block| block.0);
+            add(&mut kinds[0], first, u64::from(geometry.group_overhead(group)));
+            add(&mut kinds[1], desc.block_bitmap.0, 1);
+            add(&mut kinds[2], desc.inode_bitmap.0, 1);
+            add(&mut kinds[3], desc.inode_table.0, u64::from(geometry.itable_blocks()));
+        }
+        let mut all = kinds.concat();
+        // Of `bigalloc` with 1 KiB blocks the superblock is not in group 0's overhead.
+        all.push(geometry.primary_metadata());
+        all.push(0..geometry.first_data_block().0);
+        all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
+        all.retain(|run| !run.is_empty());
+        all.sort_unstable_by_key(|run| run.start);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for run in all {
+            match runs.last_mut() {
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => runs.push(run),
             }
         }
-        log.into_iter().for_each(|(start, len)| add(start.0, u64::from(len)));
-        runs.retain(|(start, end)| start < end);
-        runs.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::new();
-        for (start, end) in runs {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        SystemBlocks { runs: merged }
+        SystemBlocks { runs: runs.into() }
     }
 
     /// How many there are.
     pub(crate) fn count(&self) -> u64 {
-        self.runs.iter().map(|(start, end)| end - start).sum()
+        self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// The first of `start..start + len` that is one of them.
-    pub(crate) fn first_in(&self, start: Block, len: u32) -> Option<Block> {
-        let end = start.0.saturating_add(u64::from(len));
-        let after = self.runs.partition_point(|run| run.1 <= start.0);
-        let run = self.runs.get(after)?;
-        (run.0 < end).then(|| Block(run.0.max(start.0)))
+    /// The first of `len` blocks from `start` that is one of them.
+    pub(crate) fn first_in(&self, start: Block, len: u64) -> Option<Block> {
+        let first = self.within(start.0..start.0.saturating_add(len)).next();
+        first.map(|run| Block(run.start))
+    }
+
+    /// Those in a range of blocks.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.runs.partition_point(|run| run.end <= range.start);
+        let end = range.end;
+        self.runs[first..]
+            .iter()
+            .take_while(move |run| run.start < end)
+            .map(move |run| run.start.max(range.start)..run.end.min(end))
+    }
+}
+
+fn add(runs: &mut Vec<Range<u64>>, start: u64, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end == start => last.end += len,
+        _ if len == 0 => {}
+        _ => runs.push(start..start + len),
     }
 }
 
@@ -64,7 +85,7 @@ impl Fs {
         if !self.geometry.contains_run(start, u64::from(len)) {
             return Err(Error::OutsideFileSystem { block: start });
         }
-        match self.system.first_in(start, len) {
+        match self.system.first_in(start, u64::from(len)) {
             // The journal is a file too, read when it was opened.
             Some(block) if ino != Ino::JOURNAL => Err(Error::ClaimsMetadata { ino, block }),
             _ => Ok(()),

@@ -33,6 +33,9 @@ enum Stamp {
     Keep,
 }
 
+/// Claims by file block, and the extents that they and what was mapped make together.
+pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
+
 /// The most that is written and mapped in one go.
 const CHUNK: usize = 4 << 20;
 /// The largest window, in bytes; it starts at what the file holds already.
@@ -208,7 +211,7 @@ impl Fs {
         inode: &Arc<Inode>,
         range: std::ops::Range<u32>,
         by: Privilege,
-    ) -> Result<(Vec<(u32, Claim)>, Vec<Extent>), Error> {
+    ) -> Result<Covered, Error> {
         let map = self.map_of(inode)?;
         let mut claims = Vec::new();
         let mut extents: Vec<Extent> = Vec::new();

@@ -25,6 +25,9 @@ pub(crate) struct XattrChange {
     pub(crate) credits: u32,
 }
 
+/// A new attribute block and its contents.
+pub(crate) type NewBlock = (Claim, Arc<[u8]>);
+
 /// What becomes of the attribute block.
 enum BlockStep {
     Keep,
@@ -289,7 +292,7 @@ impl Fs {
         disk: &disk::Inode,
         raw: &mut [u8],
         xattrs: &[(AttributeName<'static>, Vec<u8>)],
-    ) -> Result<Option<(Claim, Arc<[u8]>)>, Error> {
+    ) -> Result<Option<NewBlock>, Error> {
         if xattrs.is_empty() {
             return Ok(None);
         }

@@ -72,6 +72,7 @@ impl InodeClaim {
     }
 
     /// The group it lies in.
+    #[cfg(test)]
     pub(crate) fn group(&self) -> Group {
         self.group
     }

@@ -9,9 +9,9 @@ use super::region;
 use super::runs;
 use super::space::Space;
 use super::summary::Summaries;
-use super::zone::Zone;
 use crate::Error;
 use crate::block_reader::BlockReader;
+use crate::places::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
@@ -21,6 +21,7 @@ use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Corruption, Group};
 use std::ops::Range;
+use std::sync::Arc;
 
 const LOADERS: usize = 64;
 /// A request from so many blocks on is a stream, for [`StreamGoal::Global`].
@@ -65,7 +66,6 @@ pub(crate) trait Changes {
 /// One group: what never changes of it, and its guard.
 #[derive(Debug)]
 pub(super) struct Cell {
-    pub(super) inode_table: Block,
     /// [rank Guard]
     pub(super) state: Mutex<GroupState>,
 }
@@ -110,6 +110,7 @@ impl Groups {
         geometry: Geometry,
         checksums: Checksums,
         descriptors: Vec<GroupDesc>,
+        system: Arc<SystemBlocks>,
         reserved: u64,
         policies: Policies,
     ) -> Groups {
@@ -124,13 +125,11 @@ impl Groups {
             // The longest run that there can be; the first who looks finds out.
             summaries.set_longest(group, desc.free_blocks);
         }
-        let zone = Zone::new(&geometry, &descriptors);
-        let cells = descriptors.into_iter().map(|desc| {
-            let inode_table = desc.inode_table;
-            Padded(Cell { inode_table, state: Mutex::new(Rank::Guard, GroupState::new(desc)) })
-        });
+        let cells = descriptors
+            .into_iter()
+            .map(|desc| Padded(Cell { state: Mutex::new(Rank::Guard, GroupState::new(desc)) }));
         let shared = LaneArc::new(Shared {
-            format: Format { geometry, checksums, zone },
+            format: Format { geometry, checksums, system },
             cells: cells.collect(),
             summaries,
             space: Space::new(blocks, reserved),
@@ -290,7 +289,7 @@ impl Groups {
         }
         for (group, range) in self.shared.parts(start, len) {
             let first = self.shared.block(group, range.start);
-            if self.shared.format.zone.overlaps(first, (range.end - range.start).into()) {
+            if self.is_metadata(first, (range.end - range.start).into()) {
                 result = Err(damage(group, Cause::MetadataFreed { bit: range.start }));
                 continue;
             }
@@ -355,12 +354,7 @@ impl Groups {
 
     /// True if some of the blocks hold the file system's own metadata, where no file can be.
     pub(crate) fn is_metadata(&self, start: Block, len: u64) -> bool {
-        self.shared.format.zone.overlaps(start, len)
-    }
-
-    /// Where the group's inode table starts.
-    pub(crate) fn inode_table(&self, group: Group) -> Option<Block> {
-        Some(self.shared.cells.get(group.0 as usize)?.inode_table)
+        self.shared.format.system.first_in(start, len).is_some()
     }
 
     #[cfg(test)]

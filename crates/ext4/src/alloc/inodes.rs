@@ -142,13 +142,6 @@ impl Groups {
         }
     }
 
-    /// How many inodes at the start of the group's table were ever used. The table's blocks behind
-    /// the last of them may never have been written.
-    pub(crate) fn inodes_ever_used(&self, group: Group) -> u32 {
-        let unused = self.shared.state(group).desc.itable_unused;
-        self.shared.format.geometry.inodes_per_group().saturating_sub(unused)
-    }
-
     /// Apply: sets the bit of a claim, which is used up.
     pub(crate) fn allocate_inode(
         &self,

@@ -5,7 +5,6 @@
 //! | `runs` | searches for runs of clear bits |
 //! | `group` | one group's state behind its guard: what is allocated, taken, born |
 //! | `read` | from the blocks of the bitmaps to that state, checked |
-//! | `zone` | the blocks that hold the file system's own metadata |
 //! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
 //! | `choose` | in which order groups are tried: pure |
@@ -39,7 +38,6 @@ mod space;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod zone;
 
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;

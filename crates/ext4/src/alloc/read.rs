@@ -1,20 +1,21 @@
 //! A group's bitmaps, from the blocks that hold them or computed where they were never written.
 
-use super::zone::Zone;
 use crate::Error;
 use crate::block_reader::BlockReader;
+use crate::places::SystemBlocks;
 use lanefs_ondisk::bitmap::{Bitmap, Cause};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Corruption, Group};
+use std::sync::Arc;
 
 /// What is the same for all groups.
 #[derive(Debug)]
 pub(crate) struct Format {
     pub geometry: Geometry,
     pub checksums: Checksums,
-    pub zone: Zone,
+    pub system: Arc<SystemBlocks>,
 }
 
 impl Format {
@@ -25,10 +26,10 @@ impl Format {
         group: Group,
         desc: &GroupDesc,
     ) -> Result<Bitmap, Error> {
-        let Format { geometry, checksums, zone } = self;
+        let Format { geometry, checksums, system } = self;
         let first = geometry.group_first_block(group).unwrap_or_default().0;
         let len = geometry.clusters_in_group(group).unwrap_or(0);
-        let metadata = zone
+        let metadata = system
             .within(first..first + u64::from(len))
             .map(|run| (run.start - first) as u32..(run.end - first) as u32);
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {

@@ -9,6 +9,7 @@ mod threads;
 use super::*;
 use crate::Error;
 use crate::block_reader::BlockReader;
+use crate::places::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -83,7 +84,9 @@ impl Fixture {
         let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
         let device = Device { dir, file, block_size: geometry.block_size() };
         let descriptors = descriptors(&device, &geometry, checksums);
-        let groups = Groups::new(geometry, checksums, descriptors.clone(), reserved, policies);
+        let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
+        let groups =
+            Groups::new(geometry, checksums, descriptors.clone(), system, reserved, policies);
         Some(Fixture { groups, device, geometry, checksums, descriptors })
     }
 

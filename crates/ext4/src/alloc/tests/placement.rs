@@ -108,8 +108,10 @@ fn imagined(count: u32) -> (Groups, Geometry) {
             exclude_bitmap: Block(0),
         }
     });
-    let descriptors = descriptors.collect();
-    (Groups::new(geometry, superblock.checksums(), descriptors, 0, Policies::default()), geometry)
+    let descriptors: Vec<GroupDesc> = descriptors.collect();
+    let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
+    let policies = Policies::default();
+    (Groups::new(geometry, superblock.checksums(), descriptors, system, 0, policies), geometry)
 }
 
 struct Nothing;
