@@ -38,7 +38,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(failure) => report.fail(failure),
         }
     }
-    report.printed(print(&lines));
+    // Without an image that could be opened, the heading alone says nothing.
+    if lines.len() > 1 {
+        report.printed(print(&lines));
+    }
     report.exit()
 }
 

@@ -1,0 +1,224 @@
+//! `lanefs cp` and `mv`: what goes in and out keeps all that it is, the kernel and e2fsck judging.
+
+mod mounting;
+mod trees;
+
+use mounting::{Image, KernelMounted, LANEFS, assert_clean, can_mount, run, shell, try_run};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use trees::{assert_same, fill, survey};
+
+fn lanefs(arguments: &[&str]) -> String {
+    run(Command::new(LANEFS).args(arguments))
+}
+
+fn at(image: &Path, path: &str) -> String {
+    format!("{}:{path}", image.display())
+}
+
+#[test]
+fn a_tree_that_the_kernel_wrote_is_copied_out_and_in_and_across_whole() {
+    if !can_mount() {
+        return;
+    }
+    let original = Image::new("300M");
+    let other = Image::new("600M");
+    let third = Image::with("300M", &["-b", "4096"]);
+    let host = Image::new("300M");
+    let expected = {
+        let Some(kernel) = KernelMounted::new(&original.path, "kernel", "rw") else { return };
+        fill(&kernel.path);
+        survey(&kernel.path)
+    };
+
+    // Out, to a directory of the kernel's ext4: the host of this test must know all attributes.
+    {
+        let Some(out) = KernelMounted::new(&host.path, "host", "rw") else { return };
+        lanefs(&["cp", "-a", &at(&original.path, "/."), out.path.to_str().unwrap()]);
+        assert_same(&survey(&out.path), &expected);
+        // And in again.
+        let from = format!("{}/.", out.path.display());
+        lanefs(&["cp", "-a", &from, &at(&other.path, "/")]);
+    }
+    assert_clean(&other.path);
+    let kernel = KernelMounted::new(&other.path, "kernel", "ro").unwrap();
+    assert_same(&survey(&kernel.path), &expected);
+    drop(kernel);
+
+    // From image to image.
+    lanefs(&["cp", "-a", &at(&original.path, "/."), &at(&third.path, "/")]);
+    assert_clean(&third.path);
+    assert_clean(&original.path);
+    let kernel = KernelMounted::new(&third.path, "kernel", "ro").unwrap();
+    assert_same(&survey(&kernel.path), &expected);
+}
+
+#[test]
+fn one_file_goes_in_and_out_by_name_into_a_directory_and_by_streams() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    std::fs::write(dir.join("a"), "contents of a").unwrap();
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    lanefs(&["cp", &here("a"), &at(&image.path, "/b")]);
+    lanefs(&["mkdir", &at(&image.path, "/d")]);
+    lanefs(&["cp", &here("a"), &at(&image.path, "/b"), &at(&image.path, "/d")]);
+    let mut child = Command::new(LANEFS)
+        .args(["cp", "-", &at(&image.path, "/streamed")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&[7; 3_000_000]).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(lanefs(&["ls", &at(&image.path, "/d")]), "a\nb\n");
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/d/a")]), "contents of a");
+    assert_eq!(lanefs(&["cp", &at(&image.path, "/d/b"), "-"]), "contents of a");
+    lanefs(&["cp", &at(&image.path, "/streamed"), &here("back")]);
+    assert_eq!(std::fs::read(dir.join("back")).unwrap(), [7; 3_000_000]);
+    // A shorter file takes the place of a longer one.
+    lanefs(&["cp", &here("a"), &at(&image.path, "/streamed")]);
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/streamed")]), "contents of a");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn what_cannot_be_copied_is_named_and_the_rest_is_copied() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    std::fs::write(dir.join("a"), "a").unwrap();
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let (missing, present) = (here("missing"), here("a"));
+    let (status, said) =
+        try_run(Command::new(LANEFS).args(["cp", &missing, &present, &at(&image.path, "/")]));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains(&format!("lanefs cp: {missing}: no such file or directory")), "{said}");
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/a")]), "a");
+
+    let none = at(&image.path, "/none");
+    let (status, said) = try_run(Command::new(LANEFS).args(["cp", &none, &here("x")]));
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(said, format!("lanefs cp: {none}: no such file or directory\n"));
+
+    let (status, said) = try_run(Command::new(LANEFS).args(["cp", &present, &here("y")]));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("use cp(1)"), "{said}");
+    assert_eq!(try_run(Command::new(LANEFS).arg("cp")).0.code(), Some(2));
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself() {
+    let image = Image::new("16M");
+    lanefs(&["mkdir", "-p", &at(&image.path, "/a/b/c")]);
+    for target in ["/a", "/a/b", "/a/b/c", "/a/new"] {
+        let line = ["cp", "-r", &at(&image.path, "/a"), &at(&image.path, target)];
+        let (status, said) = try_run(Command::new(LANEFS).args(line));
+        assert_eq!(status.code(), Some(1), "{target}");
+        assert!(said.contains("into itself"), "{said}");
+    }
+    lanefs(&["cp", "-r", &at(&image.path, "/a/b"), &at(&image.path, "/b2")]);
+    assert_eq!(lanefs(&["ls", &at(&image.path, "/b2")]), "c\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let outside = dir.join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    lanefs(&["mkdir", &at(&image.path, "/evil")]);
+    lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
+    let out = dir.join("out");
+    lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
+    // A second copy finds the link there: a directory of that name must not be entered through it.
+    lanefs(&["rm", &at(&image.path, "/evil/way")]);
+    lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
+    std::fs::write(dir.join("f"), "f").unwrap();
+    let file = dir.join("f");
+    lanefs(&["cp", file.to_str().unwrap(), &at(&image.path, "/evil/way/f")]);
+    let source = at(&image.path, "/evil/.");
+    let (status, _) =
+        try_run(Command::new(LANEFS).args(["cp", "-r", &source, out.to_str().unwrap()]));
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(outside.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn existing_files_are_overwritten_or_kept() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::write(dir.join("old"), "old").unwrap();
+    std::fs::write(dir.join("new"), "new").unwrap();
+    let target = at(&image.path, "/f");
+    lanefs(&["cp", &here("old"), &target]);
+    lanefs(&["cp", "-n", &here("new"), &target]);
+    assert_eq!(lanefs(&["cat", &target]), "old");
+    lanefs(&["cp", &here("new"), &target]);
+    assert_eq!(lanefs(&["cat", &target]), "new");
+    // A link is replaced by a copied tree, not written through.
+    lanefs(&["ln", "-s", "f", &at(&image.path, "/l")]);
+    std::fs::create_dir(dir.join("t")).unwrap();
+    std::fs::write(dir.join("t/l"), "tree").unwrap();
+    lanefs(&["cp", "-r", &format!("{}/.", here("t")), &at(&image.path, "/")]);
+    assert_eq!(lanefs(&["cat", &target]), "new");
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/l")]), "tree");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn mv_renames_within_an_image_and_copies_across() {
+    let image = Image::new("16M");
+    let other = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "mkdir -p t/u; echo one > t/u/one; echo two > two");
+    let tree = dir.join("t");
+    lanefs(&["mv", tree.to_str().unwrap(), &at(&image.path, "/")]);
+    assert!(!tree.exists());
+    lanefs(&["mv", &at(&image.path, "/t/u"), &at(&image.path, "/v")]);
+    lanefs(&["mv", &at(&image.path, "/v"), &at(&image.path, "/t")]);
+    assert_eq!(lanefs(&["cat", &at(&image.path, "/t/v/one")]), "one\n");
+    lanefs(&["mv", &at(&image.path, "/t"), &at(&other.path, "/moved")]);
+    assert_eq!(lanefs(&["ls", "-A", &at(&image.path, "/")]), "lost+found\n");
+    let out = dir.join("out");
+    lanefs(&["mv", &at(&other.path, "/moved"), out.to_str().unwrap()]);
+    assert_eq!(std::fs::read(out.join("v/one")).unwrap(), b"one\n");
+    assert_clean(&image.path);
+    assert_clean(&other.path);
+}
+
+#[test]
+fn a_tree_is_given_to_one_owner() {
+    let image = Image::new("16M");
+    shell(image.dir.path(), "mkdir -p t/u; echo one > t/u/one; ln -s x t/l");
+    let tree = image.dir.path().join("t");
+    lanefs(&["cp", "-a", "--owner", "1000:70000", tree.to_str().unwrap(), &at(&image.path, "/")]);
+    let places: Vec<String> =
+        ["/t", "/t/u", "/t/u/one", "/t/l"].iter().map(|path| at(&image.path, path)).collect();
+    for place in &places {
+        assert_eq!(lanefs(&["stat", "-c", "%u:%g", place]), "1000:70000\n", "{place}");
+    }
+    assert_clean(&image.path);
+}
+
+#[test]
+fn an_ordinary_user_fills_an_image_and_takes_files_out() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("16M");
+    shell(image.dir.path(), "chmod 777 .; chown 65534 disk.img; mkdir o; chown 65534 o");
+    shell(image.dir.path(), "mkdir t; echo s > t/s; chmod 4755 t/s; chown 0:0 t/s; chmod 4755 t/s");
+    let tree = image.dir.path().join("t");
+    let mut fill = mounting::as_nobody(LANEFS);
+    run(fill.args(["cp", "-a", tree.to_str().unwrap(), &at(&image.path, "/")]));
+    assert_eq!(lanefs(&["stat", "-c", "%a %u", &at(&image.path, "/t/s")]), "4755 0\n");
+    let mut take = mounting::as_nobody(LANEFS);
+    let out = image.dir.path().join("o/s");
+    run(take.args(["cp", "-a", &at(&image.path, "/t/s"), out.to_str().unwrap()]));
+    use std::os::unix::fs::MetadataExt;
+    let metadata = out.metadata().unwrap();
+    assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (65534, 0o755));
+    assert_clean(&image.path);
+}

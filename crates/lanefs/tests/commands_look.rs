@@ -1,0 +1,181 @@
+//! The commands that only look, against dumpe2fs, the kernel and coreutils.
+
+mod mounting;
+mod trees;
+
+use mounting::{Image, KernelMounted, LANEFS, can_mount, needs, run, shell, try_run};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn lanefs(arguments: &[&str]) -> String {
+    run(Command::new(LANEFS).args(arguments))
+}
+
+fn at(image: &Path, path: &str) -> String {
+    format!("{}:{path}", image.display())
+}
+
+/// `Name: value` lines.
+fn fields(text: &str) -> BTreeMap<String, String> {
+    let pair = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(pair).collect()
+}
+
+#[test]
+fn info_says_what_dumpe2fs_says() {
+    if !needs("dumpe2fs") {
+        return;
+    }
+    for (size, options) in [
+        ("16M", &["-L", "a label"][..]),
+        ("700M", &["-E", "stride=4,stripe_width=12"]),
+        ("64M", &["-O", "^has_journal,^64bit", "-m", "0"]),
+        ("64M", &["-I", "128", "-O", "^metadata_csum"]),
+    ] {
+        let image = Image::with(size, options);
+        let path = image.path.to_str().unwrap();
+        let theirs = fields(&run(Command::new("dumpe2fs").args(["-h", path])));
+        let ours: serde_json::Value =
+            serde_json::from_str(&lanefs(&["info", "--json", path])).unwrap();
+        let said = |name: &str| ours[name].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| ours[name].as_u64().unwrap().to_string();
+        let features: Vec<&str> =
+            ours["features"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+        assert_eq!(features.join(" "), theirs["Filesystem features"]);
+        assert_eq!(said("uuid"), theirs["Filesystem UUID"]);
+        assert_eq!(said("directory_hash"), theirs["Default directory hash"]);
+        assert_eq!(said("directory_hash_seed"), theirs["Directory Hash Seed"]);
+        assert_eq!(said("state"), theirs["Filesystem state"]);
+        for (ours, name) in [
+            ("blocks", "Block count"),
+            ("free_blocks", "Free blocks"),
+            ("reserved_blocks", "Reserved block count"),
+            ("inodes", "Inode count"),
+            ("free_inodes", "Free inodes"),
+            ("block_size", "Block size"),
+            ("first_block", "First block"),
+            ("blocks_per_group", "Blocks per group"),
+            ("inodes_per_group", "Inodes per group"),
+            ("inode_size", "Inode size"),
+        ] {
+            assert_eq!(number(ours), theirs[name], "{name} of {options:?}");
+        }
+        if options.contains(&"-L") {
+            assert_eq!(said("label"), "a label");
+        }
+        let groups = lanefs(&["info", "--json", "--groups", path]);
+        let groups: serde_json::Value = serde_json::from_str(&groups).unwrap();
+        let list = groups["groups"].as_array().unwrap();
+        let free: u64 = list.iter().map(|group| group["free_blocks"].as_u64().unwrap()).sum();
+        assert_eq!(free, ours["free_blocks"].as_u64().unwrap());
+        assert!(lanefs(&["info", path]).contains(&said("uuid")));
+    }
+}
+
+#[test]
+fn info_and_ls_say_what_is_no_file_system() {
+    let dir = mounting::scratch();
+    let path = dir.path().join("zeros");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    for command in ["info", "ls", "df"] {
+        let (status, said) = try_run(Command::new(LANEFS).arg(command).arg(&path));
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.starts_with(&format!("lanefs {command}: ")), "{said}");
+    }
+    let (status, said) = try_run(Command::new(LANEFS).args(["ls", "/nonexistent.img:/"]));
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(said, "lanefs ls: /nonexistent.img: no such file or directory\n");
+}
+
+#[test]
+fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("300M");
+    let (stats, names, sums) = {
+        let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+        trees::fill(&kernel.path);
+        let names = shell(&kernel.path, "LC_ALL=C ls -A many");
+        let sums = shell(&kernel.path, "sha256sum < d/e/f/noise; sha256sum < d/spots");
+        // Last, for the others set times of access.
+        let format = "%a %A %u %g %h %s %F %t %T %X %Y %i %n";
+        let stats = shell(
+            &kernel.path,
+            &format!("LC_ALL=C stat -c '{format}' d d/* empty many deep sticky sgid"),
+        );
+        (stats, names, sums)
+    };
+    let place = |path: &str| at(&image.path, path);
+    let format = "%a %A %u %g %h %s %F %t %T %X %Y %i ";
+    for line in stats.lines() {
+        let mut words = line.rsplitn(2, ' ');
+        let (name, expected) = (words.next().unwrap(), words.next().unwrap());
+        let ours = lanefs(&["stat", "-c", format, &place(&format!("/{name}"))]);
+        assert_eq!(ours.trim_end(), expected.trim_end(), "{name}");
+    }
+    assert_eq!(lanefs(&["ls", &place("/many")]), names);
+    for (path, sum) in ["/d/e/f/noise", "/d/spots"].iter().zip(sums.lines()) {
+        let line = format!("{LANEFS} cat {} | sha256sum", place(path));
+        assert_eq!(shell(image.dir.path(), &line).trim(), sum.trim());
+    }
+    let tree = lanefs(&["tree", "-L", "1", &place("/d")]);
+    assert!(tree.contains("├── short -> hello"), "{tree}");
+    assert!(lanefs(&["ls", "-lR", &place("/")]).contains("numbers"));
+}
+
+#[test]
+fn df_counts_as_the_kernel_does() {
+    if !can_mount() {
+        return;
+    }
+    for size in ["16M", "64M", "700M"] {
+        let image = Image::new(size);
+        let kernel = {
+            let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+            shell(&kernel.path, "echo x > x; sync -f x");
+            drop(kernel);
+            let kernel = KernelMounted::new(&image.path, "kernel", "ro").unwrap();
+            shell(&kernel.path, "df -k . | tail -1; df -i . | tail -1")
+        };
+        let path = image.path.to_str().unwrap();
+        let last = |text: String| text.lines().last().unwrap().to_owned();
+        let ours = [last(lanefs(&["df", path])), last(lanefs(&["df", "-i", path]))];
+        let numbers = |line: &str| {
+            let words = line.split_whitespace().skip(1).take(3);
+            words.map(|word| word.parse().unwrap()).collect::<Vec<u64>>()
+        };
+        let mut theirs = kernel.lines().map(numbers);
+        let (mut space, inodes) = (theirs.next().unwrap(), theirs.next().unwrap());
+        // The kernel keeps up to 4096 blocks to itself, for extent blocks that delayed allocation may
+        // need; Lanefs has no delayed allocation, and shows them.
+        let info = lanefs(&["info", "--json", path]);
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        let blocks = info["blocks"].as_u64().unwrap();
+        space[2] += (blocks / 50).min(4096) * info["block_size"].as_u64().unwrap() / 1024;
+        assert_eq!(numbers(&ours[0]), space, "{size}");
+        assert_eq!(numbers(&ours[1]), inodes, "{size}");
+    }
+}
+
+#[test]
+fn looking_writes_nothing_and_an_offset_is_minded() {
+    let image = Image::new("16M");
+    let before = std::fs::read(&image.path).unwrap();
+    lanefs(&["ls", "-laR", image.path.to_str().unwrap()]);
+    lanefs(&["df", image.path.to_str().unwrap()]);
+    assert!(before == std::fs::read(&image.path).unwrap());
+
+    let shifted = image.dir.path().join("shifted.img");
+    let mut bytes = vec![0; 1 << 20];
+    bytes.extend(before);
+    std::fs::write(&shifted, bytes).unwrap();
+    let shifted = shifted.to_str().unwrap();
+    assert_eq!(lanefs(&["ls", "--offset", "1M", shifted]), "lost+found\n");
+    lanefs(&["mkdir", "--offset", "1M", &format!("{shifted}:/d")]);
+    assert_eq!(lanefs(&["ls", "--offset", "1048576", shifted]), "d\nlost+found\n");
+}

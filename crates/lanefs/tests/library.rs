@@ -1,0 +1,161 @@
+//! The library: files and directories by path, as a program uses them.
+
+mod mounting;
+
+use lanefs::{FileOptions, FileSystem, FileTimes, OpenOptions, Rename};
+use mounting::{Image, assert_clean};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+fn open(image: &Image) -> FileSystem {
+    FileSystem::open(&image.path).unwrap()
+}
+
+#[test]
+fn a_file_is_read_written_and_sought_as_on_the_host() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    let mut file = fs.create_file("/f").unwrap();
+    file.write_all(b"hello world").unwrap();
+    assert_eq!(file.seek(SeekFrom::Start(6)).unwrap(), 6);
+    file.write_all(b"there").unwrap();
+    file.rewind().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello there");
+    assert_eq!(file.seek(SeekFrom::End(-5)).unwrap(), 6);
+    assert!(file.seek(SeekFrom::Current(-7)).is_err());
+    file.write_all_at(1 << 20, b"far").unwrap();
+    assert_eq!(file.metadata().len(), (1 << 20) + 3);
+    assert_eq!(file.seek_hole(0).unwrap(), Some(1024));
+    assert_eq!(file.seek_data(1024).unwrap(), Some(1 << 20));
+    assert_eq!(file.seek_data(1 << 21).unwrap(), None);
+    file.set_len(5).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(fs.read("f").unwrap(), b"hello");
+    let mut log = fs.open_file_with("/f", &FileOptions::new().append()).unwrap();
+    log.write_all(b"!").unwrap();
+    assert_eq!(log.read(&mut [0]).unwrap_err().kind(), fs_kind(9));
+    drop(log);
+    assert_eq!(fs.read("/f").unwrap(), b"hello!");
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+fn fs_kind(errno: i32) -> ErrorKind {
+    std::io::Error::from_raw_os_error(errno).kind()
+}
+
+#[test]
+fn space_is_allocated_and_punched() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    let file = fs.create_file("/f").unwrap();
+    file.allocate(0, 1 << 20).unwrap();
+    assert_eq!(file.metadata().len(), 1 << 20);
+    assert_eq!(file.metadata().attr().sectors, 2048);
+    file.write_all_at(0, &[1; 8192]).unwrap();
+    file.punch(1024, 4096).unwrap();
+    let mut data = vec![9; 8192];
+    assert_eq!(file.read_at(0, &mut data).unwrap(), 8192);
+    assert!(data[1024..5120].iter().all(|&b| b == 0) && data[5120..].iter().all(|&b| b == 1));
+    drop(file);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn directories_names_and_links_work_by_path() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    fs.create_dir_all("/a/b/c").unwrap();
+    fs.create_dir_all("/a/b/c").unwrap();
+    fs.write("/a/b/f", b"f").unwrap();
+    fs.symlink("b/f", "/a/l").unwrap();
+    fs.hard_link("/a/b/f", "/a/h").unwrap();
+    assert_eq!(fs.read("/a/l").unwrap(), b"f");
+    assert_eq!(fs.read_link("/a/l").unwrap().to_str(), Some("b/f"));
+    assert_eq!(fs.metadata("/a/h").unwrap().links(), 2);
+    assert!(fs.symlink_metadata("/a/l").unwrap().is_symlink());
+    let mut names: Vec<String> = fs
+        .read_dir("/a")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["b", "h", "l"]);
+    fs.rename("/a/h", "/moved").unwrap();
+    assert!(!fs.exists("/a/h").unwrap());
+    let there = fs.rename_with("/moved", "/a/b/f", Rename::NoReplace).unwrap_err();
+    assert!(there.is_exists());
+    assert!(fs.remove_dir("/a").is_err());
+    fs.remove_dir_all("/a").unwrap();
+    fs.remove_file("/moved").unwrap();
+    let gone = fs.open_file("/a/b/f").err().unwrap();
+    assert_eq!(gone.to_string(), "/a/b/f: no such file or directory");
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn modes_owners_times_and_attributes_are_set() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    fs.write("/f", b"").unwrap();
+    fs.set_owner("/f", Some(1000), Some(70_000)).unwrap();
+    fs.set_permissions("/f", 0o6750).unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    fs.set_times("/f", FileTimes::new().modified(time)).unwrap();
+    fs.set_xattr("/f", "user.a", b"value").unwrap();
+    let metadata = fs.metadata("/f").unwrap();
+    assert_eq!((metadata.uid(), metadata.gid(), metadata.permissions()), (1000, 70_000, 0o6750));
+    assert_eq!(metadata.modified(), time);
+    assert_eq!(fs.xattr("/f", "user.a").unwrap(), Some(b"value".to_vec()));
+    assert_eq!(fs.xattrs("/f").unwrap(), ["user.a"]);
+    fs.remove_xattr("/f", "user.a").unwrap();
+    assert_eq!(fs.xattr("/f", "user.a").unwrap(), None);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn threads_share_a_file_system_as_it_is() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    let before = fs.space();
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let dir = format!("/d{n}");
+                fs.create_dir(&dir).unwrap();
+                for m in 0..100 {
+                    fs.write(format!("{dir}/{m}"), vec![n as u8; m * 50]).unwrap();
+                }
+                for m in (0..100).step_by(2) {
+                    fs.remove_file(format!("{dir}/{m}")).unwrap();
+                }
+            });
+        }
+    });
+    for n in 0..4u8 {
+        assert_eq!(fs.read_dir(format!("/d{n}")).unwrap().count(), 50);
+        assert_eq!(fs.read(format!("/d{n}/99")).unwrap(), vec![n; 4950]);
+    }
+    assert_eq!(before.inodes_free - fs.space().inodes_free, 4 * 51);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_read_only_file_system_stays_as_it_is() {
+    let image = Image::new("64M");
+    let before = std::fs::read(&image.path).unwrap();
+    let fs = FileSystem::open_with(&image.path, &OpenOptions::new().read_only()).unwrap();
+    let refused = fs.write("/f", b"").unwrap_err();
+    assert_eq!(refused.errno(), rustix::io::Errno::ROFS.raw_os_error());
+    assert!(fs.metadata("/lost+found").unwrap().is_dir());
+    fs.close().unwrap();
+    assert!(before == std::fs::read(&image.path).unwrap());
+}
