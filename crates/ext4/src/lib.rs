@@ -21,6 +21,7 @@ mod inodes;
 mod links;
 mod mapping;
 mod meta;
+pub mod mkfs;
 mod mount;
 mod options;
 mod orphan;

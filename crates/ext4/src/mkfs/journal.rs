@@ -1,0 +1,55 @@
+//! The size of the journal, and where it goes.
+
+use super::runs::Runs;
+use lanefs_ondisk::Group;
+use lanefs_ondisk::superblock::Geometry;
+
+/// Blocks of a journal for a file system of so many blocks; 0 where there is no room for one.
+pub(super) fn default_blocks(blocks: u64) -> u32 {
+    const SIZES: [(u64, u32); 8] = [
+        (2 << 10, 0),
+        (32 << 10, 1 << 10),
+        (256 << 10, 4 << 10),
+        (512 << 10, 8 << 10),
+        (4 << 20, 16 << 10),
+        (8 << 20, 32 << 10),
+        (16 << 20, 64 << 10),
+        (32 << 20, 128 << 10),
+    ];
+    SIZES.iter().find(|(below, _)| blocks < *below).map_or(256 << 10, |&(_, size)| size)
+}
+
+/// The block from which to look for free ones: the first of a group in the middle, so that no seek
+/// to the journal is long. Of the middle group and its neighbours that with the most room is taken;
+/// with flexible groups the first two of the middle one.
+pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
+    let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
+    let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);
+    let flex = geometry.flex_size();
+    let first = if flex > 1 && middle > flex {
+        geometry.flex_first_group(Group(middle)).0
+    } else {
+        middle.saturating_sub(1)
+    };
+    let from = if flex > 1 && middle > flex { first } else { middle };
+    let last = (from + 1).min(geometry.group_count() - 1);
+    let mut best = (first, free_in(geometry, used, first));
+    for group in first + 1..=last {
+        let free = free_in(geometry, used, group);
+        if free > best.1 {
+            best = (group, free);
+        }
+    }
+    geometry.group_first_block(Group(best.0)).map_or(0, |block| block.0)
+}
+
+fn free_in(geometry: &Geometry, used: &Runs, group: u32) -> u64 {
+    let (Some(first), Some(last)) =
+        (geometry.group_first_block(Group(group)), geometry.group_last_block(Group(group)))
+    else {
+        return 0;
+    };
+    let range = first.0..last.0 + 1;
+    let taken: u64 = used.used_in(range.clone()).map(|run| run.end - run.start).sum();
+    range.end - range.start - taken
+}

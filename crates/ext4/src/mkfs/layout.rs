@@ -1,0 +1,323 @@
+//! A place for every block: superblocks and descriptors, bitmaps and tables, then the files that
+//! every file system has, in the order in which mke2fs makes them.
+
+use super::MkfsError;
+use super::journal;
+use super::numbers::Numbers;
+use super::runs::Runs;
+use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
+use lanefs_ondisk::features::{Compat, Incompat};
+use lanefs_ondisk::superblock::{Geometry, RawSuperblock};
+use lanefs_ondisk::{Block, FileBlock, Group, Ino};
+
+/// Where the bitmaps and the inode table of a group lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tables {
+    pub(super) block_bitmap: u64,
+    pub(super) inode_bitmap: u64,
+    pub(super) inode_table: u64,
+}
+
+/// Where the blocks of a file lie.
+#[derive(Debug, Clone, Default)]
+pub(super) struct File {
+    pub(super) extents: Vec<Extent>,
+    /// Blocks of extent nodes, where there are more extents than the inode holds.
+    pub(super) nodes: Vec<u64>,
+}
+
+/// Where everything lies.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) used: Runs,
+    pub(super) tables: Vec<Tables>,
+    pub(super) root: File,
+    pub(super) lost_and_found: File,
+    /// The block of pointers to the reserved descriptor blocks.
+    pub(super) resize: Option<u64>,
+    pub(super) journal: Option<File>,
+    pub(super) orphans: Option<File>,
+    geometry: Geometry,
+}
+
+/// Extents that an inode holds.
+const ROOT_EXTENTS: usize = 4;
+
+impl Layout {
+    pub(super) fn place(geometry: &Geometry, numbers: &Numbers) -> Result<Layout, MkfsError> {
+        let mut used = Runs::new(geometry.block_count());
+        // The boot block is not part of any group.
+        used.take(0, geometry.first_data_block().0);
+        for group in (0..geometry.group_count()).map(Group) {
+            let first = geometry.group_first_block(group).unwrap_or_default();
+            let len = u64::from(geometry.group_overhead(group));
+            if !used.is_free(first.0, len) {
+                return Err(too_small(geometry));
+            }
+            used.take(first.0, len);
+        }
+        let tables = place_tables(geometry, &mut used).ok_or_else(|| too_small(geometry))?;
+        let mut layout = Layout {
+            used,
+            tables,
+            root: File::default(),
+            lost_and_found: File::default(),
+            resize: None,
+            journal: None,
+            orphans: None,
+            geometry: *geometry,
+        };
+        layout.place_files(numbers).ok_or_else(|| too_small(geometry))?;
+        Ok(layout)
+    }
+
+    fn place_files(&mut self, numbers: &Numbers) -> Option<()> {
+        let geometry = self.geometry;
+        let block_size = geometry.block_size().bytes();
+        self.root = self.place_file(0, 1)?;
+        // 16 KiB, so that e2fsck can put what it finds there without allocating, but no more than
+        // twelve blocks.
+        self.lost_and_found = self.place_file(0, (16384 / block_size).min(12) as u32)?;
+        let compat = geometry.features().compat;
+        if compat.contains(Compat::RESIZE_INODE) {
+            let behind_table = u64::from(geometry.group_overhead(Group(0)))
+                + geometry.first_data_block().0
+                + 2
+                + u64::from(geometry.itable_blocks());
+            self.resize = Some(self.place_file(behind_table, 1)?.extents.first()?.block.0);
+        }
+        if numbers.journal_blocks > 0 {
+            let goal = journal::goal(&geometry, &self.used);
+            self.journal = Some(self.place_file(goal, numbers.journal_blocks)?);
+        }
+        if compat.contains(Compat::ORPHAN_FILE) {
+            self.orphans = Some(self.place_file(0, orphan_file_blocks(numbers.blocks))?);
+        }
+        Some(())
+    }
+
+    /// Takes the next free blocks at or behind `goal`, from the start again at the end.
+    fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
+        let mut file = File::default();
+        let mut goal = goal;
+        let mut start = 0;
+        while start < blocks {
+            let free = self.used.next_free(goal).or_else(|| self.used.next_free(0))?;
+            let most = u64::from(State::Written.max_len().min(blocks - start));
+            let len = (free.end - free.start).min(most);
+            self.used.take(free.start, len);
+            let extent = Extent {
+                start: FileBlock(start),
+                len: len as u32,
+                block: Block(free.start),
+                state: State::Written,
+            };
+            file.extents.push(extent);
+            start += len as u32;
+            goal = free.start + len;
+            // A node is taken when the entries outgrow what holds them: near the file's start.
+            let room = self.leaf_extents() * file.nodes.len().max(1);
+            let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
+            if outgrown || file.extents.len() > room {
+                let near = file.extents.first()?.block.0 - 1;
+                let free = self.used.next_free(near).or_else(|| self.used.next_free(0))?;
+                self.used.take(free.start, 1);
+                file.nodes.push(free.start);
+            }
+        }
+        // More is not needed for the longest journal in the smallest blocks.
+        (file.nodes.len() <= ROOT_EXTENTS).then_some(file)
+    }
+
+    fn leaf_extents(&self) -> usize {
+        usize::from(extent::capacity(self.geometry.block_size().bytes()))
+    }
+
+    /// Number of inodes in use: the reserved ones, `lost+found`, the orphan file.
+    pub(super) fn used_inodes(&self) -> u32 {
+        self.geometry.first_ino().0 + u32::from(self.orphans.is_some())
+    }
+
+    /// Inodes in use in a group.
+    pub(super) fn used_inodes_in(&self, group: Group) -> u32 {
+        let per_group = self.geometry.inodes_per_group();
+        self.used_inodes().saturating_sub(group.0.saturating_mul(per_group)).min(per_group)
+    }
+
+    /// Blocks in use in a group.
+    pub(super) fn used_blocks_in(&self, group: Group) -> u32 {
+        let runs = self.used.used_in(group_range(&self.geometry, group));
+        runs.map(|run| (run.end - run.start) as u32).sum()
+    }
+
+    /// The root node of a file's extents.
+    ///
+    /// A root that outgrew the inode keeps its first extents behind the entry that took their
+    /// place. They mean nothing there; mke2fs leaves them, and images shall be the same.
+    pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
+        let held = file.extents.iter().take(ROOT_EXTENTS).copied().collect();
+        let mut bytes = root_bytes(0, Entries::Leaf(held));
+        if !file.nodes.is_empty() {
+            let leaves = file.extents.chunks(self.leaf_extents()).zip(&file.nodes);
+            let index = leaves.map(|(extents, &node)| Index {
+                start: extents.first().map_or(FileBlock(0), |extent| extent.start),
+                child: Block(node),
+            });
+            let index = root_bytes(1, Entries::Index(index.collect()));
+            let len = 12 * (1 + file.nodes.len());
+            bytes[..len].copy_from_slice(&index[..len]);
+        }
+        bytes
+    }
+
+    /// The leaves of a file's extents, with their places, not sealed.
+    pub(super) fn leaf_nodes(&self, file: &File) -> Vec<(u64, Vec<u8>)> {
+        let block_size = self.geometry.block_size().bytes();
+        let leaves = file.extents.chunks(self.leaf_extents()).zip(&file.nodes);
+        leaves
+            .map(|(extents, &place)| {
+                let max = extent::capacity(block_size);
+                let entries = Entries::Leaf(extents.to_vec());
+                let mut bytes = vec![0; block_size];
+                Node { depth: 0, max, generation: 0, entries }.encode_into(&mut bytes);
+                (place, bytes)
+            })
+            .collect()
+    }
+
+    /// Fills in the superblock what depends on places.
+    pub(super) fn complete_superblock(&self, raw: &mut RawSuperblock) {
+        let geometry = &self.geometry;
+        let groups = || (0..geometry.group_count()).map(Group);
+        let used: u64 = self.used.used_in(0..geometry.block_count()).map(|r| r.end - r.start).sum();
+        let free = geometry.block_count() - used;
+        raw.s_free_blocks_count_lo.set(free as u32);
+        raw.s_free_blocks_count_hi.set((free >> 32) as u32);
+        raw.s_free_inodes_count.set(geometry.inode_count() - self.used_inodes());
+        let heads: u64 = groups().map(|group| u64::from(geometry.group_overhead(group))).sum();
+        let tables = u64::from(geometry.group_count()) * (2 + u64::from(geometry.itable_blocks()));
+        let journal = self.journal.as_ref().map_or(0, File::blocks);
+        let overhead = geometry.first_data_block().0 + heads + tables + u64::from(journal);
+        raw.s_overhead_clusters.set(overhead as u32);
+        if let Some(journal) = &self.journal {
+            // A copy of the journal's place, for e2fsck to find it without its inode.
+            raw.s_jnl_backup_type = 1;
+            let words = self.root_node(journal);
+            for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(words.as_chunks().0) {
+                word.set(u32::from_le_bytes(*bytes));
+            }
+            let size = u64::from(journal.blocks()) << geometry.block_size().bits();
+            raw.s_jnl_blocks[15].set((size >> 32) as u32);
+            raw.s_jnl_blocks[16].set(size as u32);
+        }
+    }
+}
+
+impl File {
+    /// Length in blocks.
+    pub(super) fn blocks(&self) -> u32 {
+        self.extents.iter().map(|extent| extent.len).sum()
+    }
+
+    /// Where its blocks lie, in order.
+    pub(super) fn places(&self) -> impl Iterator<Item = u64> {
+        self.extents.iter().flat_map(|extent| (extent.block.0..).take(extent.len as usize))
+    }
+}
+
+fn root_bytes(depth: u16, entries: Entries) -> [u8; 60] {
+    let mut bytes = [0; 60];
+    Node { depth, max: ROOT_EXTENTS as u16, generation: 0, entries }.encode_into(&mut bytes);
+    bytes
+}
+
+/// The blocks of a group.
+pub(super) fn group_range(geometry: &Geometry, group: Group) -> std::ops::Range<u64> {
+    match (geometry.group_first_block(group), geometry.group_last_block(group)) {
+        (Some(first), Some(last)) => first.0..last.0 + 1,
+        _ => 0..0,
+    }
+}
+
+/// The orphan file: the first inode behind `lost+found`.
+pub(super) const ORPHAN_FILE: Ino = Ino(12);
+
+fn orphan_file_blocks(blocks: u64) -> u32 {
+    match blocks / 4096 {
+        0..32 => 32,
+        // Up to 2^21 blocks, one of each 4,096.
+        count @ 32..512 => count as u32,
+        _ => 512,
+    }
+}
+
+fn too_small(geometry: &Geometry) -> MkfsError {
+    MkfsError::TooSmall { bytes: geometry.block_count() << geometry.block_size().bits() }
+}
+
+fn place_tables(geometry: &Geometry, used: &mut Runs) -> Option<Vec<Tables>> {
+    if geometry.features().incompat.contains(Incompat::FLEX_BG) {
+        let leaders = (0..geometry.group_count()).step_by(geometry.flex_size() as usize);
+        let mut tables = Vec::with_capacity(geometry.group_count() as usize);
+        for leader in leaders {
+            place_flexible(geometry, used, leader, &mut tables)?;
+        }
+        Some(tables)
+    } else {
+        (0..geometry.group_count()).map(|group| place_alone(geometry, used, Group(group))).collect()
+    }
+}
+
+/// All block bitmaps of a flexible group one after another, then all inode bitmaps, then all tables,
+/// as near to the start of its first group as there is room. Where something is in the way, what
+/// follows goes behind it.
+fn place_flexible(
+    geometry: &Geometry,
+    used: &mut Runs,
+    leader: u32,
+    tables: &mut Vec<Tables>,
+) -> Option<()> {
+    let members = geometry.flex_size().min(geometry.group_count() - leader);
+    let last = Group(leader + members - 1);
+    let space = group_range(geometry, Group(leader)).start..group_range(geometry, last).end;
+    // A lone group leaves as much room as if the others were to come.
+    let gap = if members == 1 { geometry.flex_size() } else { members };
+    let table = u64::from(geometry.itable_blocks());
+    let most = u64::from(geometry.blocks_per_group() / 4);
+    let mut place = |near: Option<u64>, len: u64| {
+        let fits = near.filter(|&near| used.is_free(near, len));
+        let together =
+            || used.first_fit(space.clone(), (u64::from(members) * len).min(most).max(len));
+        let alone = || used.first_fit(space.clone(), len);
+        let anywhere = || used.first_fit(0..geometry.block_count(), len);
+        let start = fits.or_else(together).or_else(alone).or_else(anywhere)?;
+        used.take(start, len);
+        Some(start)
+    };
+    let mut before: Option<Tables> = None;
+    for _ in 0..members {
+        let block_bitmap = place(before.map(|b| b.block_bitmap + 1), 1)?;
+        let near = before.map_or(block_bitmap + u64::from(gap), |b| b.inode_bitmap + 1);
+        let inode_bitmap = place(Some(near), 1)?;
+        let near = before.map_or(inode_bitmap + u64::from(gap), |b| b.inode_table + table);
+        let inode_table = place(Some(near), table)?;
+        let placed = Tables { block_bitmap, inode_bitmap, inode_table };
+        before = Some(placed);
+        tables.push(placed);
+    }
+    Some(())
+}
+
+fn place_alone(geometry: &Geometry, used: &mut Runs, group: Group) -> Option<Tables> {
+    let space = group_range(geometry, group);
+    let mut place = |len: u64| {
+        let start = used.first_fit(space.clone(), len)?;
+        used.take(start, len);
+        Some(start)
+    };
+    Some(Tables {
+        block_bitmap: place(1)?,
+        inode_bitmap: place(1)?,
+        inode_table: place(u64::from(geometry.itable_blocks()))?,
+    })
+}

@@ -1,0 +1,163 @@
+//! What the maker of a file system can choose.
+
+use super::MkfsError;
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
+
+/// How many inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InodeCount {
+    /// As many as fit the size: one per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per
+    /// 32 KiB from 4 TiB, per 64 KiB from 16 TiB.
+    #[default]
+    BySize,
+    /// One per so many bytes, from 1 KiB to 64 MiB.
+    PerBytes(u32),
+    /// This many, rounded up to fill the inode tables.
+    Count(u32),
+}
+
+/// How large a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JournalSize {
+    /// As fits the size; none under 2,048 blocks.
+    #[default]
+    BySize,
+    /// This many blocks, from 1,024 to 10,240,000 and at most half of the file system.
+    Blocks(u32),
+    /// No journal, and so no orphan file either.
+    None,
+}
+
+/// When inode tables are zeroed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InodeTables {
+    /// By whoever first mounts the file system for writing, in the background.
+    #[default]
+    Lazy,
+    /// Now.
+    Zeroed,
+}
+
+/// What is on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Contents {
+    /// Anything.
+    #[default]
+    Unknown,
+    /// Zeros: a new sparse file, or after a discard that zeroes. Then no zeros are written.
+    Zeros,
+}
+
+/// Options of [`super::mkfs`]. The default is what `mke2fs -t ext4` makes.
+#[derive(Debug, Clone)]
+pub struct MkfsOptions {
+    /// Size in bytes; the whole device if `None`.
+    pub size: Option<u64>,
+    /// 1, 2 or 4 KiB; if `None`, 1 KiB under 512 MiB, otherwise 4 KiB.
+    pub block_size: Option<BlockSize>,
+    /// How many inodes.
+    pub inodes: InodeCount,
+    /// Bytes of an inode: a power of two from 128 to the block size.
+    pub inode_size: u16,
+    /// Name for people, at most 16 bytes.
+    pub label: Vec<u8>,
+    /// Name for machines; random if `None`.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of the directory hashes; random if `None`.
+    pub hash_seed: Option<[u8; 16]>,
+    /// How large a journal.
+    pub journal: JournalSize,
+    /// Percentage of the blocks that only root may take, from 0 to 50.
+    pub reserved_percent: f64,
+    /// Seconds since 1970 for all times; now if `None`.
+    pub time: Option<u64>,
+    /// Features of today's default to leave out: any of `resize_inode`, `orphan_file`, `64bit`,
+    /// `flex_bg`, `metadata_csum_seed` and `metadata_csum`.
+    pub without: Features,
+    /// When inode tables are zeroed. Without `metadata_csum` always now.
+    pub inode_tables: InodeTables,
+    /// What is on the device.
+    pub contents: Contents,
+    /// Blocks per disk of the RAID beneath, or 0; a hint for allocation.
+    pub stride: u16,
+    /// Data blocks of a whole stripe of the RAID beneath, or 0; a hint for allocation.
+    pub stripe_width: u32,
+    /// User and group that own the root directory.
+    pub root_owner: (u32, u32),
+}
+
+impl Default for MkfsOptions {
+    fn default() -> MkfsOptions {
+        MkfsOptions {
+            size: None,
+            block_size: None,
+            inodes: InodeCount::BySize,
+            inode_size: 256,
+            label: Vec::new(),
+            uuid: None,
+            hash_seed: None,
+            journal: JournalSize::BySize,
+            reserved_percent: 5.0,
+            time: None,
+            without: Features::default(),
+            inode_tables: InodeTables::Lazy,
+            contents: Contents::Unknown,
+            stride: 0,
+            stripe_width: 0,
+            root_owner: (0, 0),
+        }
+    }
+}
+
+impl MkfsOptions {
+    /// The features that Debian 12 leaves out of today's default, for images that older tools read.
+    pub fn debian_12() -> Features {
+        Features {
+            compat: Compat::ORPHAN_FILE,
+            incompat: Incompat::CSUM_SEED,
+            ro_compat: RoCompat::empty(),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), MkfsError> {
+        let allowed = Features {
+            compat: Compat::RESIZE_INODE | Compat::ORPHAN_FILE,
+            incompat: Incompat::BIT64 | Incompat::FLEX_BG | Incompat::CSUM_SEED,
+            ro_compat: RoCompat::METADATA_CSUM,
+        };
+        let without = self.without;
+        let block_size = self.block_size.map_or(1024..=4096, |size| {
+            let bytes = size.bytes();
+            bytes..=bytes
+        });
+        let ranges = [
+            (*block_size.end() <= 4096, "block size"),
+            (self.label.len() <= 16, "label"),
+            ((0.0..=50.0).contains(&self.reserved_percent), "reserved percentage"),
+            (
+                self.inode_size.is_power_of_two()
+                    && (128..=*block_size.start()).contains(&usize::from(self.inode_size)),
+                "inode size",
+            ),
+            (
+                match self.inodes {
+                    InodeCount::BySize => true,
+                    InodeCount::PerBytes(bytes) => (1 << 10..=64 << 20).contains(&bytes),
+                    InodeCount::Count(count) => count > 0,
+                },
+                "inode count",
+            ),
+            (
+                allowed.compat.contains(without.compat)
+                    && allowed.incompat.contains(without.incompat)
+                    && allowed.ro_compat.contains(without.ro_compat),
+                "features to leave out",
+            ),
+        ];
+        match ranges.into_iter().find(|(right, _)| !right) {
+            Some((_, option)) => Err(MkfsError::Option { option }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The inode that reserves descriptor blocks, so that the file system can grow while mounted.
+//!
+//! It is mapped the old way: its only double indirect block points to the reserved blocks behind
+//! the descriptors, and each of these to its counterparts behind the backups.
+
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Group, Ino};
+
+/// Which slot of an inode's block field points to the double indirect block.
+const DOUBLE_INDIRECT: usize = 13;
+
+/// The inode's number.
+pub(super) const INO: Ino = Ino::RESIZE;
+
+/// Its blocks, the one of pointers at `pointers` first.
+pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> {
+    let block_size = geometry.block_size().bytes();
+    let slots = block_size / 4;
+    let mut top = vec![0u32; slots];
+    let mut blocks = Vec::new();
+    let backups: Vec<u64> = backups(geometry).collect();
+    let first = geometry.desc_blocks();
+    for index in first..first + geometry.reserved_gdt_blocks() {
+        // Behind the superblock of each group that has one, at the same distance.
+        let behind = |start: u64| start + 1 + u64::from(index);
+        let place = behind(geometry.super_block().0);
+        top[index as usize % slots] = place as u32;
+        let mut counterparts: Vec<u32> = backups.iter().map(|&b| behind(b) as u32).collect();
+        counterparts.resize(slots, 0);
+        blocks.push((place, bytes_of(&counterparts)));
+    }
+    blocks.insert(0, (pointers, bytes_of(&top)));
+    blocks
+}
+
+/// The block field of the inode.
+pub(super) fn block_field(pointers: u64) -> [u8; 60] {
+    let mut field = [0; 60];
+    let at = DOUBLE_INDIRECT * 4;
+    field[at..at + 4].copy_from_slice(&(pointers as u32).to_le_bytes());
+    field
+}
+
+/// The inode's size in bytes: as far as a double indirect block reaches.
+pub(super) fn size(geometry: &Geometry) -> u64 {
+    let slots = geometry.block_size().bytes() as u64 / 4;
+    (12 + slots + slots * slots) << geometry.block_size().bits()
+}
+
+/// All blocks that belong to the inode, those behind backups too.
+pub(super) fn block_count(geometry: &Geometry) -> u64 {
+    let reserved = u64::from(geometry.reserved_gdt_blocks());
+    1 + reserved * (1 + backups(geometry).count() as u64)
+}
+
+/// First blocks of the groups that have a backup.
+fn backups(geometry: &Geometry) -> impl Iterator<Item = u64> {
+    let groups = (1..geometry.group_count()).map(Group);
+    groups
+        .filter(|&group| geometry.group_has_super(group))
+        .filter_map(|group| geometry.group_first_block(group).map(|block| block.0))
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}

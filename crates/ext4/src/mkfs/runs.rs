@@ -1,0 +1,118 @@
+//! The blocks in use, as runs: a file system just made has few of them, however large it is.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Blocks in use below an end.
+#[derive(Debug, Clone)]
+pub(super) struct Runs {
+    /// End of each run by its start; runs neither overlap nor touch.
+    runs: BTreeMap<u64, u64>,
+    end: u64,
+}
+
+impl Runs {
+    /// No block in use below `end`.
+    pub(super) fn new(end: u64) -> Runs {
+        Runs { runs: BTreeMap::new(), end }
+    }
+
+    /// Puts free blocks to use.
+    ///
+    /// # Panics
+    /// If one of them is in use: a fault of the layout.
+    pub(super) fn take(&mut self, start: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        assert!(self.is_free(start, len), "{len} blocks from {start} are not free");
+        let mut run = start..start + len;
+        if let Some((&before, &end)) = self.runs.range(..start).next_back()
+            && end == start
+        {
+            run.start = before;
+        }
+        if let Some(end) = self.runs.remove(&run.end) {
+            run.end = end;
+        }
+        self.runs.insert(run.start, run.end);
+    }
+
+    /// True if none of the blocks is in use, and all are below the end.
+    pub(super) fn is_free(&self, start: u64, len: u64) -> bool {
+        let Some(end) = start.checked_add(len).filter(|&end| end <= self.end) else { return false };
+        self.runs.range(..end).next_back().is_none_or(|(_, &used)| used <= start)
+    }
+
+    /// The first run of free blocks at or behind `from`, cut off there.
+    pub(super) fn next_free(&self, from: u64) -> Option<Range<u64>> {
+        let start = match self.runs.range(..=from).next_back() {
+            Some((_, &end)) if end > from => end,
+            _ => from,
+        };
+        let end = self.runs.range(start..).next().map_or(self.end, |(&next, _)| next);
+        (start < end).then_some(start..end)
+    }
+
+    /// The first place in `within` for `len` free blocks one after another.
+    pub(super) fn first_fit(&self, within: Range<u64>, len: u64) -> Option<u64> {
+        let mut from = within.start;
+        loop {
+            let free = self.next_free(from)?;
+            if free.start + len > within.end {
+                return None;
+            }
+            if free.end - free.start >= len {
+                return Some(free.start);
+            }
+            from = free.end;
+        }
+    }
+
+    /// The runs in use within `range`, cut off at its ends.
+    pub(super) fn used_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.runs.range(..range.start).next_back().map(|(&start, _)| start);
+        self.runs
+            .range(first.unwrap_or(range.start)..range.end)
+            .map(move |(&start, &end)| start.max(range.start)..end.min(range.end))
+            .filter(|run| run.start < run.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_touch_become_one() {
+        let mut runs = Runs::new(100);
+        runs.take(10, 5);
+        runs.take(20, 5);
+        runs.take(15, 5);
+        assert!(runs.used_in(0..100).eq(std::iter::once(10..25)));
+        assert!(runs.used_in(12..14).eq(std::iter::once(12..14)));
+        assert_eq!(runs.next_free(12), Some(25..100));
+        assert_eq!(runs.next_free(3), Some(3..10));
+        assert!(runs.is_free(25, 75) && !runs.is_free(25, 76) && !runs.is_free(9, 2));
+    }
+
+    #[test]
+    fn a_place_must_lie_within_and_be_long_enough() {
+        let mut runs = Runs::new(100);
+        runs.take(4, 4);
+        assert_eq!(runs.first_fit(0..100, 4), Some(0));
+        assert_eq!(runs.first_fit(1..100, 4), Some(8));
+        assert_eq!(runs.first_fit(1..11, 4), None);
+        runs.take(8, 92);
+        assert_eq!(runs.first_fit(1..100, 4), None);
+        assert_eq!(runs.next_free(50), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "not free")]
+    fn taking_a_block_twice_is_a_fault() {
+        let mut runs = Runs::new(100);
+        runs.take(4, 4);
+        runs.take(7, 1);
+    }
+}

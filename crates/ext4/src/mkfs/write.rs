@@ -1,0 +1,209 @@
+//! Bytes for everything that the layout placed, the superblock last.
+
+mod blocks;
+mod files;
+
+use super::layout::{Layout, group_range};
+use super::{Contents, InodeTables, MkfsError, MkfsOptions};
+use blocks::BlockWriter;
+use lanefs_device::Device;
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::checksum::Checksums;
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::superblock::{Geometry, State, Superblock};
+use lanefs_ondisk::{Block, Corruption, Group};
+
+pub(super) fn write(
+    device: &dyn Device,
+    options: &MkfsOptions,
+    superblock: &Superblock,
+    layout: &Layout,
+) -> Result<(), MkfsError> {
+    let geometry = superblock.geometry();
+    let mut out = BlockWriter::new(device, geometry.block_size(), options.contents);
+    out.wipe_signatures()?;
+    device.flush()?;
+    let mut descriptors = describe(options, superblock, layout);
+    write_bitmaps(&mut out, superblock, layout, &mut descriptors)?;
+    zero_tables(&mut out, &geometry, &descriptors)?;
+    files::write(&mut out, options, superblock, layout)?;
+    write_descriptors(&mut out, superblock, &descriptors)?;
+    write_backups(&mut out, superblock)?;
+    device.flush()?;
+    write_superblock(&mut out, superblock)?;
+    device.flush()?;
+    Ok(())
+}
+
+/// The descriptors, but for the checksums of bitmaps.
+fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> Vec<GroupDesc> {
+    let geometry = superblock.geometry();
+    let may_be_uninit = superblock.checksums() != Checksums::None;
+    // Without checksums nothing tells who mounts it that a table was not zeroed.
+    let zeroed = !may_be_uninit
+        || options.inode_tables == InodeTables::Zeroed
+        || options.contents == Contents::Zeros;
+    let groups = (0..geometry.group_count()).map(Group);
+    groups
+        .zip(&layout.tables)
+        .map(|(group, tables)| {
+            let blocks = geometry.blocks_in_group(group).unwrap_or(0);
+            let used_inodes = layout.used_inodes_in(group);
+            let free_inodes = geometry.inodes_per_group() - used_inodes;
+            let mut desc = GroupDesc {
+                block_bitmap: Block(tables.block_bitmap),
+                inode_bitmap: Block(tables.inode_bitmap),
+                inode_table: Block(tables.inode_table),
+                free_blocks: blocks - layout.used_blocks_in(group),
+                free_inodes,
+                used_dirs: directories_in(&geometry, group),
+                itable_unused: if may_be_uninit { free_inodes } else { 0 },
+                flags: GroupFlags::empty(),
+                block_bitmap_csum: 0,
+                inode_bitmap_csum: 0,
+                exclude_bitmap: Block(0),
+            };
+            desc.flags.set(GroupFlags::INODE_ZEROED, zeroed);
+            desc.flags.set(GroupFlags::INODE_UNINIT, may_be_uninit && used_inodes == 0);
+            let computable = may_be_uninit && is_computable(&geometry, group, &desc);
+            desc.flags.set(GroupFlags::BLOCK_UNINIT, computable);
+            desc
+        })
+        .collect()
+}
+
+/// The root and `lost+found`.
+fn directories_in(geometry: &Geometry, group: Group) -> u32 {
+    let directories = [lanefs_ondisk::Ino::ROOT, geometry.first_ino()];
+    let here = |ino: &lanefs_ondisk::Ino| {
+        geometry.inode_place(*ino).is_some_and(|place| place.group == group)
+    };
+    directories.iter().filter(|ino| here(ino)).count() as u32
+}
+
+/// True if nothing but a group's own metadata is in it, so that its bitmap need not be written.
+/// The last group always has one: e2fsck checks what is behind its end.
+fn is_computable(geometry: &Geometry, group: Group, desc: &GroupDesc) -> bool {
+    let own = Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry);
+    group.0 + 1 < geometry.group_count()
+        && own.is_ok_and(|own| own.count_clear() == desc.free_blocks)
+}
+
+fn write_bitmaps(
+    out: &mut BlockWriter<'_>,
+    superblock: &Superblock,
+    layout: &Layout,
+    descriptors: &mut [GroupDesc],
+) -> Result<(), MkfsError> {
+    let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+    let mut bytes = vec![0; geometry.block_size().bytes()];
+    for (group, desc) in (0..).map(Group).zip(descriptors) {
+        if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let range = group_range(&geometry, group);
+            let mut bitmap = Bitmap::new((range.end - range.start) as u32);
+            for run in layout.used.used_in(range.clone()) {
+                bitmap.fill((run.start - range.start) as u32..(run.end - range.start) as u32);
+            }
+            bitmap.encode_blocks_into(&mut bytes, desc, &geometry, checksums);
+            out.write(desc.block_bitmap.0, &bytes)?;
+        }
+        if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            let mut bitmap = Bitmap::new(geometry.inodes_per_group());
+            bitmap.fill(0..layout.used_inodes_in(group));
+            bitmap.encode_inodes_into(&mut bytes, desc, &geometry, checksums);
+            out.write(desc.inode_bitmap.0, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Zeroes the tables whose descriptors say so.
+fn zero_tables(
+    out: &mut BlockWriter<'_>,
+    geometry: &Geometry,
+    descriptors: &[GroupDesc],
+) -> Result<(), MkfsError> {
+    for desc in descriptors {
+        if desc.flags.contains(GroupFlags::INODE_ZEROED) {
+            out.zero(desc.inode_table.0, geometry.itable_blocks().into())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_descriptors(
+    out: &mut BlockWriter<'_>,
+    superblock: &Superblock,
+    descriptors: &[GroupDesc],
+) -> Result<(), MkfsError> {
+    let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+    let per_block = geometry.descs_per_block() as usize;
+    let mut bytes = vec![0; geometry.block_size().bytes()];
+    for (index, chunk) in (0u32..).zip(descriptors.chunks(per_block)) {
+        bytes.fill(0);
+        let places = bytes.chunks_exact_mut(geometry.desc_size());
+        let groups = (index * geometry.descs_per_block()..).map(Group);
+        for ((desc, bytes), group) in chunk.iter().zip(places).zip(groups) {
+            desc.encode_into(bytes, group, &geometry, checksums);
+            // What was chosen is checked as if it were read.
+            let _: GroupDesc = GroupDesc::decode(bytes, group, &geometry, checksums)?;
+        }
+        for place in descriptor_copies(&geometry, index) {
+            out.write(place.0, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The places of descriptor block `index` and its backups.
+fn descriptor_copies(geometry: &Geometry, index: u32) -> Vec<Block> {
+    let meta_bg = geometry.features().incompat.contains(Incompat::META_BG);
+    let behind_super = |group: Group, distance: u64| {
+        let first = geometry.group_first_block(group)?;
+        Some(Block(first.0 + distance))
+    };
+    if meta_bg {
+        let first = index * geometry.descs_per_block();
+        let last = first + geometry.descs_per_block() - 1;
+        let holders = [first, first + 1, last].map(Group);
+        let place = |group| behind_super(group, geometry.group_has_super(group).into());
+        return holders.into_iter().filter_map(place).collect();
+    }
+    (0..geometry.group_count())
+        .map(Group)
+        .filter(|&group| geometry.group_has_super(group))
+        .filter_map(|group| behind_super(group, 1 + u64::from(index)))
+        .collect()
+}
+
+/// A backup does not say that the file system is clean: who needs it shall check first.
+fn write_backups(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
+    let geometry = superblock.geometry();
+    let mut bytes = vec![0; geometry.block_size().bytes()];
+    for group in (1..geometry.group_count()).map(Group) {
+        if !geometry.group_has_super(group) {
+            continue;
+        }
+        let mut raw = superblock.raw().clone();
+        raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
+        let mut backup = Superblock::from_raw(raw)?;
+        backup.set_state(State::empty());
+        bytes[..1024].copy_from_slice(&backup.encode());
+        let first = geometry.group_first_block(group).unwrap_or_default();
+        out.write(first.0, &bytes)?;
+    }
+    Ok(())
+}
+
+fn write_superblock(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
+    let geometry = superblock.geometry();
+    let mut superblock = superblock.clone();
+    superblock.set_kbytes_written(out.written() / 1024);
+    let bytes = superblock.encode();
+    let _: Superblock = Superblock::decode(&bytes).map_err(|error: Corruption| error)?;
+    let mut block = vec![0; geometry.block_size().bytes()];
+    let at = if block.len() == 1024 { 0 } else { 1024 };
+    block[at..at + 1024].copy_from_slice(&bytes);
+    out.write(geometry.super_block().0, &block)
+}
