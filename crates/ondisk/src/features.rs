@@ -143,7 +143,7 @@ pub enum Support {
     Refused(Vec<String>),
 }
 
-const COMPAT_NAMES: [(Compat, &str); 13] = [
+const COMPAT_NAMES: [(Compat, &str); 12] = [
     (Compat::DIR_PREALLOC, "dir_prealloc"),
     (Compat::IMAGIC_INODES, "imagic_inodes"),
     (Compat::HAS_JOURNAL, "has_journal"),
@@ -151,7 +151,6 @@ const COMPAT_NAMES: [(Compat, &str); 13] = [
     (Compat::RESIZE_INODE, "resize_inode"),
     (Compat::DIR_INDEX, "dir_index"),
     (Compat::LAZY_BG, "lazy_bg"),
-    (Compat::EXCLUDE_INODE, "exclude_inode"),
     (Compat::EXCLUDE_BITMAP, "snapshot_bitmap"),
     (Compat::SPARSE_SUPER2, "sparse_super2"),
     (Compat::FAST_COMMIT, "fast_commit"),
@@ -178,14 +177,13 @@ const INCOMPAT_NAMES: [(Incompat, &str); 16] = [
     (Incompat::CASEFOLD, "casefold"),
 ];
 
-const RO_COMPAT_NAMES: [(RoCompat, &str); 16] = [
+const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
     (RoCompat::SPARSE_SUPER, "sparse_super"),
     (RoCompat::LARGE_FILE, "large_file"),
     (RoCompat::HUGE_FILE, "huge_file"),
     (RoCompat::GDT_CSUM, "uninit_bg"),
     (RoCompat::DIR_NLINK, "dir_nlink"),
     (RoCompat::EXTRA_ISIZE, "extra_isize"),
-    (RoCompat::HAS_SNAPSHOT, "snapshot"),
     (RoCompat::QUOTA, "quota"),
     (RoCompat::BIGALLOC, "bigalloc"),
     (RoCompat::METADATA_CSUM, "metadata_csum"),

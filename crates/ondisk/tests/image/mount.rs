@@ -8,6 +8,20 @@ use std::{fs, io};
 /// The image as it is on disk after the kernel, having it mounted, ran `work` and synced: its log
 /// is not empty. `None`, with the reason printed, where this machine cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
+    mounted(image, options, work).map(|(during, _)| during)
+}
+
+/// The image after the kernel, having it mounted, ran `work` and unmounted it. `None`, with the
+/// reason printed, where this machine cannot mount.
+pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
+    mounted(image, "", work).map(|(_, after)| after)
+}
+
+fn mounted(
+    image: Image,
+    options: &str,
+    work: fn(&Path) -> io::Result<()>,
+) -> Option<(Image, Image)> {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, mountpoint) = (folder.path().join("image"), folder.path().join("mounted"));
     fs::write(&path, &image.bytes).expect("the image");
@@ -25,10 +39,12 @@ pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) 
     }
     let done = work(&mountpoint);
     let synced = Command::new("sync").arg("-f").arg(&mountpoint).status();
-    let bytes = fs::read(&path);
+    let during = fs::read(&path);
     let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
     assert!(unmounted.success(), "umount");
     assert!(synced.expect("sync").success());
     done.expect("the work");
-    Some(Image { options: image.options, bytes: bytes.expect("the image") })
+    let after = fs::read(&path).expect("the image");
+    let during = Image { options: image.options.clone(), bytes: during.expect("the image") };
+    Some((during, Image { options: image.options, bytes: after }))
 }

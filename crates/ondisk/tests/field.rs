@@ -1,0 +1,189 @@
+//! Images as they are met in the field: with other features, resized, and changed by the kernel.
+
+mod image;
+
+use image::{Image, mount};
+use lanefs_ondisk::bitmap::Bitmap;
+use lanefs_ondisk::features::Support;
+use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
+use lanefs_ondisk::inode::Inode;
+use lanefs_ondisk::superblock::Superblock;
+use lanefs_ondisk::{FileType, Group};
+use std::path::Path;
+use std::process::Command;
+use std::{fs, io};
+
+/// Decodes all metadata that has a fixed place, deleted inodes included; returns the number of
+/// inodes in use by type.
+fn decode_all(image: &Image) -> Vec<Option<FileType>> {
+    let superblock = Superblock::decode(&image.bytes[1024..2048]).expect(&image.options);
+    let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+    let size = geometry.block_size().bytes();
+    let mut types = Vec::new();
+    for group in (0..geometry.group_count()).map(Group) {
+        let (index, range) = geometry.desc_place(group).expect("group");
+        let block = geometry.desc_block(index).expect("descriptor block");
+        let bytes = &image.block(block.0, size)[range];
+        let desc = GroupDesc::decode(bytes, group, &geometry, checksums).expect(&image.options);
+        if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let bytes = image.block(desc.block_bitmap.0, size);
+            Bitmap::decode_blocks(bytes, group, &desc, &geometry, checksums).expect(&image.options);
+        }
+        if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            continue;
+        }
+        let bytes = image.block(desc.inode_bitmap.0, size);
+        let bitmap =
+            Bitmap::decode_inodes(bytes, group, &desc, &geometry, checksums).expect(&image.options);
+        for index in 0..geometry.inodes_per_group() - desc.itable_unused {
+            let ino = geometry.ino_at(group, index).expect("inode");
+            let place = geometry.inode_place(ino).expect("inode");
+            let block = image.block(desc.inode_table.0 + u64::from(place.table_block), size);
+            let bytes = &block[place.offset..][..geometry.inode_size()];
+            let inode = Inode::decode(bytes, ino, &geometry, checksums).expect(&image.options);
+            if bitmap.get(index) {
+                types.push(inode.file_type());
+            }
+        }
+    }
+    types
+}
+
+#[test]
+fn every_feature_that_mke2fs_makes_is_supported_or_named() {
+    let read_only =
+        |names: &[&str]| Support::ReadOnly(names.iter().map(|name| name.to_string()).collect());
+    let refused = |name: &str| Support::Refused(vec![name.to_string()]);
+    for (options, support) in [
+        ("-t ext4", Support::ReadWrite),
+        ("-t ext3", Support::ReadWrite),
+        ("-t ext2", Support::ReadWrite),
+        ("-t ext2 -r 0", Support::ReadWrite),
+        ("-t ext4 -O sparse_super2", Support::ReadWrite),
+        ("-t ext4 -O stable_inodes", Support::ReadWrite),
+        ("-t ext4 -O fast_commit", Support::ReadWrite),
+        ("-t ext4 -O ^resize_inode,meta_bg", Support::ReadWrite),
+        ("-t ext4 -b 1024 -O bigalloc -C 16384", read_only(&["bigalloc"])),
+        ("-t ext4 -b 4096 -O bigalloc", read_only(&["bigalloc"])),
+        ("-t ext4 -O quota", read_only(&["quota"])),
+        ("-t ext4 -O quota,project", read_only(&["quota", "project"])),
+        ("-t ext4 -O ea_inode", read_only(&["ea_inode"])),
+        ("-t ext4 -O large_dir", read_only(&["large_dir"])),
+        ("-t ext4 -O mmp", read_only(&["mmp"])),
+        ("-t ext4 -O verity", read_only(&["verity"])),
+        ("-t ext4 -O inline_data", refused("inline_data")),
+        ("-t ext4 -O encrypt", refused("encrypt")),
+        ("-t ext4 -O casefold", refused("casefold")),
+    ] {
+        let Some(image) = image::make(options, "40M") else { return };
+        let superblock = Superblock::decode(&image.bytes[1024..2048]).expect(options);
+        assert_eq!(superblock.support(), support, "{options}");
+        decode_all(&image);
+    }
+}
+
+/// All bits, known and unknown, have the names that dumpe2fs prints, in its order.
+#[test]
+fn feature_names_are_those_of_dumpe2fs() {
+    let Some(image) = image::make("-t ext2", "8M") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    for bit in 0..32u32 {
+        for word in [0x5c, 0x60, 0x64] {
+            // dumpe2fs prints other things for a journal device, and does not open an image that
+            // has 64bit and descriptors of no size.
+            if [(0x60, 3), (0x60, 7)].contains(&(word, bit)) {
+                continue;
+            }
+            let mut bytes = image.bytes.clone();
+            bytes[1024 + 0x5c..1024 + 0x68].fill(0);
+            bytes[1024 + word..1024 + word + 4].copy_from_slice(&(1u32 << bit).to_le_bytes());
+            fs::write(&path, &bytes).expect("the image");
+            let output = Command::new("dumpe2fs").arg("-hf").arg(&path).output().expect("dumpe2fs");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let line = text.lines().find_map(|line| line.strip_prefix("Filesystem features:"));
+            let theirs = line.map(str::trim);
+            let raw =
+                |at: usize| u32::from_le_bytes(bytes[1024 + at..][..4].try_into().expect("word"));
+            let features = lanefs_ondisk::features::Features {
+                compat: lanefs_ondisk::features::Compat::from_bits_retain(raw(0x5c)),
+                incompat: lanefs_ondisk::features::Incompat::from_bits_retain(raw(0x60)),
+                ro_compat: lanefs_ondisk::features::RoCompat::from_bits_retain(raw(0x64)),
+            };
+            assert_eq!(theirs, Some(features.names().join(" ").as_str()), "{word:#x} {bit}");
+        }
+    }
+}
+
+#[test]
+fn resized_images_decode() {
+    for (options, sizes) in [
+        ("-t ext4", ["200M", "30M"]),
+        ("-t ext4 -b 4096", ["600M", "50M"]),
+        ("-t ext4 -O ^resize_inode", ["300M", "40M"]),
+        ("-t ext3", ["200M", "40M"]),
+    ] {
+        let Some(image) = image::make(options, "64M") else { return };
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let path = folder.path().join("image");
+        fs::write(&path, &image.bytes).expect("the image");
+        for size in sizes {
+            let checked = Command::new("e2fsck").args(["-fp"]).arg(&path).output();
+            assert!(checked.expect("e2fsck").status.success());
+            let resized = Command::new("resize2fs").arg(&path).arg(size).output();
+            let resized = resized.expect("resize2fs");
+            assert!(resized.status.success(), "{resized:?}");
+            let bytes = fs::read(&path).expect("the image");
+            decode_all(&Image { options: format!("{options} to {size}"), bytes });
+        }
+    }
+}
+
+/// Files of all kinds, some deleted, some with attributes in and out of the inode.
+fn busy(root: &Path) -> io::Result<()> {
+    let file = |name: String, len: usize| fs::write(root.join(name), vec![7; len]);
+    for n in 0..400 {
+        file(format!("file {n}"), n * 37)?;
+    }
+    for n in (0..400).step_by(3) {
+        fs::remove_file(root.join(format!("file {n}")))?;
+    }
+    let large = fs::File::create(root.join("large"))?;
+    large.set_len(1 << 33)?;
+    for (kind, name) in [("c", "character"), ("b", "block")] {
+        Command::new("mknod").arg(root.join(name)).args([kind, "300", "70000"]).status()?;
+    }
+    Command::new("mkfifo").arg(root.join("fifo")).status()?;
+    for (name, len) in [("in", 20), ("out", 700)] {
+        let value = "v".repeat(len);
+        Command::new("setfattr")
+            .args(["-n", &format!("user.{name}"), "-v", &value])
+            .arg(root.join("file 1"))
+            .status()
+            .ok();
+    }
+    std::os::unix::fs::symlink("s".repeat(700), root.join("long"))
+}
+
+#[test]
+fn images_that_the_kernel_changed_decode() {
+    for options in [
+        "-t ext4",
+        "-t ext4 -b 4096",
+        "-t ext4 -O ^metadata_csum,uninit_bg",
+        "-t ext4 -I 128 -O ^64bit",
+        "-t ext4 -O ^has_journal",
+        "-t ext3",
+        "-t ext2 -I 128",
+    ] {
+        let Some(image) = image::make(options, "60M") else { return };
+        let Some(image) = mount::and_unmount(image, busy) else { return };
+        let types = decode_all(&image);
+        let count = |kind| types.iter().filter(|&&found| found == Some(kind)).count();
+        assert_eq!(count(FileType::Fifo), 1, "{options}");
+        assert_eq!(count(FileType::CharDevice), 1, "{options}");
+        assert_eq!(count(FileType::BlockDevice), 1, "{options}");
+        assert_eq!(count(FileType::Symlink), 3, "{options}");
+        assert!(count(FileType::Regular) > 266, "{options}");
+    }
+}
