@@ -15,6 +15,7 @@
 //!
 //! A pin writes its own lane's line and no other; all read the epoch's line, which changes seldom.
 
+use crate::held::holds_leaf;
 use crate::limbo::{Limbo, Retired};
 use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,9 @@ struct Nest {
 }
 
 world::local! { static NEST: Cell<Option<Nest>> = Cell::new(None) }
+
+// The lane's limbo was crowded where no destructor may run: the thread empties it later.
+world::local! { static OWED: Cell<bool> = Cell::new(false) }
 
 /// While it lives, nothing published that this thread could see is freed. Not held across I/O
 /// or a wait for an operation lock.
@@ -96,6 +100,9 @@ impl Drop for Pin {
                 nest.set(None);
                 // Release: what was read under the pin was read before it counts as gone.
                 DOMAIN.pins.of(lane)[parity].fetch_sub(1, Ordering::Release);
+                if OWED.with(Cell::get) {
+                    pay();
+                }
             }
             Some(outer) => nest.set(Some(Nest { depth: outer.depth - 1, ..outer })),
             None => {}
@@ -107,10 +114,14 @@ impl Drop for Pin {
 /// values, and those that other lanes left lying for some epochs. For the committer to call now
 /// and then; true if the epoch advanced.
 ///
-/// Destructors of retired values run here and wherever something is retired, inside whatever
-/// locks are held there: they must not take any.
+/// Destructors of retired values run here, where values are retired and where pins end, though
+/// not while the thread holds a state guard or a lock behind it. So they may take a state guard,
+/// but nothing that comes before it.
 pub fn advance() -> bool {
     let advanced = DOMAIN.try_advance();
+    if holds_leaf() {
+        return advanced;
+    }
     let epoch = DOMAIN.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
@@ -138,11 +149,22 @@ pub(crate) fn retire(value: Retired) {
     plant::fence(Step::RetireFence, Ordering::SeqCst);
     let domain: &Domain = &DOMAIN;
     let limbo = domain.limbo.mine();
-    let crowded = limbo.push(value, || domain.epoch.load(Ordering::Relaxed));
-    if crowded {
-        domain.try_advance();
-        limbo.collect(freeable(domain.epoch.load(Ordering::Acquire)));
+    if limbo.push(value, || domain.epoch.load(Ordering::Relaxed)) {
+        OWED.with(|owed| owed.set(true));
+        pay();
     }
+}
+
+/// Frees what can be freed of the lane's limbo, if destructors may run here.
+#[cold]
+fn pay() {
+    if holds_leaf() {
+        return;
+    }
+    OWED.with(|owed| owed.set(false));
+    let domain: &Domain = &DOMAIN;
+    domain.try_advance();
+    domain.limbo.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
 }
 
 impl Domain {

@@ -1,8 +1,10 @@
 //! Which locks a thread holds, so that a wrong order panics instead of one day deadlocking.
 //!
-//! Debug builds only: a release build keeps no record and checks nothing.
+//! A release build checks nothing and keeps no record but of how many state guards and locks behind
+//! them the thread holds, since destructors of retired values have to wait for those.
 
 use crate::Rank;
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// A lock's place: its rank, and its order among the locks of that rank.
@@ -16,9 +18,18 @@ pub(crate) struct Place {
 /// The record of one held lock, gone when dropped. It stays on the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Held {
+    /// Counted in [`LEAVES`].
+    leaf: bool,
     #[cfg(debug_assertions)]
     place: Place,
     _not_send: PhantomData<*const ()>,
+}
+
+crate::world::local! { static LEAVES: Cell<u32> = Cell::new(0) }
+
+/// Whether the thread holds a state guard or a lock behind it.
+pub(crate) fn holds_leaf() -> bool {
+    LEAVES.try_with(Cell::get).unwrap_or(0) > 0
 }
 
 #[cfg(debug_assertions)]
@@ -40,12 +51,15 @@ impl Held {
     /// Records a lock that was tried for: who does not wait cannot deadlock.
     #[inline]
     pub(crate) fn tried(place: Place) -> Held {
-        #[cfg(not(debug_assertions))]
-        let _ = place;
+        let leaf = place.rank >= Rank::Guard;
+        if leaf {
+            let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
+        }
         // A thread that is going away has no list any more, and no order to keep.
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| held.borrow_mut().push(place));
         Held {
+            leaf,
             #[cfg(debug_assertions)]
             place,
             _not_send: PhantomData,
@@ -108,9 +122,13 @@ impl std::fmt::Display for Place {
     }
 }
 
-#[cfg(debug_assertions)]
 impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
+        if self.leaf {
+            let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get().saturating_sub(1)));
+        }
+        #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|h| *h == self.place) {

@@ -60,7 +60,7 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
 mod tests {
     use super::*;
     use crate::sync::Arc;
-    use crate::{advance, pin};
+    use crate::{Mutex, Rank, advance, pin};
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     /// Counts its drops.
@@ -108,6 +108,36 @@ mod tests {
         // Pins of other tests may stand in the way for a while.
         while drops.load(Ordering::Relaxed) == 0 {
             value.store(Counted(drops.clone()));
+        }
+    }
+
+    /// Takes a state guard when it goes.
+    struct Guarded(Arc<Mutex<u32>>);
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            *self.0.lock() += 1;
+        }
+    }
+
+    #[test]
+    fn destructors_wait_until_the_state_guard_is_let_go() {
+        let drops = Arc::new(Mutex::new(Rank::Guard, 0));
+        let value = Published::new(Guarded(drops.clone()));
+        for _ in 0..50 {
+            let state = Mutex::new(Rank::Guard, ());
+            let held = state.lock();
+            for _ in 0..100 {
+                value.store(Guarded(drops.clone()));
+                assert!(value.with(&pin(), |v| Arc::ptr_eq(&v.0, &drops)));
+                advance();
+            }
+            drop(held);
+            drop(pin());
+        }
+        // Pins of other tests may stand in the way for a while.
+        while *drops.lock() == 0 {
+            advance();
+            std::thread::yield_now();
         }
     }
 
