@@ -107,6 +107,11 @@ pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// WRITE's `write_flags`: as [`OPEN_KILL_SUIDGID`].
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// GETATTR's `getattr_flags`: for a read, write or seek by a handle, not for stat(2).
+pub const GETATTR_FH: u32 = 1 << 0;
+/// What we tell the kernel: an inode's attributes, and pages if an offset is given, are to be asked
+/// for again. In the place of a reply's error, with 0 in the place of a request's number.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// FSYNC's `fsync_flags`: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// SETXATTR's `setxattr_flags`: this access ACL takes set-group-ID away.
@@ -182,6 +187,8 @@ wire! { FromBytes:
     BatchForgetIn { count: u32, dummy: u32 }
     /// One of BATCH_FORGET.
     ForgetOne { nodeid: u64, nlookup: u64 }
+    /// GETATTR.
+    GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
     /// SETATTR.
     SetattrIn {
         valid: u32, padding: u32, fh: u64, size: u64, lock_owner: u64,
@@ -273,6 +280,8 @@ wire! { IntoBytes:
     LseekOut { offset: u64 }
     /// Reply to IOCTL; the bytes follow.
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
+    /// Body of [`NOTIFY_INVAL_INODE`]; a length of 0 means to the end, a negative offset no pages.
+    NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     /// One entry of READDIR; the name follows, and zeros up to a multiple of 8 bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }

@@ -1,10 +1,12 @@
 //! The connection to the kernel: whole requests in, whole replies out.
 
+use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::buffer::{Inbox, Outbox};
 use crate::errno::Errno;
 use crate::request::Request;
 use rustix::fd::{AsFd, OwnedFd};
-use std::io;
+use std::io::{self, IoSlice};
+use zerocopy::IntoBytes;
 
 /// An open /dev/fuse that belongs to a mount. Threads share it.
 #[derive(Debug)]
@@ -41,5 +43,23 @@ impl Channel {
     pub fn reply(&self, unique: u64, outbox: &mut Outbox, error: Option<Errno>) {
         let reply = outbox.finish(unique, error.map(|e| e.0));
         while let Err(rustix::io::Errno::INTR) = rustix::io::write(self.device.as_fd(), reply) {}
+    }
+    /// Has the kernel ask again for the attributes of a node.
+    pub fn forget_attributes(&self, node: u64) {
+        self.invalidate(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });
+    }
+
+    /// Has the kernel write the dirty pages of a node to us, and drop its pages. Returns when that
+    /// is done, so another thread must be there to serve the writes.
+    pub fn flush_pages(&self, node: u64) {
+        self.invalidate(NotifyInvalInodeOut { ino: node, off: 0, len: 0 });
+    }
+
+    /// The kernel may not know the node any more; then there is nothing to do.
+    fn invalidate(&self, body: NotifyInvalInodeOut) {
+        let len = size_of::<OutHeader>() + size_of::<NotifyInvalInodeOut>();
+        let header = OutHeader { len: len as u32, error: NOTIFY_INVAL_INODE, unique: 0 };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())];
+        while let Err(rustix::io::Errno::INTR) = rustix::io::writev(self.device.as_fd(), &parts) {}
     }
 }

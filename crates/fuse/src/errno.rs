@@ -17,6 +17,8 @@ impl Errno {
     pub const RANGE: Errno = Errno(libc::ERANGE);
     /// The kernel need not ask again.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
+    /// No room.
+    pub const NOSPC: Errno = Errno(libc::ENOSPC);
     /// Nothing of that name.
     pub const NOENT: Errno = Errno(libc::ENOENT);
     /// Not supported.

@@ -8,16 +8,19 @@ mod attrs;
 mod files;
 mod ioctls;
 mod names;
+mod writers;
 mod xattrs;
 
 use crate::abi::{self, opcode};
 use crate::buffer::{MAX_DATA, Outbox};
+use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use writers::Writers;
 
 /// Seconds for which the kernel may keep a name or attributes: for as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
@@ -49,6 +52,9 @@ pub enum Weight {
 pub struct Server {
     mount: Mount,
     block_size: u32,
+    writers: Writers,
+    /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
+    flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
     broken: AtomicBool,
 }
@@ -57,7 +63,13 @@ impl Server {
     /// Serves `mount`.
     pub fn new(mount: Mount) -> Server {
         let block_size = mount.fs().stat_fs().block_size;
-        Server { mount, block_size, broken: AtomicBool::new(false) }
+        Server {
+            mount,
+            block_size,
+            writers: Writers::new(),
+            flushing: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        }
     }
 
     /// Ends: commits, writes home, marks clean. After a panic nothing is written: the log that is
@@ -98,6 +110,7 @@ impl Server {
             | opcode::SYNCFS
             | opcode::FALLOCATE
             | opcode::COPY_FILE_RANGE
+            | opcode::LSEEK
             | opcode::BATCH_FORGET => true,
             opcode::READ => body.take::<abi::ReadIn>().is_ok_and(|read| read.size >= BULK),
             opcode::WRITE => body.take::<abi::WriteIn>().is_ok_and(|write| write.size >= BULK),
@@ -132,7 +145,12 @@ impl Server {
     ///
     /// # Errors
     /// What the kernel is to be told.
-    pub fn serve(&self, request: Request<'_>, outbox: &mut Outbox) -> Result<Answer, Errno> {
+    pub fn serve(
+        &self,
+        request: Request<'_>,
+        outbox: &mut Outbox,
+        kernel: &Channel,
+    ) -> Result<Answer, Errno> {
         outbox.clear();
         if self.is_broken() {
             return match request.header.opcode {
@@ -141,10 +159,15 @@ impl Server {
                 _ => Err(Errno::IO),
             };
         }
-        self.guarded(|| self.dispatch(request, outbox))
+        self.guarded(|| self.dispatch(request, outbox, kernel))
     }
 
-    fn dispatch(&self, mut request: Request<'_>, outbox: &mut Outbox) -> Result<Answer, Errno> {
+    fn dispatch(
+        &self,
+        mut request: Request<'_>,
+        outbox: &mut Outbox,
+        kernel: &Channel,
+    ) -> Result<Answer, Errno> {
         let request = &mut request;
         match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, outbox)?,
@@ -165,11 +188,11 @@ impl Server {
             opcode::READDIRPLUS => self.readdirplus(request, outbox)?,
             opcode::OPEN => self.open(request, outbox)?,
             opcode::READ => self.read(request, outbox)?,
-            opcode::WRITE => self.write(request, outbox)?,
+            opcode::WRITE => self.write(request, outbox, kernel)?,
             opcode::RELEASE => self.release(request)?,
             opcode::FALLOCATE => self.fallocate(request)?,
             opcode::COPY_FILE_RANGE => self.copy_file_range(request, outbox)?,
-            opcode::LSEEK => self.lseek(request, outbox)?,
+            opcode::LSEEK => self.lseek(request, outbox, kernel)?,
             opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request)?,
             opcode::SYNCFS => self.fs().sync()?,
             opcode::SETXATTR => self.setxattr(request)?,
@@ -210,7 +233,8 @@ impl Server {
         } else {
             SyncMode::Full
         };
-        Ok(self.fs().fsync(&self.inode(request.header.nodeid)?, mode)?)
+        let inode = self.inode(request.header.nodeid)?;
+        Ok(self.fs().fsync(&inode, mode)?)
     }
 
     fn statfs(&self, outbox: &mut Outbox) {

@@ -118,7 +118,7 @@ impl Session {
 
     fn answer(&self, request: crate::request::Request<'_>, outbox: &mut Outbox) {
         let unique = request.header.unique;
-        match self.server.serve(request, outbox) {
+        match self.server.serve(request, outbox, &self.channel) {
             Ok(Answer::Reply) => self.channel.reply(unique, outbox, None),
             Ok(Answer::Silence) => {}
             Err(error) => self.channel.reply(unique, outbox, Some(error)),

@@ -89,7 +89,12 @@ impl Server {
         request: &mut Request<'_>,
         outbox: &mut Outbox,
     ) -> Result<(), Errno> {
-        self.put_attr(&self.inode(request.header.nodeid)?.attr(), outbox);
+        let input: abi::GetattrIn = request.take()?;
+        let attr = self.inode(request.header.nodeid)?.attr();
+        if input.getattr_flags & abi::GETATTR_FH != 0 && input.fh == Self::WRITES {
+            self.check_space(attr.ino, request.header.uid)?;
+        }
+        self.put_attr(&attr, outbox);
         Ok(())
     }
 

@@ -3,13 +3,19 @@
 use super::Server;
 use crate::abi::{self, fopen};
 use crate::buffer::{MAX_DATA, Outbox};
+use crate::channel::Channel;
 use crate::errno::Errno;
+use crate::node::Node;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Fallocate, Privilege, Seek, SetAttr};
+use lanefs_ext4::{Attr, Fallocate, InodeRef, Privilege, Seek, SetAttr};
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_ondisk::Ino;
 
 /// `EXT4_IMMUTABLE_FL` and `EXT4_APPEND_FL`: files that nobody changes, or only at the end.
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
+/// With so many blocks free, a file that found no room may try again.
+const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
 const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
@@ -31,13 +37,23 @@ fn check_marks(attr: &Attr, flags: i32) -> Result<(), Errno> {
 }
 
 impl Server {
-    /// Every open file is the same to us: the inode says it all. Direct writes of one file may
-    /// overlap, for the file system orders those that allocate.
-    pub(super) const OPENED: abi::OpenOut = abi::OpenOut {
-        fh: 0,
-        open_flags: fopen::KEEP_CACHE | fopen::PARALLEL_DIRECT_WRITES,
-        backing_id: 0,
-    };
+    /// The handle of whoever may write; others have 0. That is all that handles are for: the inode
+    /// says the rest.
+    pub(super) const WRITES: u64 = 1;
+
+    /// The reply to an open with `flags`. Direct writes of one file may overlap, for the file system
+    /// orders those that allocate.
+    pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes {
+            self.writers.add(ino);
+        }
+        abi::OpenOut {
+            fh: if writes { Self::WRITES } else { 0 },
+            open_flags: fopen::KEEP_CACHE | fopen::PARALLEL_DIRECT_WRITES,
+            backing_id: 0,
+        }
+    }
 
     pub(super) fn open(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
         let input: abi::OpenIn = request.take()?;
@@ -50,14 +66,17 @@ impl Server {
             }
             self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
-        outbox.put(&Self::OPENED);
+        outbox.put(&self.opened(inode.ino(), flags));
         Ok(())
     }
 
     pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let input: abi::ReleaseIn = request.take()?;
-        if input.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
-            self.fs().release(&self.inode(request.header.nodeid)?);
+        if input.fh == Self::WRITES {
+            let node = Node::from_id(request.header.nodeid);
+            self.writers.remove(node.ino);
+            let inode = self.inode(request.header.nodeid)?;
+            self.fs().release(&inode);
         }
         Ok(())
     }
@@ -74,20 +93,23 @@ impl Server {
         Ok(())
     }
 
-    /// A write of pages that the kernel kept never sets times nor takes privileges away: it may come
-    /// long after the program's own write, and after a utimensat(2) or chmod(2) that followed it.
     pub(super) fn write(
         &self,
         request: &mut Request<'_>,
         outbox: &mut Outbox,
+        kernel: &Channel,
     ) -> Result<(), Errno> {
         let input: abi::WriteIn = request.take()?;
         let data = request.data(input.size as usize)?;
         let inode = self.inode(request.header.nodeid)?;
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
-            // The kernel does not say whose pages these are; the owner's are the best guess.
-            let by = privilege(inode.attr().uid);
-            self.fs().write_back(&inode, input.offset, data, by)?
+            let written = self.write_pages(&inode, input.offset, data);
+            if matches!(written, Err(Errno::NOSPC)) {
+                self.writers.set_out_of_space(inode.ino(), true);
+                kernel.forget_attributes(request.header.nodeid);
+            }
+            written?;
+            data.len()
         } else {
             if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode)?;
@@ -97,6 +119,43 @@ impl Server {
             self.fs().write_at(&inode, input.offset, data, privilege(request.header.uid))?
         };
         outbox.put(&abi::WriteOut { size: n as u32, padding: 0 });
+        Ok(())
+    }
+
+    /// Writes pages that the kernel kept: that never sets times nor takes privileges away, for it may
+    /// come long after the program's own write, and after a utimensat(2) or chmod(2) that followed it.
+    /// All of it or an error: the kernel does not look at how much was written.
+    fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        // The kernel does not say whose pages these are; the owner's are the best guess.
+        let by = privilege(inode.attr().uid);
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let n = self.fs().write_back(inode, at, rest, by)?;
+            if n == 0 {
+                return Err(Errno::NOSPC);
+            }
+            at += n as u64;
+            rest = rest.get(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Whether a program may go on writing to a file whose pages found no room. The kernel would take
+    /// its data for ever and tell it at the next fsync; so after such a failure it is made to ask for
+    /// the size, as it does before each write when it does not know it, and is told then.
+    pub(super) fn check_space(&self, ino: Ino, uid: u32) -> Result<(), Errno> {
+        if !self.writers.is_out_of_space(ino) {
+            return Ok(());
+        }
+        let stat = self.fs().stat_fs();
+        let free = match privilege(uid) {
+            Privilege::Root => stat.blocks_free,
+            Privilege::Ordinary => stat.blocks_available,
+        };
+        if free < ENOUGH_BLOCKS {
+            return Err(Errno::NOSPC);
+        }
+        self.writers.set_out_of_space(ino, false);
         Ok(())
     }
 
@@ -120,10 +179,15 @@ impl Server {
         )?)
     }
 
+    /// The kernel asks without writing its dirty pages first, which may lie in what is a hole here;
+    /// whoever copies the file by its holes would lose them. So they are flushed first if there may be
+    /// any. One seek at a time does that, for it keeps its thread while others serve the writes; the
+    /// rest are told that holes are not known, and programs then take all for data.
     pub(super) fn lseek(
         &self,
         request: &mut Request<'_>,
         outbox: &mut Outbox,
+        kernel: &Channel,
     ) -> Result<(), Errno> {
         let input: abi::LseekIn = request.take()?;
         let what = match input.whence as i32 {
@@ -132,6 +196,13 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
+        if self.writers.has(inode.ino()) {
+            if self.flushing.swap(true, Ordering::Acquire) {
+                return Err(Errno::INVAL);
+            }
+            kernel.flush_pages(request.header.nodeid);
+            self.flushing.store(false, Ordering::Release);
+        }
         let offset = self.fs().seek(&inode, what, input.offset)?;
         outbox.put(&abi::LseekOut { offset });
         Ok(())

@@ -92,10 +92,11 @@ impl Server {
         (new, dir): (NewInode<'_>, u64),
         name: &[u8],
         outbox: &mut Outbox,
-    ) -> Result<(), Errno> {
-        let inode = self.fs().create(&self.inode(dir)?, name, &new)?;
+    ) -> Result<InodeRef, Errno> {
+        let dir = self.inode(dir)?;
+        let inode = self.fs().create(&dir, name, &new)?;
         self.put_node(&inode, outbox);
-        Ok(())
+        Ok(inode)
     }
 
     pub(super) fn symlink(
@@ -105,7 +106,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let (name, target) = (request.name()?, request.name()?);
         let new = self.make(request, NewKind::Symlink(target), 0o777, 0);
-        self.create_named(new, name, outbox)
+        self.create_named(new, name, outbox)?;
+        Ok(())
     }
 
     pub(super) fn mknod(
@@ -124,7 +126,8 @@ impl Server {
             Some(FileType::Directory | FileType::Symlink) | None => return Err(Errno::INVAL),
         };
         let name = request.name()?;
-        self.create_named(self.make(request, kind, input.mode, input.umask), name, outbox)
+        self.create_named(self.make(request, kind, input.mode, input.umask), name, outbox)?;
+        Ok(())
     }
 
     pub(super) fn mkdir(
@@ -135,7 +138,8 @@ impl Server {
         let input: abi::MkdirIn = request.take()?;
         let name = request.name()?;
         let new = self.make(request, NewKind::Directory, input.mode, input.umask);
-        self.create_named(new, name, outbox)
+        self.create_named(new, name, outbox)?;
+        Ok(())
     }
 
     pub(super) fn create(
@@ -146,8 +150,8 @@ impl Server {
         let input: abi::CreateIn = request.take()?;
         let name = request.name()?;
         let new = self.make(request, NewKind::Regular, input.mode, input.umask);
-        self.create_named(new, name, outbox)?;
-        outbox.put(&Self::OPENED);
+        let inode = self.create_named(new, name, outbox)?;
+        outbox.put(&self.opened(inode.ino(), input.flags as i32));
         Ok(())
     }
 
@@ -158,9 +162,10 @@ impl Server {
     ) -> Result<(), Errno> {
         let input: abi::CreateIn = request.take()?;
         let (new, dir) = self.make(request, NewKind::Regular, input.mode, input.umask);
-        let inode = self.fs().create_unnamed(&self.inode(dir)?, &new)?;
+        let dir = self.inode(dir)?;
+        let inode = self.fs().create_unnamed(&dir, &new)?;
         self.put_node(&inode, outbox);
-        outbox.put(&Self::OPENED);
+        outbox.put(&self.opened(inode.ino(), input.flags as i32));
         Ok(())
     }
 

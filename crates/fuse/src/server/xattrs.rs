@@ -30,7 +30,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let room = request.take::<abi::GetxattrIn>()?.size;
         let name = request.name()?;
-        let value = self.fs().get_xattr(&self.inode(request.header.nodeid)?, name)?;
+        let inode = self.inode(request.header.nodeid)?;
+        let value = self.fs().get_xattr(&inode, name)?;
         put_sized(&value, room, outbox)
     }
 
@@ -41,7 +42,8 @@ impl Server {
     ) -> Result<(), Errno> {
         let room = request.take::<abi::GetxattrIn>()?.size;
         let mut names = Vec::new();
-        for name in self.fs().list_xattr(&self.inode(request.header.nodeid)?)? {
+        let inode = self.inode(request.header.nodeid)?;
+        for name in self.fs().list_xattr(&inode)? {
             names.extend_from_slice(&name);
             names.push(0);
         }
