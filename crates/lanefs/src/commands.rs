@@ -9,6 +9,7 @@ mod info;
 mod ln;
 mod ls;
 mod mkdir;
+mod mkfs;
 mod mount;
 mod mv;
 mod rm;
@@ -38,6 +39,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Mkfs(mkfs::Arguments),
     Info(info::Arguments),
     Ls(ls::Arguments),
     Tree(tree::Arguments),
@@ -61,6 +63,7 @@ enum Command {
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
     match Arguments::parse_from(arguments).command {
+        Command::Mkfs(arguments) => mkfs::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Tree(arguments) => tree::run(&arguments),

@@ -1,0 +1,233 @@
+//! `lanefs mkfs`
+
+use crate::cli::{Failure, Report, Size, human};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_ext4::mkfs::{
+    InodeCount, InodeTables, JournalSize, MkfsOptions, Report as Made, existing_signature, mkfs,
+};
+use lanefs_ondisk::BlockSize;
+use lanefs_ondisk::features::Compat;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Makes an ext4 file system in an image file or on a block device
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs mkfs disk.img --size 8G
+  lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
+  SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
+      --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
+
+The layout is that of `mke2fs -t ext4` 1.47 with its own defaults. With SOURCE_DATE_EPOCH, --uuid
+and --hash-seed given, the same command makes the same bytes.")]
+pub struct Arguments {
+    /// The image file, made if it is not there, or a block device
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Its size (suffixes K, M, G, T); the whole of a file or device that is there, if not given
+    #[arg(short, long)]
+    size: Option<Size>,
+    /// Where the file system starts in the image (suffixes K, M, G, T)
+    #[arg(long, default_value = "0")]
+    offset: Size,
+    /// 1K, 2K or 4K; by default 1K under 512M, else 4K
+    #[arg(short, long)]
+    block_size: Option<Size>,
+    /// How many inodes
+    #[arg(short = 'N', long, conflicts_with = "bytes_per_inode")]
+    inodes: Option<u32>,
+    /// One inode for so many bytes of space
+    #[arg(short = 'i', long)]
+    bytes_per_inode: Option<Size>,
+    /// Bytes of an inode: 128, 256, ...
+    #[arg(short = 'I', long, default_value_t = 256)]
+    inode_size: u16,
+    /// Name of the file system, at most 16 bytes
+    #[arg(short = 'L', long, default_value = "")]
+    label: String,
+    /// Name for machines; random if not given
+    #[arg(short = 'U', long)]
+    uuid: Option<uuid::Uuid>,
+    /// Seed of the directory hashes; random if not given
+    #[arg(long)]
+    hash_seed: Option<uuid::Uuid>,
+    /// Size of the journal
+    #[arg(short = 'J', long, value_name = "SIZE")]
+    journal_size: Option<Size>,
+    /// No journal: a crash can leave the file system damaged
+    #[arg(long, conflicts_with = "journal_size")]
+    no_journal: bool,
+    /// Percentage of the blocks that only root may take
+    #[arg(short = 'm', long, default_value_t = 5.0)]
+    reserved: f64,
+    /// Without the features that Debian 12's tools leave out: orphan_file, metadata_csum_seed
+    #[arg(long)]
+    debian: bool,
+    /// Without orphan_file, for kernels before 5.15
+    #[arg(long)]
+    no_orphan_file: bool,
+    /// Write the inode tables now
+    #[arg(long)]
+    zero_inode_tables: bool,
+    /// Blocks per disk of the RAID beneath
+    #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
+    stride: u16,
+    /// Data blocks of a whole stripe of the RAID beneath
+    #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
+    stripe_width: u32,
+    /// Owner of the root directory
+    #[arg(long, default_value = "0:0", value_name = "UID:GID", value_parser = super::parse_ids)]
+    root_owner: (u32, u32),
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Makes it.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("mkfs");
+    let is_new = !arguments.image.exists();
+    match make(arguments) {
+        Ok(made) if !arguments.quiet => report.printed(tell(&arguments.image, &made)),
+        Ok(_) => {}
+        Err(failure) => {
+            if is_new {
+                // Half a file system is of no use; that it was there is told by the message.
+                let _ = std::fs::remove_file(&arguments.image);
+            }
+            report.fail(failure);
+        }
+    }
+    report.exit()
+}
+
+fn make(arguments: &Arguments) -> Result<Made, Failure> {
+    let path = &arguments.image;
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
+    let options = options(arguments).map_err(|cause| failed(&cause))?;
+    if !path.exists() {
+        let size = arguments.size.ok_or_else(|| failed(&"it is not there: give a --size"))?;
+        let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
+        file.set_len(arguments.offset.bytes().saturating_add(size.bytes()))
+            .map_err(|error| Failure::host(path.display(), &error))?;
+    }
+    let mut device = open(arguments).map_err(|error| failed(&error))?;
+    if let Some(size) = arguments.size
+        && device.len() < size.bytes()
+    {
+        grow(path, arguments.offset.bytes().saturating_add(size.bytes()))?;
+        device = {
+            drop(device);
+            open(arguments).map_err(|error| failed(&error))?
+        };
+    }
+    if !arguments.force {
+        match existing_signature(&device).map_err(|error| failed(&error))? {
+            None => {}
+            Some(what) => {
+                let cause = format!("it seems to hold {what}; --force overwrites it");
+                return Err(failed(&cause));
+            }
+        }
+    }
+    mkfs(&device, &options).map_err(|error| failed(&error))
+}
+
+fn open(arguments: &Arguments) -> Result<FileDevice, lanefs_device::OpenError> {
+    let options = OpenOptions { offset: arguments.offset.bytes(), ..OpenOptions::default() };
+    FileDevice::open(&arguments.image, Access::ReadWrite, options)
+}
+
+/// Makes an image file longer.
+fn grow(path: &Path, len: u64) -> Result<(), Failure> {
+    let file = File::options().write(true).open(path);
+    file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
+}
+
+fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
+    let block_size = match arguments.block_size {
+        None => None,
+        Some(size) => {
+            let bytes = u32::try_from(size.bytes()).ok().and_then(BlockSize::new);
+            Some(bytes.ok_or("block size out of range")?)
+        }
+    };
+    let inodes = match (arguments.inodes, arguments.bytes_per_inode) {
+        (Some(count), _) => InodeCount::Count(count),
+        (None, Some(bytes)) => {
+            let bytes = bytes.bytes().try_into().map_err(|_| "bytes per inode out of range")?;
+            InodeCount::PerBytes(bytes)
+        }
+        (None, None) => InodeCount::BySize,
+    };
+    let journal = match arguments.journal_size {
+        _ if arguments.no_journal => JournalSize::None,
+        None => JournalSize::BySize,
+        Some(size) => {
+            let default =
+                if arguments.size.is_some_and(|s| s.bytes() >= 512 << 20) { 4096 } else { 1024 };
+            let block = block_size.map_or(default, |size| size.bytes() as u64);
+            JournalSize::Blocks((size.bytes() / block).try_into().map_err(|_| "journal too large")?)
+        }
+    };
+    let mut without = match arguments.debian {
+        true => MkfsOptions::debian_12(),
+        false => Default::default(),
+    };
+    if arguments.no_orphan_file {
+        without.compat |= Compat::ORPHAN_FILE;
+    }
+    Ok(MkfsOptions {
+        size: arguments.size.map(Size::bytes),
+        block_size,
+        inodes,
+        inode_size: arguments.inode_size,
+        label: arguments.label.clone().into_bytes(),
+        uuid: arguments.uuid.map(uuid::Uuid::into_bytes),
+        hash_seed: arguments.hash_seed.map(uuid::Uuid::into_bytes),
+        journal,
+        reserved_percent: arguments.reserved,
+        time: source_date_epoch()?,
+        without,
+        inode_tables: match arguments.zero_inode_tables {
+            true => InodeTables::Zeroed,
+            false => InodeTables::Lazy,
+        },
+        stride: arguments.stride,
+        stripe_width: arguments.stripe_width,
+        root_owner: arguments.root_owner,
+        ..MkfsOptions::default()
+    })
+}
+
+/// The time that reproducible builds ask for, in seconds since 1970.
+fn source_date_epoch() -> Result<Option<u64>, String> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Err(_) => Ok(None),
+        Ok(text) => {
+            let wrong = format!("SOURCE_DATE_EPOCH is '{text}', not seconds since 1970");
+            text.parse().map(Some).map_err(|_| wrong)
+        }
+    }
+}
+
+fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
+    use std::io::Write;
+    writeln!(
+        std::io::stdout(),
+        "{}: {} in {} blocks of {} bytes, {} groups, {} inodes, journal of {} blocks, UUID {}",
+        image.display(),
+        human(made.blocks * u64::from(made.block_size)),
+        made.blocks,
+        made.block_size,
+        made.groups,
+        made.inodes,
+        made.journal_blocks,
+        uuid::Uuid::from_bytes(made.uuid),
+    )
+}
