@@ -139,6 +139,7 @@ fn write_descriptors(
 ) -> Result<(), MkfsError> {
     let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
     let per_block = geometry.descs_per_block() as usize;
+    let with_super = groups_with_super(&geometry);
     let mut bytes = vec![0; geometry.block_size().bytes()];
     for (index, chunk) in (0u32..).zip(descriptors.chunks(per_block)) {
         bytes.fill(0);
@@ -149,42 +150,39 @@ fn write_descriptors(
             // What was chosen is checked as if it were read.
             let _: GroupDesc = GroupDesc::decode(bytes, group, &geometry, checksums)?;
         }
-        for place in descriptor_copies(&geometry, index) {
+        for place in descriptor_copies(&geometry, &with_super, index) {
             out.write(place.0, &bytes)?;
         }
     }
     Ok(())
 }
 
-/// The places of descriptor block `index` and its backups.
-fn descriptor_copies(geometry: &Geometry, index: u32) -> Vec<Block> {
-    let meta_bg = geometry.features().incompat.contains(Incompat::META_BG);
-    let behind_super = |group: Group, distance: u64| {
-        let first = geometry.group_first_block(group)?;
-        Some(Block(first.0 + distance))
+/// The places of descriptor block `index` and its backups. `with_super` are the groups that have
+/// a superblock.
+fn descriptor_copies(geometry: &Geometry, with_super: &[Group], index: u32) -> Vec<Block> {
+    let behind = |group: Group, distance: u64| {
+        geometry.group_first_block(group).map(|first| Block(first.0 + distance))
     };
-    if meta_bg {
+    if geometry.features().incompat.contains(Incompat::META_BG) {
         let first = index * geometry.descs_per_block();
         let last = first + geometry.descs_per_block() - 1;
         let holders = [first, first + 1, last].map(Group);
-        let place = |group| behind_super(group, geometry.group_has_super(group).into());
+        let place = |group| behind(group, geometry.group_has_super(group).into());
         return holders.into_iter().filter_map(place).collect();
     }
-    (0..geometry.group_count())
-        .map(Group)
-        .filter(|&group| geometry.group_has_super(group))
-        .filter_map(|group| behind_super(group, 1 + u64::from(index)))
-        .collect()
+    with_super.iter().filter_map(|&group| behind(group, 1 + u64::from(index))).collect()
+}
+
+fn groups_with_super(geometry: &Geometry) -> Vec<Group> {
+    let groups = (0..geometry.group_count()).map(Group);
+    groups.filter(|&group| geometry.group_has_super(group)).collect()
 }
 
 /// A backup does not say that the file system is clean: who needs it shall check first.
 fn write_backups(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
     let mut bytes = vec![0; geometry.block_size().bytes()];
-    for group in (1..geometry.group_count()).map(Group) {
-        if !geometry.group_has_super(group) {
-            continue;
-        }
+    for group in groups_with_super(&geometry).into_iter().skip(1) {
         let mut raw = superblock.raw().clone();
         raw.s_block_group_nr.set(u16::try_from(group.0).unwrap_or(u16::MAX));
         let mut backup = Superblock::from_raw(raw)?;
