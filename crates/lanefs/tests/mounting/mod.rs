@@ -198,7 +198,12 @@ impl Mounted {
 
     /// Unmounts with `lanefs umount`: afterwards the image is closed.
     pub fn umount(mut self) {
-        run(Command::new(LANEFS).arg("umount").arg(&self.path));
+        // A process that another test is just starting holds our open files until it runs its program.
+        wait_for("the unmount", Duration::from_secs(10), || {
+            let (status, said) = try_run(Command::new(LANEFS).arg("umount").arg(&self.path));
+            assert!(status.success() || said.contains("busy"), "{said}");
+            status.success()
+        });
         if let Some(mut server) = self.server.take() {
             let status = server.wait().unwrap();
             assert!(status.success(), "the server ended with {status}");
