@@ -194,6 +194,12 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
         (64 * MIB, "-I 128", of(|o| o.inode_size = 128)),
         (64 * MIB, "-I 512", of(|o| o.inode_size = 512)),
         (64 * MIB, "-i 1024", of(|o| o.inodes = InodeCount::PerBytes(1024))),
+        (64 * MIB, "-N 100000", of(|o| o.inodes = InodeCount::Count(100_000))),
+        (
+            64 * MIB,
+            "-N 80000 -I 128",
+            of(|o| (o.inodes, o.inode_size) = (InodeCount::Count(80_000), 128)),
+        ),
         (64 * MIB, "-N 5000", of(|o| o.inodes = InodeCount::Count(5000))),
         (
             64 * MIB,

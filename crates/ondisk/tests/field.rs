@@ -4,11 +4,12 @@ mod image;
 
 use image::{Image, mount};
 use lanefs_ondisk::bitmap::Bitmap;
-use lanefs_ondisk::features::Support;
+use lanefs_ondisk::features::{RoCompat, Support};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::inode::Inode;
+use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
 use lanefs_ondisk::superblock::Superblock;
-use lanefs_ondisk::{FileType, Group};
+use lanefs_ondisk::{Block, FileType, Group};
 use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
@@ -185,5 +186,48 @@ fn images_that_the_kernel_changed_decode() {
         assert_eq!(count(FileType::BlockDevice), 1, "{options}");
         assert_eq!(count(FileType::Symlink), 3, "{options}");
         assert!(count(FileType::Regular) > 266, "{options}");
+    }
+}
+
+/// Files without a name that stay open.
+fn orphans(root: &Path) -> io::Result<Vec<fs::File>> {
+    let orphan = |n: u32| {
+        let path = root.join(format!("orphan {n}"));
+        let file = fs::File::create(&path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    };
+    (0..30).map(orphan).collect()
+}
+
+#[test]
+fn the_kernels_orphans_are_found_and_written_back_byte_for_byte() {
+    for options in ["-t ext4", "-t ext4 -b 4096 -O ^metadata_csum"] {
+        let Some(image) = image::make(options, "60M") else { return };
+        let Some(image) = mount::frozen(image, orphans) else { return };
+        let superblock = Superblock::decode(&image.bytes[1024..2048]).expect("superblock");
+        assert!(superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT));
+        let ino = superblock.orphan_file().expect("an orphan file");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("image");
+        fs::write(&path, &image.bytes).expect("the image");
+        let output = Command::new("debugfs")
+            .args(["-R", &format!("blocks <{}>", ino.0)])
+            .arg(&path)
+            .output()
+            .expect("debugfs");
+        let places = String::from_utf8(output.stdout).expect("text");
+        let size = superblock.geometry().block_size().bytes();
+        let seed = OrphanSeed::new(superblock.checksums(), ino, 0);
+        let mut found = Vec::new();
+        for place in places.split_whitespace().map(|place| place.parse().expect("a block")) {
+            let bytes = image.block(place, size);
+            let block = OrphanBlock::decode(bytes, Block(place), seed).expect(options);
+            found.extend(block.orphans().map(|(_, ino)| ino));
+            assert_eq!(block.encode(Block(place), seed), bytes, "{options}");
+        }
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), 30, "{options}");
     }
 }

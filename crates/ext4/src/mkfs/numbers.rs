@@ -119,6 +119,7 @@ impl Numbers {
     fn divide(&mut self, blocks: u64, inodes: u32) -> Result<(), MkfsError> {
         let bits = self.block_size.bytes() as u32 * 8;
         let bytes = blocks << self.block_size.bits();
+        let reserved = self.reserved;
         loop {
             let in_groups = self.blocks.saturating_sub(self.first_data_block());
             let groups = in_groups.div_ceil(self.blocks_per_group.into());
@@ -150,7 +151,7 @@ impl Numbers {
                 break;
             }
             let fewer = self.blocks - last;
-            let reserved = u128::from(self.reserved) * u128::from(fewer) / u128::from(self.blocks);
+            let reserved = u128::from(reserved) * u128::from(fewer) / u128::from(blocks);
             self.reserved = reserved as u64;
             self.blocks = fewer;
         }

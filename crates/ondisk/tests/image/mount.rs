@@ -1,7 +1,7 @@
 //! Images as the kernel leaves them in the middle of its work.
 
 use super::Image;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
@@ -17,26 +17,31 @@ pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Im
     mounted(image, "", work).map(|(_, after)| after)
 }
 
+/// The image with all in its place while the kernel has it mounted and what `work` returned is
+/// still open. `None`, with the reason printed, where this machine cannot mount.
+pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mountpoint = mount(&folder, &image, "")?;
+    let held = work(&mountpoint);
+    let freeze = |how| Command::new("fsfreeze").arg(how).arg(&mountpoint).status();
+    let frozen = freeze("-f");
+    let bytes = fs::read(folder.path().join("image"));
+    let thawed = freeze("-u");
+    drop(held.expect("the work"));
+    let unmounted = Command::new("umount").arg(&mountpoint).status().expect("umount");
+    assert!(unmounted.success(), "umount");
+    assert!(frozen.expect("fsfreeze").success() && thawed.expect("fsfreeze").success());
+    Some(Image { options: image.options, bytes: bytes.expect("the image") })
+}
+
 fn mounted(
     image: Image,
     options: &str,
     work: fn(&Path) -> io::Result<()>,
 ) -> Option<(Image, Image)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let (path, mountpoint) = (folder.path().join("image"), folder.path().join("mounted"));
-    fs::write(&path, &image.bytes).expect("the image");
-    fs::create_dir(&mountpoint).expect("the mount point");
-    let mounted = Command::new("mount")
-        .args(["-t", "ext4", "-o", &format!("loop{options}")])
-        .args([&path, &mountpoint])
-        .output();
-    match mounted {
-        Ok(output) if output.status.success() => {}
-        other => {
-            println!("skipped: the kernel does not mount here: {other:?}");
-            return None;
-        }
-    }
+    let mountpoint = mount(&folder, &image, options)?;
+    let path = folder.path().join("image");
     let done = work(&mountpoint);
     let synced = Command::new("sync").arg("-f").arg(&mountpoint).status();
     let during = fs::read(&path);
@@ -47,4 +52,22 @@ fn mounted(
     let after = fs::read(&path).expect("the image");
     let during = Image { options: image.options.clone(), bytes: during.expect("the image") };
     Some((during, Image { options: image.options, bytes: after }))
+}
+
+/// Mounts the image on a folder within `folder`.
+fn mount(folder: &tempfile::TempDir, image: &Image, options: &str) -> Option<PathBuf> {
+    let (path, mountpoint) = (folder.path().join("image"), folder.path().join("mounted"));
+    fs::write(&path, &image.bytes).expect("the image");
+    fs::create_dir(&mountpoint).expect("the mount point");
+    let mounted = Command::new("mount")
+        .args(["-t", "ext4", "-o", &format!("loop{options}")])
+        .args([&path, &mountpoint])
+        .output();
+    match mounted {
+        Ok(output) if output.status.success() => Some(mountpoint),
+        other => {
+            println!("skipped: the kernel does not mount here: {other:?}");
+            None
+        }
+    }
 }
