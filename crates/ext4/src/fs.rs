@@ -9,7 +9,7 @@ use crate::meta::{MetaCache, MetaKind};
 use crate::orphan::Orphans;
 use crate::places::SystemBlocks;
 use crate::superblock::SuperState;
-use crate::table::{TableBlock, Tables};
+use crate::table::{TableBlock, TableRef, Tables};
 use crate::{Atime, Error, InodeRef, Names, OnError};
 use lanefs_device::Device;
 use lanefs_journal::Journal;
@@ -143,7 +143,7 @@ impl Fs {
     }
 
     /// Block `index` of a group's inode table.
-    pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<Arc<TableBlock>, Error> {
+    pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<TableRef, Error> {
         let start = self.descriptors.get(group.0 as usize).ok_or(Error::Stale)?.inode_table;
         Ok(self.tables.get(group, index, Block(start.0 + u64::from(index))))
     }

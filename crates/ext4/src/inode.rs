@@ -3,7 +3,7 @@
 use crate::commit::{Dirty, Handle};
 use crate::extent;
 use crate::fs::Fs;
-use crate::table::TableBlock;
+use crate::table::TableRef;
 use crate::{Attr, Rdev};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub struct Inode {
     pub(crate) file_type: FileType,
     pub(crate) fs: Weak<Fs>,
     /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
-    pub(crate) table: Arc<TableBlock>,
+    pub(crate) table: TableRef,
     pub(crate) offset: usize,
     pub(crate) op: SharedLock,
     /// Written under `state`.

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::fs::Fs;
 use crate::inode::{Holds, Inode, InodeRef, InodeState, attr_of};
-use crate::table::TableBlock;
+use crate::table::TableRef;
 use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +63,8 @@ impl Inodes {
             let evicted = state.tracked.is_clean() && (state.freed || inode.holds.evict());
             drop(state);
             if evicted {
+                // Not left to the destructor, which may run much later.
+                drop(inode.window.lock().take());
                 self.map.remove_if(&inode.ino.0, |found| Arc::ptr_eq(found, &inode));
             }
         }
@@ -111,7 +113,7 @@ impl Fs {
     pub(crate) fn new_inode_object(
         &self,
         ino: Ino,
-        table: Arc<TableBlock>,
+        table: TableRef,
         offset: usize,
         decoded: disk::Inode,
         raw: Box<[u8]>,

@@ -9,6 +9,7 @@
 use crate::Error;
 use crate::commit::Handle;
 use crate::fs::Fs;
+use crate::inode::Holds;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Map, Mutex, Rank};
@@ -22,6 +23,8 @@ pub(crate) struct TableBlock {
     /// Its group, and its number in the group's table.
     pub(crate) group: Group,
     pub(crate) index: u32,
+    /// Who uses it; dead once evicted, so that no block ever has two objects with bases of their own.
+    holds: Holds,
     /// The transaction that was charged for it last: a block costs a transaction one credit,
     /// however many of its inodes change.
     charged: AtomicU64,
@@ -57,9 +60,43 @@ impl TableBlock {
     }
 }
 
+/// A hold on an inode-table block: while it lives the block stays the one object of its number.
+pub(crate) struct TableRef(Arc<TableBlock>);
+
+impl TableRef {
+    fn new(block: &Arc<TableBlock>) -> Option<TableRef> {
+        block.holds.add(1).then(|| TableRef(block.clone()))
+    }
+}
+
+impl std::ops::Deref for TableRef {
+    type Target = TableBlock;
+    fn deref(&self) -> &TableBlock {
+        &self.0
+    }
+}
+
+impl Clone for TableRef {
+    fn clone(&self) -> TableRef {
+        let held = self.0.holds.add(1);
+        debug_assert!(held, "a held block is not dead");
+        TableRef(self.0.clone())
+    }
+}
+
+impl Drop for TableRef {
+    fn drop(&mut self) {
+        let ended = self.0.holds.subtract(1);
+        debug_assert!(!ended, "table blocks have no names to lose");
+    }
+}
+
+const MAKERS: usize = 64;
+
 /// The inode-table blocks in memory, and how much of each table was ever written.
 pub(crate) struct Tables {
     blocks: Map<u64, Arc<TableBlock>>,
+    makers: Box<[Mutex<()>]>,
     /// Blocks of each group's table that are on the device or in an image: those beyond were never
     /// initialised and count as zeros, whatever lies there. [written by the committer]
     initialised: Vec<AtomicU32>,
@@ -70,20 +107,35 @@ impl Tables {
     pub(crate) fn new(geometry: &Geometry, descriptors: &[GroupDesc]) -> Tables {
         let initialised =
             descriptors.iter().map(|d| AtomicU32::new(initialised(geometry, d))).collect();
-        Tables { blocks: Map::new(), initialised }
+        let makers = (0..MAKERS).map(|_| Mutex::new(Rank::Load, ())).collect();
+        Tables { blocks: Map::new(), makers, initialised }
     }
 
-    /// Block `index` of the table of `group`, at `block`; not necessarily loaded.
-    pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Arc<TableBlock> {
-        self.blocks.get_or_insert_with(&block.0, || {
-            Arc::new(TableBlock {
-                block,
-                group,
-                index,
-                charged: AtomicU64::new(0),
-                base: Mutex::new(Rank::Load, None),
-            })
-        })
+    /// A hold on block `index` of the table of `group`, at `block`; not necessarily loaded.
+    pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> TableRef {
+        if let Some(found) = self.cached(block) {
+            return found;
+        }
+        // One maker at a time, so that a dead block is replaced once.
+        let _maker = self.makers[block.0 as usize % MAKERS].lock();
+        if let Some(found) = self.cached(block) {
+            return found;
+        }
+        let made = Arc::new(TableBlock {
+            block,
+            group,
+            index,
+            holds: Holds::new(1),
+            charged: AtomicU64::new(0),
+            base: Mutex::new(Rank::Load, None),
+        });
+        self.blocks.insert(block.0, made.clone());
+        TableRef(made)
+    }
+
+    fn cached(&self, block: Block) -> Option<TableRef> {
+        let pin = lanefs_lanes::pin();
+        self.blocks.with(&pin, &block.0, TableRef::new).flatten()
     }
 
     /// Whether the block was ever written.
@@ -113,9 +165,18 @@ impl Tables {
         }
     }
 
-    /// Committer: forgets blocks that no inode in memory lies in.
+    /// Committer: forgets blocks that no inode in memory lies in. What their bases were is in an
+    /// image or on the device.
     pub(crate) fn reclaim(&self) {
-        self.blocks.retain(|_, block| Arc::strong_count(block) > 1);
+        let mut idle = Vec::new();
+        self.blocks.for_each(|_, block| {
+            if block.holds.evict() {
+                idle.push(block.clone());
+            }
+        });
+        for block in idle {
+            self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
+        }
     }
 
     /// How many blocks are in memory.
