@@ -77,6 +77,12 @@ impl Inodes {
 }
 
 impl Fs {
+    /// The inode in memory under number `ino`, without a hold. It may be gone, and the number another
+    /// inode's, as soon as this returns: whoever uses it looks again at what led to the number.
+    pub fn peek<'p>(&'p self, pin: &'p lanefs_lanes::Pin, ino: Ino) -> Option<&'p Inode> {
+        self.inodes.map.find(pin, &ino.0).map(|inode| &**inode)
+    }
+
     /// A hold on inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
     /// is given and is another.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {

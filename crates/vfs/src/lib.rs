@@ -8,6 +8,7 @@
 
 mod acl;
 mod attr;
+mod cached;
 mod credentials;
 mod names;
 mod node;

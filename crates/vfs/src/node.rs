@@ -3,8 +3,8 @@
 use crate::path::check_name;
 use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, InodeRef, NewInode, NewKind, Rename};
-use lanefs_ondisk::FileType;
+use lanefs_ext4::{Attr, Inode, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ondisk::{FileType, Ino};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +27,8 @@ impl Vfs {
         new: &NewNode<'_>,
     ) -> Result<InodeRef, Error> {
         check_new_name(name)?;
-        self.check_add(who, dir)?;
-        check_device(who, &new.kind)?;
+        let allowed = self.check_add(who, dir).and_then(|()| check_device(who, &new.kind));
+        self.or_exists(allowed, dir, name)?;
         self.fs().create(dir, name, &new_inode(who, &dir.attr(), new))
     }
 
@@ -55,11 +55,13 @@ impl Vfs {
         name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(name)?;
-        self.check_add(who, dir)?;
         let attr = inode.attr();
-        if attr.file_type == FileType::Directory || is_append_only(&attr) || is_immutable(&attr) {
-            return Err(Error::NotPermitted);
-        }
+        let frozen = is_append_only(&attr) || is_immutable(&attr);
+        let allowed = self.check_add(who, dir).and_then(|()| {
+            let linkable = attr.file_type != FileType::Directory && !frozen;
+            if linkable { Ok(()) } else { Err(Error::NotPermitted) }
+        });
+        self.or_exists(allowed, dir, name)?;
         self.fs().link(inode, dir, name)
     }
 
@@ -94,8 +96,8 @@ impl Vfs {
         how: Rename,
     ) -> Result<(), Error> {
         check_name(name)?;
-        check_name(new_name)?;
         let source = self.lookup(who, from, name)?;
+        check_name(new_name)?;
         let target = match self.lookup(who, to, new_name) {
             Ok(target) => Some(target),
             Err(Error::NotFound) => None,
@@ -107,12 +109,22 @@ impl Vfs {
             (Some(target), _) if target.ino() == source.ino() => return Ok(()),
             _ => {}
         }
+        let is_dir = |inode: &Inode| inode.attr().file_type == FileType::Directory;
+        if from.ino() != to.ino() {
+            let inward = Error::InvalidArgument { what: "a directory would be within itself" };
+            if is_dir(&source) {
+                self.check_not_above(&source, to, inward.clone())?;
+            }
+            if let Some(target) = target.as_ref().filter(|target| is_dir(target)) {
+                let or = if how == Rename::Exchange { inward } else { Error::NotEmpty };
+                self.check_not_above(target, from, or)?;
+            }
+        }
         self.check_delete(who, from, &source)?;
         match &target {
             Some(target) => self.check_delete(who, to, target)?,
             None => self.check_add(who, to)?,
         }
-        let is_dir = |inode: &InodeRef| inode.attr().file_type == FileType::Directory;
         if let (Some(target), Rename::Replace | Rename::NoReplace) = (&target, how) {
             match (is_dir(&source), is_dir(target)) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -140,6 +152,41 @@ impl Vfs {
         let target = self.fs().read_link(inode)?;
         self.record_read(inode);
         Ok(target)
+    }
+
+    /// What is not allowed fails because the name exists, if it does: that is said to anybody who may
+    /// search the directory.
+    fn or_exists(
+        &self,
+        allowed: Result<(), Error>,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<(), Error> {
+        match allowed {
+            Err(Error::PermissionDenied | Error::NotPermitted | Error::ReadOnly)
+                if self.child(dir, name).is_ok_and(|there| there.is_some()) =>
+            {
+                Err(Error::Exists)
+            }
+            allowed => allowed,
+        }
+    }
+
+    /// Fails if `inode` is `dir` or above it.
+    fn check_not_above(&self, inode: &Inode, dir: &InodeRef, or: Error) -> Result<(), Error> {
+        let mut at = dir.clone();
+        // Every step is one up a tree that the format lets be no deeper than its inodes are many; a
+        // damaged one may have a ring.
+        for _ in 0..=self.stat_fs().inodes {
+            if at.ino() == inode.ino() {
+                return Err(or);
+            }
+            if at.ino() == Ino::ROOT {
+                break;
+            }
+            at = self.parent_of(&at)?;
+        }
+        Ok(())
     }
 
     fn victim(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<InodeRef, Error> {

@@ -5,7 +5,7 @@
 
 use crate::path::{Last, Slash, check_name};
 use crate::permission::{is_append_only, is_immutable};
-use crate::walk::Walk;
+use crate::walk::{Follow, Walk};
 use crate::{Credentials, Error, NewNode, Vfs, Want};
 use lanefs_ext4::{Attr, DirEntry, Fallocate, InodeRef, NewKind, Seek, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,10 @@ impl Vfs {
         new: &NewNode<'_>,
     ) -> Result<OpenFile, Error> {
         check_flags(flags, new)?;
-        let mut walk = Walk::new(self, who, start, path)?;
+        if !flags.intersects(OpenFlags::CREATE | OpenFlags::NO_FOLLOW) {
+            return self.open_found(who, self.walk(who, start, path, Follow::Links)?, flags);
+        }
+        let mut walk = Walk::to_parent(self, who, start, path)?;
         loop {
             let (name, slash) = match walk.last()? {
                 Last::Name(name, slash) => (name, slash),
@@ -89,12 +92,12 @@ impl Vfs {
                     return self.open_found(who, inode, flags);
                 }
             };
+            if slash == Slash::Trailing && flags.contains(OpenFlags::CREATE) {
+                return Err(Error::IsDirectory);
+            }
             let Some(inode) = self.child(walk.dir(), &name)? else {
                 if !flags.contains(OpenFlags::CREATE) {
                     return Err(Error::NotFound);
-                }
-                if slash == Slash::Trailing {
-                    return Err(Error::IsDirectory);
                 }
                 match self.make(who, walk.dir(), &name, new) {
                     Ok(inode) => return Ok(opened(who, inode, flags)),
@@ -321,12 +324,12 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
 fn check_open(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
     match attr.file_type {
-        FileType::Symlink => return Err(Error::Loop),
         FileType::Directory if writes || flags.contains(OpenFlags::CREATE) => {
             return Err(Error::IsDirectory);
         }
         FileType::Directory => {}
         _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
+        FileType::Symlink => return Err(Error::Loop),
         FileType::Regular => {}
         // What is behind a device, a pipe or a socket is not in the image.
         _ => return Err(Error::NotSupported),

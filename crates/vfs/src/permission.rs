@@ -77,6 +77,11 @@ fn by_mode(who: &Credentials, attr: &Attr, want: Want) -> Verdict {
     if allowed { Verdict::Yes } else { Verdict::No }
 }
 
+/// True if the mode alone lets `who` search the directory: nothing has to be read to know it.
+pub(crate) fn searches_by_mode(who: &Credentials, dir: &Attr) -> bool {
+    who.is_checked_elsewhere() || by_mode(who, dir, Want::EXECUTE) == Verdict::Yes
+}
+
 impl Vfs {
     /// Fails unless `who` may do all of `want` to the inode.
     pub fn check(&self, who: &Credentials, inode: &InodeRef, want: Want) -> Result<(), Error> {

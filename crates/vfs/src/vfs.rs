@@ -68,6 +68,10 @@ impl Vfs {
         &self.root
     }
 
+    pub(crate) fn names(&self) -> &dyn NameCache {
+        &*self.names
+    }
+
     /// Space and inodes.
     pub fn stat_fs(&self) -> StatFs {
         self.fs().stat_fs()

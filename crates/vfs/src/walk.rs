@@ -82,6 +82,20 @@ impl<'a> Walk<'a> {
         Ok(Walk { vfs, who, at, rest, pos: 0, links: 0 })
     }
 
+    /// As [`Walk::new`], with the directories behind it that are in memory.
+    pub(crate) fn to_parent(
+        vfs: &'a Vfs,
+        who: &'a Credentials,
+        start: &'a InodeRef,
+        path: &'a [u8],
+    ) -> Result<Walk<'a>, Error> {
+        let mut walk = Walk::new(vfs, who, start, path)?;
+        if let Some((dir, pos)) = vfs.parent_cached(who, walk.dir(), path) {
+            (walk.at, walk.pos) = (At::Held(dir), pos);
+        }
+        Ok(walk)
+    }
+
     /// Where it is: the parent of the last component once [`Walk::last`] has returned.
     pub(crate) fn dir(&self) -> &InodeRef {
         self.at.inode()
@@ -200,7 +214,11 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<InodeRef, Error> {
-        Walk::new(self, who, start, path)?.finish(follow)
+        let walk = Walk::new(self, who, start, path)?;
+        match self.walk_cached(who, walk.dir(), path, follow) {
+            Some(inode) => Ok(inode),
+            None => walk.finish(follow),
+        }
     }
 
     /// The directory in which the last component of `path` is, or would be.
@@ -210,7 +228,7 @@ impl Vfs {
         start: &InodeRef,
         path: &[u8],
     ) -> Result<Parent, Error> {
-        let mut walk = Walk::new(self, who, start, path)?;
+        let mut walk = Walk::to_parent(self, who, start, path)?;
         let last = walk.last()?;
         Ok(Parent { dir: walk.into_dir(), last })
     }
@@ -238,7 +256,7 @@ impl Vfs {
     }
 
     /// The parent of a directory; the root is its own.
-    fn parent_of(&self, dir: &InodeRef) -> Result<InodeRef, Error> {
+    pub(crate) fn parent_of(&self, dir: &InodeRef) -> Result<InodeRef, Error> {
         if dir.ino() == Ino::ROOT {
             return Ok(self.root().clone());
         }

@@ -3,9 +3,9 @@
 //! What most file systems in user space have, written as well as it can be: constant time, no
 //! allocation but the name's. It is here to be measured against.
 
-use super::{Known, NameCache};
+use super::{NameCache, Sighting};
 use lanefs_ext4::{DirId, Named, Names};
-use lanefs_lanes::{Mutex, Rank};
+use lanefs_lanes::{Mutex, Pin, Rank};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ struct Slot {
     dir: DirId,
     name: Arc<[u8]>,
     leads_to: Option<Named>,
+    /// The count of publications when this one was made.
+    mark: u64,
     newer: Link,
     older: Link,
 }
@@ -28,6 +30,7 @@ struct Table {
     newest: Link,
     oldest: Link,
     capacity: usize,
+    published: u64,
 }
 
 /// A name cache behind one lock.
@@ -80,7 +83,14 @@ impl Table {
     /// A slot for a new name: a fresh one, or the oldest, whose name is forgotten.
     fn insert(&mut self, dir: DirId, name: &[u8], leads_to: Option<Named>) {
         let name: Arc<[u8]> = name.into();
-        let slot = Slot { dir, name: name.clone(), leads_to, newer: None, older: None };
+        let slot = Slot {
+            dir,
+            name: name.clone(),
+            leads_to,
+            mark: self.published,
+            newer: None,
+            older: None,
+        };
         let at = match self.oldest {
             Some(oldest) if self.slots.len() >= self.capacity => {
                 self.unlink(oldest);
@@ -106,9 +116,11 @@ impl Table {
 impl Names for GlobalNames {
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
         let mut table = self.table.lock();
+        table.published += 1;
         match table.place(dir, name) {
             Some(at) => {
                 table.slots[at].leads_to = entry;
+                table.slots[at].mark = table.published;
                 table.use_now(at);
             }
             None => table.insert(dir, name, entry),
@@ -121,14 +133,15 @@ impl Names for GlobalNames {
 }
 
 impl NameCache for GlobalNames {
-    fn find(&self, dir: DirId, name: &[u8]) -> Known {
+    fn sight(&self, _: &Pin, dir: DirId, name: &[u8]) -> Sighting {
         let mut table = self.table.lock();
         match table.place(dir, name) {
             Some(at) => {
                 table.use_now(at);
-                table.slots[at].leads_to.into()
+                let slot = &table.slots[at];
+                Sighting { known: slot.leads_to.into(), mark: slot.mark }
             }
-            None => Known::Unknown,
+            None => Sighting::NONE,
         }
     }
 }

@@ -7,11 +7,11 @@
 //!
 //! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
 
-use super::{Known, NameCache};
+use super::{NameCache, Sighting};
 use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Mutex, Published, Rank, pin};
+use lanefs_lanes::{Mutex, Pin, Published, Rank, pin};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Entries of one bucket. Few, for they are compared one by one and copied at each change.
@@ -110,17 +110,19 @@ fn with_room(old: Vec<Arc<Entry>>, new: Arc<Entry>) -> Vec<Arc<Entry>> {
 }
 
 impl NameCache for LaneNames {
-    fn find(&self, dir: DirId, name: &[u8]) -> Known {
+    fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting {
         let hash = self.hash(dir, name);
-        self.bucket(hash).ways.with(&pin(), |ways| {
+        self.bucket(hash).ways.with(pin, |ways| {
             let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
-                return Known::Unknown;
+                return Sighting::NONE;
             };
             // Read first: many threads that find one name must not write its line each time.
             if !entry.used.load(Ordering::Relaxed) {
                 entry.used.store(true, Ordering::Relaxed);
             }
-            entry.leads_to.into()
+            // While pinned, what was published is not freed, so that its address is its own.
+            let mark = Arc::as_ptr(entry).addr() as u64;
+            Sighting { known: entry.leads_to.into(), mark }
         })
     }
 }

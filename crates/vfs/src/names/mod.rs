@@ -12,6 +12,7 @@ pub use global::GlobalNames;
 pub use lanes::LaneNames;
 
 use lanefs_ext4::{DirId, Named, Names};
+use lanefs_lanes::{Pin, pin};
 use std::sync::Arc;
 
 /// What the cache knows of a name.
@@ -31,10 +32,28 @@ impl From<Option<Named>> for Known {
     }
 }
 
+/// What was found, and a mark of when it was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// What the name leads to.
+    pub known: Known,
+    /// Under one pin: equal marks of one name say that nothing was published for it in between.
+    pub mark: u64,
+}
+
+impl Sighting {
+    const NONE: Sighting = Sighting { known: Known::Unknown, mark: 0 };
+}
+
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
     /// What `name` in `dir` leads to, as far as is known.
-    fn find(&self, dir: DirId, name: &[u8]) -> Known;
+    fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting;
+
+    /// As [`NameCache::sight`], without the mark.
+    fn find(&self, dir: DirId, name: &[u8]) -> Known {
+        self.sight(&pin(), dir, name).known
+    }
 }
 
 /// Which name cache a mount uses.
@@ -85,6 +104,20 @@ mod tests {
             assert_eq!(names.find(dir(2), b"a"), Known::Absent);
             names.publish(dir(2), b"a", named(13));
             assert_eq!(names.find(dir(2), b"a"), named(13).into());
+        }
+    }
+
+    #[test]
+    fn a_mark_stays_until_the_name_is_published_again() {
+        for names in both(1000) {
+            let pin = pin();
+            names.publish(dir(2), b"a", named(12));
+            let first = names.sight(&pin, dir(2), b"a");
+            names.publish(dir(2), b"b", named(13));
+            assert_eq!(names.sight(&pin, dir(2), b"a"), first);
+            names.publish(dir(2), b"a", None);
+            names.publish(dir(2), b"a", named(12));
+            assert_ne!(names.sight(&pin, dir(2), b"a").mark, first.mark);
         }
     }
 
