@@ -22,6 +22,9 @@ pub enum Cause {
     /// The image or the block device cannot be opened.
     #[error(transparent)]
     Open(#[from] lanefs_device::OpenError),
+    /// A file system cannot be made.
+    #[error(transparent)]
+    Format(#[from] lanefs_ext4::mkfs::MkfsError),
 }
 
 /// What the operations of this crate give.
@@ -48,7 +51,10 @@ impl Error {
             Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
                 rustix::io::Errno::BUSY.raw_os_error()
             }
-            Cause::Open(_) => rustix::io::Errno::INVAL.raw_os_error(),
+            Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) => {
+                rustix::io::Errno::IO.raw_os_error()
+            }
+            Cause::Open(_) | Cause::Format(_) => rustix::io::Errno::INVAL.raw_os_error(),
         }
     }
 

@@ -4,8 +4,10 @@ use crate::directory::bytes;
 use crate::error::{At, Error, Result};
 use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir};
 use lanefs_device::{Device, FileDevice};
+use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs};
-use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Vfs};
+use lanefs_ondisk::FileType;
+use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,6 +26,28 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
+    /// Makes a sparse image file of `bytes` bytes, a file system in it, and opens that.
+    ///
+    /// # Errors
+    /// [`crate::Cause::Open`] if the file exists already; to make a file system on what is there, see
+    /// [`FileSystem::format`].
+    pub fn create(
+        image: impl AsRef<Path>,
+        bytes: u64,
+        options: &FormatOptions,
+    ) -> Result<FileSystem> {
+        let device = Arc::new(FileDevice::create(image, bytes)?);
+        let options = FormatOptions { contents: Contents::Zeros, ..options.clone() };
+        FileSystem::format(&*device, &options)?;
+        FileSystem::open_device(device, &OpenOptions::new())
+    }
+
+    /// Makes a new file system on `device`. What was there is lost.
+    pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
+        lanefs_ext4::mkfs::mkfs(device, options)?;
+        Ok(())
+    }
+
     /// Opens the image or block device at `image` for reading and writing.
     pub fn open(image: impl AsRef<Path>) -> Result<FileSystem> {
         FileSystem::open_with(image, &OpenOptions::new())
@@ -72,17 +96,35 @@ impl FileSystem {
         self.vfs.walk(&self.who, self.vfs.root(), bytes(path), follow).at(path)
     }
 
-    /// Runs `act` on the directory and the name that `path` ends in; `otherwise` is the answer for
-    /// paths that end in ".", ".." or are the root.
-    fn with_name<T>(
+    /// Runs `act` on the directory and the last component of `path`.
+    fn in_parent<T>(
         &self,
         path: &Path,
-        otherwise: Ext4Error,
-        act: impl FnOnce(&InodeRef, &[u8]) -> std::result::Result<T, Ext4Error>,
+        act: impl FnOnce(&InodeRef, &Last) -> std::result::Result<T, Ext4Error>,
     ) -> Result<T> {
         let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
-        let (name, _) = parent.name(otherwise).at(path)?;
-        act(&parent.dir, name).at(path)
+        act(&parent.dir, &parent.last).at(path)
+    }
+
+    /// Runs `act` on the directory and the name that something new gets; `slash` says whether one
+    /// may follow the name.
+    fn with_new_name<T>(
+        &self,
+        path: &Path,
+        slash: Slash,
+        act: impl FnOnce(&InodeRef, &[u8]) -> std::result::Result<T, Ext4Error>,
+    ) -> Result<T> {
+        self.in_parent(path, |dir, last| match last {
+            // What ends in a slash would be a directory, and this is to be none.
+            Last::Name(name, Slash::Trailing) if slash == Slash::None => {
+                Err(match self.vfs.lookup(&self.who, dir, name) {
+                    Ok(_) => Ext4Error::Exists,
+                    Err(error) => error,
+                })
+            }
+            Last::Name(name, _) => act(dir, name),
+            Last::Dot | Last::DotDot | Last::Root => Err(Ext4Error::Exists),
+        })
     }
 
     /// Opens a file to be read.
@@ -167,7 +209,11 @@ impl FileSystem {
 
     /// Makes anything: a device, a pipe, a socket, or a file or directory with a mode.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
-        self.with_name(path.as_ref(), Ext4Error::Exists, |dir, name| {
+        let slash = match new.kind {
+            NewKind::Directory => Slash::Trailing,
+            _ => Slash::None,
+        };
+        self.with_new_name(path.as_ref(), slash, |dir, name| {
             self.vfs.make(&self.who, dir, name, new).map(drop)
         })
     }
@@ -181,7 +227,7 @@ impl FileSystem {
     /// Gives the file at `original` the further name `path`. A symbolic link is not followed.
     pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let inode = self.find(original.as_ref(), Follow::Nothing)?;
-        self.with_name(path.as_ref(), Ext4Error::Exists, |dir, name| {
+        self.with_new_name(path.as_ref(), Slash::None, |dir, name| {
             self.vfs.link(&self.who, &inode, dir, name)
         })
     }
@@ -195,15 +241,24 @@ impl FileSystem {
 
     /// Removes anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.with_name(path.as_ref(), Ext4Error::IsDirectory, |dir, name| {
-            self.vfs.unlink(&self.who, dir, name)
+        self.in_parent(path.as_ref(), |dir, last| match last {
+            Last::Name(name, Slash::None) => self.vfs.unlink(&self.who, dir, name),
+            Last::Name(name, Slash::Trailing) => {
+                let victim = self.vfs.lookup(&self.who, dir, name)?;
+                let is_dir = victim.attr().file_type == FileType::Directory;
+                Err(if is_dir { Ext4Error::IsDirectory } else { Ext4Error::NotDirectory })
+            }
+            Last::Dot | Last::DotDot | Last::Root => Err(Ext4Error::IsDirectory),
         })
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.with_name(path.as_ref(), Ext4Error::Busy, |dir, name| {
-            self.vfs.rmdir(&self.who, dir, name)
+        self.in_parent(path.as_ref(), |dir, last| match last {
+            Last::Name(name, _) => self.vfs.rmdir(&self.who, dir, name),
+            Last::Dot => Err(Ext4Error::InvalidArgument { what: "a path that ends in ." }),
+            Last::DotDot => Err(Ext4Error::NotEmpty),
+            Last::Root => Err(Ext4Error::Busy),
         })
     }
 
@@ -237,7 +292,11 @@ impl FileSystem {
         let (new_name, new_slash) = target.name(Ext4Error::Busy).at(to)?;
         if slash.follows() || new_slash.follows() {
             let moved = self.vfs.lookup(&self.who, &source.dir, name).at(from)?;
-            if moved.attr().file_type != lanefs_ondisk::FileType::Directory {
+            match self.vfs.lookup(&self.who, &target.dir, new_name) {
+                Ok(_) | Err(Ext4Error::NotFound) => {}
+                Err(error) => return Err(Error::at(to, error)),
+            }
+            if moved.attr().file_type != FileType::Directory {
                 return Err(Error::at(from, Ext4Error::NotDirectory));
             }
         }

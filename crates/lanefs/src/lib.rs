@@ -1,7 +1,45 @@
 //! ext4 in user space that keeps scaling as cores are added.
 //!
-//! [`FileSystem`] opens an ext4 image or block device and works on it as [`std::fs`] does on the
-//! host, without a mount and without privileges. It is shared by threads as it is.
+//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel make them, and works
+//! on it as [`std::fs`] does on the host, without a mount and without privileges. Everything takes
+//! `&self`: threads share a file system as it is, and those in different directories do not meet.
+//!
+//! ```
+//! use lanefs::device::RamDevice;
+//! use lanefs::{FileSystem, FormatOptions, OpenOptions};
+//! use std::io::{Read, Write};
+//! use std::sync::Arc;
+//!
+//! let device = Arc::new(RamDevice::create(64 << 20).unwrap());
+//! FileSystem::format(&*device, &FormatOptions::default())?;
+//! let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+//!
+//! fs.create_dir_all("/home/ann")?;
+//! std::thread::scope(|scope| {
+//!     for n in 0..4 {
+//!         let fs = &fs;
+//!         scope.spawn(move || fs.write(format!("/home/ann/{n}"), b"hello").unwrap());
+//!     }
+//! });
+//!
+//! let mut file = fs.create_file("/etc-issue")?;
+//! writeln!(file, "welcome")?;
+//! file.sync_all()?; // from here on it survives a crash
+//! drop(file);
+//!
+//! let mut text = String::new();
+//! fs.open_file("/etc-issue")?.read_to_string(&mut text)?;
+//! assert_eq!(text, "welcome\n");
+//! assert_eq!(fs.read_dir("/home/ann")?.count(), 4);
+//! let missing = fs.metadata("/nowhere").unwrap_err();
+//! assert_eq!(missing.to_string(), "/nowhere: no such file or directory");
+//!
+//! fs.close()?; // everything is written home, and the file system is marked clean
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Images are opened with [`FileSystem::open`], made with [`FileSystem::create`]. What is below is open
+//! too: [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
 #![forbid(unsafe_code)]
 
 mod directory;
@@ -17,6 +55,7 @@ pub use error::{Cause, Error, Result};
 pub use file::File;
 pub use filesystem::FileSystem;
 pub use lanefs_device as device;
+pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
     Atime, Attr, Fallocate, NewKind, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
 };

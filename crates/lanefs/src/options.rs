@@ -149,6 +149,11 @@ impl FileOptions {
         self.with(OpenFlags::TRUNCATE)
     }
 
+    /// An error if it is not a directory.
+    pub fn directory(self) -> FileOptions {
+        self.with(OpenFlags::DIRECTORY)
+    }
+
     /// An error if it is a symbolic link.
     pub fn no_follow(self) -> FileOptions {
         self.with(OpenFlags::NO_FOLLOW)
