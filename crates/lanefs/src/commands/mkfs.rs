@@ -1,6 +1,11 @@
 //! `lanefs mkfs`
 
+use super::cp::default_workers;
 use crate::cli::{Failure, Report, Size, human};
+use crate::copy::{
+    Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
+};
+use lanefs::{FileSystem, Follow};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{
     InodeCount, InodeTables, JournalSize, MkfsOptions, Report as Made, existing_signature, mkfs,
@@ -17,6 +22,7 @@ use std::process::ExitCode;
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
+  lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      with the tree rootfs in it
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
 
@@ -29,6 +35,9 @@ pub struct Arguments {
     /// Its size (suffixes K, M, G, T); the whole of a file or device that is there, if not given
     #[arg(short, long)]
     size: Option<Size>,
+    /// The size, as mke2fs takes it
+    #[arg(value_name = "SIZE", conflicts_with = "size")]
+    size_operand: Option<Size>,
     /// Where the file system starts in the image (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
@@ -80,6 +89,12 @@ pub struct Arguments {
     /// Owner of the root directory
     #[arg(long, default_value = "0:0", value_name = "UID:GID", value_parser = super::parse_ids)]
     root_owner: (u32, u32),
+    /// Copy what is in this directory into it, with all attributes
+    #[arg(short = 'd', long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The root directory, and all that -d copies, belongs to this user and group
+    #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids, conflicts_with = "root_owner")]
+    owner: Option<(u32, u32)>,
     /// Overwrite what seems to hold something already
     #[arg(short = 'F', long)]
     force: bool,
@@ -88,13 +103,25 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Makes it.
+impl Arguments {
+    fn size(&self) -> Option<Size> {
+        self.size.or(self.size_operand)
+    }
+}
+
+/// Makes it, and fills it.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
     let is_new = !arguments.image.exists();
     match make(arguments) {
-        Ok(made) if !arguments.quiet => report.printed(tell(&arguments.image, &made)),
-        Ok(_) => {}
+        Ok(made) => {
+            if !arguments.quiet {
+                report.printed(tell(&arguments.image, &made));
+            }
+            if let Some(directory) = &arguments.directory {
+                report.check(fill(arguments, directory, &report));
+            }
+        }
         Err(failure) => {
             if is_new {
                 // Half a file system is of no use; that it was there is told by the message.
@@ -111,21 +138,21 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
     let options = options(arguments).map_err(|cause| failed(&cause))?;
     if !path.exists() {
-        let size = arguments.size.ok_or_else(|| failed(&"it is not there: give a --size"))?;
+        let size = arguments.size().ok_or_else(|| failed(&"it is not there: give a --size"))?;
         let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
         file.set_len(arguments.offset.bytes().saturating_add(size.bytes()))
             .map_err(|error| Failure::host(path.display(), &error))?;
     }
-    let mut device = open(arguments).map_err(|error| failed(&error))?;
-    if let Some(size) = arguments.size
-        && device.len() < size.bytes()
+    let whole = open(arguments, None).map_err(|error| failed(&error))?;
+    let (len, size) = (whole.len(), arguments.size().map(Size::bytes));
+    drop(whole);
+    if let Some(size) = size
+        && len < size
     {
-        grow(path, arguments.offset.bytes().saturating_add(size.bytes()))?;
-        device = {
-            drop(device);
-            open(arguments).map_err(|error| failed(&error))?
-        };
+        grow(path, arguments.offset.bytes().saturating_add(size))?;
     }
+    // Not a byte beyond the size is touched: it may be another partition's.
+    let device = open(arguments, size).map_err(|error| failed(&error))?;
     if !arguments.force {
         match existing_signature(&device).map_err(|error| failed(&error))? {
             None => {}
@@ -138,8 +165,8 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     mkfs(&device, &options).map_err(|error| failed(&error))
 }
 
-fn open(arguments: &Arguments) -> Result<FileDevice, lanefs_device::OpenError> {
-    let options = OpenOptions { offset: arguments.offset.bytes(), ..OpenOptions::default() };
+fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, lanefs_device::OpenError> {
+    let options = OpenOptions { offset: arguments.offset.bytes(), len };
     FileDevice::open(&arguments.image, Access::ReadWrite, options)
 }
 
@@ -170,7 +197,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         None => JournalSize::BySize,
         Some(size) => {
             let default =
-                if arguments.size.is_some_and(|s| s.bytes() >= 512 << 20) { 4096 } else { 1024 };
+                if arguments.size().is_some_and(|s| s.bytes() >= 512 << 20) { 4096 } else { 1024 };
             let block = block_size.map_or(default, |size| size.bytes() as u64);
             JournalSize::Blocks((size.bytes() / block).try_into().map_err(|_| "journal too large")?)
         }
@@ -183,7 +210,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         without.compat |= Compat::ORPHAN_FILE;
     }
     Ok(MkfsOptions {
-        size: arguments.size.map(Size::bytes),
+        size: arguments.size().map(Size::bytes),
         block_size,
         inodes,
         inode_size: arguments.inode_size,
@@ -200,7 +227,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         },
         stride: arguments.stride,
         stripe_width: arguments.stripe_width,
-        root_owner: arguments.root_owner,
+        root_owner: arguments.owner.unwrap_or(arguments.root_owner),
         ..MkfsOptions::default()
     })
 }
@@ -230,4 +257,31 @@ fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
         made.journal_blocks,
         uuid::Uuid::from_bytes(made.uuid),
     )
+}
+
+/// Copies `directory` into the new file system.
+fn fill(arguments: &Arguments, directory: &Path, report: &Report) -> Result<(), Failure> {
+    let image = arguments.image.as_path();
+    let within = |error: lanefs::Error| Failure::within(image.display(), &error);
+    if !directory.is_dir() {
+        return Err(Failure::new(directory.display(), "not a directory"));
+    }
+    let options = lanefs::OpenOptions::new().offset(arguments.offset.bytes());
+    let fs = FileSystem::open_with(image, &options).map_err(within)?;
+    let plan = Plan {
+        recursion: Recursion::Trees,
+        dereference: Dereference::Never,
+        existing: Existing::Overwrite,
+        keep: Keep { mode: true, owner: true, times: true, attributes: true, links: true },
+        owner: arguments.owner,
+        umask: 0,
+        verbose: Verbose::No,
+        workers: default_workers(),
+    };
+    let (host, tree, progress) = (HostTree::new(), ImageTree::new(&fs, image), Progress::new());
+    let copier = Copier::new(&host, &tree, plan, report, &progress);
+    copier.copy_into(&directory.to_path_buf(), &tree.find(Path::new("/"), Follow::Nothing)?);
+    copier.finish();
+    drop(tree);
+    fs.close().map_err(within)
 }

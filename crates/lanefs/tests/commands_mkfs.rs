@@ -1,0 +1,92 @@
+//! `lanefs mkfs`: sizes, force, and filling from a directory.
+
+mod mounting;
+mod trees;
+
+use mounting::{
+    Image, KernelMounted, LANEFS, assert_clean, can_mount, run, scratch, shell, try_run,
+};
+use std::process::Command;
+use trees::{assert_same, fill, survey};
+
+fn lanefs(arguments: &[&str]) -> String {
+    run(Command::new(LANEFS).args(arguments))
+}
+
+#[test]
+fn options_reach_the_superblock() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    let uuid = "0f0e0d0c-0b0a-4908-8706-050403020100";
+    let said = lanefs(&[
+        "mkfs", path, "64M", "-L", "name", "-U", uuid, "-b", "4096", "-N", "5000", "-J", "8M",
+        "-m", "1", "--debian",
+    ]);
+    assert!(said.contains("16384 blocks of 4096 bytes"), "{said}");
+    let info = lanefs(&["info", "--json", path]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["label"], "name");
+    assert_eq!(info["uuid"], uuid);
+    assert_eq!(info["blocks"], 16384);
+    assert_eq!(info["reserved_blocks"], 163);
+    assert_eq!(info["journal"]["bytes"], 8 << 20);
+    assert!(info["inodes"].as_u64().unwrap() >= 5000);
+    assert!(info["features"].as_array().unwrap().iter().all(|f| f != "orphan_file"));
+    assert_clean(&image);
+}
+
+#[test]
+fn what_is_there_is_made_over_only_by_force() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    let path = image.to_str().unwrap();
+    let (status, said) = try_run(Command::new(LANEFS).args(["mkfs", path]));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("give a --size"), "{said}");
+    lanefs(&["mkfs", "-q", "--size", "16M", path]);
+    let (status, said) = try_run(Command::new(LANEFS).args(["mkfs", path]));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("seems to hold ext4"), "{said}");
+    lanefs(&["mkfs", "-q", "-F", "--no-journal", path]);
+    assert_clean(&image);
+    let (status, said) = try_run(Command::new(LANEFS).args(["mkfs", "-m", "60", "-F", path]));
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert_eq!(try_run(Command::new(LANEFS).args(["mkfs", path, "12Q"])).0.code(), Some(2));
+}
+
+#[test]
+fn an_image_is_filled_from_a_directory_with_all_attributes() {
+    if !can_mount() {
+        return;
+    }
+    let source = Image::new("300M");
+    let Some(host) = KernelMounted::new(&source.path, "host", "rw") else { return };
+    fill(&host.path);
+    shell(&host.path, "rmdir lost+found");
+    let image = source.dir.path().join("new.img");
+    let directory = host.path.to_str().unwrap();
+    lanefs(&["mkfs", "-d", directory, image.to_str().unwrap(), "400M"]);
+    assert_clean(&image);
+    let kernel = KernelMounted::new(&image, "kernel", "ro").unwrap();
+    assert_same(&survey(&kernel.path), &survey(&host.path));
+}
+
+#[test]
+fn a_file_system_is_made_and_filled_in_a_partition() {
+    let dir = scratch();
+    let image = dir.path().join("disk.img");
+    std::fs::write(&image, vec![0x5a; 40 << 20]).unwrap();
+    shell(dir.path(), "mkdir t; echo x > t/x");
+    let (path, tree) = (image.to_str().unwrap(), dir.path().join("t"));
+    let tree = tree.to_str().unwrap();
+    lanefs(&["mkfs", "-q", "--offset", "1M", "-d", tree, "--owner", "7:8", path, "32M"]);
+    assert_eq!(lanefs(&["cat", "--offset", "1M", &format!("{path}:/x")]), "x\n");
+    let owner = ["stat", "--offset", "1M", "-c", "%u:%g", &format!("{path}:/")];
+    assert_eq!(lanefs(&owner), "7:8\n");
+    let bytes = std::fs::read(&image).unwrap();
+    assert!(bytes[..1 << 20].iter().chain(&bytes[33 << 20..]).all(|&byte| byte == 0x5a));
+    let part = dir.path().join("part.img");
+    std::fs::write(&part, &bytes[1 << 20..33 << 20]).unwrap();
+    assert_clean(&part);
+}
