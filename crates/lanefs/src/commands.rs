@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod cat;
 mod chmod;
 mod chown;
@@ -55,6 +56,7 @@ enum Command {
     Touch(touch::Arguments),
     Truncate(truncate::Arguments),
     Df(df::Arguments),
+    Bench(bench::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),
 }
@@ -79,6 +81,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Touch(arguments) => touch::run(&arguments),
         Command::Truncate(arguments) => truncate::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
     }

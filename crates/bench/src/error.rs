@@ -1,0 +1,55 @@
+//! What can go wrong while measuring.
+
+use std::io;
+
+/// The result of something that is measured, or set up to be.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A workload or a target failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The host said no.
+    #[error("{path}: {source}")]
+    Host {
+        /// The path, within the target or on the host.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Lanefs said no.
+    #[error("{path}: {source}")]
+    Lanefs {
+        /// The path within the image.
+        path: String,
+        /// Why.
+        source: lanefs_ext4::Error,
+    },
+    /// An image could not be opened.
+    #[error(transparent)]
+    Image(#[from] lanefs_device::OpenError),
+    /// A program that the benchmark runs failed.
+    #[error("{program}: {said}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// The end of what it said.
+        said: String,
+    },
+    /// A file gave or took fewer bytes than it was asked to.
+    #[error("{path}: {done} of {wanted} bytes")]
+    Short {
+        /// The path within the target.
+        path: String,
+        /// Bytes moved.
+        done: usize,
+        /// Bytes asked for.
+        wanted: usize,
+    },
+}
+
+impl Error {
+    /// The host's error on `path`.
+    pub fn host(path: impl Into<String>, source: impl Into<io::Error>) -> Error {
+        Error::Host { path: path.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,190 @@
+//! Lanefs in this process, without a mount.
+
+use crate::{Error, How, Opened, Place, Result};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_ext4::{Fallocate, InodeRef, NewKind, SetAttr, SetTime, SyncMode};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{FileType, Time};
+use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// An image that this process has open.
+pub struct Library {
+    vfs: Vfs,
+    who: Credentials,
+}
+
+type Told<T> = std::result::Result<T, lanefs_ext4::Error>;
+
+fn at<T>(path: &str, result: Told<T>) -> Result<T> {
+    result.map_err(|source| Error::Lanefs { path: path.into(), source })
+}
+
+impl Library {
+    /// Opens the file system on `device`.
+    pub fn on(device: Arc<dyn Device>) -> Result<Library> {
+        let vfs = at("/", Vfs::open(device, VfsOptions::default()))?;
+        Ok(Library { vfs, who: Credentials::superuser() })
+    }
+
+    /// Opens the image at `path`.
+    pub fn open(path: &Path) -> Result<Library> {
+        let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
+        Library::on(Arc::new(device))
+    }
+
+    fn walk(&self, path: &str) -> Told<InodeRef> {
+        self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing)
+    }
+
+    /// Runs `act` on the directory and the name that `path` ends in.
+    fn named<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Result<T> {
+        let parent = at(path, self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes()))?;
+        let (name, _) = at(path, parent.name(lanefs_ext4::Error::Busy))?;
+        at(path, act(&parent.dir, name))
+    }
+
+    fn entries(&self, dir: InodeRef) -> Told<Vec<(Vec<u8>, Option<FileType>)>> {
+        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        let open = self.vfs.open_inode(&self.who, dir, flags)?;
+        let mut entries = Vec::new();
+        let read = self.vfs.read_dir(&open, 0, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                entries.push((entry.name.to_vec(), entry.file_type));
+            }
+            ControlFlow::Continue(())
+        });
+        self.vfs.release(&open);
+        read.map(|()| entries)
+    }
+
+    fn empty(&self, dir: &InodeRef) -> Told<()> {
+        for (name, kind) in self.entries(dir.clone())? {
+            if kind == Some(FileType::Directory) {
+                let inner = self.vfs.lookup(&self.who, dir, &name)?;
+                self.empty(&inner)?;
+                drop(inner);
+                self.vfs.rmdir(&self.who, dir, &name)?;
+            } else {
+                self.vfs.unlink(&self.who, dir, &name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 };
+const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+
+impl Place for Library {
+    fn make_dir(&self, path: &str) -> Result<()> {
+        self.named(path, |dir, name| self.vfs.make(&self.who, dir, name, &DIRECTORY).map(drop))
+    }
+
+    fn open<'a>(&'a self, path: &str, how: How) -> Result<Box<dyn Opened + 'a>> {
+        let flags = match how {
+            How::Read | How::ReadDirect => OpenFlags::READ,
+            How::WriteDirect => OpenFlags::WRITE,
+            How::New => OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE,
+            How::Emptied => OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE,
+            How::Append => OpenFlags::WRITE | OpenFlags::APPEND,
+        };
+        let root = self.vfs.root();
+        let open = at(path, self.vfs.open_path(&self.who, root, path.as_bytes(), flags, &FILE))?;
+        Ok(Box::new(LibraryFile { library: self, open, path: path.into() }))
+    }
+
+    fn stat(&self, path: &str) -> Result<u64> {
+        Ok(at(path, self.walk(path))?.attr().size)
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.named(path, |dir, name| self.vfs.unlink(&self.who, dir, name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let how = lanefs_ext4::Rename::Replace;
+        self.named(from, |source, name| {
+            let target = self.vfs.parent(&self.who, self.vfs.root(), to.as_bytes())?;
+            let (new_name, _) = target.name(lanefs_ext4::Error::Busy)?;
+            self.vfs.rename(&self.who, source, name, &target.dir, new_name, how)
+        })
+    }
+
+    fn list(&self, path: &str) -> Result<u64> {
+        let entries = self.walk(path).and_then(|dir| self.entries(dir));
+        Ok(at(path, entries)?.len() as u64)
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        Ok(self.vfs.stat_fs().blocks_free)
+    }
+
+    fn remove_tree(&self, path: &str) -> Result<()> {
+        at(path, self.walk(path).and_then(|dir| self.empty(&dir)))?;
+        self.named(path, |dir, name| self.vfs.rmdir(&self.who, dir, name))
+    }
+
+    fn settle(&self) -> Result<()> {
+        at("/", self.vfs.sync())
+    }
+}
+
+struct LibraryFile<'a> {
+    library: &'a Library,
+    open: OpenFile,
+    path: String,
+}
+
+impl Drop for LibraryFile<'_> {
+    fn drop(&mut self) {
+        self.library.vfs.release(&self.open);
+    }
+}
+
+impl LibraryFile<'_> {
+    fn whole(&self, done: usize, wanted: usize) -> Result<()> {
+        if done == wanted {
+            return Ok(());
+        }
+        Err(Error::Short { path: self.path.clone(), done, wanted })
+    }
+}
+
+impl Opened for LibraryFile<'_> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let wanted = buf.len();
+        let done = at(&self.path, self.library.vfs.read(&self.open, offset, buf))?;
+        self.whole(done, wanted)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let (_, done) = at(&self.path, self.library.vfs.write(&self.open, offset, data))?;
+        self.whole(done, data.len())
+    }
+
+    fn sync(&self) -> Result<()> {
+        at(&self.path, self.library.vfs.fsync(&self.open, SyncMode::Full))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        at(&self.path, self.library.vfs.fsync(&self.open, SyncMode::Data))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        at(&self.path, self.library.vfs.fallocate(&self.open, Fallocate::Allocate, 0, len))
+    }
+
+    fn set_modified(&self, seconds: i64) -> Result<()> {
+        let time = Some(SetTime::At(Time { secs: seconds, nanos: 0 }));
+        let set = SetAttr { atime: time, mtime: time, ..SetAttr::default() };
+        let library = self.library;
+        at(&self.path, library.vfs.set_attr(&library.who, self.open.inode(), &set)).map(drop)
+    }
+
+    /// Lanefs keeps no file data.
+    fn forget_cached(&self) -> Result<()> {
+        Ok(())
+    }
+}

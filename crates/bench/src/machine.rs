@@ -1,0 +1,49 @@
+//! What a figure was taken on: without that it says nothing.
+
+use serde_json::{Value, json};
+use std::fmt::{self, Display};
+use std::fs;
+
+/// The machine, and how busy it is.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    cpus: usize,
+    model: String,
+    kernel: String,
+    load: String,
+}
+
+impl Machine {
+    /// This one, now.
+    pub fn now() -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let info = read("/proc/cpuinfo");
+        let model = info
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or("unknown processor", |(_, model)| model.trim());
+        let load = read("/proc/loadavg");
+        let uname = rustix::system::uname();
+        Machine {
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            model: model.into(),
+            kernel: format!(
+                "{} {}",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy()
+            ),
+            load: load.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({"cpus": self.cpus, "model": self.model, "kernel": self.kernel, "load": self.load})
+    }
+}
+
+impl Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpus, model, kernel, load } = self;
+        write!(f, "{cpus} CPUs ({model}), {kernel}, load {load}")
+    }
+}

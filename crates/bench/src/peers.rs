@@ -1,0 +1,248 @@
+//! Other file systems, set up to be measured beside Lanefs, and gone afterwards.
+//!
+//! Everything is mounted in a mount namespace of this process's own, the images lie in a file
+//! system in memory that is mounted there too, and servers die with their parent: so nothing is
+//! left, however the process ends, and no signal needs to be caught.
+
+use crate::{Error, HostDirectory, Library, Result, Server, Target};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Bytes of each image.
+const IMAGE: u64 = 2 << 30;
+/// How long a server may take to mount.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Makes an ext4 image of `bytes` at `path`, as all images here are made: 4 KiB blocks, an inode
+/// for each 8 KiB, and nothing left to be initialised in the background while it is measured.
+pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
+    let size = format!("{}k", bytes / 1024);
+    let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+    let words = ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "8192", "-E", lazy];
+    call(Command::new(find("mke2fs")?).args(words).arg(path).arg(size))
+}
+
+/// Where `name` is on this machine; administrators' programs need not be in the PATH.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);
+    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+fn find(name: &str) -> Result<PathBuf> {
+    program(name)
+        .ok_or_else(|| Error::Program { program: name.into(), said: "not installed".into() })
+}
+
+/// Runs `command` to its end.
+fn call(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |said: String| Error::Program { program: name.clone(), said };
+    let output = command.stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Starts `program` with `arguments` again, in place of this process, in a mount namespace of its
+/// own. Returns only if that failed.
+pub fn enter_private_mounts<S: AsRef<OsStr>>(
+    program: &Path,
+    arguments: impl IntoIterator<Item = S>,
+) -> Error {
+    if !rustix::process::geteuid().is_root() {
+        let said = "mounting them needs root".into();
+        return Error::Program { program: "peers".into(), said };
+    }
+    let unshare = match find("unshare") {
+        Ok(unshare) => unshare,
+        Err(error) => return error,
+    };
+    let mut command = Command::new(&unshare);
+    command.args(["--mount", "--propagation", "private", "--"]).arg(program).args(arguments);
+    Error::host(unshare.display().to_string(), command.exec())
+}
+
+/// File systems of the same size, made by the same options, in the same memory.
+pub struct Peers {
+    servers: Vec<Child>,
+    dir: TempDir,
+}
+
+impl Peers {
+    /// An empty place in memory. To be called by the main thread, which lives until the end, in a
+    /// private mount namespace.
+    pub fn new() -> Result<Peers> {
+        let dir = tempfile::Builder::new()
+            .prefix("lanefs-bench-")
+            .tempdir()
+            .map_err(|e| Error::host("a temporary directory", e))?;
+        let peers = Peers { servers: Vec::new(), dir };
+        call(Command::new(find("mount")?).args(["-t", "tmpfs", "lanefs-bench"]).arg(peers.top()))?;
+        Ok(peers)
+    }
+
+    /// Sets up all that this machine has, Lanefs (the program `lanefs`) mounted first; says of the
+    /// others why they are not there.
+    pub fn set_up(&mut self, lanefs: &Path) -> Result<(Vec<Target>, Vec<Error>)> {
+        let mut targets = vec![self.lanefs_mounted(lanefs)?, self.lanefs_as_library()?];
+        let mut missing = Vec::new();
+        let others = [Peers::ext4, Peers::fuse2fs, Peers::xfs, Peers::tmpfs];
+        for set_up in others {
+            match set_up(self) {
+                Ok(target) => targets.push(target),
+                Err(error) => missing.push(error),
+            }
+        }
+        Ok((targets, missing))
+    }
+
+    fn top(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A new image, and an empty directory.
+    fn new_image(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let image = self.top().join(format!("{name}.img"));
+        make_image(&image, IMAGE)?;
+        Ok((image, self.new_directory(name)?))
+    }
+
+    fn new_directory(&self, name: &str) -> Result<PathBuf> {
+        let path = self.top().join(name);
+        std::fs::create_dir(&path).map_err(|e| Error::host(path.display().to_string(), e))?;
+        Ok(path)
+    }
+
+    fn lanefs_mounted(&mut self, lanefs: &Path) -> Result<Target> {
+        let (image, dir) = self.new_image("lanefs-mount")?;
+        let words = ["mount".into(), "-f".into(), image.into(), dir.clone().into_os_string()];
+        self.served("Lanefs mounted", lanefs, &words, &dir)
+    }
+
+    fn lanefs_as_library(&mut self) -> Result<Target> {
+        let (image, _) = self.new_image("lanefs-library")?;
+        let place = Box::new(Library::open(&image)?);
+        Ok(Target { name: "Lanefs library".into(), place, server: Server::None })
+    }
+
+    fn fuse2fs(&mut self) -> Result<Target> {
+        let fuse2fs = find("fuse2fs")?;
+        let (image, dir) = self.new_image("fuse2fs")?;
+        let words = ["-f".into(), image.into(), dir.clone().into_os_string()];
+        self.served("fuse2fs", &fuse2fs, &words, &dir)
+    }
+
+    fn ext4(&mut self) -> Result<Target> {
+        let (image, dir) = self.new_image("ext4")?;
+        loop_mounted("kernel ext4", "ext4", &image, &dir)
+    }
+
+    fn xfs(&mut self) -> Result<Target> {
+        let make = find("mkfs.xfs")?;
+        let (image, dir) = (self.top().join("xfs.img"), self.new_directory("xfs")?);
+        let file = std::fs::File::create(&image).and_then(|file| file.set_len(IMAGE));
+        file.map_err(|e| Error::host(image.display().to_string(), e))?;
+        call(Command::new(make).args(["-q", "-K"]).arg(&image))?;
+        loop_mounted("kernel xfs", "xfs", &image, &dir)
+    }
+
+    fn tmpfs(&mut self) -> Result<Target> {
+        let dir = self.new_directory("tmpfs")?;
+        call(Command::new(find("mount")?).args(["-t", "tmpfs", "lanefs-bench"]).arg(&dir))?;
+        mounted("tmpfs", &dir, Server::None)
+    }
+
+    /// Starts a FUSE server that stays in the foreground, and waits until it has mounted.
+    fn served(
+        &mut self,
+        name: &str,
+        program: &Path,
+        arguments: &[OsString],
+        dir: &Path,
+    ) -> Result<Target> {
+        let failed = |said: String| Error::Program { program: name.into(), said };
+        let mut server = Command::new(find("setpriv")?)
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| failed(e.to_string()))?;
+        let (pid, mut errors) = (server.id(), server.stderr.take());
+        self.servers.push(server);
+        let begun = Instant::now();
+        while !is_mounted(dir) {
+            let ended = self.servers.last_mut().map(Child::try_wait);
+            if !matches!(ended, Some(Ok(None))) {
+                let mut said = String::new();
+                if let Some(errors) = &mut errors {
+                    // What it said is a courtesy; that it ended is the error.
+                    let _ = errors.read_to_string(&mut said);
+                }
+                return Err(failed(format!("did not mount: {}", said.trim())));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(failed("did not mount in time".into()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Nobody reads a pipe that is full: what it says from here on goes nowhere.
+        drop(errors);
+        mounted(name, dir, Server::Process(pid))
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            // It may have ended by itself, which is as well.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        // Once nothing is mounted on it any more, the directory can be removed. If that fails, an
+        // empty directory is left.
+        let _ = call(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.top()));
+    }
+}
+
+fn loop_mounted(name: &str, kind: &str, image: &Path, dir: &Path) -> Result<Target> {
+    call(Command::new(find("mount")?).args(["-t", kind, "-o", "loop"]).arg(image).arg(dir))?;
+    mounted(name, dir, Server::None)
+}
+
+fn mounted(name: &str, dir: &Path, server: Server) -> Result<Target> {
+    Ok(Target { name: name.into(), place: Box::new(HostDirectory::open(dir)?), server })
+}
+
+/// True if something is mounted on `dir` itself. Asked of the kernel's list: a stat of a mount
+/// whose server is not ready yet would wait.
+fn is_mounted(dir: &Path) -> bool {
+    let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    list.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point) == dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_their_directory() {
+        assert!(is_mounted(Path::new("/")));
+        assert!(!is_mounted(Path::new("/proc/no-such-mount")));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_quoted() {
+        let error = call(Command::new("sh").args(["-c", "echo because >&2; exit 3"])).unwrap_err();
+        assert_eq!(error.to_string(), "sh: because");
+    }
+}

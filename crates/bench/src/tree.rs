@@ -1,0 +1,140 @@
+//! A source tree in memory.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files larger than this are left out: they would make the tree a test of bandwidth.
+const LARGEST: u64 = 256 << 10;
+
+/// Directories and files, each directory before what is in it.
+#[derive(Debug, Default)]
+pub struct Tree {
+    entries: Vec<Entry>,
+    files: u32,
+    bytes: u64,
+}
+
+/// One entry, as an archive has it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub path: String,
+    pub kind: Kind,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Directory,
+    File(Vec<u8>),
+}
+
+impl Tree {
+    /// Up to `files` files of the source trees that this machine has: the sources of cargo's
+    /// packages, or else headers and documentation. In order of names, so that the same machine
+    /// gives the same tree.
+    pub fn of_this_machine(files: u32) -> Tree {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), Into::into);
+        let roots = [cargo.join("registry/src"), "/usr/include".into(), "/usr/share/doc".into()];
+        let mut tree = Tree::default();
+        for (number, root) in roots.iter().enumerate() {
+            if tree.files < files && root.is_dir() {
+                let top = format!("t{number}");
+                tree.push_directory(&top);
+                tree.gather(root, &top, files);
+            }
+        }
+        if tree.files == 0 { Tree::made_up(files) } else { tree }
+    }
+
+    /// `files` small files in directories of 20, the same everywhere.
+    pub fn made_up(files: u32) -> Tree {
+        let mut tree = Tree::default();
+        for n in 0..files {
+            let dir = format!("d{}", n / 20);
+            if n % 20 == 0 {
+                tree.push_directory(&dir);
+            }
+            let content = vec![b'a' + (n % 26) as u8; 100 + (n as usize * 997) % 20_000];
+            tree.push_file(format!("{dir}/f{n}.txt"), content, 1_000_000_000);
+        }
+        tree
+    }
+
+    /// How many files.
+    pub fn files(&self) -> u32 {
+        self.files
+    }
+
+    /// Bytes of content.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    fn push_directory(&mut self, path: &str) {
+        self.entries.push(Entry { path: path.into(), kind: Kind::Directory, modified: 0 });
+    }
+
+    fn push_file(&mut self, path: String, content: Vec<u8>, modified: i64) {
+        self.files += 1;
+        self.bytes += content.len() as u64;
+        self.entries.push(Entry { path, kind: Kind::File(content), modified });
+    }
+
+    /// What cannot be read, or has no name in UTF-8, is left out.
+    fn gather(&mut self, dir: &Path, prefix: &str, files: u32) {
+        let Ok(listing) = fs::read_dir(dir) else { return };
+        let mut found: Vec<_> = listing.flatten().collect();
+        found.sort_by_key(fs::DirEntry::file_name);
+        for entry in found {
+            if self.files >= files {
+                return;
+            }
+            let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else {
+                continue;
+            };
+            // A repository within one is not looked into by git.
+            if name == ".git" {
+                continue;
+            }
+            let path = format!("{prefix}/{name}");
+            if kind.is_dir() {
+                self.push_directory(&path);
+                self.gather(&entry.path(), &path, files);
+            } else if kind.is_file() {
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.len() > LARGEST {
+                    continue;
+                }
+                let Ok(content) = fs::read(entry.path()) else { continue };
+                self.push_file(path, content, metadata.mtime());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_come_before_what_is_in_them() {
+        let tree = Tree::of_this_machine(300);
+        assert!(tree.files() <= 300 && tree.files() > 0);
+        let mut known = std::collections::HashSet::new();
+        for entry in tree.entries() {
+            if let Some((dir, _)) = entry.path.rsplit_once('/') {
+                assert!(known.contains(dir), "{}", entry.path);
+            }
+            if matches!(entry.kind, Kind::Directory) {
+                known.insert(entry.path.clone());
+            }
+        }
+    }
+}

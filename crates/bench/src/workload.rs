@@ -1,0 +1,212 @@
+//! The workloads by name, and what one is to the runner.
+
+use crate::workloads::{data, durable, git, listing, names, untar};
+use crate::{Place, Result, Tree};
+use lanefs_lanes::sync::Arc;
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use std::time::Instant;
+
+/// What is done again and again, and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workload {
+    /// Makes empty files, each thread in its own directory.
+    Create,
+    /// Asks for the attributes of one file of many.
+    Stat,
+    /// Removes empty files.
+    Remove,
+    /// Opens one file of many, and closes it.
+    OpenClose,
+    /// Makes an empty file and removes it.
+    CreateUnlink,
+    /// Moves a file to another name and back.
+    Rename,
+    /// Lists a directory.
+    Readdir,
+    /// Reads 4 KiB at a random place of one file that all threads share, past the page cache.
+    DirectRead,
+    /// Overwrites 4 KiB at a random place of one file that all threads share, past the page cache.
+    DirectWrite,
+    /// Reads 1 MiB after 1 MiB of a file that the page cache has forgotten.
+    SeqRead,
+    /// Writes 1 MiB after 1 MiB of a new file; an fdatasync at its end counts in.
+    SeqWrite,
+    /// Adds 4 KiB to a file.
+    Append,
+    /// Makes a file, writes 4 KiB, fsync.
+    Fsync,
+    /// Makes the next entry of a source tree: directory, or file with content and time.
+    Untar,
+    /// `git status` of a source tree.
+    GitStatus,
+    /// Asks for the free blocks: of a FUSE mount, one request with next to no work behind it.
+    Statfs,
+}
+
+impl Workload {
+    /// All, in the order in which they are told of.
+    pub const ALL: [Workload; 16] = [
+        Workload::Create,
+        Workload::Stat,
+        Workload::Remove,
+        Workload::OpenClose,
+        Workload::CreateUnlink,
+        Workload::Rename,
+        Workload::Readdir,
+        Workload::DirectRead,
+        Workload::DirectWrite,
+        Workload::SeqRead,
+        Workload::SeqWrite,
+        Workload::Append,
+        Workload::Fsync,
+        Workload::Untar,
+        Workload::GitStatus,
+        Workload::Statfs,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Create => "create",
+            Workload::Stat => "stat",
+            Workload::Remove => "remove",
+            Workload::OpenClose => "open-close",
+            Workload::CreateUnlink => "create-unlink",
+            Workload::Rename => "rename",
+            Workload::Readdir => "readdir",
+            Workload::DirectRead => "direct-read",
+            Workload::DirectWrite => "direct-write",
+            Workload::SeqRead => "seq-read",
+            Workload::SeqWrite => "seq-write",
+            Workload::Append => "append",
+            Workload::Fsync => "fsync",
+            Workload::Untar => "untar",
+            Workload::GitStatus => "git-status",
+            Workload::Statfs => "statfs",
+        }
+    }
+
+    /// What one operation is, as the unit of a rate.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Workload::SeqRead | Workload::SeqWrite => "MiB/s",
+            Workload::Readdir => "lists/s",
+            Workload::Untar => "entries/s",
+            _ => "ops/s",
+        }
+    }
+
+    /// True if it can be run there: programs need a directory of the host.
+    pub fn fits(self, place: &dyn Place) -> bool {
+        self != Workload::GitStatus || place.host_path().is_some()
+    }
+
+    /// Makes what it needs once, and a worker for `seat`.
+    pub(crate) fn sit<'a>(self, seat: Seat<'a>) -> Result<Box<dyn Worker + 'a>> {
+        Ok(match self {
+            Workload::Create => Box::new(names::Create::new(seat)),
+            Workload::Stat => Box::new(names::Lookup::new(seat, names::Question::Stat)?),
+            Workload::Remove => Box::new(names::Remove::new(seat)),
+            Workload::OpenClose => Box::new(names::Lookup::new(seat, names::Question::OpenClose)?),
+            Workload::CreateUnlink => Box::new(names::CreateUnlink::new(seat)),
+            Workload::Rename => Box::new(names::Move::new(seat)?),
+            Workload::Readdir => Box::new(listing::List::new(seat)?),
+            Workload::DirectRead => Box::new(data::Direct::new(seat, data::Direction::Read)?),
+            Workload::DirectWrite => Box::new(data::Direct::new(seat, data::Direction::Write)?),
+            Workload::SeqRead => Box::new(data::SeqRead::new(seat)?),
+            Workload::SeqWrite => Box::new(data::SeqWrite::new(seat)?),
+            Workload::Append => Box::new(data::Append::new(seat)?),
+            Workload::Fsync => Box::new(durable::Fsync::new(seat)),
+            Workload::Untar => Box::new(untar::Untar::new(seat)),
+            Workload::GitStatus => Box::new(git::Status::new(seat)?),
+            Workload::Statfs => Box::new(listing::Space::new(seat)),
+        })
+    }
+}
+
+impl Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Workload, String> {
+        let found = Workload::ALL.into_iter().find(|workload| workload.name() == text);
+        found.ok_or_else(|| {
+            let names = Workload::ALL.map(Workload::name).join(", ");
+            format!("no such workload; there are: {names}")
+        })
+    }
+}
+
+/// How large things are.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    /// Files in a directory that is looked at.
+    pub files: u32,
+    /// New files that one thread makes in one slice at most.
+    pub new_files: u32,
+    /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
+    pub file_bytes: u64,
+    /// What is unpacked, and looked at by git.
+    pub tree: Arc<Tree>,
+}
+
+impl Scale {
+    /// For figures: 1,000 files, 64 MiB, and `tree`.
+    pub fn full(tree: Tree) -> Scale {
+        Scale { files: 1000, new_files: 20_000, file_bytes: 64 << 20, tree: Arc::new(tree) }
+    }
+}
+
+/// Where a worker works.
+pub(crate) struct Seat<'a> {
+    pub place: &'a dyn Place,
+    /// A directory that all threads of this workload share.
+    pub shared: String,
+    /// A directory of its own.
+    pub own: String,
+    /// Which thread, from 0.
+    pub thread: u32,
+    pub scale: &'a Scale,
+}
+
+/// One thread's part of a workload.
+pub(crate) trait Worker: Send {
+    /// Before each slice, not timed, until `end` at the latest.
+    fn prepare(&mut self, _end: Instant) -> Result<()> {
+        Ok(())
+    }
+    /// One operation.
+    fn step(&mut self) -> Result<Step>;
+    /// After each slice, not timed.
+    fn clean(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// One operation was done.
+    Done,
+    /// There is nothing left to do in this slice.
+    NothingLeft,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_is_found_by_its_name() {
+        for workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+        }
+        let error = "crate".parse::<Workload>().unwrap_err();
+        assert!(error.contains("create, stat"), "{error}");
+    }
+}

@@ -1,0 +1,8 @@
+//! What is measured.
+
+pub(crate) mod data;
+pub(crate) mod durable;
+pub(crate) mod git;
+pub(crate) mod listing;
+pub(crate) mod names;
+pub(crate) mod untar;

@@ -1,0 +1,185 @@
+//! File data: at random places, in sequence, at the end.
+
+use crate::workload::{Seat, Step, Worker};
+use crate::{How, Opened, Result};
+
+/// Bytes of a direct access, and of an append.
+const BLOCK: usize = 4096;
+/// Bytes of a sequential access.
+const CHUNK: usize = 1 << 20;
+/// Appends before a file is begun again.
+const APPENDS: u32 = 4096;
+
+/// Memory that begins on a page boundary, as direct access asks for.
+struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(len: usize) -> Aligned {
+        let memory = vec![0x5a; len + BLOCK];
+        let start = memory.as_ptr().align_offset(BLOCK);
+        Aligned { memory, start, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Makes a file of `len` bytes, written and forced out.
+fn fill(seat: &Seat<'_>, path: &str, len: u64) -> Result<()> {
+    let file = seat.place.open(path, How::New)?;
+    file.allocate(len)?;
+    let chunk = vec![0x5a; CHUNK];
+    for offset in (0..len).step_by(CHUNK) {
+        file.write_at(offset, &chunk)?;
+    }
+    file.sync()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// 4 KiB at a random place of one file that all threads share.
+pub(crate) struct Direct<'a> {
+    file: Box<dyn Opened + 'a>,
+    blocks: u64,
+    direction: Direction,
+    random: fastrand::Rng,
+    buffer: Aligned,
+}
+
+impl<'a> Direct<'a> {
+    pub fn new(seat: Seat<'a>, direction: Direction) -> Result<Direct<'a>> {
+        let path = format!("{}/data", seat.shared);
+        let len = seat.scale.file_bytes;
+        if seat.thread == 0 {
+            fill(&seat, &path, len)?;
+        }
+        let how = match direction {
+            Direction::Read => How::ReadDirect,
+            Direction::Write => How::WriteDirect,
+        };
+        let file = seat.place.open(&path, how)?;
+        Ok(Direct {
+            file,
+            blocks: len / BLOCK as u64,
+            direction,
+            random: fastrand::Rng::with_seed(seat.thread.into()),
+            buffer: Aligned::new(BLOCK),
+        })
+    }
+}
+
+impl Worker for Direct<'_> {
+    fn step(&mut self) -> Result<Step> {
+        let offset = self.random.u64(..self.blocks) * BLOCK as u64;
+        let bytes = self.buffer.bytes();
+        match self.direction {
+            Direction::Read => self.file.read_at(offset, bytes)?,
+            Direction::Write => self.file.write_at(offset, bytes)?,
+        }
+        Ok(Step::Done)
+    }
+}
+
+/// Reads a file from its start to its end, again and again.
+pub(crate) struct SeqRead<'a> {
+    file: Box<dyn Opened + 'a>,
+    len: u64,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> SeqRead<'a> {
+    pub fn new(seat: Seat<'a>) -> Result<SeqRead<'a>> {
+        let path = format!("{}/data", seat.own);
+        let len = seat.scale.file_bytes;
+        fill(&seat, &path, len)?;
+        let file = seat.place.open(&path, How::Read)?;
+        file.forget_cached()?;
+        Ok(SeqRead { file, len, at: 0, buffer: vec![0; CHUNK] })
+    }
+}
+
+impl Worker for SeqRead<'_> {
+    fn step(&mut self) -> Result<Step> {
+        if self.at == self.len {
+            self.file.forget_cached()?;
+            self.at = 0;
+        }
+        self.file.read_at(self.at, &mut self.buffer)?;
+        self.at += CHUNK as u64;
+        Ok(Step::Done)
+    }
+}
+
+/// Writes a file from its start to its end, forces it out, and begins again with an empty one.
+pub(crate) struct SeqWrite<'a> {
+    seat: Seat<'a>,
+    path: String,
+    file: Box<dyn Opened + 'a>,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> SeqWrite<'a> {
+    pub fn new(seat: Seat<'a>) -> Result<SeqWrite<'a>> {
+        let path = format!("{}/data", seat.own);
+        let file = seat.place.open(&path, How::New)?;
+        Ok(SeqWrite { seat, path, file, at: 0, buffer: vec![0x5a; CHUNK] })
+    }
+}
+
+impl Worker for SeqWrite<'_> {
+    fn step(&mut self) -> Result<Step> {
+        if self.at == self.seat.scale.file_bytes {
+            self.file = self.seat.place.open(&self.path, How::Emptied)?;
+            self.at = 0;
+        }
+        self.file.write_at(self.at, &self.buffer)?;
+        self.at += CHUNK as u64;
+        if self.at == self.seat.scale.file_bytes {
+            self.file.sync_data()?;
+        }
+        Ok(Step::Done)
+    }
+}
+
+/// Adds to a file, and begins again with an empty one.
+pub(crate) struct Append<'a> {
+    seat: Seat<'a>,
+    path: String,
+    file: Box<dyn Opened + 'a>,
+    left: u32,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Append<'a> {
+    pub fn new(seat: Seat<'a>) -> Result<Append<'a>> {
+        let path = format!("{}/log", seat.own);
+        seat.place.create(&path)?;
+        let file = seat.place.open(&path, How::Append)?;
+        Ok(Append { seat, path, file, left: APPENDS, buffer: vec![0x5a; BLOCK] })
+    }
+}
+
+impl Worker for Append<'_> {
+    fn step(&mut self) -> Result<Step> {
+        if self.left == 0 {
+            drop(self.seat.place.open(&self.path, How::Emptied)?);
+            self.file = self.seat.place.open(&self.path, How::Append)?;
+            self.left = APPENDS;
+        }
+        // Where it goes is for the file system to say: the offset does not count.
+        self.file.write_at(0, &self.buffer)?;
+        self.left -= 1;
+        Ok(Step::Done)
+    }
+}

@@ -1,0 +1,57 @@
+//! `git status`, the program, on a real source tree.
+
+use super::untar::make_tree;
+use crate::workload::{Seat, Step, Worker};
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Asks git what has changed; nothing has.
+pub(crate) struct Status {
+    repository: PathBuf,
+}
+
+impl Status {
+    pub fn new(seat: Seat<'_>) -> Result<Status> {
+        let host = seat.place.host_path().unwrap_or(Path::new("."));
+        let repository = host.join(&seat.own);
+        make_tree(seat.place, &seat.scale.tree, &seat.own)?;
+        let status = Status { repository };
+        let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
+        status.git(&["init", "-q"])?;
+        // What a tree's own .gitignore leaves out would be looked at as if it were new.
+        status.git(&["add", "-A", "-f"])?;
+        status.git(&[&who[..], &["commit", "-q", "-m", "all of it"]].concat())?;
+        status.git(&["status", "--porcelain"])?;
+        Ok(status)
+    }
+
+    fn git(&self, arguments: &[&str]) -> Result<Vec<u8>> {
+        let failed = |said: String| Error::Program { program: "git".into(), said };
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(&self.repository)
+            .args(["-c", "gc.auto=0"])
+            .args(arguments)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| failed(e.to_string()))?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+        Ok(output.stdout)
+    }
+}
+
+impl Worker for Status {
+    fn step(&mut self) -> Result<Step> {
+        let changed = self.git(&["status", "--porcelain"])?;
+        if !changed.is_empty() {
+            let said = format!("says of an unchanged tree: {}", String::from_utf8_lossy(&changed));
+            return Err(Error::Program { program: "git status".into(), said });
+        }
+        Ok(Step::Done)
+    }
+}

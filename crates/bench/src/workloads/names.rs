@@ -1,0 +1,187 @@
+//! Names: made, asked for, moved, taken away.
+
+use crate::workload::{Seat, Step, Worker};
+use crate::{How, Result};
+use std::time::Instant;
+
+/// A directory for each slice: what one made is gone before the next begins.
+pub(crate) struct Rounds<'a> {
+    pub seat: Seat<'a>,
+    pub dir: String,
+    round: u32,
+}
+
+impl<'a> Rounds<'a> {
+    pub fn new(seat: Seat<'a>) -> Rounds<'a> {
+        Rounds { seat, dir: String::new(), round: 0 }
+    }
+
+    pub fn begin(&mut self) -> Result<()> {
+        self.dir = format!("{}/r{}", self.seat.own, self.round);
+        self.round += 1;
+        self.seat.place.make_dir(&self.dir)
+    }
+
+    pub fn file(&self, number: u32) -> String {
+        format!("{}/f{number}", self.dir)
+    }
+
+    pub fn end(&self) -> Result<()> {
+        self.seat.place.remove_tree(&self.dir)
+    }
+}
+
+/// Makes empty files.
+pub(crate) struct Create<'a> {
+    rounds: Rounds<'a>,
+    next: u32,
+}
+
+impl<'a> Create<'a> {
+    pub fn new(seat: Seat<'a>) -> Create<'a> {
+        Create { rounds: Rounds::new(seat), next: 0 }
+    }
+}
+
+impl Worker for Create<'_> {
+    fn prepare(&mut self, _end: Instant) -> Result<()> {
+        self.next = 0;
+        self.rounds.begin()
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        if self.next == self.rounds.seat.scale.new_files {
+            return Ok(Step::NothingLeft);
+        }
+        self.rounds.seat.place.create(&self.rounds.file(self.next))?;
+        self.next += 1;
+        Ok(Step::Done)
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.rounds.end()
+    }
+}
+
+/// Removes empty files.
+pub(crate) struct Remove<'a> {
+    rounds: Rounds<'a>,
+    made: u32,
+    next: u32,
+}
+
+impl<'a> Remove<'a> {
+    pub fn new(seat: Seat<'a>) -> Remove<'a> {
+        Remove { rounds: Rounds::new(seat), made: 0, next: 0 }
+    }
+}
+
+impl Worker for Remove<'_> {
+    fn prepare(&mut self, end: Instant) -> Result<()> {
+        self.rounds.begin()?;
+        (self.made, self.next) = (0, 0);
+        let place = self.rounds.seat.place;
+        while self.made < self.rounds.seat.scale.new_files
+            && (self.made == 0 || Instant::now() < end)
+        {
+            place.create(&self.rounds.file(self.made))?;
+            self.made += 1;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        if self.next == self.made {
+            return Ok(Step::NothingLeft);
+        }
+        self.rounds.seat.place.remove(&self.rounds.file(self.next))?;
+        self.next += 1;
+        Ok(Step::Done)
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.rounds.end()
+    }
+}
+
+/// Makes a file and removes it.
+pub(crate) struct CreateUnlink<'a> {
+    seat: Seat<'a>,
+    path: String,
+}
+
+impl<'a> CreateUnlink<'a> {
+    pub fn new(seat: Seat<'a>) -> CreateUnlink<'a> {
+        let path = format!("{}/file", seat.own);
+        CreateUnlink { seat, path }
+    }
+}
+
+impl Worker for CreateUnlink<'_> {
+    fn step(&mut self) -> Result<Step> {
+        self.seat.place.create(&self.path)?;
+        self.seat.place.remove(&self.path)?;
+        Ok(Step::Done)
+    }
+}
+
+/// Moves a file to another name and back.
+pub(crate) struct Move<'a> {
+    seat: Seat<'a>,
+    now: String,
+    next: String,
+}
+
+impl<'a> Move<'a> {
+    pub fn new(seat: Seat<'a>) -> Result<Move<'a>> {
+        let (now, next) = (format!("{}/here", seat.own), format!("{}/there", seat.own));
+        seat.place.create(&now)?;
+        Ok(Move { seat, now, next })
+    }
+}
+
+impl Worker for Move<'_> {
+    fn step(&mut self) -> Result<Step> {
+        self.seat.place.rename(&self.now, &self.next)?;
+        std::mem::swap(&mut self.now, &mut self.next);
+        Ok(Step::Done)
+    }
+}
+
+/// What is asked of a file that exists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Question {
+    /// Its attributes.
+    Stat,
+    /// Whether it opens.
+    OpenClose,
+}
+
+/// Asks for one file of many.
+pub(crate) struct Lookup<'a> {
+    seat: Seat<'a>,
+    files: Vec<String>,
+    question: Question,
+    random: fastrand::Rng,
+}
+
+impl<'a> Lookup<'a> {
+    pub fn new(seat: Seat<'a>, question: Question) -> Result<Lookup<'a>> {
+        let files: Vec<String> =
+            (0..seat.scale.files.max(1)).map(|n| format!("{}/f{n}", seat.own)).collect();
+        files.iter().try_for_each(|file| seat.place.create(file))?;
+        let random = fastrand::Rng::with_seed(seat.thread.into());
+        Ok(Lookup { seat, files, question, random })
+    }
+}
+
+impl Worker for Lookup<'_> {
+    fn step(&mut self) -> Result<Step> {
+        let file = &self.files[self.random.usize(..self.files.len())];
+        match self.question {
+            Question::Stat => drop(self.seat.place.stat(file)?),
+            Question::OpenClose => drop(self.seat.place.open(file, How::Read)?),
+        }
+        Ok(Step::Done)
+    }
+}

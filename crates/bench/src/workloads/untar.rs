@@ -1,0 +1,73 @@
+//! A source tree unpacked: what tar does with an archive that is in memory.
+
+use super::names::Rounds;
+use crate::tree::Kind;
+use crate::workload::{Seat, Step, Worker};
+use crate::{How, Place, Result, Tree};
+use std::time::Instant;
+
+/// Copies of the tree that one thread unpacks in one slice at most.
+const COPIES: u32 = 4;
+
+/// Makes `tree` below `dir`, entry by entry: makes the one at `index`, or says that there is none.
+fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Step> {
+    let Some(entry) = tree.entries().get(index) else { return Ok(Step::NothingLeft) };
+    let path = format!("{dir}/{}", entry.path);
+    match &entry.kind {
+        Kind::Directory => place.make_dir(&path)?,
+        Kind::File(content) => {
+            let file = place.open(&path, How::New)?;
+            file.write_at(0, content)?;
+            file.set_modified(entry.modified)?;
+        }
+    }
+    Ok(Step::Done)
+}
+
+/// Makes all of `tree` below `dir`, which exists.
+pub(crate) fn make_tree(place: &dyn Place, tree: &Tree, dir: &str) -> Result<()> {
+    (0..tree.entries().len()).try_for_each(|n| make_entry(place, tree, dir, n).map(drop))
+}
+
+/// Unpacks the tree.
+pub(crate) struct Untar<'a> {
+    rounds: Rounds<'a>,
+    copy: u32,
+    dir: String,
+    next: usize,
+}
+
+impl<'a> Untar<'a> {
+    pub fn new(seat: Seat<'a>) -> Untar<'a> {
+        Untar { rounds: Rounds::new(seat), copy: 0, dir: String::new(), next: 0 }
+    }
+
+    fn begin_copy(&mut self) -> Result<()> {
+        self.dir = format!("{}/c{}", self.rounds.dir, self.copy);
+        (self.copy, self.next) = (self.copy + 1, 0);
+        self.rounds.seat.place.make_dir(&self.dir)
+    }
+}
+
+impl Worker for Untar<'_> {
+    fn prepare(&mut self, _end: Instant) -> Result<()> {
+        self.rounds.begin()?;
+        self.copy = 0;
+        self.begin_copy()
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        let seat = &self.rounds.seat;
+        if self.next == seat.scale.tree.entries().len() && self.copy < COPIES {
+            self.begin_copy()?;
+        }
+        let seat = &self.rounds.seat;
+        let step = make_entry(seat.place, &seat.scale.tree, &self.dir, self.next)?;
+        self.next += 1;
+        Ok(step)
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.rounds.end()
+    }
+}
