@@ -5,7 +5,7 @@ mod mounting;
 use lanefs::{FileOptions, FileSystem, FileTimes, OpenOptions, Rename};
 use mounting::{Image, assert_clean};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 fn open(image: &Image) -> FileSystem {
     FileSystem::open(&image.path).unwrap()
@@ -144,6 +144,56 @@ fn threads_share_a_file_system_as_it_is() {
         assert_eq!(fs.read(format!("/d{n}/99")).unwrap(), vec![n; 4950]);
     }
     assert_eq!(before.inodes_free - fs.space().inodes_free, 4 * 51);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
+    // Inode numbers are used again at once, so that a walk which mixed up two moments would read
+    // another directory's file.
+    const DIRS: usize = 6;
+    let image = Image::new("64M");
+    let fs = open(&image);
+    let end = Instant::now() + mounting::seconds(2);
+    let churn = |numbers: &[usize]| {
+        while Instant::now() < end {
+            for n in numbers {
+                let (dir, other) = (format!("/a{n}"), format!("/b{n}"));
+                fs.create_dir(&dir).unwrap();
+                fs.write(format!("{dir}/leaf"), n.to_string()).unwrap();
+                fs.rename(&dir, &other).unwrap();
+                fs.rename(&other, &dir).unwrap();
+                fs.remove_file(format!("{dir}/leaf")).unwrap();
+                fs.remove_dir(&dir).unwrap();
+            }
+        }
+    };
+    let look = || {
+        let mut found = 0;
+        while Instant::now() < end {
+            for n in 0..DIRS {
+                for dir in ["a", "b"] {
+                    match fs.read(format!("/{dir}{n}/./leaf")) {
+                        Ok(text) if text.is_empty() => {}
+                        Ok(text) => {
+                            assert_eq!(text, n.to_string().as_bytes());
+                            found += 1;
+                        }
+                        Err(error) => assert!(error.is_not_found(), "{error}"),
+                    }
+                }
+            }
+        }
+        found
+    };
+    let found: usize = std::thread::scope(|scope| {
+        scope.spawn(|| churn(&[0, 1, 2]));
+        scope.spawn(|| churn(&[3, 4, 5]));
+        let lookers = [scope.spawn(look), scope.spawn(look)];
+        lookers.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    assert!(found > 0, "nothing was ever found");
     fs.close().unwrap();
     assert_clean(&image.path);
 }
