@@ -268,7 +268,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks less those reserved for root.
+    /// Free blocks less those reserved for root and for extent trees.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,

@@ -68,6 +68,7 @@ impl Mount {
         let image = read_block(&*device, &geometry, geometry.super_block())?;
         // As the kernel's statfs counts: what no file can use, the journal included.
         let overhead = system.count();
+        let reserved = superblock.reserved_blocks().saturating_add(extent_reserve(&superblock));
         let hasher = name_hasher(&superblock)?;
         let fs = Arc::new_cyclic(|weak| Fs {
             weak: weak.clone(),
@@ -76,7 +77,7 @@ impl Mount {
                 checksums,
                 descriptors.clone(),
                 system.clone(),
-                superblock.reserved_blocks(),
+                reserved,
                 options.policies,
             ),
             inodes: Inodes::new(),
@@ -87,7 +88,7 @@ impl Mount {
             hasher,
             dir_index: superblock.features().compat.contains(Compat::DIR_INDEX),
             dir_nlink: superblock.features().ro_compat.contains(RoCompat::DIR_NLINK),
-            reserved_blocks: superblock.reserved_blocks(),
+            reserved_blocks: reserved,
             fsid: fold_uuid(&superblock.uuid()),
             max_size: max_file_size(&superblock),
             superblock: SuperState::new(superblock, image),
@@ -361,6 +362,12 @@ fn read_descriptors(
         }
     }
     Ok(descriptors)
+}
+
+/// Blocks kept back for the nodes of extent trees, so that a write into allocated space never fails
+/// for lack of one: as many as the kernel's ext4 keeps, which its statfs shows.
+fn extent_reserve(superblock: &Superblock) -> u64 {
+    (superblock.geometry().block_count() / 50).min(4096)
 }
 
 fn dir_format(superblock: &Superblock) -> DirFormat {
