@@ -77,13 +77,16 @@ impl Client for Fs {
     }
 
     fn committed(&self, _tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
+        // Tails first: a block that was cut and then freed is another's as soon as it is released.
+        for done in &deferred {
+            if let Deferred::ZeroTail { offset, len } = *done {
+                self.device.write_zeros(offset, u64::from(len))?;
+                self.journal.note_write();
+            }
+        }
         for done in deferred {
-            match done {
-                Deferred::Free { start, len } => self.groups.release(start, len),
-                Deferred::ZeroTail { offset, len } => {
-                    self.device.write_zeros(offset, u64::from(len))?;
-                    self.journal.note_write();
-                }
+            if let Deferred::Free { start, len } = done {
+                self.groups.release(start, len);
             }
         }
         self.reclaim();

@@ -16,6 +16,9 @@ use std::ops::Range;
 /// group of its own.
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
+/// Revokes that one credit pays for at least, whatever the log's block size and format.
+const REVOKES_A_CREDIT: u32 = 64;
+
 /// A change of mappings, ready to be applied: everything read, claimed and pinned.
 pub(crate) struct MapChange {
     placed: Placed,
@@ -151,8 +154,13 @@ impl Fs {
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
             + released.iter().map(|e| self.groups_of(e.block, e.len)).sum::<u32>();
-        // One for all revokes, one for the inode.
-        let credits = 3 + nodes as u32 + 3 * groups;
+        // A directory's blocks are revoked one by one; fewer than these fit into no revoke block.
+        let revokes = match inode.file_type {
+            FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
+            _ => 0,
+        };
+        // One for the revokes of nodes, one for the inode.
+        let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         Ok(MapChange {
             placed: plan.place(&places),

@@ -14,6 +14,8 @@ use std::ops::Range;
 
 /// Groups whose blocks one handle frees at most: bounds its credits.
 const STEP: u32 = 16;
+/// Blocks of a directory that one handle frees at most: each is revoked.
+const DIRECTORY_STEP: u32 = 1024;
 
 impl Fs {
     /// Sets the size; the operation lock is held exclusively.
@@ -83,13 +85,22 @@ impl Fs {
 
     /// How far one handle can free mappings of `range`: `None` if there are none.
     fn step_end(&self, inode: &Arc<Inode>, range: Range<u32>) -> Result<Option<u32>, Error> {
+        let most = match inode.file_type {
+            FileType::Directory => DIRECTORY_STEP,
+            _ => u32::MAX,
+        };
         self.with_map(inode, |map| {
-            let mut groups = 0;
+            let (mut groups, mut blocks) = (0, 0);
             let mut found = false;
             for extent in map.iter_from(FileBlock(range.start)) {
                 if extent.start.0 >= range.end {
                     break;
                 }
+                let from = extent.start.0.max(range.start);
+                if extent.end() - from > most - blocks {
+                    return Some((from + most - blocks).min(range.end));
+                }
+                blocks += extent.end() - from;
                 groups += self.groups_of(extent.block, extent.len);
                 if found && groups > STEP {
                     return Some(extent.start.0);
@@ -121,6 +132,8 @@ impl Fs {
         let (block, from) = tail?;
         let size = self.geometry.block_size().bytes();
         let offset = block.0 * size as u64 + from as u64;
+        // Freed in the same transaction it must not become another's before it is zeroed.
+        self.groups.keep_until_durable(handle.tid(), block);
         handle.defer(Deferred::ZeroTail { offset, len: (size - from) as u32 });
         Some(handle.tid())
     }

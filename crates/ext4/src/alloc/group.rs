@@ -184,6 +184,18 @@ impl GroupState {
         dirtied
     }
 
+    /// Blocks that were allocated in `tid` count as older from now on.
+    pub(crate) fn forget_birth(&mut self, tid: Tid, range: Range<u32>) {
+        let Maps::Ready(ready) = &mut self.maps else { return };
+        if ready.born_in != Some(tid) {
+            return;
+        }
+        let Some(born) = &mut ready.born else { return };
+        for bit in range.filter(|bit| born.get(*bit)).collect::<Vec<_>>() {
+            clear(born, bit..bit + 1);
+        }
+    }
+
     /// Clears blocks. Those that stay taken are for the caller to open once `tid` is durable.
     pub(crate) fn free(&mut self, tid: Tid, range: Range<u32>) -> (Dirtied, Freed) {
         let (desc, ready) = self.parts();

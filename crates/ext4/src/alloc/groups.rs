@@ -316,6 +316,14 @@ impl Groups {
         result
     }
 
+    /// Apply: should this block, allocated in `tid`, be freed in it too, it can be claimed only once
+    /// `tid` is durable, as if it were older.
+    pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
+        for (group, range) in self.shared.parts(block, 1) {
+            self.shared.state(group).forget_birth(tid, range);
+        }
+    }
+
     /// What a change of a group means for its handle. No guard is held.
     pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
