@@ -93,6 +93,10 @@ impl Client for Fs {
         Ok(())
     }
 
+    fn idle(&self) {
+        self.reclaim_if_asked();
+    }
+
     fn aborted(&self, _cause: &lanefs_journal::Error) {
         self.become_read_only();
     }
@@ -249,16 +253,5 @@ impl Fs {
             }
         }
         Ok(rechained.map(|c| c.head))
-    }
-
-    /// Forgets what is over the cap; on the committer's thread, as the caches ask for.
-    fn reclaim(&self) {
-        let block = self.geometry.block_size().bytes() as u64;
-        let meta = self.cache_bytes / 2 / block;
-        // An inode with its snapshot and half a table block is about 2 KiB.
-        let inodes = self.cache_bytes / 2 / 2048;
-        self.meta.reclaim(meta as usize);
-        self.inodes.reclaim(inodes as usize);
-        self.tables.reclaim();
     }
 }

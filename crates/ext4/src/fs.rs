@@ -8,9 +8,10 @@ use crate::inodes::Inodes;
 use crate::meta::{MetaCache, MetaKind};
 use crate::orphan::Orphans;
 use crate::places::SystemBlocks;
+use crate::pressure::Pressure;
 use crate::superblock::SuperState;
 use crate::table::{TableBlock, TableRef, Tables};
-use crate::{Atime, Error, InodeRef, Names, OnError};
+use crate::{Access, Atime, Error, InodeRef, Names, OnError};
 use lanefs_device::Device;
 use lanefs_journal::Journal;
 use lanefs_lanes::Mutex;
@@ -56,6 +57,10 @@ pub struct Fs {
     /// The largest size a file can have, in bytes.
     pub(crate) max_size: u64,
     pub(crate) read_only: AtomicBool,
+    /// As mounted: only with [`Access::ReadWrite`] is there a committer.
+    pub(crate) access: Access,
+    /// Bounds the caches where no commit does.
+    pub(crate) pressure: Pressure,
     /// While a mount deletes the orphans of the last one, inodes without links can be loaded.
     pub(crate) finishing_orphans: AtomicBool,
 }

@@ -88,7 +88,11 @@ impl Fs {
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         let held = match self.inodes.cached(ino)? {
             Some(held) => held,
-            None => self.load_inode(ino)?,
+            None => {
+                let loaded = self.load_inode(ino)?;
+                self.note_load();
+                loaded
+            }
         };
         match generation {
             Some(wanted) if wanted != held.generation => Err(Error::Stale),

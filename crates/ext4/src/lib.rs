@@ -26,6 +26,7 @@ mod mount;
 mod options;
 mod orphan;
 mod places;
+mod pressure;
 mod read;
 mod rename;
 mod superblock;

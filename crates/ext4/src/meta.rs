@@ -140,6 +140,12 @@ impl MetaCache {
         if let Some(found) = self.cached(block, kind)? {
             return Ok(found);
         }
+        let loaded = self.load(fs, block, kind)?;
+        fs.note_load();
+        Ok(loaded)
+    }
+
+    fn load(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
         let _loader = self.loaders[block.0 as usize % LOADERS].lock();
         if let Some(found) = self.cached(block, kind)? {
             return Ok(found);

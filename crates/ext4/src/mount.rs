@@ -7,6 +7,7 @@ use crate::inodes::Inodes;
 use crate::meta::MetaCache;
 use crate::orphan::Orphans;
 use crate::places::SystemBlocks;
+use crate::pressure::Pressure;
 use crate::superblock::{SUPERBLOCK, SuperState};
 use crate::table::Tables;
 use crate::{Access, Error, MountOptions, Recovery};
@@ -98,6 +99,8 @@ impl Mount {
             on_error: options.on_error,
             cache_bytes: options.cache_bytes,
             read_only: AtomicBool::new(access == Access::ReadOnly),
+            access,
+            pressure: Pressure::new(),
             finishing_orphans: AtomicBool::new(false),
             device,
             geometry,

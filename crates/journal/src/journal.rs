@@ -315,6 +315,7 @@ impl<C: Client> Journal<C> {
             if self.commit_now(client).is_err() {
                 break;
             }
+            client.idle();
             // What idle lanes retired is freed by nobody else.
             lanefs_lanes::advance();
         }
