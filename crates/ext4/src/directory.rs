@@ -3,7 +3,7 @@
 use crate::alloc::{Claim, Privilege, Request};
 use crate::commit::Handle;
 use crate::dir::{self, DirBlocks, DirContext, Found, Indexing, Plan};
-use crate::extent::{Extent, Mapping, State};
+use crate::extent::{self, Extent, Mapping, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, InodeState};
 use crate::mapping::MapChange;
@@ -23,6 +23,9 @@ impl Inode {
         DirId { ino: self.ino, generation: self.generation }
     }
 }
+
+/// More blocks than one operation appends to a directory.
+const MOST_APPENDED: u32 = 16;
 
 /// A directory with changes that are planned and not yet applied: later plans see earlier ones.
 pub(crate) struct DirEdit<'f> {
@@ -175,6 +178,9 @@ impl Fs {
         let context = self.dir_context(dir)?;
         let blocks = dir.attr().size >> self.geometry.block_size().bits();
         let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
+        if count > extent::END - MOST_APPENDED {
+            return Err(Error::FileTooLarge);
+        }
         Ok(DirEdit {
             fs: self,
             dir,

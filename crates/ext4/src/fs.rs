@@ -39,6 +39,9 @@ pub struct Fs {
     pub(crate) orphans: Orphans,
     pub(crate) superblock: SuperState,
     pub(crate) system: Arc<SystemBlocks>,
+    /// The files of the file system itself beyond the reserved numbers: the orphan file, a journal
+    /// in a place of its own.
+    pub(crate) own_files: Vec<Ino>,
     /// Where each group's inode table starts, and how much of it was ever written.
     pub(crate) descriptors: Vec<GroupDesc>,
     /// Held for a directory that changes its parent, for the loop check.

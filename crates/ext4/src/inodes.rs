@@ -8,7 +8,7 @@ use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Published, Rank, SeqCell, SharedLock};
-use lanefs_ondisk::{Ino, inode as disk};
+use lanefs_ondisk::{Corruption, Ino, inode as disk};
 
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
 const LOADERS: usize = 64;
@@ -60,7 +60,9 @@ impl Inodes {
         for inode in idle {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = inode.state.lock();
-            let evicted = state.tracked.is_clean() && (state.freed || inode.holds.evict());
+            // An orphan that could not be ended keeps its place in the file or list.
+            let idle = state.tracked.is_clean() && state.orphan.is_none();
+            let evicted = idle && (state.freed || inode.holds.evict());
             drop(state);
             if evicted {
                 // Not left to the destructor, which may run much later.
@@ -86,6 +88,20 @@ impl Fs {
     /// A hold on inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
     /// is given and is another.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
+        if !self.is_for_names(ino) {
+            let cause = lanefs_ondisk::inode::Cause::NoSuchInode;
+            return Err(Corruption::Inode { ino, cause }.into());
+        }
+        self.get_any(ino, generation)
+    }
+
+    /// Whether a name may lead to this number: to none of the file system's own files.
+    fn is_for_names(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
+    }
+
+    /// As [`Fs::get`], also for the file system's own files.
+    pub(crate) fn get_any(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         let held = match self.inodes.cached(ino)? {
             Some(held) => held,
             None => {

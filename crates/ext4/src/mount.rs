@@ -53,11 +53,19 @@ impl Mount {
         let access = possible_access(&superblock, &*device, &options)?;
         let (device, log) = open_log(device, &superblock, access, options.recovery)?;
         // The log may have held a newer one.
+        let before = superblock.geometry();
         let superblock = read_superblock(&*device)?;
         let geometry = superblock.geometry();
         let checksums = superblock.checksums();
+        if before.block_size() != geometry.block_size() {
+            // The log was found by it.
+            let what = "a block size that changes in the log".into();
+            return Err(Unsupported { what }.into());
+        }
         let descriptors = read_descriptors(&*device, &geometry, checksums)?;
         let runs: Vec<(Block, u32)> = log.iter().flat_map(|log| log.map.runs()).collect();
+        let own_files = own_files(&superblock);
+        check_log_place(&geometry, &descriptors, &runs)?;
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
         let journal = Journal::start(Config {
             device: device.clone(),
@@ -99,6 +107,7 @@ impl Mount {
             on_error: options.on_error,
             cache_bytes: options.cache_bytes,
             read_only: AtomicBool::new(access == Access::ReadOnly),
+            own_files,
             access,
             pressure: Pressure::new(),
             finishing_orphans: AtomicBool::new(false),
@@ -345,6 +354,29 @@ fn read_block(device: &dyn Device, geometry: &Geometry, block: Block) -> Result<
     let mut bytes = vec![0; size];
     device.read_at(block.0 * size as u64, &mut bytes)?;
     Ok(bytes)
+}
+
+/// The files of the file system itself that the superblock names.
+fn own_files(superblock: &Superblock) -> Vec<Ino> {
+    let journal = match superblock.journal() {
+        Some(JournalPlace::Inode(ino)) => Some(ino),
+        _ => None,
+    };
+    superblock.orphan_file().into_iter().chain(journal).collect()
+}
+
+/// A log that lies on other metadata would be written over it.
+fn check_log_place(
+    geometry: &Geometry,
+    descriptors: &[GroupDesc],
+    runs: &[(Block, u32)],
+) -> Result<(), Error> {
+    let others = SystemBlocks::new(geometry, descriptors, []);
+    let wrong = runs.iter().find_map(|(start, len)| others.first_in(*start, u64::from(*len)));
+    match wrong {
+        Some(block) => Err(Error::ClaimsMetadata { ino: Ino::JOURNAL, block }),
+        None => Ok(()),
+    }
 }
 
 /// Reads and checks all group descriptors.

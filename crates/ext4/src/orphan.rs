@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::commit::{Dirty, Handle};
-use crate::extent::Mapping;
+use crate::extent;
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, Nameless};
 use crate::meta::{MetaKind, MetaRef};
@@ -16,7 +16,7 @@ use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Lane, LaneCounter, Mutex, Rank};
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::superblock::OrphanEntries;
-use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino, orphan as disk};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
 use std::collections::{HashMap, HashSet};
 
 /// Where an orphan stands.
@@ -196,9 +196,12 @@ impl Fs {
         for (ino, place) in found {
             let inode = self.get(ino, None)?;
             let mut state = inode.state.lock();
-            state.orphan = Some(place);
+            let twice = state.orphan.replace(place).is_some();
             state.disk.dtime = 0;
             drop(state);
+            if twice {
+                return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+            }
             held.push(inode);
         }
         // All are marked before the first is ended: the end of one rewrites the chain.
@@ -221,16 +224,17 @@ impl Fs {
 
     /// Pins the blocks of the orphan file; the entries found in it.
     fn open_orphan_file(&self, ino: Ino) -> Result<Vec<(Ino, Place)>, Error> {
-        let file = self.get(ino, None)?;
+        let file = self.get_any(ino, None)?;
         let blocks = file.attr().size >> self.geometry.block_size().bits();
+        let end = u32::try_from(blocks).unwrap_or(u32::MAX);
         let mut found = Vec::new();
         let mut pinned = Vec::new();
-        for n in 0..u32::try_from(blocks).unwrap_or(u32::MAX) {
-            let Mapping::Mapped { block, .. } =
-                self.with_map(&file, |map| map.find(FileBlock(n)))?
-            else {
-                continue;
-            };
+        // By what is mapped, since the size may lie.
+        let extents = self.with_map(&file, |map| extent::overlapping(map, 0..end))?;
+        let mapped = extents
+            .iter()
+            .flat_map(|e| (0..e.len).map(|at| (e.start.0 + at, Block(e.block.0 + u64::from(at)))));
+        for (n, block) in mapped {
             let kind = MetaKind::Orphans { ino, generation: file.generation, block: FileBlock(n) };
             let block = self.meta.get(self, block, kind)?;
             let seed = disk::OrphanSeed::new(self.checksums, ino, file.generation);

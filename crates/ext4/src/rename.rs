@@ -199,8 +199,10 @@ impl Fs {
     /// changes its parent meanwhile; no operation lock is.
     fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
         let mut at = dir.clone();
-        // No path is longer than there are inodes: a loop on the disk ends here.
-        for _ in 0..self.geometry.inode_count() {
+        // A loop on the disk comes back to a directory that was passed; one is remembered, after
+        // twice as many steps each time (Brent).
+        let mut passed = at.ino;
+        for step in 1..=u64::from(self.geometry.inode_count()) {
             if at.ino == ancestor {
                 return Ok(true);
             }
@@ -209,6 +211,12 @@ impl Fs {
             }
             let Some(parent) = self.find(&at, b"..")? else { return Ok(false) };
             at = parent;
+            if at.ino == passed {
+                break;
+            }
+            if step.is_power_of_two() {
+                passed = at.ino;
+            }
         }
         Err(Error::Loop)
     }

@@ -173,6 +173,7 @@ impl Fs {
             state.freed = true;
         });
         let freed = self.groups.free_inode(&mut handle, inode.ino, inode.file_type);
+        drop(handle);
         if inode.file_type == FileType::Directory {
             self.names.forget(inode.dir_id());
         }
