@@ -85,7 +85,9 @@ impl Fs {
 
     /// True if nothing can be changed: mounted so, or because of an error.
     pub fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire)
+        // The committer says so to `read_only` a moment after the abort; whoever was told of the
+        // abort must not see it later than that.
+        self.read_only.load(Ordering::Acquire) || self.journal.cause().is_some()
     }
 
     /// Why the file system became read-only while running, if it did.
