@@ -1,0 +1,324 @@
+//! What must hold in a crash state.
+
+use super::workload::{Change, History, Zeros};
+use super::writer;
+use crate::image::Image;
+use crate::listing::{self, Listing};
+use crate::step::{Path, show};
+use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_ext4::{Atime, Fs, Mount, MountOptions};
+use lanefs_ondisk::superblock::Superblock;
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+use std::sync::{Arc, Mutex};
+
+/// Counts of what was looked at.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Findings {
+    /// Crash states that Lanefs recovered.
+    pub states: u64,
+    /// Distinct images that e2fsck judged.
+    pub judged: u64,
+    /// States passed over: the superblock is two sectors of 512 bytes with one checksum, and is
+    /// written outside of the log by every ext4. A disk that tears it needs a backup superblock.
+    pub torn_superblocks: u64,
+}
+
+/// Judges the crash states of a workload.
+pub struct Judge<'h> {
+    history: &'h History,
+    seen: Mutex<HashSet<u64>>,
+    findings: Mutex<Findings>,
+}
+
+impl<'h> Judge<'h> {
+    /// Of this workload.
+    pub fn new(history: &'h History) -> Judge<'h> {
+        let (seen, findings) = (Mutex::default(), Mutex::default());
+        Judge { history, seen, findings }
+    }
+
+    /// What was looked at so far.
+    pub fn findings(&self) -> Findings {
+        *lock(&self.findings)
+    }
+
+    /// Events of the recording: cuts are from 0 to this.
+    pub fn cuts(&self) -> usize {
+        self.history.recording.events().len()
+    }
+
+    /// The states at these cuts (ascending), in each of these ways.
+    pub fn judge(&self, cuts: &[usize], ways: &dyn Fn(usize) -> Vec<Kept>) -> Result<(), String> {
+        let mut replay = self.history.recording.replay();
+        for &cut in cuts {
+            for kept in ways(cut) {
+                let state = replay.state(cut, kept);
+                let context = |why| self.context(cut, kept, why);
+                self.state(cut, state).map_err(context)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn context(&self, cut: usize, kept: Kept, why: String) -> String {
+        let (lo, hi) = self.bounds(cut);
+        let from = hi.saturating_sub(12);
+        let steps: Vec<_> =
+            (from..=hi).map(|n| format!("{n}: {}", self.history.steps[n])).collect();
+        format!(
+            "cut {cut} of {}, {kept:?}, promised step {lo}, begun step {hi}: {why}\nlast steps:\n  {}",
+            self.cuts(),
+            steps.join("\n  ")
+        )
+    }
+
+    /// The tree is not older than after the first step, nor newer than after the second.
+    fn bounds(&self, cut: usize) -> (usize, usize) {
+        let kept = self.history.promises.iter().filter(|promise| promise.mark <= cut);
+        let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
+        let begun = self.history.begun.iter().rposition(|mark| *mark < cut).unwrap_or(0);
+        // A promise that cost no write was made in a step that began at this very cut.
+        (lo, begun.max(lo))
+    }
+
+    fn state(&self, cut: usize, state: OverlayDevice) -> Result<(), String> {
+        if has_torn_superblock(&state) {
+            lock(&self.findings).torn_superblocks += 1;
+            return Ok(());
+        }
+        // e2fsck's own replay, on a copy.
+        if self.is_new(&state) {
+            let image = Image::empty();
+            state.to_file(image.path()).map_err(|e| e.to_string())?;
+            let verdict = image.repair();
+            if !verdict.only_replayed() {
+                return Err(format!("e2fsck -fy had more to do than the replay: {}", verdict.text));
+            }
+            clean(&image, "replayed by e2fsck")?;
+        }
+        let state = Arc::new(state);
+        self.recover(cut, state.clone())?;
+        lock(&self.findings).states += 1;
+        if self.is_new(&state) {
+            let image = Image::empty();
+            state.to_file(image.path()).map_err(|e| e.to_string())?;
+            clean(&image, "recovered by Lanefs")?;
+        }
+        Ok(())
+    }
+
+    /// Mounts, checks every promise, unmounts.
+    fn recover(&self, cut: usize, device: Arc<dyn Device>) -> Result<(), String> {
+        let mount = mount(device)?;
+        let found = self.check(cut, mount.fs());
+        mount.close().map_err(|e| format!("unmount after recovery: {e}"))?;
+        found
+    }
+
+    /// A second crash at some points of the recovery from a first one.
+    pub fn crash_twice(&self, cut: usize, kept: Kept, seed: u64) -> Result<(), String> {
+        let first = self.history.recording.replay().state(cut, kept);
+        let copy = RamDevice::copy_of(&first).map_err(|e| e.to_string())?;
+        let device = RecordingDevice::new(Arc::new(copy)).map_err(|e| e.to_string())?;
+        let device = Arc::new(device);
+        let context = |why| self.context(cut, kept, format!("then again in the recovery: {why}"));
+        self.recover(cut, device.clone()).map_err(context)?;
+        let recording = device.recording();
+        let events = recording.events().len();
+        let mut replay = recording.replay();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut cuts: Vec<usize> = (0..6).map(|_| rng.usize(..=events)).collect();
+        cuts.sort_unstable();
+        for second in cuts {
+            let state = replay.state(second, Kept::Torn { seed: rng.u64(..) });
+            self.state(cut, state).map_err(|why| context(format!("at {second}: {why}")))?;
+        }
+        Ok(())
+    }
+
+    fn is_new(&self, device: &OverlayDevice) -> bool {
+        let mut hasher = DefaultHasher::new();
+        let mut piece = vec![0; 1 << 16];
+        let mut at = 0;
+        while at < device.len() {
+            let n = (device.len() - at).min(piece.len() as u64) as usize;
+            if device.read_at(at, &mut piece[..n]).is_err() {
+                return true;
+            }
+            if piece[..n].iter().any(|b| *b != 0) {
+                hasher.write_u64(at);
+                hasher.write(&piece[..n]);
+            }
+            at += n as u64;
+        }
+        let new = lock(&self.seen).insert(hasher.finish());
+        lock(&self.findings).judged += u64::from(new);
+        new
+    }
+
+    fn check(&self, cut: usize, fs: &Fs) -> Result<(), String> {
+        let seen = listing::of_library(fs).map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
+        let mut seen = seen.filter(|path| path != b"lost+found");
+        for entry in seen.entries.values_mut() {
+            entry.content = 0;
+        }
+        let (lo, hi) = self.bounds(cut);
+        let step = self.find_step(&seen, lo, hi)?;
+        for (path, id) in &self.history.ids[step] {
+            if seen.entries.get(path).is_some_and(|entry| entry.mode & 0xf000 == 0x8000) {
+                self.check_data(cut, fs, path, *id, step, hi)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first step after which the tree was as it is now.
+    fn find_step(&self, seen: &Listing, lo: usize, hi: usize) -> Result<usize, String> {
+        let shapes = &self.history.shapes;
+        let same = |step: &usize| same_but_root(&shapes[*step], seen);
+        if let Some(step) = (lo..=hi).find(same) {
+            return Ok(step);
+        }
+        // A write or fallocate may be done in parts, and the size tells how far it got.
+        let partial = |step: &usize| {
+            step + 1 < shapes.len() && is_between(&shapes[*step], &shapes[step + 1], seen)
+        };
+        if let Some(step) = (lo..=hi).find(partial) {
+            return Ok(step);
+        }
+        let least = (lo..=hi).map(|step| (shapes[step].differences(seen).len(), step)).min();
+        let nearest = least.map_or(hi, |(_, step)| step);
+        let why = shapes[nearest].differences(seen).join("\n  ");
+        // Would another step have fitted?
+        let outside = (0..shapes.len()).find(same);
+        Err(format!(
+            "no step between leaves this tree (step {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
+        ))
+    }
+
+    /// Every word of a file must be one that may be there.
+    fn check_data(
+        &self,
+        cut: usize,
+        fs: &Fs,
+        path: &Path,
+        id: u64,
+        step: usize,
+        hi: usize,
+    ) -> Result<(), String> {
+        let kept = self.history.promises.iter().filter(|promise| promise.mark <= cut);
+        let about = kept.filter(|promise| promise.data.0.is_none_or(|file| file == id));
+        let sure = about.map(|promise| promise.data.1).max().unwrap_or(0).max(step);
+        let none = Vec::new();
+        let changes = self.history.changes.get(&id).unwrap_or(&none);
+
+        let bytes = read(fs, path)?;
+        let mut owners = vec![0usize; bytes.len().div_ceil(8)];
+        for change in changes.iter().filter(|change| change.step <= sure) {
+            owners[places(change, bytes.len())].fill(value(change));
+        }
+        let maybe: Vec<&Change> =
+            changes.iter().filter(|c| c.step > sure && c.step <= hi).collect();
+        for (n, word) in bytes.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().map_err(|_| "a short word")?);
+            let offset = n as u64 * 8;
+            let found = writer(word, id, offset);
+            let allowed = found == Some(owners[n])
+                || maybe
+                    .iter()
+                    .any(|c| c.start <= offset && offset < c.end && found == Some(value(c)));
+            if !allowed {
+                let whose = (word >> 48, (word >> 32) & 0xffff, (word & 0xffff_ffff) * 8);
+                return Err(format!(
+                    "{} (file {id}, {} bytes): at {offset} stands {word:#x} (file, step, place {whose:?}), should be of step {} (sure up to {sure})",
+                    show(path),
+                    bytes.len(),
+                    owners[n]
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value(change: &Change) -> usize {
+    if change.zeros == Zeros::Yes { 0 } else { change.step }
+}
+
+/// The words of a file of `len` bytes that a change concerns.
+fn places(change: &Change, len: usize) -> std::ops::Range<usize> {
+    let word = |at: u64| (at.min(len as u64) as usize).div_ceil(8);
+    word(change.start)..word(change.end)
+}
+
+fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {
+    let mut inode = fs.root().map_err(|e| e.to_string())?;
+    for name in path.split(|b| *b == b'/') {
+        let named = fs.lookup(&inode, name).map_err(|e| e.to_string())?;
+        let named = named.ok_or_else(|| format!("{}: listed and not found", show(path)))?;
+        inode = fs.get(named.ino, None).map_err(|e| e.to_string())?;
+    }
+    let mut bytes = vec![0; inode.attr().size as usize];
+    let n = fs.read_at(&inode, 0, &mut bytes).map_err(|e| e.to_string())?;
+    if n == bytes.len() { Ok(bytes) } else { Err(format!("{}: a short read", show(path))) }
+}
+
+/// The root's links count lost+found too, which the model does not have.
+fn without_root_links(mut listing: Listing) -> Listing {
+    if let Some(root) = listing.entries.get_mut(&b""[..]) {
+        root.links = None;
+    }
+    listing
+}
+
+fn same_but_root(shape: &Listing, seen: &Listing) -> bool {
+    shape.entries.len() == seen.entries.len()
+        && shape.entries.iter().all(|(path, entry)| {
+            seen.entries.get(path).is_some_and(|other| {
+                entry.mode == other.mode
+                    && entry.twin == other.twin
+                    && (entry.size.is_none() || entry.size == other.size)
+                    && (path.is_empty() || entry.links == other.links)
+                    && entry.xattrs == other.xattrs
+            })
+        })
+}
+
+/// True if `seen` is `before` or `after` but for one file's size, which is between theirs.
+fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
+    let mut patched = without_root_links(before.clone());
+    for (path, entry) in &mut patched.entries {
+        let (Some(a), Some(b)) = (after.entries.get(path), seen.entries.get(path)) else {
+            return false;
+        };
+        let (low, high) = (entry.size.min(a.size), entry.size.max(a.size));
+        if low != high && (low..=high).contains(&b.size) {
+            entry.size = b.size;
+        }
+    }
+    same_but_root(&patched, seen)
+}
+
+fn has_torn_superblock(device: &OverlayDevice) -> bool {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).is_err() || Superblock::decode(&bytes).is_err()
+}
+
+fn mount(device: Arc<dyn Device>) -> Result<Mount, String> {
+    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    Mount::open(device, options).map_err(|e| format!("Lanefs does not mount it: {e}"))
+}
+
+fn clean(image: &Image, what: &str) -> Result<(), String> {
+    let verdict = image.check();
+    match verdict.status {
+        0 => Ok(()),
+        _ => Err(format!("{what}, e2fsck -fn says: {}", verdict.text)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

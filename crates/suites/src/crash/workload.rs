@@ -1,0 +1,415 @@
+//! What is done before the crash, and what is known about each step.
+
+use super::words;
+use crate::library::Library;
+use crate::listing::Listing;
+use crate::model::Model;
+use crate::step::{File, Kind, Path, Step, Tree, join};
+use fastrand::Rng;
+use lanefs_device::{Device, RamDevice, Recording, RecordingDevice};
+use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A change of a file's data: bytes `start..end` were written, or made zeros, by `step`.
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    /// The step, counted from 1.
+    pub step: usize,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// True for what makes zeros.
+    pub zeros: Zeros,
+}
+
+/// Whether bytes were written or made zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Zeros {
+    Yes,
+    No,
+}
+
+/// From event `mark` of the recording on, this holds after any crash.
+#[derive(Debug, Clone, Copy)]
+pub struct Promise {
+    /// The event.
+    pub mark: usize,
+    /// The tree is not older than after this step.
+    pub tree: usize,
+    /// This file's data is not older than after this step; all files' if there is no number.
+    pub data: (Option<u64>, usize),
+}
+
+/// All that is known of a workload.
+pub struct History {
+    /// What came to the device.
+    pub recording: Recording,
+    /// In words, by step; 0 is the start.
+    pub steps: Vec<String>,
+    /// Events before each step.
+    pub begun: Vec<usize>,
+    /// The tree after each step.
+    pub shapes: Vec<Listing>,
+    /// The files' numbers after each step.
+    pub ids: Vec<BTreeMap<Path, u64>>,
+    /// What happened to each file's data.
+    pub changes: BTreeMap<u64, Vec<Change>>,
+    /// What was promised when.
+    pub promises: Vec<Promise>,
+}
+
+struct Workload {
+    rng: Rng,
+    device: Arc<RecordingDevice>,
+    fs: Arc<lanefs_ext4::Fs>,
+    library: Library,
+    model: Model,
+    history: History,
+    /// The last step that surely changed the inode of this number.
+    touched: BTreeMap<u64, usize>,
+    /// Regular files, oldest first.
+    files: Vec<Path>,
+    dirs: Vec<Path>,
+    names: u32,
+}
+
+/// Offsets and lengths are multiples of this, so that no word is torn by anything but the device.
+const ALIGN: u64 = 64;
+
+/// Does `steps` steps on `image`, through `wrap` where a fault can be planted.
+pub fn record(
+    image: RamDevice,
+    seed: u64,
+    steps: usize,
+    wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
+) -> Result<History, String> {
+    let device = RecordingDevice::new(Arc::new(image)).map_err(|e| e.to_string())?;
+    let device = Arc::new(device);
+    let options = MountOptions {
+        atime: Atime::Noatime,
+        commit_interval: Duration::from_millis(30),
+        ..MountOptions::default()
+    };
+    let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
+    let model = Model::new();
+    let history = History {
+        recording: device.recording(),
+        steps: vec!["mount".into()],
+        begun: vec![0],
+        shapes: vec![model.shape()],
+        ids: vec![model.ids()],
+        changes: BTreeMap::new(),
+        promises: Vec::new(),
+    };
+    let mut workload = Workload {
+        rng: Rng::with_seed(seed),
+        device: device.clone(),
+        fs: mount.fs().clone(),
+        library: Library::new(mount.fs()),
+        model,
+        history,
+        touched: BTreeMap::new(),
+        files: Vec::new(),
+        dirs: vec![Path::new()],
+        names: 0,
+    };
+    while workload.history.steps.len() <= steps {
+        workload.next()?;
+    }
+    let Workload { mut history, library, fs, .. } = workload;
+    drop((library, fs));
+    mount.close().map_err(|e| format!("close: {e}"))?;
+    let last = history.steps.len() - 1;
+    history.promises.push(Promise { mark: device.mark(), tree: last, data: (None, last) });
+    history.recording = device.recording();
+    Ok(history)
+}
+
+impl Workload {
+    fn number(&self) -> usize {
+        self.history.steps.len()
+    }
+
+    /// Does a step that is not about data.
+    fn step(&mut self, step: Step) -> Result<(), String> {
+        self.begin(format!("{step:?}"));
+        let number = self.number() - 1;
+        let ids: Vec<u64> = match &step {
+            Step::Rename { path, new, .. } => {
+                [path, new].iter().filter_map(|p| self.id(p)).collect()
+            }
+            Step::Create { .. } | Step::Unlink { .. } | Step::Rmdir { .. } => Vec::new(),
+            Step::Link { file: File::At(path), .. }
+            | Step::SetXattr { path, .. }
+            | Step::Chmod { path, .. } => self.id(path).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let got = self.library.act(&step);
+        let want = self.model.apply(&step);
+        if got.as_ref().map_err(|e| e.errno()) != want.as_ref().map_err(|e| *e) {
+            return Err(format!("{step:?} gave {got:?}, should give {want:?}"));
+        }
+        if let Step::Create { path, .. } = &step {
+            self.touched.extend(self.id(path).map(|id| (id, number)));
+        }
+        self.touched.extend(ids.into_iter().map(|id| (id, number)));
+        self.end();
+        Ok(())
+    }
+
+    fn id(&self, path: &Path) -> Option<u64> {
+        self.model.id_of(&File::At(path.clone()))
+    }
+
+    fn begin(&mut self, words: String) {
+        self.history.begun.push(self.device.mark());
+        self.history.steps.push(words);
+    }
+
+    fn end(&mut self) {
+        self.history.shapes.push(self.model.shape());
+        self.history.ids.push(self.model.ids());
+    }
+
+    fn changed(&mut self, id: u64, start: u64, end: u64, zeros: Zeros) {
+        let step = self.number() - 1;
+        let change = Change { step, start, end, zeros };
+        self.history.changes.entry(id).or_default().push(change);
+    }
+
+    /// Writes words into a file.
+    fn write(&mut self, path: &Path, offset: u64, len: usize) -> Result<(), String> {
+        let file = File::At(path.clone());
+        let (Some(id), size) = (self.model.id_of(&file), self.model.size_of(&file)) else {
+            return Ok(());
+        };
+        self.begin(format!("write {} {offset}+{len}", crate::step::show(path)));
+        let number = self.number() - 1;
+        let bytes = words(id, number, offset, len);
+        let inode = self.library.resolve(path).map_err(|e| e.to_string())?;
+        let n = self.fs.write_at(&inode, offset, &bytes, Privilege::Root);
+        let n = n.map_err(|e| format!("write: {e}"))?;
+        if n < len {
+            return Err("no space".into());
+        }
+        let step = Step::Write { file, offset, len, seed: 1 };
+        self.model.apply(&step).map_err(|e| format!("model: {e}"))?;
+        self.changed(id, offset, offset + len as u64, Zeros::No);
+        if offset + len as u64 > size {
+            self.touched.insert(id, number);
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// Truncates or punches.
+    fn zeros(&mut self, path: &Path, step: Step) -> Result<(), String> {
+        let Some(id) = self.id(path) else { return Ok(()) };
+        let old = self.model.size_of(&File::At(path.clone()));
+        self.step(step.clone())?;
+        let number = self.number() - 1;
+        match step {
+            Step::Truncate { size, .. } => {
+                if size != old {
+                    self.touched.insert(id, number);
+                }
+                self.changed(id, size.min(old), u64::MAX, Zeros::Yes);
+            }
+            Step::Fallocate { how, offset, len, .. } => {
+                if matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange) {
+                    self.changed(id, offset, offset + len, Zeros::Yes);
+                }
+                if self.model.size_of(&File::At(path.clone())) != old {
+                    self.touched.insert(id, number);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fsync(&mut self, path: &Path) -> Result<(), String> {
+        let Some(id) = self.id(path) else { return Ok(()) };
+        self.step(Step::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;
+        let tree = self.touched.get(&id).copied().unwrap_or(0);
+        let data = (Some(id), self.number() - 1);
+        self.history.promises.push(Promise { mark: self.device.mark(), tree, data });
+        Ok(())
+    }
+
+    fn new_path(&mut self) -> Path {
+        self.names += 1;
+        let dir = self.dirs[self.rng.usize(..self.dirs.len())].clone();
+        let long = if self.rng.u32(..4) == 0 { "long".repeat(30) } else { String::new() };
+        join(&dir, format!("{:x}{long}", self.names).as_bytes())
+    }
+
+    fn create(&mut self) -> Result<Path, String> {
+        let path = self.new_path();
+        let kind = Kind::Regular;
+        self.step(Step::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 })?;
+        self.files.push(path.clone());
+        Ok(path)
+    }
+
+    fn some_file(&mut self) -> Result<Path, String> {
+        match self.rng.choice(&self.files).cloned() {
+            Some(path) => Ok(path),
+            None => self.create(),
+        }
+    }
+
+    fn aligned(&mut self, most: u64) -> u64 {
+        self.rng.u64(..=most / ALIGN) * ALIGN
+    }
+
+    fn len(&mut self) -> usize {
+        let most = if self.rng.u32(..6) == 0 { 60_000 } else { 6_000 };
+        (self.aligned(most) + ALIGN) as usize
+    }
+
+    fn next(&mut self) -> Result<(), String> {
+        // What fills up makes room first.
+        if self.files.len() > 150 {
+            return self.unlink();
+        }
+        match self.rng.u32(..100) {
+            0..18 => {
+                let path = self.create()?;
+                let len = self.len();
+                self.write(&path, 0, len)
+            }
+            18..28 => {
+                let path = self.some_file()?;
+                let size = self.model.size_of(&File::At(path.clone()));
+                let len = self.len();
+                self.write(&path, size, len)
+            }
+            28..38 => {
+                let path = self.some_file()?;
+                let size = self.model.size_of(&File::At(path.clone()));
+                let (offset, len) = (self.aligned(size), self.len());
+                self.write(&path, offset, len)
+            }
+            38..48 => {
+                let path = self.some_file()?;
+                self.fsync(&path)
+            }
+            48..56 => self.replace(),
+            56..66 => self.unlink(),
+            66..72 => {
+                let path = self.some_file()?;
+                let size = self.aligned(20_000);
+                self.zeros(&path, Step::Truncate { file: File::At(path.clone()), size })
+            }
+            72..78 => {
+                let path = self.some_file()?;
+                let modes = [Fallocate::Allocate, Fallocate::PunchHole, Fallocate::ZeroRange];
+                let how = modes[self.rng.usize(..modes.len())];
+                let (offset, len) = (self.aligned(30_000), self.aligned(30_000) + ALIGN);
+                let file = File::At(path.clone());
+                self.zeros(&path, Step::Fallocate { file, how, offset, len })
+            }
+            78..84 => self.directory(),
+            84..90 => {
+                let path = self.some_file()?;
+                let name = format!("user.{}", self.rng.u8(..4)).into_bytes();
+                let value = vec![self.rng.u8(..); self.rng.usize(..150)];
+                self.step(Step::SetXattr { path, name, value, how: SetXattr::Any })
+            }
+            90..93 => {
+                let path = self.some_file()?;
+                let new = self.new_path();
+                self.step(Step::Link { file: File::At(path), new: new.clone() })?;
+                self.files.push(new);
+                Ok(())
+            }
+            93..96 => {
+                let path = self.some_file()?;
+                let permissions = self.rng.u16(..0o10000);
+                self.step(Step::Chmod { path, permissions })
+            }
+            96..98 => self.open_or_close(),
+            98 => self.batch(),
+            _ => {
+                self.step(Step::Sync)?;
+                let step = self.number() - 1;
+                let mark = self.device.mark();
+                self.history.promises.push(Promise { mark, tree: step, data: (None, step) });
+                Ok(())
+            }
+        }
+    }
+
+    /// A new file takes the name of an old one.
+    fn replace(&mut self) -> Result<(), String> {
+        let old = self.some_file()?;
+        let path = self.create()?;
+        let len = self.len();
+        self.write(&path, 0, len)?;
+        if self.rng.bool() {
+            self.fsync(&path)?;
+        }
+        let how = if self.rng.u32(..5) == 0 { Rename::Exchange } else { Rename::Replace };
+        self.step(Step::Rename { path: path.clone(), new: old, how })?;
+        if how == Rename::Replace {
+            self.files.retain(|file| *file != path);
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self) -> Result<(), String> {
+        let path = self.some_file()?;
+        self.files.retain(|file| *file != path);
+        self.step(Step::Unlink { path })
+    }
+
+    fn directory(&mut self) -> Result<(), String> {
+        let empty = |dir: &Path| {
+            let shape = self.history.shapes.last();
+            let slash = [&dir[..], b"/"].concat();
+            shape.is_some_and(|s| !s.entries.keys().any(|path| path.starts_with(&slash)))
+        };
+        let idle = self.dirs.iter().skip(1).find(|dir| empty(dir)).cloned();
+        match idle {
+            Some(path) if self.rng.bool() || self.dirs.len() > 12 => {
+                self.dirs.retain(|dir| *dir != path);
+                self.step(Step::Rmdir { path })
+            }
+            _ if self.dirs.len() > 12 => Ok(()),
+            _ => {
+                let path = self.new_path();
+                let (kind, permissions) = (Kind::Directory, 0o755);
+                let (uid, gid) = (0, 0);
+                self.dirs.push(path.clone());
+                self.step(Step::Create { path, kind, permissions, uid, gid })
+            }
+        }
+    }
+
+    fn open_or_close(&mut self) -> Result<(), String> {
+        let slot = self.rng.u8(..3);
+        if self.model.open_slots().iter().any(|(used, _)| *used == slot) {
+            return self.step(Step::Close { slot });
+        }
+        let path = self.some_file()?;
+        self.step(Step::Open { path: path.clone(), slot })?;
+        self.files.retain(|file| *file != path);
+        self.step(Step::Unlink { path })
+    }
+
+    /// Many names at once, so that directories get and lose blocks and transactions fill.
+    fn batch(&mut self) -> Result<(), String> {
+        for _ in 0..15 {
+            self.create()?;
+        }
+        for _ in 0..10 {
+            self.unlink()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The fault suite: the n-th read, write or flush fails, for each n. Errors must be errors, a log
+//! that cannot be written ends writing, and what was promised before is there afterwards.
+
+use crate::image::Image;
+use crate::library::Library;
+use crate::listing;
+use crate::model::Model;
+use crate::step::{File, Path, Step, Tree, show};
+use crate::story::{Author, Mood, stage};
+use crate::together::Bases;
+use lanefs_device::{Duration as Lasting, Fault, FaultyDevice, Operation, OverlayDevice};
+use lanefs_ext4::{Atime, Error, Mount, MountOptions, SyncMode};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is done while a fault waits: a story, with more promises than most.
+pub fn steps(seed: u64, len: usize) -> Vec<Step> {
+    let mut steps = stage(1);
+    for (n, step) in Author::new(seed, 0, 1, Mood::ManySmall).story(len).into_iter().enumerate() {
+        let written = match &step {
+            Step::Write { file: File::At(path), .. }
+            | Step::Append { file: File::At(path), .. } => Some(path.clone()),
+            _ => None,
+        };
+        if !crate::story::is_race(&step) {
+            steps.push(step);
+        }
+        if let Some(path) = written.filter(|_| n % 3 == 0) {
+            steps.push(Step::Fsync { file: File::At(path), mode: SyncMode::Full });
+        }
+    }
+    steps.push(Step::Sync);
+    steps
+}
+
+/// How a run went.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Errors that somebody was told of.
+    pub errors: Vec<String>,
+    /// By path, the digest of what was promised.
+    promised: BTreeMap<Path, u64>,
+    /// Whether a promise was refused for the log's sake.
+    log_failed: bool,
+    /// The tree, if nothing failed.
+    model: Model,
+}
+
+fn options() -> MountOptions {
+    MountOptions {
+        atime: Atime::Noatime,
+        // Commits when the workload asks, so that n means the same in each run.
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    }
+}
+
+/// Runs `steps` on `device`, where one operation fails, and checks what can be checked at once.
+pub fn run(device: &Arc<FaultyDevice>, steps: &[Step]) -> Result<Run, String> {
+    let mut run = Run::default();
+    let mount = match Mount::open(device.clone(), options()) {
+        Ok(mount) => mount,
+        Err(error) => {
+            run.errors.push(format!("mount: {error}"));
+            return Ok(run);
+        }
+    };
+    let mut library = Library::new(mount.fs());
+    for step in steps {
+        let got = library.act(step);
+        let failed = got.as_ref().is_err_and(is_of_the_device);
+        if failed || (mount.fs().is_read_only() && got.is_err()) {
+            let error = got.err().map(|e| e.to_string()).unwrap_or_default();
+            run.errors.push(format!("{step:?}: {error}"));
+        } else if run.errors.is_empty() {
+            let want = run.model.apply(step);
+            let told = got.as_ref().map_err(Error::errno);
+            let rename = matches!(step, Step::Rename { .. }) && told.is_err() && want.is_err();
+            if told != want.as_ref().map_err(|e| *e) && !rename {
+                return Err(format!("{step:?} gave {got:?}, should give {want:?}"));
+            }
+        }
+        keep_promises(&mut run, step, failed);
+        run.log_failed |= mount.fs().failure().is_some();
+        check_state(&mount, &run)?;
+    }
+    drop(library);
+    let failed = mount.fs().failure().is_some();
+    match mount.close() {
+        Ok(()) if failed => return Err("the log failed, and the unmount says nothing".into()),
+        Ok(()) => {}
+        Err(error) => run.errors.push(format!("close: {error}")),
+    }
+    run.model.close_all();
+    Ok(run)
+}
+
+fn is_of_the_device(error: &Error) -> bool {
+    matches!(error, Error::Device(_) | Error::Journal(_))
+}
+
+/// Keeps the list of what is promised.
+fn keep_promises(run: &mut Run, step: &Step, failed: bool) {
+    let about = |path: &Path| vec![path.clone()];
+    let changed = match step {
+        Step::Fsync { file: File::At(path), .. } if !failed && run.errors.is_empty() => {
+            let listing = run.model.listing();
+            if let Some(entry) = listing.entries.get(path)
+                && entry.mode & 0xf000 == 0x8000
+            {
+                run.promised.insert(path.clone(), entry.content);
+            }
+            return;
+        }
+        Step::Write { file: File::At(path), .. }
+        | Step::Append { file: File::At(path), .. }
+        | Step::Truncate { file: File::At(path), .. }
+        | Step::Fallocate { file: File::At(path), .. }
+        | Step::Unlink { path } => about(path),
+        // What moves may take whole trees along, and open files have any name.
+        Step::Rename { .. }
+        | Step::Write { .. }
+        | Step::Append { .. }
+        | Step::Truncate { .. }
+        | Step::Fallocate { .. } => {
+            run.promised.clear();
+            return;
+        }
+        _ => return,
+    };
+    // Other names of the same file change with it.
+    let shape = run.model.shape();
+    for path in changed {
+        let twin = shape.entries.get(&path).map(|entry| entry.twin.clone());
+        run.promised.retain(|other, _| {
+            *other != path
+                && (twin.is_none() || shape.entries.get(other).map(|e| e.twin.clone()) != twin)
+        });
+    }
+}
+
+/// Once the log has failed the mount is read-only and knows why.
+fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
+    let Some(cause) = mount.fs().failure() else { return Ok(()) };
+    if !mount.fs().is_read_only() {
+        return Err(format!(
+            "the log failed ({cause}) and the mount is not read-only: {:?}",
+            run.errors
+        ));
+    }
+    if !cause.to_string().contains("injected fault") {
+        return Err(format!("the first cause is not kept: {cause}"));
+    }
+    if mount.fs().sync().is_ok() {
+        return Err(format!("the log failed ({cause}), and sync says nothing"));
+    }
+    Ok(())
+}
+
+/// One fault: the run, and what is there afterwards.
+pub fn strike(image: &OverlayDevice, steps: &[Step], fault: Fault) -> Result<(), String> {
+    let device = Arc::new(image.fork());
+    let faulty = Arc::new(FaultyDevice::new(device.clone(), Some(fault)));
+    let run = catch_unwind(AssertUnwindSafe(|| run(&faulty, steps)));
+    let run = run.map_err(|_| "it panicked".to_string())??;
+    let hit = faulty.count(fault.operation) >= fault.nth;
+    if fault.operation == Operation::Flush && hit && run.errors.is_empty() {
+        return Err("a flush failed and nobody was told".into());
+    }
+
+    let mount = Mount::open(device.clone(), options()).map_err(|e| format!("mount again: {e}"))?;
+    let seen = listing::of_library(mount.fs())
+        .map_err(|(path, error)| format!("afterwards, {}: {error}", show(&path)))?;
+    for (path, digest) in &run.promised {
+        match seen.entries.get(path) {
+            Some(entry) if entry.content == *digest => {}
+            Some(_) => return Err(format!("{} was promised and has changed", show(path))),
+            None => return Err(format!("{} was promised and is gone", show(path))),
+        }
+    }
+    if run.errors.is_empty() {
+        let mut want = run.model.listing();
+        want.entries.remove(&b""[..]);
+        let seen = seen.filter(|path| !path.is_empty() && path != b"lost+found");
+        let found = want.differences(&seen);
+        if !found.is_empty() {
+            return Err(format!("nothing was reported and yet: {}", found.join("\n  ")));
+        }
+    }
+    mount.close().map_err(|e| format!("close again: {e}"))?;
+    let file = Image::empty();
+    device.to_file(file.path()).map_err(|e| e.to_string())?;
+    let verdict = file.check();
+    match verdict.status {
+        0 => Ok(()),
+        _ => Err(format!("e2fsck -fn afterwards: {}; told: {:?}", verdict.text, run.errors)),
+    }
+}
+
+/// How many operations of a kind a run without a fault makes.
+pub fn count(image: &OverlayDevice, steps: &[Step], operation: Operation) -> Result<u64, String> {
+    let device = Arc::new(FaultyDevice::new(Arc::new(image.fork()), None));
+    let run = run(&device, steps)?;
+    match run.errors.first() {
+        None => Ok(device.count(operation)),
+        Some(error) => Err(format!("without a fault: {error}")),
+    }
+}
+
+/// Every `stride`-th fault of a kind, once and from then on.
+pub fn sweep(
+    image: &OverlayDevice,
+    steps: &[Step],
+    operation: Operation,
+    stride: u64,
+) -> Result<u64, String> {
+    let most = count(image, steps, operation)?;
+    let mut done = 0;
+    for nth in (1..=most).step_by(stride as usize) {
+        for duration in [Lasting::Once, Lasting::FromThenOn] {
+            let fault = Fault { operation, nth, duration };
+            strike(image, steps, fault).map_err(|why| format!("{fault:?} of {most}: {why}"))?;
+            done += 1;
+        }
+    }
+    Ok(done)
+}
+
+/// Faults of every kind in one workload: about `most` places of each. How many were tried.
+pub fn judge(seed: u64, len: usize, most: u64) -> Result<u64, String> {
+    let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
+    let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
+    let steps = steps(seed, len);
+    let told = |why| format!("seed {seed} ({options}): {why}");
+    let mut done = 0;
+    for operation in [Operation::Read, Operation::Write, Operation::Flush] {
+        let count = count(&image, &steps, operation).map_err(told)?;
+        let stride = count.div_ceil(most).max(1);
+        done += sweep(&image, &steps, operation, stride).map_err(told)?;
+    }
+    Ok(done)
+}

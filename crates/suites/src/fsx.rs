@@ -1,0 +1,287 @@
+//! One file, random operations, and after each the bytes that must be there: what fsx does, with
+//! all of fallocate's modes, SEEK_DATA and SEEK_HOLE, and remounts.
+
+use crate::image::Image;
+use crate::model::Data;
+use crate::step::pattern;
+use crate::together::Bases;
+use fastrand::Rng;
+use lanefs_device::Device;
+use lanefs_ext4::{
+    Error, Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, Seek, SetAttr,
+    SyncMode,
+};
+use std::sync::Arc;
+
+/// The file's largest size. Small enough that operations meet, large enough for several extents.
+const LIMIT: u64 = 600_000;
+
+/// A run of fsx.
+pub struct Fsx {
+    rng: Rng,
+    device: Arc<dyn Device>,
+    mount: Option<Mount>,
+    file: Option<InodeRef>,
+    data: Data,
+    /// The last operations, for the report.
+    log: Vec<String>,
+    block: u64,
+}
+
+/// What went wrong, with the last operations.
+pub type Failure = String;
+
+/// `count` operations with this seed on a fresh image, which e2fsck judges afterwards.
+pub fn judge(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
+    const OPTIONS: [&str; 3] = ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg"];
+    let options = OPTIONS[(seed % 3) as usize];
+    let Some(overlay) = bases.fresh(options, "32M") else { return Ok(()) };
+    let overlay = Arc::new(overlay);
+    let told = |why| format!("seed {seed} ({options}): {why}");
+    Fsx::new(seed, overlay.clone()).and_then(|fsx| fsx.run(count)).map_err(told)?;
+    let image = Image::empty();
+    overlay.to_file(image.path()).map_err(|e| e.to_string())?;
+    let verdict = image.check();
+    if verdict.status == 0 { Ok(()) } else { Err(told(format!("e2fsck -fn: {}", verdict.text))) }
+}
+
+impl Fsx {
+    /// Starts on a fresh file system.
+    pub fn new(seed: u64, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
+        let mut fsx = Fsx {
+            rng: Rng::with_seed(seed),
+            device,
+            mount: None,
+            file: None,
+            data: Data::default(),
+            log: Vec::new(),
+            block: 0,
+        };
+        fsx.mount().map_err(|e| e.to_string())?;
+        let fs = fsx.fs();
+        let kind = NewKind::Regular;
+        let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+        fs.root().and_then(|root| fs.create(&root, b"file", &new)).map_err(|e| e.to_string())?;
+        fsx.reopen().map_err(|e| e.to_string())?;
+        fsx.block = fs.stat_fs().block_size.into();
+        Ok(fsx)
+    }
+
+    /// Does `count` operations, then unmounts.
+    pub fn run(mut self, count: u32) -> Result<(), Failure> {
+        for n in 0..count {
+            if let Err(why) = self.step() {
+                let from = self.log.len().saturating_sub(25);
+                return Err(format!("operation {n}: {why}\n  {}", self.log[from..].join("\n  ")));
+            }
+        }
+        self.compare_all()?;
+        self.file = None;
+        let closed = self.mount.take().map_or(Ok(()), Mount::close);
+        closed.map_err(|e| format!("close: {e}"))
+    }
+
+    fn fs(&self) -> Arc<lanefs_ext4::Fs> {
+        self.mount.as_ref().expect("mounted between steps").fs().clone()
+    }
+
+    fn file(&self) -> InodeRef {
+        self.file.clone().expect("open between steps")
+    }
+
+    fn mount(&mut self) -> Result<(), Error> {
+        self.mount = Some(Mount::open(self.device.clone(), MountOptions::default())?);
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), Error> {
+        let fs = self.fs();
+        if let Some(file) = self.file.take() {
+            fs.release(&file);
+        }
+        let named = fs.lookup(&fs.root()?, b"file")?.ok_or(Error::NotFound)?;
+        self.file = Some(fs.get(named.ino, None)?);
+        Ok(())
+    }
+
+    fn remount(&mut self) -> Result<(), Error> {
+        self.file = None;
+        if let Some(mount) = self.mount.take() {
+            mount.close()?;
+        }
+        self.mount()?;
+        self.reopen()
+    }
+
+    /// A place and a length: unaligned, aligned to sectors, or to blocks.
+    fn range(&mut self, most: u64) -> (u64, u64) {
+        let (mut at, mut len) = (self.rng.u64(..most), self.rng.u64(1..=65_536));
+        let align = match self.rng.u32(..3) {
+            0 => 1,
+            1 => 512,
+            _ => self.block,
+        };
+        at -= at % align;
+        len = len.next_multiple_of(align).min(LIMIT - at);
+        (at, len.max(1))
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        let fs = self.fs();
+        let file = self.file();
+        let size = self.data.size();
+        let op = self.rng.u32(..100);
+        let (at, len) = self.range(if op < 30 { (size + 1).max(1) } else { LIMIT });
+        let failed = |e: Error| e.to_string();
+        match op {
+            0..30 => {
+                self.log.push(format!("read {at}+{len}"));
+                self.compare(at, len)?;
+            }
+            30..52 => {
+                self.log.push(format!("write {at}+{len}"));
+                let bytes = pattern(self.rng.u64(..), len as usize);
+                let n = fs.write_at(&file, at, &bytes, Privilege::Root).map_err(failed)?;
+                self.all(n, bytes.len())?;
+                self.data.write(at, &bytes);
+            }
+            52..56 => {
+                let len = len.min(LIMIT.saturating_sub(size));
+                self.log.push(format!("append {len}"));
+                let bytes = pattern(self.rng.u64(..), len as usize);
+                let (start, n) = fs.append(&file, &bytes, Privilege::Root).map_err(failed)?;
+                self.all(n, bytes.len())?;
+                if start != size {
+                    return Err(format!("appended at {start}, the size was {size}"));
+                }
+                self.data.write(size, &bytes);
+            }
+            56..66 => {
+                let to = if self.rng.bool() { at } else { at.min(size) };
+                self.log.push(format!("truncate {to}"));
+                let set = SetAttr { size: Some(to), ..SetAttr::default() };
+                fs.set_attr(&file, &set).map_err(failed)?;
+                self.data.resize(to);
+            }
+            66..88 => self.fallocate(at, len)?,
+            88..93 => self.copy(at, len)?,
+            93..96 => {
+                self.log.push("fsync".into());
+                fs.fsync(&file, SyncMode::Full).map_err(failed)?;
+            }
+            96..98 => {
+                self.log.push("reopen".into());
+                self.reopen().map_err(failed)?;
+            }
+            98 => {
+                self.log.push("seek".into());
+                self.compare_seeks()?;
+            }
+            _ => {
+                self.log.push("remount".into());
+                drop(file);
+                drop(fs);
+                self.remount().map_err(failed)?;
+                self.compare_all()?;
+            }
+        }
+        match self.file().attr().size {
+            size if size == self.data.size() => Ok(()),
+            size => Err(format!("the size is {size}, should be {}", self.data.size())),
+        }
+    }
+
+    fn fallocate(&mut self, at: u64, len: u64) -> Result<(), Failure> {
+        let modes = [
+            Fallocate::Allocate,
+            Fallocate::AllocateKeepSize,
+            Fallocate::PunchHole,
+            Fallocate::ZeroRange,
+            Fallocate::ZeroRangeKeepSize,
+        ];
+        let how = modes[self.rng.usize(..modes.len())];
+        self.log.push(format!("{how:?} {at}+{len}"));
+        let done = self.fs().fallocate(&self.file(), how, at, len, Privilege::Root);
+        done.map_err(|e| e.to_string())?;
+        if !matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize) {
+            self.data.zero(at, len);
+        }
+        let grows = matches!(how, Fallocate::Allocate | Fallocate::ZeroRange);
+        if grows && at + len > self.data.size() {
+            self.data.resize(at + len);
+        }
+        Ok(())
+    }
+
+    /// Copies a part of the file to another place in it, by way of the caller.
+    fn copy(&mut self, from: u64, len: u64) -> Result<(), Failure> {
+        let to = self.rng.u64(..LIMIT - len.min(LIMIT - 1));
+        self.log.push(format!("copy {from}+{len} to {to}"));
+        let want = self.data.read(from, len as usize);
+        let mut bytes = vec![0; len as usize];
+        let n = self.fs().read_at(&self.file(), from, &mut bytes).map_err(|e| e.to_string())?;
+        bytes.truncate(n);
+        if bytes != want {
+            return Err(difference(from, &bytes, &want));
+        }
+        let done = self.fs().write_at(&self.file(), to, &bytes, Privilege::Root);
+        self.all(done.map_err(|e| e.to_string())?, bytes.len())?;
+        self.data.write(to, &bytes);
+        Ok(())
+    }
+
+    fn all(&self, n: usize, len: usize) -> Result<(), Failure> {
+        if n == len { Ok(()) } else { Err(format!("wrote {n} of {len} bytes")) }
+    }
+
+    fn compare_all(&self) -> Result<(), Failure> {
+        self.compare(0, LIMIT + 10)
+    }
+
+    fn compare(&self, at: u64, len: u64) -> Result<(), Failure> {
+        let mut got = vec![0xee; len as usize];
+        let n = self.fs().read_at(&self.file(), at, &mut got).map_err(|e| e.to_string())?;
+        got.truncate(n);
+        let want = self.data.read(at, len as usize);
+        if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
+    }
+
+    /// What SEEK_DATA and SEEK_HOLE say must cover the file in turn, and holes must read as zeros.
+    fn compare_seeks(&self) -> Result<(), Failure> {
+        let (fs, file, size) = (self.fs(), self.file(), self.data.size());
+        let mut at = 0;
+        while at < size {
+            let data = match fs.seek(&file, Seek::Data, at) {
+                Ok(data) => data,
+                Err(Error::NoSuchOffset) => size,
+                Err(error) => return Err(error.to_string()),
+            };
+            let hole = self.data.read(at, data.saturating_sub(at) as usize);
+            if data < at || hole.iter().any(|b| *b != 0) {
+                return Err(format!("SEEK_DATA from {at} gave {data}, with data before it"));
+            }
+            if data == size {
+                return Ok(());
+            }
+            let end = fs.seek(&file, Seek::Hole, data).map_err(|e| e.to_string())?;
+            if end <= data || end > size {
+                return Err(format!("SEEK_HOLE from {data} gave {end}, size {size}"));
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Where two sights of the bytes from `at` part.
+fn difference(at: u64, got: &[u8], want: &[u8]) -> Failure {
+    let first = got.iter().zip(want).position(|(a, b)| a != b);
+    match first {
+        Some(i) => {
+            let (g, w) = (got[i], want[i]);
+            let zeros = got[i..].iter().take_while(|b| **b == 0).count();
+            format!("byte {} is {g:#x}, should be {w:#x} ({zeros} zeros there)", at + i as u64)
+        }
+        None => format!("{} bytes from {at}, should be {}", got.len(), want.len()),
+    }
+}

@@ -1,0 +1,141 @@
+//! The hostile suite: damaged images are opened, walked and written to. Errors must name what is
+//! damaged; nothing may panic, hang, take memory without bound, or write outside the file system.
+
+pub mod exercise;
+pub mod guard;
+pub mod kinds;
+pub mod victim;
+
+use exercise::{Outcome, exercise};
+use guard::Guarded;
+use lanefs_device::{Device, OverlayDevice};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use victim::{Left, Victim};
+
+/// Device operations until an image counts as one that never ends. Good ones take some thousands.
+const PATIENCE: u64 = 400_000;
+/// The same for work without device operations.
+const TIME: Duration = Duration::from_secs(60);
+/// Memory that the process may ever have taken, in KiB.
+const MEMORY: u64 = 3 << 20;
+
+/// Sums over many images.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Images.
+    pub images: u64,
+    /// Those that could be mounted.
+    pub mounted: u64,
+    /// Those with errors.
+    pub with_errors: u64,
+}
+
+impl Judged {
+    /// Counts one.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.images += 1;
+        self.mounted += u64::from(outcome.mounted);
+        self.with_errors += u64::from(!outcome.errors.is_empty());
+    }
+}
+
+/// Exercises a damaged image.
+pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
+    let device = Arc::new(Guarded::new(victim.device(), PATIENCE));
+    let outcome = in_time(device.clone(), what)?;
+    // A superblock that is damaged says where the file system ends.
+    let mut end = [0; 4];
+    let read = device.read_at(victim::SUPER + 4, &mut end);
+    let end = u64::from(u32::from_le_bytes(end)) * victim.block_size();
+    if read.is_ok() && end == victim.len() && !device.is_untouched_from(end) {
+        return Err("it wrote behind the file system".into());
+    }
+    Ok(outcome)
+}
+
+/// Exercises anything.
+pub fn judge_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
+    in_time(Arc::new(Guarded::new(device, PATIENCE)), what)
+}
+
+fn in_time(device: Arc<Guarded>, what: &str) -> Result<Outcome, String> {
+    let (tell, told) = mpsc::channel();
+    let used = device.clone();
+    let worker = std::thread::Builder::new()
+        .name(what.to_string())
+        .spawn(move || {
+            let _ = tell.send(exercise(used));
+        })
+        .map_err(|e| e.to_string())?;
+    let outcome = match told.recv_timeout(TIME) {
+        Ok(outcome) => outcome,
+        Err(mpsc::RecvTimeoutError::Timeout) => return Err("it hangs".into()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => return Err("it panicked".into()),
+    };
+    if worker.join().is_err() {
+        return Err("it panicked".into());
+    }
+    if device.is_exhausted() {
+        return Err(format!("more than {PATIENCE} device operations"));
+    }
+    match peak_memory() {
+        Some(kib) if kib > MEMORY => Err(format!("the process has taken {kib} KiB")),
+        _ => Ok(outcome),
+    }
+}
+
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What mke2fs is asked for where damage shall not be found by a checksum.
+pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
+
+/// `count` images with a few bytes of metadata changed at random.
+pub fn random_images(seed: u64, count: u64) -> Result<Judged, String> {
+    let (options, left) = match seed % 4 {
+        0 => (PLAIN, Left::Crashed),
+        1 => ("-b 1024 -J size=1", Left::Crashed),
+        2 => ("-b 4096 -J size=4 -O ^metadata_csum,^metadata_csum_seed", Left::Clean),
+        _ => (PLAIN, Left::Clean),
+    };
+    let mut judged = Judged::default();
+    let Some(base) = Victim::make(options, 24, left) else { return Ok(judged) };
+    for n in 0..count {
+        let victim = base.fork();
+        let what = random_damage(&victim, seed << 32 | n);
+        let what = format!("seed {seed}, image {n} ({options}, {left:?}), {what}");
+        let outcome = judge(&victim, &what).map_err(|why| format!("{what}: {why}"))?;
+        judged.add(&outcome);
+    }
+    Ok(judged)
+}
+
+/// Changes some bytes of metadata; says which.
+pub fn random_damage(victim: &Victim, seed: u64) -> String {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let ranges = victim.metadata();
+    let mut changed = Vec::new();
+    for _ in 0..rng.u32(1..6) {
+        // The superblock and descriptors are few among so many: they get their share all the same.
+        let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
+        let (start, len) = ranges[range];
+        let at = start + rng.u64(..len);
+        let old = victim.read(at, 1)[0];
+        let new = match rng.u32(..6) {
+            0 => 0,
+            1 => 0xff,
+            2 => old.wrapping_add(1),
+            3 => old.wrapping_sub(1),
+            4 => old ^ (1 << rng.u32(..8)),
+            _ => rng.u8(..),
+        };
+        victim.put(at, &[new]);
+        changed.push(format!("{at:#x}: {old:#x} to {new:#x}"));
+    }
+    changed.join(", ")
+}

@@ -1,0 +1,158 @@
+//! Everything that can be done to a file system, done, whatever comes of it.
+
+use super::guard::Guarded;
+use lanefs_device::Device;
+use lanefs_ext4::{
+    Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, Rename,
+    Seek, SetAttr, SetXattr, SyncMode,
+};
+use lanefs_ondisk::{FileType, Ino};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What was said.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Whether it could be mounted.
+    pub mounted: bool,
+    /// Every different error, in words.
+    pub errors: BTreeSet<String>,
+    /// Inodes that were visited.
+    pub visited: usize,
+}
+
+impl Outcome {
+    fn note<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+        result.map_err(|error| self.errors.insert(error.to_string())).ok()
+    }
+
+    /// True if an error contains these words.
+    pub fn says(&self, words: &str) -> bool {
+        self.errors.iter().any(|error| error.contains(words))
+    }
+}
+
+/// Names of one directory that are looked at.
+const NAMES: usize = 400;
+/// Inodes that are visited, and changed.
+const VISITS: usize = 600;
+const CHANGES: usize = 25;
+
+/// Mounts, reads everything, changes something everywhere, unmounts.
+pub fn exercise(device: Arc<Guarded>) -> Outcome {
+    let mut outcome = Outcome::default();
+    let options = MountOptions { cache_bytes: 16 << 20, ..MountOptions::default() };
+    let Some(mount) = outcome.note(Mount::open(device.clone() as Arc<dyn Device>, options)) else {
+        return outcome;
+    };
+    outcome.mounted = true;
+    let found = walk(mount.fs(), &mut outcome);
+    outcome.visited = found.len();
+    change(mount.fs(), &found, &mut outcome);
+    drop(found);
+    let _ = outcome.note(mount.close());
+    outcome
+}
+
+/// An inode, where it was found, and by which name.
+struct Found {
+    inode: InodeRef,
+    parent: InodeRef,
+    name: Vec<u8>,
+}
+
+fn walk(fs: &Fs, outcome: &mut Outcome) -> Vec<Found> {
+    let mut seen: BTreeSet<Ino> = BTreeSet::new();
+    let mut found = Vec::new();
+    let mut todo: Vec<InodeRef> = outcome.note(fs.root()).into_iter().collect();
+    while let Some(dir) = todo.pop() {
+        read(fs, &dir, outcome);
+        let mut names = Vec::new();
+        let _ = outcome.note(fs.read_dir(&dir, 0, &mut |entry| {
+            names.push((entry.name.to_vec(), entry.ino));
+            if names.len() < NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        }));
+        for (name, ino) in names {
+            let _ = outcome.note(fs.lookup(&dir, &name));
+            if found.len() >= VISITS || !seen.insert(ino) {
+                continue;
+            }
+            let Some(inode) = outcome.note(fs.get(ino, None)) else { continue };
+            read(fs, &inode, outcome);
+            if inode.file_type() == FileType::Directory && ino != dir.ino() {
+                todo.push(inode.clone());
+            }
+            found.push(Found { inode, parent: dir.clone(), name });
+        }
+        let _ = outcome.note(fs.lookup(&dir, b"no such name"));
+    }
+    let _ = fs.stat_fs();
+    found
+}
+
+fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
+    let attr = inode.attr();
+    for name in outcome.note(fs.list_xattr(inode)).into_iter().flatten().take(50) {
+        let _ = outcome.note(fs.get_xattr(inode, &name));
+    }
+    let _ = fs.get_xattr(inode, b"user.none");
+    match attr.file_type {
+        FileType::Symlink => drop(outcome.note(fs.read_link(inode))),
+        FileType::Regular => {
+            let mut buffer = vec![0; 64 << 10];
+            let middle = attr.size / 2;
+            for at in [0, 64 << 10, middle, attr.size.saturating_sub(5000)] {
+                let _ = outcome.note(fs.read_at(inode, at, &mut buffer));
+            }
+            let mut at = 0;
+            for _ in 0..40 {
+                let Ok(data) = fs.seek(inode, Seek::Data, at) else { break };
+                let Some(hole) = outcome.note(fs.seek(inode, Seek::Hole, data)) else { break };
+                at = hole;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn change(fs: &Fs, found: &[Found], outcome: &mut Outcome) {
+    let new = |kind| NewInode { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let of = |kind: FileType| found.iter().filter(move |f| f.inode.file_type() == kind);
+    for dir in of(FileType::Directory).take(CHANGES).map(|f| &f.inode) {
+        let made = outcome.note(fs.create(dir, b"new file", &new(NewKind::Regular)));
+        if let Some(file) = made {
+            let _ = outcome.note(fs.write_at(&file, 0, &[1; 9000], Privilege::Root));
+        }
+        let _ = outcome.note(fs.create(dir, b"new directory", &new(NewKind::Directory)));
+        let _ = outcome.note(fs.create(dir, &[b'l'; 250], &new(NewKind::Symlink(&[b't'; 100]))));
+        let _ = outcome.note(fs.set_xattr(dir, b"user.new", b"value", SetXattr::Any));
+    }
+    for (n, Found { inode, parent, name }) in of(FileType::Regular).take(CHANGES * 2).enumerate() {
+        let size = inode.attr().size;
+        let _ = outcome.note(fs.write_at(inode, 0, &[2; 5000], Privilege::Root));
+        let _ = outcome.note(fs.append(inode, &[3; 700], Privilege::Root));
+        let value = vec![b'v'; if n % 2 == 0 { 30 } else { 700 }];
+        let _ = outcome.note(fs.set_xattr(inode, b"user.new", &value, SetXattr::Any));
+        for old in fs.list_xattr(inode).unwrap_or_default().iter().take(2) {
+            let _ = outcome.note(fs.remove_xattr(inode, old));
+        }
+        let how = [Fallocate::PunchHole, Fallocate::Allocate, Fallocate::ZeroRange][n % 3];
+        let _ = outcome.note(fs.fallocate(inode, how, 2000, 30_000, Privilege::Root));
+        let set = SetAttr { size: Some(size / 2), ..SetAttr::default() };
+        let _ = outcome.note(fs.set_attr(inode, &set));
+        match n % 4 {
+            0 => drop(outcome.note(fs.unlink(parent, name))),
+            1 => drop(outcome.note(fs.rename(parent, name, parent, b"renamed", Rename::Replace))),
+            2 => drop(outcome.note(fs.link(inode, parent, b"linked"))),
+            _ => drop(outcome.note(fs.fsync(inode, SyncMode::Full))),
+        }
+    }
+    for Found { parent, name, .. } in of(FileType::Symlink).take(5) {
+        let _ = outcome.note(fs.unlink(parent, name));
+    }
+    for Found { parent, name, .. } in of(FileType::Directory).take(CHANGES) {
+        let _ = fs.rmdir(parent, name);
+    }
+    let _ = outcome.note(fs.sync());
+}

@@ -1,0 +1,65 @@
+//! A device with something behind the file system that must not be touched, and an end to patience.
+
+use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes behind the file system.
+pub const GUARD: u64 = 1 << 20;
+/// What they are.
+pub const FILL: u8 = 0xa5;
+
+/// A device that refuses to go on after a number of operations, so that a loop over it ends.
+pub struct Guarded {
+    inner: OverlayDevice,
+    left: AtomicU64,
+}
+
+impl Guarded {
+    /// Around an image with [`GUARD`] bytes of [`FILL`] behind it.
+    pub fn new(inner: OverlayDevice, patience: u64) -> Guarded {
+        Guarded { inner, left: AtomicU64::new(patience) }
+    }
+
+    /// True if the patience is at its end.
+    pub fn is_exhausted(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    /// True if everything from `end` on is as it was.
+    pub fn is_untouched_from(&self, end: u64) -> bool {
+        let mut bytes = vec![0; (self.inner.len() - end) as usize];
+        self.inner.read_at(end, &mut bytes).is_ok() && bytes.iter().all(|b| *b == FILL)
+    }
+
+    fn spend(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
+        let less = |left: u64| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(DeviceError::new(operation, offset, 0, io::ErrorKind::TimedOut)),
+        }
+    }
+}
+
+impl Device for Guarded {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.spend(Operation::Read, offset)?;
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.spend(Operation::Write, offset)?;
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.spend(Operation::Flush, 0)
+    }
+    fn discard(&self, offset: u64, _: u64) -> Result<(), DeviceError> {
+        self.spend(Operation::Discard, offset)
+    }
+}

@@ -1,0 +1,291 @@
+//! An image to be damaged: where its parts lie, and how to change them.
+//!
+//! Offsets are those of the kernel documentation, "Data Structures and Algorithms" of ext4.
+
+use super::guard::{FILL, GUARD};
+use crate::fill::{Scale, fill};
+use crate::image::Image;
+use crate::library::Library;
+use crate::step::{Path, Tree};
+use lanefs_device::{Device, OverlayDevice, RamDevice};
+use lanefs_ext4::{Fs, Mount, MountOptions};
+use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::{Group, Ino};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Byte offset of the superblock.
+pub const SUPER: u64 = 1024;
+/// The root of the extent tree in an inode.
+pub const I_BLOCK: u64 = 0x28;
+/// The block of attributes in an inode.
+pub const I_FILE_ACL: u64 = 0x68;
+
+/// How the image was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Unmounted.
+    Clean,
+    /// In the middle of work, with transactions in the log and orphans.
+    Crashed,
+}
+
+/// A filled image with a guard behind it, and a map of it.
+pub struct Victim {
+    device: OverlayDevice,
+    geometry: Geometry,
+    inos: BTreeMap<Path, Ino>,
+}
+
+impl Victim {
+    /// Makes and fills one; `None`, with the reason printed, without mke2fs.
+    pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Victim> {
+        let image = Image::make(options, &format!("{megabytes}M"))?;
+        let plain = RamDevice::from_file(image.path()).expect("the image is read");
+        let ram = RamDevice::create(plain.len() + GUARD).expect("memory");
+        copy(&plain, &ram);
+        ram.write_at(plain.len(), &vec![FILL; GUARD as usize]).expect("the guard");
+        let device = OverlayDevice::new(Arc::new(ram), u64::MAX);
+
+        let block = if options.contains("-b 4096") { 4096 } else { 1024 };
+        let scale = Scale { files: 120, large: 150_000, depth: 5, ..Scale::of_image(10, block) };
+        let options =
+            MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+        let shared = Arc::new(device);
+        let mount = Mount::open(shared.clone(), options.clone()).expect("a fresh image mounts");
+        for step in fill(scale) {
+            let done = Library::new(mount.fs()).apply(&step);
+            done.unwrap_or_else(|errno| panic!("{step:?}: error {errno}"));
+        }
+        let inos = inos(mount.fs());
+        mount.close().expect("it unmounts");
+        let device = match left {
+            Left::Clean => shared.fork(),
+            Left::Crashed => crashed(&shared, options),
+        };
+        let mut bytes = [0; 1024];
+        device.read_at(SUPER, &mut bytes).expect("the superblock");
+        let geometry = Superblock::decode(&bytes).expect("a good superblock").geometry();
+        Some(Victim { device, geometry, inos })
+    }
+
+    /// A copy to damage.
+    pub fn fork(&self) -> Victim {
+        let inos = self.inos.clone();
+        Victim { device: self.device.fork(), geometry: self.geometry, inos }
+    }
+
+    /// The device as it is now.
+    pub fn device(&self) -> OverlayDevice {
+        self.device.fork()
+    }
+
+    /// Bytes of the file system, without the guard.
+    pub fn len(&self) -> u64 {
+        self.geometry.block_count() * self.block_size()
+    }
+
+    /// Never: it has a superblock at least.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.geometry.block_size().bytes() as u64
+    }
+
+    /// The inode at a path.
+    pub fn ino(&self, path: &str) -> Ino {
+        self.inos[path.as_bytes()]
+    }
+
+    /// `len` bytes.
+    pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.device.read_at(at, &mut bytes).expect("inside the image");
+        bytes
+    }
+
+    /// Sixteen bits, as the format stores them.
+    pub fn get16(&self, at: u64) -> u16 {
+        let bytes = self.read(at, 2);
+        u16::from_le_bytes([bytes[0], bytes[1]])
+    }
+
+    /// Thirty-two bits.
+    pub fn get32(&self, at: u64) -> u32 {
+        u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16
+    }
+
+    /// Overwrites bytes.
+    pub fn put(&self, at: u64, bytes: &[u8]) {
+        self.device.write_at(at, bytes).expect("inside the image");
+    }
+
+    /// Overwrites sixteen bits.
+    pub fn put16(&self, at: u64, value: u16) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Overwrites thirty-two bits.
+    pub fn put32(&self, at: u64, value: u32) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Byte offset of a group's descriptor.
+    pub fn descriptor(&self, group: u32) -> u64 {
+        let (index, range) = self.geometry.desc_place(Group(group)).expect("a group");
+        let block = self.geometry.desc_block(index).expect("a descriptor block");
+        block.0 * self.block_size() + range.start as u64
+    }
+
+    /// Byte offsets of a group's block bitmap, inode bitmap and inode table.
+    pub fn group_blocks(&self, group: u32) -> [u64; 3] {
+        let at = self.descriptor(group);
+        [0, 4, 8].map(|field| u64::from(self.get32(at + field)) * self.block_size())
+    }
+
+    /// Byte offset of an inode.
+    pub fn inode(&self, ino: Ino) -> u64 {
+        let place = self.geometry.inode_place(ino).expect("an inode of the file system");
+        let table = self.group_blocks(place.group.0)[2];
+        table + u64::from(place.table_block) * self.block_size() + place.offset as u64
+    }
+
+    /// Byte offset of the inode at a path.
+    pub fn inode_of(&self, path: &str) -> u64 {
+        self.inode(self.ino(path))
+    }
+
+    /// Byte offsets of the nodes of an inode's extent tree, the root first.
+    pub fn nodes(&self, inode: u64) -> Vec<u64> {
+        let mut nodes = vec![inode + I_BLOCK];
+        let mut next = 0;
+        while next < nodes.len() {
+            let node = nodes[next];
+            next += 1;
+            if self.get16(node) == 0xf30a && self.get16(node + 6) > 0 {
+                for n in 0..u64::from(self.get16(node + 2)) {
+                    nodes.push(u64::from(self.get32(node + 12 + n * 12 + 4)) * self.block_size());
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Byte offsets of an inode's first blocks of data, in order.
+    pub fn blocks(&self, inode: u64) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        for node in self.nodes(inode).into_iter().filter(|node| self.get16(node + 6) == 0) {
+            if self.get16(node) != 0xf30a {
+                continue;
+            }
+            for n in 0..u64::from(self.get16(node + 2)) {
+                let extent = node + 12 + n * 12;
+                let start = u64::from(self.get32(extent + 8));
+                let len = u64::from(self.get16(extent + 4) & 0x7fff).min(4096);
+                blocks.extend((start..start + len).map(|block| block * self.block_size()));
+            }
+        }
+        blocks
+    }
+
+    /// Byte offsets of the log's blocks.
+    pub fn log(&self) -> Vec<u64> {
+        self.blocks(self.inode(Ino::JOURNAL))
+    }
+
+    /// The log block where the live part starts; 0 if there is none. The log is big-endian.
+    pub fn log_start(&self) -> usize {
+        self.get32(self.log()[0] + 28).swap_bytes() as usize
+    }
+
+    /// Ranges of bytes that are metadata in use: what random damage aims at.
+    pub fn metadata(&self) -> Vec<(u64, u64)> {
+        let block = self.block_size();
+        let mut ranges = vec![(SUPER, 0x300)];
+        let places = self.inos.values().map(|ino| self.inode(*ino));
+        let reserved = (1..=12).map(|ino| self.inode(Ino(ino)));
+        let inodes: Vec<u64> = places.chain(reserved).collect();
+        for group in 0..self.geometry.group_count() {
+            ranges.push((self.descriptor(group), 32));
+            let [blocks, inos, _] = self.group_blocks(group);
+            ranges.extend([(blocks, 256), (inos, 32)]);
+        }
+        for inode in inodes {
+            let mode = self.get16(inode);
+            ranges.push((inode, 256));
+            let extents = self.get32(inode + 0x20) & 0x8_0000 != 0;
+            if extents {
+                ranges.extend(self.nodes(inode).into_iter().skip(1).map(|node| (node, 200)));
+            }
+            if extents && mode & 0xf000 == 0x4000 {
+                ranges.extend(self.blocks(inode).into_iter().map(|at| (at, block)));
+            }
+            match u64::from(self.get32(inode + I_FILE_ACL)) {
+                0 => {}
+                acl => ranges.push((acl * block, 200)),
+            }
+        }
+        let log = self.log();
+        // Its superblock, and what a crash left in it.
+        ranges.push((log[0], 0x54));
+        let live = log.iter().skip(self.log_start()).take(60);
+        ranges.extend(live.map(|at| (*at, 200)));
+        ranges.retain(|(at, len)| at + len <= self.len());
+        ranges
+    }
+
+    /// The device cut to `len` bytes.
+    pub fn truncated(&self, len: u64) -> OverlayDevice {
+        let ram = RamDevice::create(len).expect("memory");
+        copy(&self.device, &ram);
+        OverlayDevice::new(Arc::new(ram), u64::MAX)
+    }
+}
+
+/// Copies as much as fits.
+fn copy(from: &dyn Device, to: &dyn Device) {
+    let mut piece = vec![0; 1 << 16];
+    let (mut at, end) = (0, from.len().min(to.len()));
+    while at < end {
+        let n = (end - at).min(piece.len() as u64) as usize;
+        from.read_at(at, &mut piece[..n]).expect("inside");
+        to.write_at(at, &piece[..n]).expect("inside");
+        at += n as u64;
+    }
+}
+
+fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
+    let listing = crate::listing::of_library(fs).unwrap_or_else(|(_, e)| panic!("{e}"));
+    let ino = |entry: crate::listing::Entry| Ino(entry.ino.unwrap_or(0) as u32);
+    listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
+}
+
+/// The device in the middle of more work: committed, not written home, with orphans.
+fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
+    let mount = Mount::open(device.clone(), options).expect("it mounts again");
+    let mut library = Library::new(mount.fs());
+    let apply = |library: &mut Library, step| {
+        library.apply(&step).unwrap_or_else(|errno| panic!("{step:?}: error {errno}"));
+    };
+    use crate::step::{File, Kind, Step};
+    for n in 0..20u8 {
+        let path = format!("big/after {n}").into_bytes();
+        let (kind, permissions, uid, gid) = (Kind::Regular, 0o600, 0, 0);
+        apply(&mut library, Step::Create { path: path.clone(), kind, permissions, uid, gid });
+        let file = File::At(path.clone());
+        apply(&mut library, Step::Write { file, offset: 0, len: 3000, seed: n.into() });
+        if n < 5 {
+            apply(&mut library, Step::Open { path: path.clone(), slot: n });
+            apply(&mut library, Step::Unlink { path });
+        }
+    }
+    apply(&mut library, Step::Sync);
+    let state = device.fork();
+    drop(library);
+    mount.close().expect("it unmounts");
+    state
+}

@@ -1,0 +1,216 @@
+//! Images: made by mke2fs, judged by e2fsck, mounted by the kernel.
+
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+/// The features of mke2fs 1.47's own configuration, whatever the distribution's says.
+const CONFIG: &str = "
+[defaults]
+    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+    default_mntopts = acl,user_xattr
+    enable_periodic_fsck = 0
+    blocksize = 4096
+    inode_size = 256
+    inode_ratio = 16384
+[fs_types]
+    ext4 = {
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
+    }
+    small = {
+        blocksize = 1024
+        inode_ratio = 4096
+    }
+    floppy = {
+        blocksize = 1024
+        inode_ratio = 8192
+    }
+    huge = {
+        inode_ratio = 65536
+    }
+";
+
+/// An image file in memory, gone with its folder when dropped.
+pub struct Image {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+/// Where temporary files go: memory if the machine has it.
+pub fn folder() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let root = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
+    tempfile::Builder::new().prefix("lanefs-suite-").tempdir_in(root).expect("a temporary folder")
+}
+
+impl Image {
+    /// What mke2fs makes of `options` at `size`; `None`, with the reason printed, without mke2fs.
+    pub fn make(options: &str, size: &str) -> Option<Image> {
+        let image = Image::empty();
+        let config = image.folder.path().join("mke2fs.conf");
+        std::fs::write(&config, CONFIG).expect("the configuration");
+        let made = Command::new("mke2fs")
+            .env("MKE2FS_CONFIG", &config)
+            .args(["-q", "-F", "-t", "ext4"])
+            .args(options.split_whitespace())
+            .arg(&image.path)
+            .arg(size)
+            .output();
+        match made {
+            Ok(made) if made.status.success() => Some(image),
+            Ok(made) => panic!("mke2fs {options} {size}: {}", text(&made)),
+            Err(error) => {
+                println!("skipped: mke2fs does not run here: {error}");
+                None
+            }
+        }
+    }
+
+    /// A place for an image, with nothing there yet.
+    pub fn empty() -> Image {
+        let folder = folder();
+        Image { path: folder.path().join("image"), folder }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it for writing.
+    pub fn device(&self) -> Arc<dyn Device> {
+        let opened = FileDevice::open(&self.path, Access::ReadWrite, OpenOptions::default());
+        Arc::new(opened.expect("the image opens"))
+    }
+
+    /// What e2fsck finds without changing anything.
+    pub fn check(&self) -> Verdict {
+        self.e2fsck("-fn")
+    }
+
+    /// What e2fsck finds when it replays and repairs.
+    pub fn repair(&self) -> Verdict {
+        self.e2fsck("-fy")
+    }
+
+    fn e2fsck(&self, how: &str) -> Verdict {
+        let output = Command::new("e2fsck").arg(how).arg(&self.path).output().expect("e2fsck runs");
+        Verdict { status: output.status.code().unwrap_or(-1), text: text(&output) }
+    }
+
+    /// Panics with e2fsck's words unless it finds nothing.
+    #[track_caller]
+    pub fn assert_clean(&self, context: &str) {
+        let verdict = self.check();
+        assert!(verdict.status == 0, "{context}: e2fsck -fn says {}", verdict.text);
+    }
+
+    /// Mounts it with the kernel's ext4. `None`, with the reason printed, where that is forbidden.
+    pub fn kernel_mount(&self, options: &str) -> Option<KernelMount> {
+        let at = self.folder.path().join("mounted");
+        std::fs::create_dir_all(&at).expect("a mount point");
+        let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
+        let mounted = Command::new("mount")
+            .args(["-t", "ext4", "-o", &loops.join(",")])
+            .args([&self.path, &at])
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(KernelMount { at, mounted: true }),
+            Ok(output) if may_mount() => panic!("the kernel does not mount it: {}", text(&output)),
+            Ok(output) => {
+                println!("skipped: the kernel mounts nothing here: {}", text(&output).trim());
+                None
+            }
+            Err(error) => {
+                println!("skipped: the kernel mounts nothing here: {error}");
+                None
+            }
+        }
+    }
+}
+
+/// A machine that has loop devices and lets us be root mounts; elsewhere a failure says nothing.
+fn may_mount() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+}
+
+/// What e2fsck said.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// Its exit code: 0 nothing, 1 repaired, 4 left as it was.
+    pub status: i32,
+    /// Everything it printed.
+    pub text: String,
+}
+
+impl Verdict {
+    /// True if a repairing run did no more than replay the log and finish orphans.
+    pub fn only_replayed(&self) -> bool {
+        // A question that was answered, or damage that it had to work around, is a repair.
+        let text = without_orphan_file(&self.text);
+        let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
+        self.status <= 1 && !bad.iter().any(|word| text.contains(word))
+    }
+}
+
+/// e2fsck's words without its tidying of the orphan file, which it does to the kernel's images too:
+/// it clears the entries of orphans that it has just finished, and the feature that says that
+/// there may be some.
+fn without_orphan_file(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let entries = line.starts_with("Orphan file (inode ") && line.ends_with("is not clean.");
+        if entries || line == "Feature orphan_present is set but orphan file is clean." {
+            lines.next();
+        } else {
+            kept += line;
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// A kernel mount; unmounted when dropped.
+pub struct KernelMount {
+    at: PathBuf,
+    mounted: bool,
+}
+
+impl KernelMount {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// Unmounts.
+    pub fn unmount(mut self) {
+        self.detach();
+    }
+
+    fn detach(&mut self) {
+        if !std::mem::take(&mut self.mounted) {
+            return;
+        }
+        for _ in 0..50 {
+            let done = Command::new("umount").arg(&self.at).output();
+            if done.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        eprintln!("could not unmount {}", self.at.display());
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}

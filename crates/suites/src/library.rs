@@ -1,0 +1,176 @@
+//! Lanefs through its library, told by steps.
+
+use crate::listing::library_names;
+use crate::step::{File, Kind, Outcome, Seen, Step, Tree, pattern, split};
+use lanefs_ext4::{
+    Error, Fs, InodeRef, NewInode, NewKind, Privilege, Rdev, SetAttr, SetTime, SyncMode,
+};
+use lanefs_ondisk::FileType;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A mounted file system and the files opened in it.
+pub struct Library {
+    fs: Arc<Fs>,
+    open: HashMap<u8, InodeRef>,
+}
+
+impl Library {
+    /// Steps on `fs`.
+    pub fn new(fs: &Arc<Fs>) -> Library {
+        Library { fs: fs.clone(), open: HashMap::new() }
+    }
+
+    /// The inode at a path; symbolic links are not followed.
+    pub fn resolve(&self, path: &[u8]) -> Result<InodeRef, Error> {
+        let mut inode = self.fs.root()?;
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            if inode.file_type() != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            let named = self.fs.lookup(&inode, name)?.ok_or(Error::NotFound)?;
+            inode = match self.fs.get(named.ino, None) {
+                // Unlinked between the look-up and this: it is not there.
+                Err(Error::Stale) => return Err(Error::NotFound),
+                other => other?,
+            };
+        }
+        Ok(inode)
+    }
+
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(InodeRef, &'p [u8]), Error> {
+        let (dir, name) = split(path);
+        let dir = self.resolve(dir)?;
+        if dir.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok((dir, name))
+    }
+
+    fn file(&self, file: &File) -> Result<InodeRef, Error> {
+        match file {
+            File::At(path) => self.resolve(path),
+            File::Open(slot) => self.open.get(slot).cloned().ok_or(Error::BadDescriptor),
+        }
+    }
+
+    /// Does `step` and says what came of it, with the library's own error.
+    pub fn act(&mut self, step: &Step) -> Result<Seen, Error> {
+        let fs = self.fs.clone();
+        match step {
+            Step::Create { path, kind, permissions, uid, gid } => {
+                let (dir, name) = self.parent(path)?;
+                let device = |a: &u32, b: &u32| Rdev { major: *a, minor: *b };
+                let (kind, permissions) = match kind {
+                    Kind::Regular => (NewKind::Regular, *permissions),
+                    Kind::Directory => (NewKind::Directory, *permissions),
+                    Kind::Symlink(target) => (NewKind::Symlink(target), 0o777),
+                    Kind::Fifo => (NewKind::Fifo, *permissions),
+                    Kind::Socket => (NewKind::Socket, *permissions),
+                    Kind::CharDevice(a, b) => (NewKind::CharDevice(device(a, b)), *permissions),
+                    Kind::BlockDevice(a, b) => (NewKind::BlockDevice(device(a, b)), *permissions),
+                };
+                let (uid, gid) = (*uid, *gid);
+                fs.create(&dir, name, &NewInode { kind, permissions, umask: 0, uid, gid })?;
+            }
+            Step::Unnamed { dir, slot } => {
+                let dir = self.resolve(dir)?;
+                let kind = NewKind::Regular;
+                let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+                self.open.insert(*slot, fs.create_unnamed(&dir, &new)?);
+            }
+            Step::Open { path, slot } => {
+                let inode = self.resolve(path)?;
+                self.open.insert(*slot, inode);
+            }
+            Step::Close { slot } => {
+                let inode = self.open.remove(slot).ok_or(Error::BadDescriptor)?;
+                fs.release(&inode);
+            }
+            Step::Read { file, offset, len } => {
+                let mut bytes = vec![0; *len];
+                let n = fs.read_at(&self.file(file)?, *offset, &mut bytes)?;
+                bytes.truncate(n);
+                return Ok(Seen::Bytes(bytes));
+            }
+            Step::Write { file, offset, len, seed } => {
+                let data = pattern(*seed, *len);
+                let n = fs.write_at(&self.file(file)?, *offset, &data, Privilege::Root)?;
+                if n < data.len() {
+                    return Err(Error::NoSpace);
+                }
+            }
+            Step::Append { file, len, seed } => {
+                let data = pattern(*seed, *len);
+                let (_, n) = fs.append(&self.file(file)?, &data, Privilege::Root)?;
+                if n < data.len() {
+                    return Err(Error::NoSpace);
+                }
+            }
+            Step::Truncate { file, size } => {
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                let inode = self.file(file)?;
+                fs.set_attr(&inode, &SetAttr { mtime: Some(SetTime::Now), ..set })?;
+            }
+            Step::Fallocate { file, how, offset, len } => {
+                fs.fallocate(&self.file(file)?, *how, *offset, *len, Privilege::Root)?;
+            }
+            Step::Link { file, new } => {
+                let inode = self.file(file)?;
+                let (dir, name) = self.parent(new)?;
+                fs.link(&inode, &dir, name)?;
+            }
+            Step::Unlink { path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.unlink(&dir, name)?;
+            }
+            Step::Rmdir { path } => {
+                let (dir, name) = self.parent(path)?;
+                fs.rmdir(&dir, name)?;
+            }
+            Step::Rename { path, new, how } => {
+                let (from, name) = self.parent(path)?;
+                let (to, new_name) = self.parent(new)?;
+                fs.rename(&from, name, &to, new_name, *how)?;
+            }
+            Step::SetXattr { path, name, value, how } => {
+                fs.set_xattr(&self.resolve(path)?, name, value, *how)?;
+            }
+            Step::RemoveXattr { path, name } => fs.remove_xattr(&self.resolve(path)?, name)?,
+            Step::Chmod { path, permissions } => {
+                let set = SetAttr { permissions: Some(*permissions), ..SetAttr::default() };
+                fs.set_attr(&self.resolve(path)?, &set)?;
+            }
+            Step::Chown { path, uid, gid } => {
+                let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
+                fs.set_attr(&self.resolve(path)?, &set)?;
+            }
+            Step::Times { path, atime, mtime } => {
+                let (atime, mtime) = (Some(SetTime::At(*atime)), Some(SetTime::At(*mtime)));
+                let set = SetAttr { atime, mtime, ..SetAttr::default() };
+                fs.set_attr(&self.resolve(path)?, &set)?;
+            }
+            Step::List { path } => {
+                let dir = self.resolve(path)?;
+                let names = library_names(&fs, &dir)?;
+                let mut names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+                names.sort();
+                return Ok(Seen::Names(names));
+            }
+            Step::Fsync { file, mode } => fs.fsync(&self.file(file)?, *mode)?,
+            Step::Sync => fs.sync()?,
+        }
+        Ok(Seen::Done)
+    }
+
+    /// A file's whole content made durable.
+    pub fn fsync(&self, path: &[u8]) -> Result<(), Error> {
+        self.fs.fsync(&self.resolve(path)?, SyncMode::Full)
+    }
+}
+
+impl Tree for Library {
+    fn apply(&mut self, step: &Step) -> Outcome {
+        self.act(step).map_err(|error| error.errno())
+    }
+}

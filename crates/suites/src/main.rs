@@ -1,0 +1,105 @@
+//! The long forms of the suites: seed after seed until the time is spent or something fails.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use lanefs_suites::crash::{self, Cuts};
+use lanefs_suites::together::{Bases, Judge};
+use lanefs_suites::{faults, fsx, hostile};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Runs the suites of Lanefs with new seeds until the time is spent.
+#[derive(Parser)]
+struct Arguments {
+    /// Seconds for all suites together.
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// The first seed; by the clock unless given. Each round of a suite takes the next.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Rounds of each suite at most.
+    #[arg(long, default_value_t = u64::MAX)]
+    rounds: u64,
+    /// Only these suites.
+    suites: Vec<Suite>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Suite {
+    /// Four threads against a model in memory.
+    Model,
+    /// One file, byte for byte.
+    Fsx,
+    /// Every cut of a recorded workload.
+    Crash,
+    /// Every failing read, write and flush.
+    Faults,
+    /// Damaged images.
+    Hostile,
+}
+
+const ALL: [Suite; 5] = [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile];
+
+/// One round of a suite. What it looked at, or what went wrong.
+fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
+    Ok(match suite {
+        Suite::Model => {
+            let judge = Judge { bases, wrap: &|device| device };
+            for seed in seed * 10..seed * 10 + 10 {
+                judge.judge_seed(seed, 500)?;
+            }
+            "10 stories of four threads".into()
+        }
+        Suite::Fsx => {
+            fsx::judge(bases, seed, 20_000)?;
+            "20,000 operations".into()
+        }
+        Suite::Crash => format!("{:?}", crash::judge(seed, 500, Cuts::Every)?),
+        Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),
+        Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let suites = if arguments.suites.is_empty() { ALL.to_vec() } else { arguments.suites };
+    let first = arguments.seed.unwrap_or_else(by_the_clock);
+    let end = Instant::now() + Duration::from_secs(arguments.seconds);
+    let bases = Bases::default();
+    let mut done = 0u64;
+    println!("first seed {first}");
+    for n in 0..arguments.rounds {
+        for suite in &suites {
+            if done >= suites.len() as u64 && Instant::now() >= end {
+                println!("PASS: {done} rounds, seeds {first} to {}", first + n);
+                return ExitCode::SUCCESS;
+            }
+            let seed = first + n;
+            progress(&format!("{suite:?}, seed {seed}"));
+            match round(*suite, seed, &bases) {
+                Ok(what) => println!("{suite:?}, seed {seed}: {what}"),
+                Err(why) => {
+                    println!("FAIL: {suite:?}, seed {seed}: {why}");
+                    return ExitCode::FAILURE;
+                }
+            }
+            done += 1;
+        }
+    }
+    println!("PASS: {done} rounds, seeds {first} to {}", first + arguments.rounds - 1);
+    ExitCode::SUCCESS
+}
+
+/// What is being done, for whoever watches.
+fn progress(what: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what} …\r");
+        let _ = std::io::stderr().flush();
+    }
+}
+
+fn by_the_clock() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |since| since.as_secs() % 1_000_000)
+}

@@ -1,0 +1,594 @@
+//! A tree in plain memory that does what a file system should: the oracle of the random suites.
+
+use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
+use crate::step::{File, Kind, Outcome, Path, Seen, Step, Tree, join, pattern, split};
+use lanefs_ext4::{Fallocate, Rename, SetXattr};
+use lanefs_ondisk::{FileType, Time};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+
+/// Data by grains; what is not there is zeros.
+#[derive(Clone, Default, Debug)]
+pub struct Data {
+    size: u64,
+    grains: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Data {
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Up to `len` bytes from `offset`.
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let len = (len as u64).min(self.size.saturating_sub(offset)) as usize;
+        let mut bytes = vec![0; len];
+        for (grain, skip, from, n) in pieces(offset, len) {
+            if let Some(held) = self.grains.get(&grain) {
+                bytes[from..from + n].copy_from_slice(&held[skip..skip + n]);
+            }
+        }
+        bytes
+    }
+
+    /// Overwrites and grows.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        for (grain, skip, from, n) in pieces(offset, data.len()) {
+            let held = self.grains.entry(grain).or_insert_with(|| vec![0; GRAIN]);
+            held[skip..skip + n].copy_from_slice(&data[from..from + n]);
+        }
+        if !data.is_empty() {
+            self.size = self.size.max(offset + data.len() as u64);
+        }
+    }
+
+    /// Makes zeros of what is there of the range, without growing.
+    pub fn zero(&mut self, offset: u64, len: u64) {
+        const BYTES: u64 = GRAIN as u64;
+        let end = offset.saturating_add(len);
+        // By what is there, not by the range, which may be most of a huge hole.
+        let touched = self.grains.range_mut(offset / BYTES..end.div_ceil(BYTES));
+        for (grain, held) in touched {
+            let start = grain * BYTES;
+            let from = offset.saturating_sub(start).min(BYTES) as usize;
+            let to = end.saturating_sub(start).min(BYTES) as usize;
+            held[from..to].fill(0);
+        }
+    }
+
+    /// Cuts or grows with zeros.
+    pub fn resize(&mut self, size: u64) {
+        if size < self.size {
+            self.grains.retain(|grain, _| grain * (GRAIN as u64) < size);
+            self.zero(size, self.size - size);
+        }
+        self.size = size;
+    }
+
+    /// As [`Listing`] digests it.
+    pub fn digest(&self) -> u64 {
+        let mut digest = Digest::new(self.size);
+        for (grain, held) in &self.grains {
+            let at = grain * GRAIN as u64;
+            let n = (self.size.saturating_sub(at)).min(GRAIN as u64) as usize;
+            digest.grain(at, &held[..n]);
+        }
+        digest.end()
+    }
+}
+
+/// Grain, place in it, place in the range, bytes.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = offset + from as u64;
+        let skip = (at % GRAIN as u64) as usize;
+        let n = (GRAIN - skip).min(len - from);
+        let piece = (at / GRAIN as u64, skip, from, n);
+        from += n;
+        (n > 0).then_some(piece)
+    })
+}
+
+/// An inode.
+#[derive(Clone, Debug)]
+struct Node {
+    kind: Kind,
+    permissions: u16,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    data: Data,
+    children: BTreeMap<Vec<u8>, u64>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    atime: Option<Time>,
+    mtime: Option<Time>,
+    /// Made without a name: can be given one.
+    unnamed: bool,
+}
+
+/// The tree.
+#[derive(Clone, Debug)]
+pub struct Model {
+    nodes: BTreeMap<u64, Node>,
+    next: u64,
+    open: BTreeMap<u8, u64>,
+}
+
+const ROOT: u64 = 1;
+/// The set-group-ID bit.
+const SET_GROUP: u16 = 0o2000;
+
+type Done<T> = Result<T, Errno>;
+
+impl Default for Model {
+    fn default() -> Model {
+        let mut model = Model { nodes: BTreeMap::new(), next: ROOT, open: BTreeMap::new() };
+        model.add(Kind::Directory, 0o755, 0, 0);
+        model
+    }
+}
+
+impl Model {
+    /// An empty tree.
+    pub fn new() -> Model {
+        Model::default()
+    }
+
+    fn add(&mut self, kind: Kind, permissions: u16, uid: u32, gid: u32) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let links = if kind == Kind::Directory { 2 } else { 1 };
+        let node = Node {
+            kind,
+            permissions,
+            uid,
+            gid,
+            links,
+            data: Data::default(),
+            children: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            atime: None,
+            mtime: None,
+            unnamed: false,
+        };
+        self.nodes.insert(id, node);
+        id
+    }
+
+    fn node(&self, id: u64) -> &Node {
+        &self.nodes[&id]
+    }
+
+    fn edit(&mut self, id: u64) -> &mut Node {
+        self.nodes.get_mut(&id).expect("ids lead to nodes")
+    }
+
+    fn is_dir(&self, id: u64) -> bool {
+        self.node(id).kind == Kind::Directory
+    }
+
+    fn resolve(&self, path: &[u8]) -> Done<u64> {
+        let mut id = ROOT;
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            if !self.is_dir(id) {
+                return Err(Errno::NOTDIR);
+            }
+            id = *self.node(id).children.get(name).ok_or(Errno::NOENT)?;
+        }
+        Ok(id)
+    }
+
+    fn parent<'p>(&self, path: &'p [u8]) -> Done<(u64, &'p [u8])> {
+        let (dir, name) = split(path);
+        let dir = self.resolve(dir)?;
+        if self.is_dir(dir) { Ok((dir, name)) } else { Err(Errno::NOTDIR) }
+    }
+
+    fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.node(dir).children.get(name).copied()
+    }
+
+    fn file(&self, file: &File) -> Done<u64> {
+        match file {
+            File::At(path) => self.resolve(path),
+            File::Open(slot) => self.open.get(slot).copied().ok_or(Errno::BADF),
+        }
+    }
+
+    fn regular(&self, file: &File) -> Done<u64> {
+        let id = self.file(file)?;
+        match self.node(id).kind {
+            Kind::Regular => Ok(id),
+            Kind::Directory => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn attach(&mut self, dir: u64, name: &[u8], id: u64) {
+        let subdir = self.is_dir(id);
+        let parent = self.edit(dir);
+        parent.children.insert(name.to_vec(), id);
+        parent.links += u32::from(subdir);
+        parent.mtime = None;
+    }
+
+    fn detach(&mut self, dir: u64, name: &[u8]) {
+        let Some(id) = self.child(dir, name) else { return };
+        let subdir = self.is_dir(id);
+        let parent = self.edit(dir);
+        parent.children.remove(name);
+        parent.links -= u32::from(subdir);
+        parent.mtime = None;
+    }
+
+    /// The inode lost a name (a directory: its only one).
+    fn drop_name(&mut self, id: u64) {
+        let dir = self.is_dir(id);
+        let node = self.edit(id);
+        node.links = if dir { 0 } else { node.links - 1 };
+        self.collect(id);
+    }
+
+    fn collect(&mut self, id: u64) {
+        if self.node(id).links == 0 && !self.open.values().any(|open| *open == id) {
+            self.nodes.remove(&id);
+        }
+    }
+
+    fn contains(&self, above: u64, below: u64) -> bool {
+        above == below || self.node(above).children.values().any(|id| self.contains(*id, below))
+    }
+
+    fn rename(&mut self, path: &[u8], new: &[u8], how: Rename) -> Done<()> {
+        let (from, name) = self.parent(path)?;
+        let (to, new_name) = self.parent(new)?;
+        let source = self.child(from, name).ok_or(Errno::NOENT)?;
+        let target = self.child(to, new_name);
+        match (how, target) {
+            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST),
+            (Rename::Exchange, None) => return Err(Errno::NOENT),
+            _ => {}
+        }
+        if self.is_dir(source) && self.contains(source, to) {
+            return Err(Errno::INVAL);
+        }
+        if let Some(target) = target
+            && self.is_dir(target)
+            && self.contains(target, from)
+        {
+            return Err(match how {
+                Rename::Exchange => Errno::INVAL,
+                _ if !self.is_dir(source) => Errno::ISDIR,
+                _ => Errno::NOTEMPTY,
+            });
+        }
+        if target == Some(source) {
+            return Ok(());
+        }
+        if how == Rename::Exchange {
+            let target = target.ok_or(Errno::NOENT)?;
+            self.detach(from, name);
+            self.detach(to, new_name);
+            self.attach(from, name, target);
+            self.attach(to, new_name, source);
+            return Ok(());
+        }
+        if let Some(target) = target {
+            match (self.is_dir(source), self.is_dir(target)) {
+                (true, false) => return Err(Errno::NOTDIR),
+                (false, true) => return Err(Errno::ISDIR),
+                (true, true) if !self.node(target).children.is_empty() => {
+                    return Err(Errno::NOTEMPTY);
+                }
+                _ => {}
+            }
+            self.detach(to, new_name);
+            self.drop_name(target);
+        }
+        self.detach(from, name);
+        self.attach(to, new_name, source);
+        Ok(())
+    }
+
+    fn act(&mut self, step: &Step) -> Done<Seen> {
+        match step {
+            Step::Create { path, kind, permissions, uid, gid } => {
+                let (dir, name) = self.parent(path)?;
+                if self.child(dir, name).is_some() {
+                    return Err(Errno::EXIST);
+                }
+                let symlink = matches!(kind, Kind::Symlink(_));
+                let mut permissions = if symlink { 0o777 } else { *permissions };
+                let mut gid = *gid;
+                if self.node(dir).permissions & SET_GROUP != 0 {
+                    // The directory gives its group, and directories below it do too.
+                    gid = self.node(dir).gid;
+                    permissions |= if *kind == Kind::Directory { SET_GROUP } else { 0 };
+                }
+                let id = self.add(kind.clone(), permissions, *uid, gid);
+                self.attach(dir, name, id);
+            }
+            Step::Unnamed { dir, slot } => {
+                let (dir, _) = self.parent(&join(dir, b"x"))?;
+                let gid = match self.node(dir).permissions & SET_GROUP {
+                    0 => 0,
+                    _ => self.node(dir).gid,
+                };
+                let id = self.add(Kind::Regular, 0o600, 0, gid);
+                let node = self.edit(id);
+                (node.links, node.unnamed) = (0, true);
+                self.put_open(*slot, id);
+            }
+            Step::Open { path, slot } => {
+                let id = self.resolve(path)?;
+                self.put_open(*slot, id);
+            }
+            Step::Close { slot } => {
+                let id = self.open.remove(slot).ok_or(Errno::BADF)?;
+                self.collect(id);
+            }
+            Step::Read { file, offset, len } => {
+                let id = self.regular(file)?;
+                return Ok(Seen::Bytes(self.node(id).data.read(*offset, *len)));
+            }
+            Step::Write { file, offset, len, seed } => {
+                let id = self.regular(file)?;
+                self.edit(id).data.write(*offset, &pattern(*seed, *len));
+                self.edit(id).mtime = None;
+            }
+            Step::Append { file, len, seed } => {
+                let id = self.regular(file)?;
+                let node = self.edit(id);
+                node.data.write(node.data.size(), &pattern(*seed, *len));
+                node.mtime = None;
+            }
+            Step::Truncate { file, size } => {
+                let id = self.regular(file)?;
+                self.edit(id).data.resize(*size);
+                self.edit(id).mtime = None;
+            }
+            Step::Fallocate { file, how, offset, len } => {
+                let id = self.regular(file)?;
+                let node = self.edit(id);
+                let end = offset + len;
+                match how {
+                    Fallocate::Allocate | Fallocate::AllocateKeepSize => {}
+                    _ => node.data.zero(*offset, *len),
+                }
+                if matches!(how, Fallocate::Allocate | Fallocate::ZeroRange)
+                    && end > node.data.size()
+                {
+                    node.data.resize(end);
+                }
+                node.mtime = None;
+            }
+            Step::Link { file, new } => {
+                let id = self.file(file)?;
+                let (dir, name) = self.parent(new)?;
+                if self.child(dir, name).is_some() {
+                    return Err(Errno::EXIST);
+                }
+                if self.is_dir(id) {
+                    return Err(Errno::PERM);
+                }
+                if self.node(id).links == 0 && !self.node(id).unnamed {
+                    return Err(Errno::NOENT);
+                }
+                self.edit(id).links += 1;
+                self.attach(dir, name, id);
+            }
+            Step::Unlink { path } => {
+                let (dir, name) = self.parent(path)?;
+                let id = self.child(dir, name).ok_or(Errno::NOENT)?;
+                if self.is_dir(id) {
+                    return Err(Errno::ISDIR);
+                }
+                self.detach(dir, name);
+                self.drop_name(id);
+            }
+            Step::Rmdir { path } => {
+                let (dir, name) = self.parent(path)?;
+                let id = self.child(dir, name).ok_or(Errno::NOENT)?;
+                if !self.is_dir(id) {
+                    return Err(Errno::NOTDIR);
+                }
+                if !self.node(id).children.is_empty() {
+                    return Err(Errno::NOTEMPTY);
+                }
+                self.detach(dir, name);
+                self.drop_name(id);
+            }
+            Step::Rename { path, new, how } => self.rename(path, new, *how)?,
+            Step::SetXattr { path, name, value, how } => {
+                let id = self.resolve(path)?;
+                match (how, self.node(id).xattrs.contains_key(name)) {
+                    (SetXattr::Create, true) => return Err(Errno::EXIST),
+                    (SetXattr::Replace, false) => return Err(Errno::NODATA),
+                    _ => {}
+                }
+                self.edit(id).xattrs.insert(name.clone(), value.clone());
+            }
+            Step::RemoveXattr { path, name } => {
+                let id = self.resolve(path)?;
+                self.edit(id).xattrs.remove(name).ok_or(Errno::NODATA)?;
+            }
+            Step::Chmod { path, permissions } => {
+                let id = self.resolve(path)?;
+                self.edit(id).permissions = *permissions;
+            }
+            Step::Chown { path, uid, gid } => {
+                let id = self.resolve(path)?;
+                let node = self.edit(id);
+                (node.uid, node.gid) = (*uid, *gid);
+            }
+            Step::Times { path, atime, mtime } => {
+                let id = self.resolve(path)?;
+                let node = self.edit(id);
+                (node.atime, node.mtime) = (Some(*atime), Some(*mtime));
+            }
+            Step::List { path } => {
+                let id = self.resolve(path)?;
+                if !self.is_dir(id) {
+                    return Err(Errno::NOTDIR);
+                }
+                return Ok(Seen::Names(self.node(id).children.keys().cloned().collect()));
+            }
+            Step::Fsync { file, .. } => drop(self.file(file)?),
+            Step::Sync => {}
+        }
+        Ok(Seen::Done)
+    }
+
+    fn put_open(&mut self, slot: u8, id: u64) {
+        if let Some(old) = self.open.insert(slot, id) {
+            self.collect(old);
+        }
+    }
+
+    /// Closes everything, as an unmount does.
+    pub fn close_all(&mut self) {
+        for id in std::mem::take(&mut self.open).into_values() {
+            if self.nodes.contains_key(&id) {
+                self.collect(id);
+            }
+        }
+    }
+
+    /// Paths of the inodes that `wanted` picks by kind, below `dir`, in order.
+    pub fn paths(&self, dir: &[u8], wanted: impl Fn(&Kind) -> bool) -> Vec<Path> {
+        let mut found = Vec::new();
+        let Ok(top) = self.resolve(dir) else { return found };
+        let mut todo = vec![(dir.to_vec(), top)];
+        while let Some((path, id)) = todo.pop() {
+            let node = self.node(id);
+            if wanted(&node.kind) {
+                found.push(path.clone());
+            }
+            todo.extend(node.children.iter().map(|(name, id)| (join(&path, name), *id)));
+        }
+        found.sort();
+        found
+    }
+
+    /// The size of a file.
+    pub fn size_of(&self, file: &File) -> u64 {
+        self.file(file).map_or(0, |id| self.node(id).data.size())
+    }
+
+    /// Slots in use, and whether each is of a regular file that has, or may get, a name.
+    pub fn open_slots(&self) -> Vec<(u8, Openness)> {
+        let openness = |id: &u64| match self.node(*id) {
+            Node { kind: Kind::Directory, .. } => Openness::Other,
+            Node { kind: Kind::Regular, links: 0, unnamed: false, .. } => Openness::Unlinked,
+            Node { kind: Kind::Regular, .. } => Openness::Regular,
+            _ => Openness::Other,
+        };
+        self.open.iter().map(|(slot, id)| (*slot, openness(id))).collect()
+    }
+
+    /// Bytes of attribute values and names at a path.
+    pub fn xattr_bytes(&self, path: &[u8]) -> usize {
+        let Ok(id) = self.resolve(path) else { return 0 };
+        self.node(id).xattrs.iter().map(|(n, v)| n.len() + v.len() + 20).sum()
+    }
+
+    /// Names of the attributes at a path.
+    pub fn xattr_names(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        self.resolve(path).map_or(Vec::new(), |id| self.node(id).xattrs.keys().cloned().collect())
+    }
+
+    /// What can be seen of the tree.
+    pub fn listing(&self) -> Listing {
+        let mut listing = self.shape();
+        for (path, entry) in &mut listing.entries {
+            if let Ok(id) = self.resolve(path) {
+                entry.content = content(self.node(id));
+            }
+        }
+        listing
+    }
+
+    /// As [`Model::listing`] without the contents: digests are 0.
+    pub fn shape(&self) -> Listing {
+        let mut listing = Listing::default();
+        let ids = self.ids();
+        for (path, id) in &ids {
+            listing.entries.insert(path.clone(), entry(self.node(*id)));
+        }
+        listing.find_twins(|path| ids[path]);
+        listing
+    }
+
+    /// The number of the node at each path; never used again for another node.
+    pub fn ids(&self) -> BTreeMap<Path, u64> {
+        let mut ids = BTreeMap::new();
+        let mut todo = vec![(Path::new(), ROOT)];
+        while let Some((path, id)) = todo.pop() {
+            let children = self.node(id).children.iter();
+            todo.extend(children.map(|(name, id)| (join(&path, name), *id)));
+            ids.insert(path, id);
+        }
+        ids
+    }
+
+    /// The number of a file's node.
+    pub fn id_of(&self, file: &File) -> Option<u64> {
+        self.file(file).ok()
+    }
+}
+
+/// What an open file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Openness {
+    /// A regular file with a name, or one that was made without.
+    Regular,
+    /// A regular file whose last name is gone.
+    Unlinked,
+    /// Something else.
+    Other,
+}
+
+fn content(node: &Node) -> u64 {
+    match &node.kind {
+        Kind::Regular => node.data.digest(),
+        Kind::Symlink(target) => digest_target(target),
+        _ => 0,
+    }
+}
+
+fn entry(node: &Node) -> Entry {
+    let (file_type, size, rdev) = match &node.kind {
+        Kind::Regular => (FileType::Regular, Some(node.data.size()), (0, 0)),
+        Kind::Directory => (FileType::Directory, None, (0, 0)),
+        Kind::Symlink(target) => (FileType::Symlink, Some(target.len() as u64), (0, 0)),
+        Kind::Fifo => (FileType::Fifo, Some(0), (0, 0)),
+        Kind::Socket => (FileType::Socket, Some(0), (0, 0)),
+        Kind::CharDevice(a, b) => (FileType::CharDevice, Some(0), (*a, *b)),
+        Kind::BlockDevice(a, b) => (FileType::BlockDevice, Some(0), (*a, *b)),
+    };
+    Entry {
+        mode: file_type.mode_bits() | node.permissions,
+        links: Some(node.links),
+        uid: node.uid,
+        gid: node.gid,
+        size,
+        rdev,
+        content: 0,
+        xattrs: node.xattrs.clone(),
+        twin: Path::new(),
+        ino: None,
+        sectors: None,
+        atime: node.atime,
+        mtime: node.mtime,
+        ctime: None,
+        data: None,
+    }
+}
+
+impl Tree for Model {
+    fn apply(&mut self, step: &Step) -> Outcome {
+        self.act(step).map_err(Errno::raw_os_error)
+    }
+}

@@ -1,0 +1,263 @@
+//! One operation on a tree, as data: what every kind of tree here can be told to do.
+
+use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
+use lanefs_ondisk::Time;
+use std::fmt;
+
+/// A path from the root without a leading slash; empty is the root.
+pub type Path = Vec<u8>;
+
+/// A file, by name or as it was opened.
+#[derive(Clone, PartialEq, Eq)]
+pub enum File {
+    /// By name.
+    At(Path),
+    /// The one in this slot.
+    Open(u8),
+}
+
+/// What to create.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(Vec<u8>),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device, major and minor.
+    CharDevice(u32, u32),
+    /// A block device, major and minor.
+    BlockDevice(u32, u32),
+}
+
+/// One operation. Data is a pattern that its seed tells.
+#[derive(Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are the arguments of the system calls of the same name
+pub enum Step {
+    Create {
+        path: Path,
+        kind: Kind,
+        permissions: u16,
+        uid: u32,
+        gid: u32,
+    },
+    /// O_TMPFILE in `dir`, into `slot`.
+    Unnamed {
+        dir: Path,
+        slot: u8,
+    },
+    Open {
+        path: Path,
+        slot: u8,
+    },
+    Close {
+        slot: u8,
+    },
+    Read {
+        file: File,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        file: File,
+        offset: u64,
+        len: usize,
+        seed: u64,
+    },
+    Append {
+        file: File,
+        len: usize,
+        seed: u64,
+    },
+    Truncate {
+        file: File,
+        size: u64,
+    },
+    Fallocate {
+        file: File,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+    },
+    Link {
+        file: File,
+        new: Path,
+    },
+    Unlink {
+        path: Path,
+    },
+    Rmdir {
+        path: Path,
+    },
+    Rename {
+        path: Path,
+        new: Path,
+        how: Rename,
+    },
+    SetXattr {
+        path: Path,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        how: SetXattr,
+    },
+    RemoveXattr {
+        path: Path,
+        name: Vec<u8>,
+    },
+    Chmod {
+        path: Path,
+        permissions: u16,
+    },
+    Chown {
+        path: Path,
+        uid: u32,
+        gid: u32,
+    },
+    Times {
+        path: Path,
+        atime: Time,
+        mtime: Time,
+    },
+    List {
+        path: Path,
+    },
+    Fsync {
+        file: File,
+        mode: SyncMode,
+    },
+    Sync,
+}
+
+/// What an operation showed, if it shows anything.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// It was done.
+    Done,
+    /// Bytes read.
+    Bytes(Vec<u8>),
+    /// Names in a directory, sorted, without the dots.
+    Names(Vec<Vec<u8>>),
+}
+
+/// What came of a step: what it showed, or the system's error number.
+pub type Outcome = Result<Seen, i32>;
+
+/// Something that holds files and can be told what to do.
+pub trait Tree {
+    /// Does it.
+    fn apply(&mut self, step: &Step) -> Outcome;
+}
+
+/// The bytes of a pattern: no 8 of them are zero, and every place of every seed differs.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    for byte in bytes.iter_mut().step_by(8) {
+        *byte |= 1;
+    }
+    bytes
+}
+
+/// Parent and last name of a path.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// `dir` and `name` joined.
+pub fn join(dir: &[u8], name: &[u8]) -> Path {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// A path or name to print: long ones are cut in the middle.
+pub fn show(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.char_indices().nth(60) {
+        None => text.into_owned(),
+        Some((cut, _)) => format!("{}…({} bytes)", &text[..cut], name.len()),
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            File::At(path) => write!(f, "{}", show(path)),
+            File::Open(slot) => write!(f, "#{slot}"),
+        }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::Done => write!(f, "done"),
+            Seen::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Seen::Names(names) => {
+                f.debug_list().entries(names.iter().map(|name| show(name))).finish()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Regular => write!(f, "file"),
+            Kind::Directory => write!(f, "directory"),
+            Kind::Symlink(target) => write!(f, "symlink to {}", show(target)),
+            Kind::Fifo => write!(f, "pipe"),
+            Kind::Socket => write!(f, "socket"),
+            Kind::CharDevice(a, b) => write!(f, "char device {a}:{b}"),
+            Kind::BlockDevice(a, b) => write!(f, "block device {a}:{b}"),
+        }
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Create { path, kind, permissions, uid, gid } => {
+                write!(f, "create {} {kind:?} {permissions:o} {uid}:{gid}", show(path))
+            }
+            Step::Unnamed { dir, slot } => write!(f, "unnamed in {} as #{slot}", show(dir)),
+            Step::Open { path, slot } => write!(f, "open {} as #{slot}", show(path)),
+            Step::Close { slot } => write!(f, "close #{slot}"),
+            Step::Read { file, offset, len } => write!(f, "read {file:?} {offset}+{len}"),
+            Step::Write { file, offset, len, .. } => write!(f, "write {file:?} {offset}+{len}"),
+            Step::Append { file, len, .. } => write!(f, "append {file:?} {len}"),
+            Step::Truncate { file, size } => write!(f, "truncate {file:?} {size}"),
+            Step::Fallocate { file, how, offset, len } => {
+                write!(f, "fallocate {file:?} {how:?} {offset}+{len}")
+            }
+            Step::Link { file, new } => write!(f, "link {file:?} as {}", show(new)),
+            Step::Unlink { path } => write!(f, "unlink {}", show(path)),
+            Step::Rmdir { path } => write!(f, "rmdir {}", show(path)),
+            Step::Rename { path, new, how } => {
+                write!(f, "rename {} to {} {how:?}", show(path), show(new))
+            }
+            Step::SetXattr { path, name, value, how } => {
+                let (path, name) = (show(path), show(name));
+                write!(f, "set xattr {path} {name} {} bytes {how:?}", value.len())
+            }
+            Step::RemoveXattr { path, name } => {
+                write!(f, "remove xattr {} {}", show(path), show(name))
+            }
+            Step::Chmod { path, permissions } => write!(f, "chmod {} {permissions:o}", show(path)),
+            Step::Chown { path, uid, gid } => write!(f, "chown {} {uid}:{gid}", show(path)),
+            Step::Times { path, atime, mtime } => {
+                write!(f, "times {} {} {}", show(path), atime.secs, mtime.secs)
+            }
+            Step::List { path } => write!(f, "list {}", show(path)),
+            Step::Fsync { file, mode } => write!(f, "fsync {file:?} {mode:?}"),
+            Step::Sync => write!(f, "sync"),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The model suite: four threads live through random stories on one file system; each knows what
+//! must come of its own part, and at the end everything is there again, for e2fsck and the kernel too.
+
+use crate::image::Image;
+use crate::library::Library;
+use crate::listing::{self, Listing};
+use crate::model::Model;
+use crate::step::{Outcome, Path, Step, Tree, show};
+use crate::story::{Author, Mood, RACE, SHARED, is_race, stage};
+use lanefs_device::{Device, OverlayDevice, RamDevice};
+use lanefs_ext4::{Atime, Mount, MountOptions};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Threads of a story.
+pub const THREADS: usize = 4;
+
+/// A run: who does what on which file system.
+#[derive(Clone)]
+pub struct Scenario {
+    /// What mke2fs is asked for.
+    pub options: &'static str,
+    /// The steps of each thread.
+    pub stories: Vec<Vec<Step>>,
+}
+
+/// The scenario of a seed: `len` steps for each thread.
+pub fn scenario(seed: u64, len: usize) -> Scenario {
+    const OPTIONS: [&str; 4] = [
+        "-b 1024",
+        "-b 4096",
+        "-b 4096 -O ^orphan_file,^metadata_csum_seed",
+        "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
+    ];
+    let options = OPTIONS[(seed % 4) as usize];
+    let mood = if (seed / 4).is_multiple_of(2) { Mood::ManySmall } else { Mood::FewLarge };
+    let stories = (0..THREADS).map(|n| Author::new(seed, n, THREADS, mood).story(len)).collect();
+    Scenario { options, stories }
+}
+
+/// Fresh images by options, made once and never written: runs write to overlays.
+#[derive(Default)]
+pub struct Bases(Mutex<std::collections::HashMap<String, Arc<RamDevice>>>);
+
+impl Bases {
+    /// A writable view of a fresh image; `None`, with the reason printed, without mke2fs.
+    pub fn fresh(&self, options: &str, size: &str) -> Option<OverlayDevice> {
+        let mut bases = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let key = format!("{options} {size}");
+        if !bases.contains_key(&key) {
+            let image = Image::make(options, size)?;
+            let ram = RamDevice::from_file(image.path()).expect("the image is read");
+            bases.insert(key.clone(), Arc::new(ram));
+        }
+        Some(OverlayDevice::new(bases[&key].clone(), u64::MAX))
+    }
+}
+
+/// What a run is done on and how much it asks of it.
+pub struct Judge<'a> {
+    /// Where fresh images come from.
+    pub bases: &'a Bases,
+    /// Wraps the device: a place to plant faults.
+    pub wrap: &'a (dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Sync),
+}
+
+impl Judge<'_> {
+    /// Runs a scenario. What went wrong, in words, or nothing.
+    pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
+        let Some(overlay) = self.bases.fresh(scenario.options, "96M") else { return Ok(()) };
+        let overlay = Arc::new(overlay);
+        let device = (self.wrap)(overlay.clone());
+        let mount = open(device.clone())?;
+        let mut stager = Library::new(mount.fs());
+        for step in stage(THREADS) {
+            stager.apply(&step).map_err(|e| format!("{step:?}: error {e}"))?;
+        }
+        let told: Vec<Result<Model, String>> = std::thread::scope(|scope| {
+            let tellers: Vec<_> = scenario
+                .stories
+                .iter()
+                .enumerate()
+                .map(|(n, story)| {
+                    let library = Library::new(mount.fs());
+                    scope.spawn(move || tell(library, n, story))
+                })
+                .collect();
+            let broken = |_| Err("a thread panicked".to_string());
+            tellers.into_iter().map(|teller| teller.join().unwrap_or_else(broken)).collect()
+        });
+        let models = told.into_iter().collect::<Result<Vec<_>, _>>()?;
+        drop(stager);
+        let before = library_listing(&mount)?;
+        compare_models(&models, &before, "before the unmount")?;
+        mount.close().map_err(|e| format!("close: {e}"))?;
+
+        let image = Image::empty();
+        overlay.to_file(image.path()).map_err(|e| e.to_string())?;
+        let verdict = image.check();
+        if verdict.status != 0 {
+            return Err(format!("e2fsck -fn: {}", verdict.text));
+        }
+        let mount = open(device)?;
+        let after = library_listing(&mount)?;
+        let found = before.differences(&after);
+        if !found.is_empty() {
+            return Err(format!("changed by a remount: {}", found.join("\n  ")));
+        }
+        compare_models(&models, &after, "after the remount")?;
+        mount.close().map_err(|e| format!("close: {e}"))
+    }
+
+    /// Runs the scenario of a seed; if it fails, finds the shortest story that still does.
+    pub fn judge_seed(&self, seed: u64, len: usize) -> Result<(), String> {
+        let scenario = scenario(seed, len);
+        let Err(first) = self.run(&scenario) else { return Ok(()) };
+        let (short, why) = self.shrink(scenario, first.clone());
+        let (options, story) = (short.options, short.tell());
+        Err(format!("seed {seed}: {first}\nshortest found ({options}): {why}\n{story}"))
+    }
+
+    /// A shorter scenario that fails too, and why it does.
+    pub fn shrink(&self, mut scenario: Scenario, mut why: String) -> (Scenario, String) {
+        let mut tries = 150;
+        let mut fails = |candidate: &Scenario| {
+            if tries == 0 {
+                return None;
+            }
+            tries -= 1;
+            // Threads may have to meet: once is not enough.
+            (0..2).find_map(|_| self.run(candidate).err())
+        };
+        for n in 0..scenario.stories.len() {
+            let mut candidate = scenario.clone();
+            candidate.stories[n].clear();
+            if let Some(reason) = fails(&candidate) {
+                (scenario, why) = (candidate, reason);
+            }
+        }
+        let mut piece = scenario.stories.iter().map(Vec::len).max().unwrap_or(0) / 2;
+        while piece > 0 {
+            for n in 0..scenario.stories.len() {
+                let mut end = scenario.stories[n].len();
+                while end > 0 {
+                    let start = end.saturating_sub(piece);
+                    let mut candidate = scenario.clone();
+                    candidate.stories[n].drain(start..end);
+                    if let Some(reason) = fails(&candidate) {
+                        (scenario, why) = (candidate, reason);
+                    }
+                    end = start;
+                }
+            }
+            piece /= 2;
+        }
+        (scenario, why)
+    }
+}
+
+impl Scenario {
+    /// The stories in words.
+    pub fn tell(&self) -> String {
+        let mut words = String::new();
+        for (n, story) in self.stories.iter().enumerate().filter(|(_, story)| !story.is_empty()) {
+            words += &format!("thread {n}, {} steps:\n", story.len());
+            for step in story.iter().take(60) {
+                words += &format!("  {step:?}\n");
+            }
+        }
+        words
+    }
+}
+
+fn open(device: Arc<dyn Device>) -> Result<Mount, String> {
+    let options = MountOptions {
+        atime: Atime::Noatime,
+        commit_interval: Duration::from_millis(50),
+        ..MountOptions::default()
+    };
+    Mount::open(device, options).map_err(|e| format!("mount: {e}"))
+}
+
+fn library_listing(mount: &Mount) -> Result<Listing, String> {
+    listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
+}
+
+/// One thread's story, each step compared with what the model says of it.
+fn tell(mut library: Library, n: usize, story: &[Step]) -> Result<Model, String> {
+    let mut model = Model::new();
+    for step in stage(THREADS) {
+        model.apply(&step).map_err(|e| format!("model: {step:?}: error {e}"))?;
+    }
+    for (at, step) in story.iter().enumerate() {
+        let got = library.act(step);
+        if is_race(step) {
+            check_race(&got).map_err(|why| format!("thread {n}, step {at}, {step:?}: {why}"))?;
+            continue;
+        }
+        let words = got.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let got = own_names(got.map_err(|error| error.errno()), step, n);
+        let want = model.apply(step);
+        if got != want && !is_choice(step, &got, &want) {
+            let why = format!("gave {got:?} {words}, should give {want:?}");
+            return Err(format!("thread {n}, step {at}, {step:?}: {why}"));
+        }
+    }
+    // Open files end with the library's own holds, before the unmount.
+    model.close_all();
+    Ok(model)
+}
+
+/// True if a rename is wrong in more than one way and another of them is told.
+fn is_choice(step: &Step, got: &Outcome, want: &Outcome) -> bool {
+    use rustix::io::Errno;
+    let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
+    let one = |outcome: &Outcome| {
+        outcome.as_ref().is_err_and(|errno| among.iter().any(|e| e.raw_os_error() == *errno))
+    };
+    matches!(step, Step::Rename { .. }) && one(got) && one(want)
+}
+
+/// In a shared directory a thread knows of its own names only.
+fn own_names(got: Outcome, step: &Step, n: usize) -> Outcome {
+    let Step::List { path } = step else { return got };
+    if !SHARED.contains(&&path[..]) {
+        return got;
+    }
+    got.map(|seen| match seen {
+        crate::step::Seen::Names(mut names) => {
+            names.retain(|name| name.starts_with(format!("t{n}.").as_bytes()));
+            crate::step::Seen::Names(names)
+        }
+        other => other,
+    })
+}
+
+/// Among threads anything may come of a step but damage.
+fn check_race(got: &Result<crate::step::Seen, lanefs_ext4::Error>) -> Result<(), String> {
+    use lanefs_ext4::Error;
+    match got {
+        Ok(_)
+        | Err(
+            Error::NotFound
+            | Error::Exists
+            | Error::IsDirectory
+            | Error::NotDirectory
+            | Error::NotEmpty
+            | Error::InvalidArgument { .. }
+            | Error::NotPermitted
+            | Error::Stale,
+        ) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// All models together are the tree, apart from what nobody can know.
+fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), String> {
+    let mut want = Listing::default();
+    for model in models {
+        for (path, mut entry) in model.listing().entries {
+            if let Some(other) = want.entries.get(&path)
+                && *other != entry
+            {
+                // The stage: every model has a part of what is in there.
+                entry.links = None;
+            }
+            want.entries.insert(path, entry);
+        }
+    }
+    let staged = |path: &Path| path.is_empty() || path == b"shared" || SHARED.contains(&&path[..]);
+    for (path, entry) in &mut want.entries {
+        if staged(path) {
+            entry.links = None;
+        }
+    }
+    let race = join_slash(RACE);
+    let seen = seen.clone().filter(|path| path != b"lost+found" && !path.starts_with(&race));
+    // Its entries come and go by races, and so do its links.
+    if let Some(entry) = want.entries.get_mut(RACE) {
+        entry.links = None;
+    }
+    let found = want.differences(&seen);
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{when}, model / file system:\n  {}", found.join("\n  "))),
+    }
+}
+
+fn join_slash(path: &[u8]) -> Path {
+    [path, b"/"].concat()
+}

@@ -1,0 +1,164 @@
+//! Images of every supported form, filled by the kernel and read by Lanefs, and the other way.
+
+use lanefs_device::{Access as DeviceAccess, FileDevice, OpenOptions};
+use lanefs_ext4::{Access, Atime, Mount, MountOptions};
+use lanefs_suites::fill::{Scale, WideTimes, change, fill};
+use lanefs_suites::image::Image;
+use lanefs_suites::kernel::Kernel;
+use lanefs_suites::library::Library;
+use lanefs_suites::listing::{self, Listing};
+use lanefs_suites::step::{Step, Tree, show};
+use std::sync::Arc;
+
+/// What mke2fs is asked for, the size in MiB and the block size that comes of it.
+const SETS: [(&str, u64, usize); 17] = [
+    ("", 64, 1024),
+    ("-b 2048", 64, 2048),
+    ("-b 4096", 128, 4096),
+    ("-O ^orphan_file,^metadata_csum_seed", 64, 1024),
+    ("-b 4096 -O ^orphan_file,^metadata_csum_seed", 64, 4096),
+    ("-O ^metadata_csum,uninit_bg", 64, 1024),
+    ("-b 4096 -O ^metadata_csum", 64, 4096),
+    ("-b 4096 -O ^64bit", 64, 4096),
+    ("-O ^flex_bg,^resize_inode", 64, 1024),
+    ("-O ^has_journal,^orphan_file", 32, 1024),
+    ("-I 128 -O ^metadata_csum,uninit_bg", 64, 1024),
+    ("-b 4096 -I 512", 64, 4096),
+    ("-O ^dir_index", 64, 1024),
+    ("-b 1024 -N 2400 -G 4", 32, 1024),
+    ("-b 4096 -E lazy_itable_init=0,lazy_journal_init=0", 64, 4096),
+    ("", 1, 1024),
+    ("-E lazy_itable_init=1", 2048, 4096),
+];
+
+fn scale(options: &str, megabytes: u64, block: usize) -> Scale {
+    let mut scale = Scale::of_image(megabytes.min(128), block);
+    if options.contains("-I 128") {
+        scale.wide_times = WideTimes::No;
+    }
+    if options.contains("^dir_index") {
+        scale.files = 300;
+    }
+    scale
+}
+
+fn tell(tree: &mut dyn Tree, who: &str, steps: &[Step]) {
+    for step in steps {
+        if let Err(errno) = tree.apply(step) {
+            panic!("{who}: {step:?}: {}", std::io::Error::from_raw_os_error(errno));
+        }
+    }
+}
+
+fn told_to_kernel(image: &Image, steps: &[Step]) -> Option<()> {
+    let mount = image.kernel_mount("noatime")?;
+    tell(&mut Kernel::new(mount.path()), "the kernel", steps);
+    mount.unmount();
+    Some(())
+}
+
+fn told_to_library(image: &Image, steps: &[Step]) {
+    let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
+    let mount = Mount::open(image.device(), options).expect("Lanefs mounts it");
+    tell(&mut Library::new(mount.fs()), "Lanefs", steps);
+    mount.close().expect("Lanefs unmounts it");
+}
+
+fn seen_by_kernel(image: &Image) -> Option<Listing> {
+    let mount = image.kernel_mount("ro")?;
+    let listing = listing::of_kernel(mount.path()).expect("the kernel reads everything");
+    mount.unmount();
+    Some(listing)
+}
+
+fn seen_by_library(image: &Image) -> Listing {
+    let opened = FileDevice::open(image.path(), DeviceAccess::ReadOnly, OpenOptions::default());
+    let device = Arc::new(opened.expect("the image opens"));
+    let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+    let mount = Mount::open(device, options).expect("Lanefs mounts it read-only");
+    listing::of_library(mount.fs())
+        .unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
+}
+
+/// Without what two file systems with the same content need not share.
+fn content(mut listing: Listing) -> Listing {
+    listing.entries.remove(&b"lost+found"[..]);
+    for entry in listing.entries.values_mut() {
+        (entry.ino, entry.sectors, entry.ctime, entry.data) = (None, None, None, None);
+        (entry.atime, entry.mtime) = (None, None);
+        if entry.mode & 0xf000 == 0x4000 {
+            entry.size = None;
+        }
+    }
+    listing
+}
+
+/// Both directions, for one set of options.
+fn both_ways(options: &str, size: &str, scale: Scale) {
+    let what = format!("mke2fs {options} {size}");
+    let (fill, change) = (fill(scale), change(scale));
+    let Some(kernels) = Image::make(options, size) else { return };
+    let Some(()) = told_to_kernel(&kernels, &fill) else { return };
+    let Some(before) = seen_by_kernel(&kernels) else { return };
+    before
+        .assert_same(&seen_by_library(&kernels), &format!("{what}: the kernel's, kernel / Lanefs"));
+
+    let Some(ours) = Image::make(options, size) else { return };
+    told_to_library(&ours, &fill);
+    ours.assert_clean(&format!("{what}: filled by Lanefs"));
+    let Some(after) = seen_by_kernel(&ours) else { return };
+    after.assert_same(&seen_by_library(&ours), &format!("{what}: Lanefs's, kernel / Lanefs"));
+    content(before).assert_same(&content(after), &format!("{what}: filled by kernel / by Lanefs"));
+
+    // Each changes what the other made.
+    told_to_library(&kernels, &change);
+    kernels.assert_clean(&format!("{what}: filled by the kernel, changed by Lanefs"));
+    let Some(()) = told_to_kernel(&ours, &change) else { return };
+    let (Some(a), Some(b)) = (seen_by_kernel(&kernels), seen_by_kernel(&ours)) else { return };
+    a.assert_same(
+        &seen_by_library(&kernels),
+        &format!("{what}: changed by Lanefs, kernel / Lanefs"),
+    );
+    b.assert_same(
+        &seen_by_library(&ours),
+        &format!("{what}: changed by the kernel, kernel / Lanefs"),
+    );
+    content(a).assert_same(&content(b), &format!("{what}: changed by Lanefs / by the kernel"));
+}
+
+#[test]
+fn the_kernel_and_lanefs_read_each_others_small_images() {
+    for (options, megabytes, block) in [SETS[0], SETS[15]] {
+        both_ways(options, &format!("{megabytes}M"), scale(options, megabytes, block));
+    }
+}
+
+#[test]
+#[ignore = "long: every form of image"]
+fn the_kernel_and_lanefs_read_each_others_images() {
+    for (options, megabytes, block) in SETS {
+        println!("mke2fs {options} {megabytes}M");
+        both_ways(options, &format!("{megabytes}M"), scale(options, megabytes, block));
+    }
+}
+
+#[test]
+#[ignore = "long: e2fsck of 16 TiB takes a quarter of a minute"]
+fn sixteen_tebibytes_are_read_and_written() {
+    let Some(image) = Image::make("-E lazy_itable_init=1", "16T") else { return };
+    told_to_library(&image, &fill(Scale { files: 100, ..Scale::of_image(64, 4096) }));
+    let Some(seen) = seen_by_kernel(&image) else { return };
+    seen.assert_same(&seen_by_library(&image), "16 TiB, kernel / Lanefs");
+    image.assert_clean("16 TiB");
+}
+
+#[test]
+fn a_read_only_mount_changes_not_one_byte() {
+    let Some(image) = Image::make("", "32M") else { return };
+    let scale = Scale { files: 20, ..Scale::of_image(8, 1024) };
+    let Some(()) = told_to_kernel(&image, &fill(scale)) else { return };
+    let before = std::fs::read(image.path()).expect("the image");
+    let seen = seen_by_library(&image);
+    assert!(seen.entries.len() > 50);
+    assert!(std::fs::read(image.path()).expect("the image") == before);
+}

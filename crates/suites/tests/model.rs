@@ -1,0 +1,45 @@
+//! Random stories of four threads against a model in memory.
+
+use lanefs_device::Device;
+use lanefs_suites::planted::FlippedBit;
+use lanefs_suites::random::{in_parallel, seeds};
+use lanefs_suites::together::{Bases, Judge, scenario};
+use std::sync::Arc;
+
+fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
+    device
+}
+
+#[test]
+fn a_few_stories_end_as_the_model_says() {
+    let bases = Bases::default();
+    let judge = Judge { bases: &bases, wrap: &plain };
+    for seed in seeds(4) {
+        println!("seed {seed}");
+        judge.judge_seed(seed, 150).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+#[ignore = "long: 200 seeds, 500 steps of four threads each"]
+fn two_hundred_stories_end_as_the_model_says() {
+    let bases = Bases::default();
+    let judge = Judge { bases: &bases, wrap: &plain };
+    in_parallel(seeds(200), |seed| {
+        println!("seed {seed}");
+        judge.judge_seed(seed, 500).unwrap_or_else(|why| panic!("{why}"));
+    });
+}
+
+#[test]
+fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
+    let bases = Bases::default();
+    let flip = |device| -> Arc<dyn Device> { Arc::new(FlippedBit::new(device)) };
+    let judge = Judge { bases: &bases, wrap: &flip };
+    let scenario = scenario(7, 200);
+    let steps = |stories: &[Vec<_>]| stories.iter().map(Vec::len).sum::<usize>();
+    let before = steps(&scenario.stories);
+    let why = judge.run(&scenario).expect_err("the flipped bit is seen");
+    let (short, why) = judge.shrink(scenario, why);
+    assert!(steps(&short.stories) < before / 4, "{why}: {}", short.tell());
+}
