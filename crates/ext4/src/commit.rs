@@ -166,6 +166,8 @@ impl Fs {
                     // living one is what the number means now.
                     match records.get(&inode.ino) {
                         Some((_, other)) if record.freed && !other.freed => {}
+                        // Of two dead ones the later: generations must not go back.
+                        Some((_, other)) if record.freed && other.is_after(&record) => {}
                         _ => drop(records.insert(inode.ino, (inode, record))),
                     }
                 }

@@ -67,6 +67,13 @@ pub(crate) struct Record {
     pub(crate) freed: bool,
 }
 
+impl Record {
+    /// Whether it is of a later inode of the same number.
+    pub(crate) fn is_after(&self, other: &Record) -> bool {
+        self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
+    }
+}
+
 impl InodeState {
     fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
         Record { disk: disk.clone(), raw: raw.into(), freed }

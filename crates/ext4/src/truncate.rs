@@ -153,6 +153,8 @@ impl Fs {
         }
         let _exclusive = inode.op.exclusive();
         drop(inode.window.lock().take());
+        // An orphan of another system's that maps blocks in a way that is not ours to free.
+        self.check_mapped_by_extents(inode)?;
         if is_mapped(inode) {
             self.free_from(inode, 0)?;
         }

@@ -185,7 +185,14 @@ impl Fs {
                 .filter_map(|e| e.clip(&(at..covered)))
                 .map(|e| Extent { state: State::Written, ..e })
                 .collect();
-            let change = self.plan_mapping(inode, at..covered, &written)?;
+            let change = match self.plan_mapping(inode, at..covered, &written) {
+                // What is mapped already was written: told as a short write.
+                Err(Error::NoSpace) if at > first => {
+                    let mapped = u64::from(at) * block_size - offset;
+                    return Ok(mapped.min(len as u64) as usize);
+                }
+                other => other?,
+            };
             at = change.covered.end.min(covered);
             let reached = (u64::from(at) * block_size).min(offset + len as u64);
             let used = take_front(&mut claims, at);
