@@ -137,6 +137,10 @@ fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
         let first = first.as_encoded_bytes();
         !first.starts_with(b"-") && first.contains(&b'/')
     });
+    if by_name {
+        // To mount(8) `-f` means to do all but the mount, to us to stay in the foreground.
+        arguments.iter_mut().filter(|word| *word == "-f").for_each(|word| *word = "--fake".into());
+    }
     if by_name || by_source {
         arguments.insert(1, "mount".into());
     }
@@ -162,6 +166,8 @@ mod tests {
     fn mount_is_understood_without_a_subcommand() {
         let helper = ["/sbin/mount.fuse.lanefs", "disk.img", "/mnt", "-o", "rw,nosuid"];
         assert_eq!(helped(&helper)[1..3], ["mount", "disk.img"]);
+        let fake = ["mount.fuse.lanefs", "disk.img", "/mnt", "-f", "-o", "rw"];
+        assert_eq!(helped(&fake)[4], "--fake");
         let fuse3 = ["lanefs", "/srv/disk.img", "/mnt", "-o", "rw,dev,suid"];
         assert_eq!(helped(&fuse3)[1], "mount");
         assert_eq!(helped(&["lanefs", "mount", "a", "b"])[1..], ["mount", "a", "b"]);

@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Do not write /etc/mtab (accepted for mount(8): nothing ever does)
     #[arg(short, hide = true)]
     pub no_mtab: bool,
+    /// Do all but mount (accepted for mount(8))
+    #[arg(long, hide = true)]
+    pub fake: bool,
     /// Tolerate unknown options (accepted for mount(8))
     #[arg(short, hide = true)]
     pub sloppy: bool,
@@ -49,6 +52,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(options) => options,
         Err(error) => return failed(&error),
     };
+    if arguments.fake {
+        return ExitCode::SUCCESS;
+    }
     let mut parent = Parent::none();
     if !arguments.foreground {
         // Before anything that may start a thread.
