@@ -89,7 +89,7 @@ impl Client for Fs {
                 self.groups.release(start, len);
             }
         }
-        self.reclaim();
+        self.reclaim_after_commit();
         Ok(())
     }
 

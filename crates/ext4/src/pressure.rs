@@ -24,6 +24,8 @@ pub(crate) struct Pressure {
     /// Entries that the last reclaim left: what is held cannot go, so that it is not tried again
     /// before there is more.
     left: AtomicU64,
+    /// The eighth of a second in which a commit last reclaimed; the committer's alone.
+    eighth: AtomicU64,
 }
 
 impl Pressure {
@@ -32,6 +34,7 @@ impl Pressure {
             loads: PerLane::new(|_| AtomicU64::new(0)),
             asked: AtomicBool::new(false),
             left: AtomicU64::new(0),
+            eighth: AtomicU64::new(0),
         }
     }
 }
@@ -67,6 +70,17 @@ impl Fs {
             self.reclaim();
             lanefs_lanes::advance();
             self.pressure.asked.store(false, Ordering::Release);
+        }
+    }
+
+    /// Committer: as [`Fs::reclaim`], eight times a second at most. To count and mark what is cached
+    /// costs as much as there is, and an fsync must not wait for that each time. What comes in an
+    /// eighth of a second is little beside the cap.
+    pub(crate) fn reclaim_after_commit(&self) {
+        let now = lanefs_lanes::coarse_now();
+        let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
+        if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
+            self.reclaim();
         }
     }
 
