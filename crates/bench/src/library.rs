@@ -2,7 +2,7 @@
 
 use crate::{Error, How, Opened, Place, Result};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
-use lanefs_ext4::{Fallocate, InodeRef, NewKind, SetAttr, SetTime, SyncMode};
+use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
@@ -45,22 +45,24 @@ impl Library {
         at(path, act(&parent.dir, name))
     }
 
-    fn entries(&self, dir: InodeRef) -> Told<Vec<(Vec<u8>, Option<FileType>)>> {
+    /// Runs `each` on the entries of `dir` but "." and "..".
+    fn each_entry(&self, dir: InodeRef, mut each: impl FnMut(&DirEntry<'_>)) -> Told<()> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let open = self.vfs.open_inode(&self.who, dir, flags)?;
-        let mut entries = Vec::new();
         let read = self.vfs.read_dir(&open, 0, &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
-                entries.push((entry.name.to_vec(), entry.file_type));
+                each(entry);
             }
             ControlFlow::Continue(())
         });
         self.vfs.release(&open);
-        read.map(|()| entries)
+        read
     }
 
     fn empty(&self, dir: &InodeRef) -> Told<()> {
-        for (name, kind) in self.entries(dir.clone())? {
+        let mut entries = Vec::new();
+        self.each_entry(dir.clone(), |entry| entries.push((entry.name.to_vec(), entry.file_type)))?;
+        for (name, kind) in entries {
             if kind == Some(FileType::Directory) {
                 let inner = self.vfs.lookup(&self.who, dir, &name)?;
                 self.empty(&inner)?;
@@ -113,8 +115,9 @@ impl Place for Library {
     }
 
     fn list(&self, path: &str) -> Result<u64> {
-        let entries = self.walk(path).and_then(|dir| self.entries(dir));
-        Ok(at(path, entries)?.len() as u64)
+        let mut entries = 0;
+        at(path, self.walk(path).and_then(|dir| self.each_entry(dir, |_| entries += 1)))?;
+        Ok(entries)
     }
 
     fn free_blocks(&self) -> Result<u64> {
