@@ -122,7 +122,8 @@ impl Peers {
 
     fn lanefs_mounted(&mut self, lanefs: &Path) -> Result<Target> {
         let (image, dir) = self.new_image("lanefs-mount")?;
-        let words = ["mount".into(), "-f".into(), image.into(), dir.clone().into_os_string()];
+        let words =
+            ["mount".into(), "--foreground".into(), image.into(), dir.clone().into_os_string()];
         self.served("Lanefs mounted", lanefs, &words, &dir)
     }
 
