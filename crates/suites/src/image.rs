@@ -111,10 +111,18 @@ impl Image {
         let at = self.folder.path().join("mounted");
         std::fs::create_dir_all(&at).expect("a mount point");
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
-        let mounted = Command::new("mount")
-            .args(["-t", "ext4", "-o", &loops.join(",")])
-            .args([&self.path, &at])
-            .output();
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", &loops.join(",")]).args([&self.path, &at]);
+        // Two mounts at once may be after the same free loop device.
+        let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
+        let mut mounted = command.output();
+        for _ in 0..20 {
+            if !mounted.as_ref().is_ok_and(busy) || !may_mount() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            mounted = command.output();
+        }
         match mounted {
             Ok(output) if output.status.success() => Some(KernelMount { at, mounted: true }),
             Ok(output) if may_mount() => panic!("the kernel does not mount it: {}", text(&output)),
