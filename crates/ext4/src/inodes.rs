@@ -152,7 +152,6 @@ impl Fs {
             raw,
             tracked: Tracked::new(),
             orphan: None,
-            linkable: false,
             tail_pending: None,
             freed: false,
         };
