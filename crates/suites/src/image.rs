@@ -201,7 +201,9 @@ impl KernelMount {
         if !std::mem::take(&mut self.mounted) {
             return;
         }
-        for _ in 0..50 {
+        // A program that another test started (e2fsck of 16 TiB takes a while) may have inherited a
+        // file that was open here when it was forked.
+        for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {
                 return;

@@ -38,7 +38,8 @@ impl Kernel {
         match file {
             File::Open(slot) => act(self.open.get(slot).ok_or(Errno::BADF)?),
             File::At(path) => {
-                let flags = flags | OFlags::NOFOLLOW | OFlags::NOATIME | OFlags::NONBLOCK;
+                let flags =
+                    flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOATIME | OFlags::NONBLOCK;
                 act(&host::open(self.at(path), flags, Mode::empty())?)
             }
         }
@@ -50,7 +51,7 @@ impl Kernel {
         let node = |kind, device| host::mknodat(host::CWD, &at, kind, mode, device);
         match kind {
             Kind::Regular => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                let flags = OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
                 host::open(&at, flags, mode).map(drop)
             }
             Kind::Directory => host::mkdir(&at, mode),
@@ -92,12 +93,12 @@ impl Kernel {
                 }
             }
             Step::Unnamed { dir, slot } => {
-                let flags = OFlags::TMPFILE | OFlags::RDWR;
+                let flags = OFlags::CLOEXEC | OFlags::TMPFILE | OFlags::RDWR;
                 let fd = host::open(self.at(dir), flags, Mode::from_raw_mode(0o600))?;
                 self.open.insert(*slot, fd);
             }
             Step::Open { path, slot } => {
-                let flags = OFlags::RDWR | OFlags::NOFOLLOW;
+                let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::NOFOLLOW;
                 let fd = host::open(self.at(path), flags, Mode::empty())?;
                 self.open.insert(*slot, fd);
             }
