@@ -115,6 +115,7 @@ impl Fs {
         let mut handle = self.join(20)?;
         let inode = self.apply_birth(&mut handle, born);
         self.add_orphan(&mut handle, &inode);
+        inode.state.lock().linkable = true;
         inode.holds.set_nameless(Nameless::Yes);
         Ok(inode)
     }

@@ -53,6 +53,9 @@ pub(crate) struct InodeState {
     pub(crate) tracked: Tracked<Record>,
     /// Where it stands in the orphan file or list.
     pub(crate) orphan: Option<crate::orphan::Place>,
+    /// Made without a name (O_TMPFILE): link may give it the first. One that lost its last name
+    /// gets no other.
+    pub(crate) linkable: bool,
     /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
     pub(crate) tail_pending: Option<Tid>,
     /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.

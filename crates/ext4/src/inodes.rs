@@ -152,6 +152,7 @@ impl Fs {
             raw,
             tracked: Tracked::new(),
             orphan: None,
+            linkable: false,
             tail_pending: None,
             freed: false,
         };

@@ -40,8 +40,7 @@ impl Fs {
         if links >= u32::from(MAX_LINKS) {
             return Err(Error::TooManyLinks);
         }
-        let was_unnamed = inode.state.lock().orphan.is_some();
-        if links == 0 && !was_unnamed {
+        if links == 0 && !inode.state.lock().linkable {
             return Err(Error::NotFound);
         }
         edit.insert(name, inode.ino, inode.file_type)?;
@@ -59,6 +58,7 @@ impl Fs {
         inode.change(&mut handle, Concerns::Attributes, |state| {
             state.disk.links += 1;
             state.disk.ctime = now;
+            state.linkable = false;
         });
         drop(handle);
         let named = Named { ino: inode.ino, file_type: inode.file_type };

@@ -216,9 +216,14 @@ fn names_move_between_directories() {
         fs.unlink(&sub, b"leaf").unwrap();
         fs.unlink(&root, b"second").unwrap();
         assert_eq!(leaf.attr().links, 0);
+        let again = fs.link(&leaf, &root, b"third");
+        assert!(matches!(again, Err(Error::NotFound)), "{again:?}");
+        let unnamed = fs.create_unnamed(&root, &file(0o600)).unwrap();
+        fs.link(&unnamed, &root, b"named").unwrap();
+        fs.unlink(&root, b"named").unwrap();
         fs.write_at(&leaf, 0, b"still open", Privilege::Root).unwrap();
         assert_eq!(contents(fs, &leaf), b"still open");
-        drop((root, a, b, sub, leaf));
+        drop((root, a, b, sub, leaf, unnamed));
         mount.close().unwrap();
         image.check();
     }

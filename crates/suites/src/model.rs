@@ -104,7 +104,7 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     atime: Option<Time>,
     mtime: Option<Time>,
-    /// Made without a name: can be given one.
+    /// Made without a name and never given one: link may give it the first.
     unnamed: bool,
 }
 
@@ -376,7 +376,8 @@ impl Model {
                 if self.node(id).links == 0 && !self.node(id).unnamed {
                     return Err(Errno::NOENT);
                 }
-                self.edit(id).links += 1;
+                let node = self.edit(id);
+                (node.links, node.unnamed) = (node.links + 1, false);
                 self.attach(dir, name, id);
             }
             Step::Unlink { path } => {
