@@ -22,6 +22,7 @@ pub mod sync;
 mod wait;
 mod words;
 mod world;
+mod xor;
 
 pub use cell::SeqCell;
 pub use clock::{CoarseTime, coarse_now};
@@ -39,3 +40,4 @@ pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};
 pub use wait::WaitBuckets;
 pub use words::{WordArray, Words};
+pub use xor::{xor, xor_with};

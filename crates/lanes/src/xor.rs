@@ -1,0 +1,212 @@
+//! Exclusive or of many buffers in one pass, by the widest vectors that the processor has.
+//!
+//! Parity is bound by memory, not by arithmetic: each source is read once, the result written
+//! once, and nothing of the result is read back. More sources than one pass takes go through a
+//! block that stays in the first-level cache.
+
+/// Sources that one pass takes: with the result, as many streams as prefetchers follow.
+const AT_ONCE: usize = 5;
+
+/// Bytes worked on before the next sources are taken up.
+const BLOCK: usize = 4096;
+
+/// Bytes of a step: one register of AVX-512, two of AVX2.
+const STEP: usize = 64;
+
+/// Sets `into` to the exclusive or of `sources`; zeros if there are none.
+///
+/// # Panics
+/// If a source is not as long as `into`.
+pub fn xor(into: &mut [u8], sources: &[&[u8]]) {
+    check(into, sources);
+    let Some((first, rest)) = sources.split_at_checked(sources.len().min(AT_ONCE)) else { return };
+    if first.is_empty() {
+        into.fill(0);
+        return;
+    }
+    if rest.is_empty() {
+        return run(Old::Replaced, into, first);
+    }
+    for from in (0..into.len()).step_by(BLOCK) {
+        let to = into.len().min(from + BLOCK);
+        let block = &mut into[from..to];
+        run(Old::Replaced, block, &cut(first, from, to)[..first.len()]);
+        for some in rest.chunks(AT_ONCE) {
+            run(Old::Kept, block, &cut(some, from, to)[..some.len()]);
+        }
+    }
+}
+
+/// Adds the exclusive or of `sources` to what `into` holds.
+///
+/// # Panics
+/// If a source is not as long as `into`.
+pub fn xor_with(into: &mut [u8], sources: &[&[u8]]) {
+    check(into, sources);
+    for from in (0..into.len()).step_by(BLOCK) {
+        let to = into.len().min(from + BLOCK);
+        for some in sources.chunks(AT_ONCE) {
+            run(Old::Kept, &mut into[from..to], &cut(some, from, to)[..some.len()]);
+        }
+    }
+}
+
+fn check(into: &[u8], sources: &[&[u8]]) {
+    assert!(sources.iter().all(|s| s.len() == into.len()), "sources as long as the result");
+}
+
+fn cut<'a>(sources: &[&'a [u8]], from: usize, to: usize) -> [&'a [u8]; AT_ONCE] {
+    std::array::from_fn(|i| sources.get(i).map_or(&[][..], |s| &s[from..to]))
+}
+
+/// What becomes of the bytes that were in the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Old {
+    Replaced,
+    Kept,
+}
+
+fn run(old: Old, into: &mut [u8], sources: &[&[u8]]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has AVX-512 F, the only thing that the function asks for.
+            return unsafe { run_avx512(old, into, sources) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, the only thing that the function asks for.
+            return unsafe { run_avx2(old, into, sources) };
+        }
+    }
+    run_portable(old, into, sources);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn run_avx512(old: Old, into: &mut [u8], sources: &[&[u8]]) {
+    run_portable(old, into, sources);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn run_avx2(old: Old, into: &mut [u8], sources: &[&[u8]]) {
+    run_portable(old, into, sources);
+}
+
+/// Inlined into the functions above, and there compiled for what they enable.
+#[inline(always)]
+fn run_portable(old: Old, into: &mut [u8], sources: &[&[u8]]) {
+    match (old, sources) {
+        (Old::Replaced, &[a]) => into.copy_from_slice(a),
+        (Old::Replaced, &[a, b]) => pass(into, [a, b], |_| [0; STEP]),
+        (Old::Replaced, &[a, b, c]) => pass(into, [a, b, c], |_| [0; STEP]),
+        (Old::Replaced, &[a, b, c, d]) => pass(into, [a, b, c, d], |_| [0; STEP]),
+        (Old::Replaced, &[a, b, c, d, e]) => pass(into, [a, b, c, d, e], |_| [0; STEP]),
+        (Old::Kept, &[a]) => pass(into, [a], |old| *old),
+        (Old::Kept, &[a, b]) => pass(into, [a, b], |old| *old),
+        (Old::Kept, &[a, b, c]) => pass(into, [a, b, c], |old| *old),
+        (Old::Kept, &[a, b, c, d]) => pass(into, [a, b, c, d], |old| *old),
+        (Old::Kept, &[a, b, c, d, e]) => pass(into, [a, b, c, d, e], |old| *old),
+        _ => unreachable!("callers give one to {AT_ONCE} sources"),
+    }
+}
+
+#[inline(always)]
+fn pass<const N: usize>(
+    into: &mut [u8],
+    sources: [&[u8]; N],
+    start: impl Fn(&[u8; STEP]) -> [u8; STEP],
+) {
+    let (steps, tail) = into.as_chunks_mut::<STEP>();
+    let parts = sources.map(|s| s.as_chunks::<STEP>());
+    for (at, step) in steps.iter_mut().enumerate() {
+        let mut sum = words(&start(step));
+        for (source, _) in &parts {
+            let more = words(&source[at]);
+            for (word, add) in sum.iter_mut().zip(more) {
+                *word ^= add;
+            }
+        }
+        for (bytes, word) in step.as_chunks_mut::<8>().0.iter_mut().zip(sum) {
+            *bytes = word.to_ne_bytes();
+        }
+    }
+    let mut old = [0; STEP];
+    old[..tail.len()].copy_from_slice(tail);
+    let start = start(&old);
+    for (at, byte) in tail.iter_mut().enumerate() {
+        *byte = parts.iter().fold(start[at], |sum, (_, rest)| sum ^ rest[at]);
+    }
+}
+
+#[inline(always)]
+fn words(bytes: &[u8; STEP]) -> [u64; STEP / 8] {
+    let mut words = [0; STEP / 8];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    words
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_width_gives_what_byte_by_byte_gives() {
+        let seed = 23;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        type Run = fn(Old, &mut [u8], &[&[u8]]);
+        let mut runs: Vec<Run> = vec![run_portable, run];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            runs.push(|old, into, sources| unsafe { run_avx2(old, into, sources) });
+        }
+        for len in [0, 1, 8, 63, 64, 65, 500, 4096, 4097] {
+            for count in 1..=AT_ONCE {
+                let sources: Vec<Vec<u8>> =
+                    (0..count).map(|_| (0..len).map(|_| rng.u8(..)).collect()).collect();
+                let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+                let old: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
+                let slow = |start: u8, at: usize| sources.iter().fold(start, |s, b| s ^ b[at]);
+                for run in &runs {
+                    let mut got = old.clone();
+                    run(Old::Replaced, &mut got, &sources);
+                    assert!((0..len).all(|at| got[at] == slow(0, at)), "{count} of {len}");
+                    let mut got = old.clone();
+                    run(Old::Kept, &mut got, &sources);
+                    assert!((0..len).all(|at| got[at] == slow(old[at], at)), "{count} of {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_number_of_sources_of_any_length() {
+        let seed = 24;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for count in [0, 1, 2, 5, 6, 10, 11, 31] {
+            let len = rng.usize(..20_000);
+            let sources: Vec<Vec<u8>> =
+                (0..count).map(|_| (0..len).map(|_| rng.u8(..)).collect()).collect();
+            let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+            let old: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
+            let slow = |start: u8, at: usize| sources.iter().fold(start, |s, b| s ^ b[at]);
+            let mut got = old.clone();
+            xor(&mut got, &sources);
+            assert!((0..len).all(|at| got[at] == slow(0, at)), "{count} of {len}");
+            let mut got = old.clone();
+            xor_with(&mut got, &sources);
+            assert!((0..len).all(|at| got[at] == slow(old[at], at)), "{count} of {len}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "as long as the result")]
+    fn a_source_of_another_length_is_refused() {
+        xor(&mut [0; 8], &[&[0; 7]]);
+    }
+}

@@ -1,0 +1,291 @@
+//! Where a byte of the array lies on its members.
+//!
+//! A *row* is one chunk of every member at the same place: `d` chunks of data and one of parity.
+//! The six layouts differ in which member has a row's parity and where its data begins. All six
+//! were compared with what the kernel's md driver writes.
+
+/// Which member has a row's parity, and in which order the others have its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Parity moves from the last member to the first; data counts from member 0, skipping it.
+    LeftAsymmetric,
+    /// Parity moves from the first member to the last; data counts from member 0, skipping it.
+    RightAsymmetric,
+    /// Parity moves from the last member to the first; data begins behind it. md's default:
+    /// reading in sequence meets every member in turn.
+    LeftSymmetric,
+    /// Parity moves from the first member to the last; data begins behind it.
+    RightSymmetric,
+    /// Parity is always on member 0.
+    ParityFirst,
+    /// Parity is always on the last member.
+    ParityLast,
+}
+
+impl Layout {
+    /// All layouts, by md's number.
+    pub const ALL: [Layout; 6] = [
+        Layout::LeftAsymmetric,
+        Layout::RightAsymmetric,
+        Layout::LeftSymmetric,
+        Layout::RightSymmetric,
+        Layout::ParityFirst,
+        Layout::ParityLast,
+    ];
+
+    /// The layout that md's superblock means by `number`.
+    pub fn from_md(number: u32) -> Option<Layout> {
+        Layout::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// md's number.
+    pub fn md(self) -> u32 {
+        self as u32
+    }
+}
+
+/// Shape of an array. All sizes are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    layout: Layout,
+    members: usize,
+    chunk: u64,
+    rows: u64,
+}
+
+/// Why a [`Geometry`] cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    /// Level 5 begins at 3 members; more than 32 are not supported.
+    #[error("{members} members: an array has 3 to 32")]
+    Members {
+        /// How many were asked for.
+        members: usize,
+    },
+    /// md wants a power of two of at least 4 KiB.
+    #[error("chunks of {chunk} bytes: a power of two from 4 KiB to 1 GiB is needed")]
+    Chunk {
+        /// Bytes asked for.
+        chunk: u64,
+    },
+    /// Not one row fits, or the array would not be countable in bytes.
+    #[error("members of {member_size} bytes are too small or too large")]
+    Size {
+        /// Bytes used on each member.
+        member_size: u64,
+    },
+}
+
+/// Parity is kept, logged and locked in blocks of this size, as in md.
+pub const BLOCK: u64 = 4096;
+
+/// Where a piece of the array lies: within one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Row of chunks.
+    pub row: u64,
+    /// Data chunk in the row, counted in the order of the array's bytes.
+    pub index: usize,
+    /// Byte within the chunk.
+    pub offset: u64,
+}
+
+impl Geometry {
+    /// Most members that an array has here.
+    pub const MAX_MEMBERS: usize = 32;
+
+    /// An array of `members` members, `member_size` bytes used on each (rounded down to whole
+    /// chunks).
+    ///
+    /// # Errors
+    /// When there is no such array.
+    pub fn new(
+        layout: Layout,
+        members: usize,
+        chunk: u64,
+        member_size: u64,
+    ) -> Result<Geometry, GeometryError> {
+        if !(3..=Self::MAX_MEMBERS).contains(&members) {
+            return Err(GeometryError::Members { members });
+        }
+        if !chunk.is_power_of_two() || !(BLOCK..=1 << 30).contains(&chunk) {
+            return Err(GeometryError::Chunk { chunk });
+        }
+        let rows = member_size / chunk;
+        let countable = member_size.checked_mul(members as u64).is_some_and(|all| all < 1 << 63);
+        if rows == 0 || !countable {
+            return Err(GeometryError::Size { member_size });
+        }
+        Ok(Geometry { layout, members, chunk, rows })
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Members of a whole array, parity included.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Data chunks in a row.
+    pub fn data(&self) -> usize {
+        self.members - 1
+    }
+
+    /// Bytes in a chunk.
+    pub fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes of data in a row.
+    pub fn row_len(&self) -> u64 {
+        self.chunk * self.data() as u64
+    }
+
+    /// Bytes of the array.
+    pub fn len(&self) -> u64 {
+        self.rows * self.row_len()
+    }
+
+    /// Never: an array has rows.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes used on each member.
+    pub fn member_len(&self) -> u64 {
+        self.rows * self.chunk
+    }
+
+    /// Where the array's byte `at` lies.
+    pub fn place(&self, at: u64) -> Place {
+        let (chunk, offset) = (at / self.chunk, at % self.chunk);
+        let data = self.data() as u64;
+        Place { row: chunk / data, index: (chunk % data) as usize, offset }
+    }
+
+    /// The byte of the array that lies at `place`.
+    pub fn array_byte(&self, place: Place) -> u64 {
+        (place.row * self.data() as u64 + place.index as u64) * self.chunk + place.offset
+    }
+
+    /// The member that has the parity of `row`.
+    pub fn parity_slot(&self, row: u64) -> usize {
+        let turn = (row % self.members as u64) as usize;
+        match self.layout {
+            Layout::LeftAsymmetric | Layout::LeftSymmetric => self.data() - turn,
+            Layout::RightAsymmetric | Layout::RightSymmetric => turn,
+            Layout::ParityFirst => 0,
+            Layout::ParityLast => self.data(),
+        }
+    }
+
+    /// The member that has data chunk `index` of `row`.
+    pub fn data_slot(&self, row: u64, index: usize) -> usize {
+        let parity = self.parity_slot(row);
+        match self.layout {
+            Layout::LeftSymmetric | Layout::RightSymmetric => (parity + 1 + index) % self.members,
+            _ => index + usize::from(index >= parity),
+        }
+    }
+
+    /// Which data chunk of `row` the member in `slot` has; `None` if it has the parity.
+    pub fn index_of(&self, row: u64, slot: usize) -> Option<usize> {
+        let parity = self.parity_slot(row);
+        if slot == parity {
+            return None;
+        }
+        Some(match self.layout {
+            Layout::LeftSymmetric | Layout::RightSymmetric => {
+                (slot + self.members - parity - 1) % self.members
+            }
+            _ => slot - usize::from(slot > parity),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(layout: Layout, members: usize) -> Geometry {
+        Geometry::new(layout, members, 8192, 8192 * 64).unwrap()
+    }
+
+    /// The rows of four members as diagrams of md's layouts have them.
+    #[test]
+    fn four_members_look_as_in_the_diagrams() {
+        const P: i32 = -1;
+        let rows: [(Layout, [[i32; 4]; 4]); 6] = [
+            (Layout::LeftAsymmetric, [[0, 1, 2, P], [3, 4, P, 5], [6, P, 7, 8], [P, 9, 10, 11]]),
+            (Layout::RightAsymmetric, [[P, 0, 1, 2], [3, P, 4, 5], [6, 7, P, 8], [9, 10, 11, P]]),
+            (Layout::LeftSymmetric, [[0, 1, 2, P], [4, 5, P, 3], [8, P, 6, 7], [P, 9, 10, 11]]),
+            (Layout::RightSymmetric, [[P, 0, 1, 2], [5, P, 3, 4], [7, 8, P, 6], [9, 10, 11, P]]),
+            (Layout::ParityFirst, [[P, 0, 1, 2], [P, 3, 4, 5], [P, 6, 7, 8], [P, 9, 10, 11]]),
+            (Layout::ParityLast, [[0, 1, 2, P], [3, 4, 5, P], [6, 7, 8, P], [9, 10, 11, P]]),
+        ];
+        for (layout, want) in rows {
+            let shape = shape(layout, 4);
+            for (row, want) in want.iter().enumerate() {
+                let row = row as u64;
+                for (slot, want) in want.iter().enumerate() {
+                    let got = shape.index_of(row, slot).map_or(P, |i| (row * 3) as i32 + i as i32);
+                    assert_eq!(got, *want, "{layout:?} row {row} slot {slot}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_of_the_array_has_one_place_and_every_row_one_parity() {
+        for layout in Layout::ALL {
+            for members in 3..=Geometry::MAX_MEMBERS {
+                let shape = shape(layout, members);
+                let mut taken = vec![false; members * 64];
+                for row in 0..64 {
+                    let parity = shape.parity_slot(row);
+                    assert_eq!(shape.index_of(row, parity), None);
+                    taken[row as usize * members + parity] = true;
+                }
+                for chunk in 0..64 * (members as u64 - 1) {
+                    let at = chunk * 8192 + 77;
+                    let place = shape.place(at);
+                    assert_eq!(shape.array_byte(place), at);
+                    let slot = shape.data_slot(place.row, place.index);
+                    assert_eq!(shape.index_of(place.row, slot), Some(place.index));
+                    let cell = &mut taken[place.row as usize * members + slot];
+                    assert!(!std::mem::replace(cell, true), "two chunks at one place");
+                }
+                assert!(taken.iter().all(|t| *t), "{layout:?} of {members}");
+            }
+        }
+    }
+
+    #[test]
+    fn layouts_have_the_numbers_of_md() {
+        for (number, layout) in Layout::ALL.into_iter().enumerate() {
+            assert_eq!(Layout::from_md(number as u32), Some(layout));
+            assert_eq!(layout.md(), number as u32);
+        }
+        assert_eq!(Layout::from_md(6), None);
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        let new = |members, chunk, size| Geometry::new(Layout::LeftSymmetric, members, chunk, size);
+        assert!(matches!(new(2, 4096, 4096), Err(GeometryError::Members { .. })));
+        assert!(matches!(new(33, 4096, 4096), Err(GeometryError::Members { .. })));
+        assert!(matches!(new(3, 5000, 50_000), Err(GeometryError::Chunk { .. })));
+        assert!(matches!(new(3, 2048, 50_000), Err(GeometryError::Chunk { .. })));
+        assert!(matches!(new(3, 4096, 4095), Err(GeometryError::Size { .. })));
+        assert!(matches!(new(3, 4096, 1 << 62), Err(GeometryError::Size { .. })));
+        assert_eq!(new(3, 4096, 8191).unwrap().len(), 8192);
+    }
+}

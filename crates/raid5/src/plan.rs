@@ -1,0 +1,289 @@
+//! How a write to a row is carried out: which blocks are read first, and how parity is found.
+//!
+//! A *band* is a range of offsets within a row's chunks in which the same data chunks are written.
+//! The plan for one is a pure function of what is written and what is missing, so every case can be
+//! compared with all others that would be right.
+
+use crate::Slots;
+
+/// What is to be written in one band of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Band {
+    /// Data chunks in a row.
+    pub data: usize,
+    /// Data chunks written, by index.
+    pub written: Slots,
+    /// Those of them whose blocks are not wholly written: what is around is to be kept.
+    pub partial: Slots,
+    /// What cannot be read nor written.
+    pub missing: Missing,
+    /// Whether the parity that is there can be built upon.
+    pub parity: Trust,
+}
+
+/// The member that a row has to do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// None.
+    Nothing,
+    /// The one with this data chunk.
+    Data(usize),
+    /// The one with the parity.
+    Parity,
+}
+
+/// Whether a row's parity is known to be right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// It is.
+    Right,
+    /// It may be wrong, as after a crash before resync: it is to be found from the data alone.
+    Unknown,
+}
+
+/// Where the new parity comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Nothing to find: the parity's member is missing.
+    NoParity,
+    /// All data of the band is written: parity of what the caller gives.
+    FullRow,
+    /// Parity of what is written and of what is read of the rest.
+    Reconstruct,
+    /// Old parity, less the old data, plus the new.
+    Modify,
+}
+
+/// What to do for a band.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Where the parity comes from.
+    pub method: Method,
+    /// Data chunks to read first.
+    pub read: Slots,
+    /// Whether the old parity is read first.
+    pub read_parity: bool,
+    /// Data chunks to write: those written that are not missing.
+    pub write: Slots,
+    /// A data chunk whose old content is to be found from all the others and the parity, because
+    /// it is missing and part of it is to be kept.
+    pub rebuild: Option<usize>,
+}
+
+impl Plan {
+    /// Reads and writes of members that the plan costs.
+    pub fn cost(&self) -> usize {
+        let parity_written = usize::from(self.method != Method::NoParity);
+        self.read.count() + usize::from(self.read_parity) + self.write.count() + parity_written
+    }
+}
+
+/// The cheapest plan that is right, by the number of member reads and writes. Of two that cost the
+/// same, reconstructing is taken: it does not build upon old parity.
+///
+/// `None` if a part of a missing chunk is to be kept, and the parity that it would be found by is
+/// not known to be right.
+pub fn plan(band: Band) -> Option<Plan> {
+    let all = Slots::below(band.data);
+    let (written, rest) = (band.written, all - band.written);
+    let plan = |method, read, read_parity, write, rebuild| {
+        Some(Plan { method, read, read_parity, write, rebuild })
+    };
+    let reconstruct = |read: Slots, write| {
+        let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
+        plan(method, read, false, write, None)
+    };
+    match (band.missing, band.parity) {
+        (Missing::Parity, _) => plan(Method::NoParity, band.partial, false, written, None),
+        (Missing::Data(lost), _) if written.contains(lost) => {
+            let write = written - Slots::one(lost);
+            if !band.partial.contains(lost) {
+                return reconstruct(rest | band.partial, write);
+            }
+            // Everything is read anyway, to find what the missing chunk held.
+            let others = all - Slots::one(lost);
+            let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
+            match band.parity {
+                Trust::Right => plan(method, others, true, write, Some(lost)),
+                Trust::Unknown => None,
+            }
+        }
+        // What is missing is in the old parity only, so the new one builds upon it, right or not.
+        (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
+        (Missing::Nothing, Trust::Unknown) => reconstruct(rest | band.partial, written),
+        (Missing::Nothing, Trust::Right) => {
+            let reads = (rest | band.partial).count();
+            if written.count() + 1 < reads {
+                plan(Method::Modify, written, true, written, None)
+            } else {
+                reconstruct(rest | band.partial, written)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bands(data: usize) -> impl Iterator<Item = Band> {
+        let missing = (0..data)
+            .map(Missing::Data)
+            .chain([Missing::Nothing, Missing::Parity])
+            .collect::<Vec<_>>();
+        (1..1usize << data).flat_map(move |written| {
+            let missing = missing.clone();
+            (0..1usize << data).filter(move |partial| partial & !written == 0).flat_map(
+                move |partial| {
+                    missing.clone().into_iter().flat_map(move |missing| {
+                        [Trust::Right, Trust::Unknown].map(|parity| Band {
+                            data,
+                            written: bits(written),
+                            partial: bits(partial),
+                            missing,
+                            parity,
+                        })
+                    })
+                },
+            )
+        })
+    }
+
+    fn bits(word: usize) -> Slots {
+        (0..16).filter(|i| word >> i & 1 == 1).collect()
+    }
+
+    /// Carries a plan out on a row of one-byte chunks, where a partial write replaces the low half.
+    /// Gives the row's data as it would then be read, and its parity.
+    fn carry_out(band: Band, plan: Plan, old: &[u8], old_parity: u8, new: &[u8]) -> (Vec<u8>, u8) {
+        let lost = match band.missing {
+            Missing::Data(lost) => Some(lost),
+            _ => None,
+        };
+        assert!(lost.is_none_or(|lost| !plan.read.contains(lost) && !plan.write.contains(lost)));
+        assert!(band.missing != Missing::Parity || !plan.read_parity);
+        let seen: Vec<Option<u8>> =
+            (0..band.data).map(|i| plan.read.contains(i).then_some(old[i])).collect();
+        let rebuilt = plan.rebuild.map(|_| {
+            assert!(plan.read_parity && plan.read.count() == band.data - 1);
+            seen.iter().flatten().fold(old_parity, |sum, b| sum ^ b)
+        });
+        let fresh = |i: usize| {
+            if !band.partial.contains(i) {
+                return new[i];
+            }
+            let old = if plan.rebuild == Some(i) { rebuilt } else { seen[i] };
+            old.expect("what is kept was read") & 0xf0 | new[i] & 0x0f
+        };
+        let after: Vec<u8> = (0..band.data)
+            .map(|i| if band.written.contains(i) { fresh(i) } else { old[i] })
+            .collect();
+        let parity = match plan.method {
+            Method::NoParity => 0,
+            Method::FullRow | Method::Reconstruct => (0..band.data).fold(0, |sum, i| {
+                let byte = if band.written.contains(i) { fresh(i) } else { seen[i].expect("read") };
+                sum ^ byte
+            }),
+            Method::Modify => band
+                .written
+                .iter()
+                .fold(old_parity, |sum, i| sum ^ seen[i].expect("old data was read") ^ fresh(i)),
+        };
+        (after, parity)
+    }
+
+    #[test]
+    fn every_plan_leaves_data_and_parity_right() {
+        let seed = 31;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for data in 2..=5 {
+            for band in bands(data) {
+                let Some(plan) = plan(band) else {
+                    assert_eq!(band.parity, Trust::Unknown);
+                    continue;
+                };
+                let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
+                let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
+                let right = old.iter().fold(0, |s, b| s ^ b);
+                // Unknown parity of a whole row is made right; of a degraded one it is all there is.
+                let unknown = band.parity == Trust::Unknown && band.missing == Missing::Nothing;
+                let parity = if unknown { rng.u8(..) } else { right };
+                let (after, parity) = carry_out(band, plan, &old, parity, &new);
+                for i in 0..data {
+                    let want = match (band.written.contains(i), band.partial.contains(i)) {
+                        (false, _) => old[i],
+                        (true, false) => new[i],
+                        (true, true) => old[i] & 0xf0 | new[i] & 0x0f,
+                    };
+                    assert_eq!(after[i], want, "{band:?} {plan:?}");
+                }
+                if plan.method != Method::NoParity {
+                    assert_eq!(parity, after.iter().fold(0, |s, b| s ^ b), "{band:?} {plan:?}");
+                }
+            }
+        }
+    }
+
+    /// Tries every set of reads: is parity, and what is kept, known from them?
+    fn fewest_reads(band: Band) -> Option<usize> {
+        let readable: Vec<usize> = (0..band.data)
+            .filter(|i| band.missing != Missing::Data(*i))
+            .chain((band.missing != Missing::Parity).then_some(band.data))
+            .collect();
+        (0..1usize << readable.len())
+            .map(|choice| {
+                let read = |i: usize| {
+                    readable.iter().position(|r| *r == i).is_some_and(|at| choice >> at & 1 == 1)
+                };
+                let parity = read(band.data) && band.parity == Trust::Right;
+                let all_but = |i: usize| (0..band.data).all(|j| j == i || read(j));
+                let known = |i: usize| read(i) || (parity && all_but(i));
+                let kept = band.partial.iter().all(known);
+                let rest = (0..band.data).filter(|i| !band.written.contains(*i));
+                let whole = rest.clone().all(known);
+                let modify = parity && band.written.iter().all(known);
+                // A missing chunk that is not written lives in the old parity only.
+                let bound = read(band.data) && band.written.iter().all(known) && kept;
+                let lost_rest = match band.missing {
+                    Missing::Data(lost) => !band.written.contains(lost),
+                    _ => false,
+                };
+                let right = match band.missing {
+                    Missing::Parity => kept,
+                    _ if lost_rest => bound,
+                    _ => kept && (whole || modify),
+                };
+                (right, choice.count_ones() as usize)
+            })
+            .filter_map(|(right, reads)| right.then_some(reads))
+            .min()
+    }
+
+    #[test]
+    fn no_right_plan_reads_less() {
+        for data in 2..=5 {
+            for band in bands(data) {
+                let got = plan(band).map(|p| p.read.count() + usize::from(p.read_parity));
+                assert_eq!(got, fewest_reads(band), "{band:?} {:?}", plan(band));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_row_reads_nothing_and_a_small_write_costs_four() {
+        let band = |written, data| Band {
+            data,
+            written,
+            partial: Slots::NONE,
+            missing: Missing::Nothing,
+            parity: Trust::Right,
+        };
+        let full = plan(band(Slots::below(4), 4)).unwrap();
+        assert_eq!((full.method, full.cost()), (Method::FullRow, 5));
+        let small = plan(band(Slots::one(2), 8)).unwrap();
+        assert_eq!((small.method, small.cost()), (Method::Modify, 4));
+        let most = plan(band(Slots::below(7), 8)).unwrap();
+        assert_eq!((most.method, most.cost()), (Method::Reconstruct, 9));
+    }
+}
