@@ -1,0 +1,166 @@
+//! From registers to memory: which addresses an instruction reads and writes.
+
+use crate::Footprint;
+use crate::record::{IP, Step};
+use iced_x86::{
+    Decoder as Iced, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpAccess, Register, UsedMemory,
+};
+use std::collections::HashMap;
+
+/// Decoded instructions, kept from one recording to the next.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    known: HashMap<u64, Known>,
+}
+
+/// What of an instruction does not depend on registers.
+struct Known {
+    operands: Vec<Operand>,
+    flow: Flow,
+    /// Repeated by rcx, which may be zero.
+    repeated: bool,
+}
+
+struct Operand {
+    memory: UsedMemory,
+    bytes: u64,
+    read: bool,
+    written: bool,
+}
+
+/// Where an instruction leads.
+#[derive(Clone, Copy)]
+enum Flow {
+    On,
+    Call,
+    System,
+}
+
+/// No instruction is longer.
+const LONGEST: usize = 15;
+
+impl Decoder {
+    /// The lines that the steps touched.
+    pub(crate) fn footprint(&mut self, steps: &[Step], fs_base: u64) -> Footprint {
+        let mut footprint = Footprint::new();
+        let mut calls = Calls::default();
+        for step in steps {
+            let ip = step[IP];
+            let known = self.known.entry(ip).or_insert_with(|| know(ip));
+            footprint.count_instruction();
+            calls.arrive(step);
+            if !(known.repeated && step[1] == 0) {
+                for operand in &known.operands {
+                    let address = operand
+                        .memory
+                        .virtual_address(0, |register, _, _| value_of(register, step, fs_base));
+                    if let Some(address) = address {
+                        let (read, written) = (operand.read, operand.written);
+                        footprint.touch(address, operand.bytes, read, written, ip, &calls.stack);
+                    }
+                }
+            }
+            match known.flow {
+                Flow::Call => calls.call(step),
+                Flow::System => footprint.count_system_call(),
+                Flow::On => {}
+            }
+        }
+        footprint
+    }
+}
+
+/// Return addresses, as the calls that were seen put them on the stack.
+#[derive(Default)]
+struct Calls {
+    stack: Vec<u64>,
+    /// Where on the stack each of them lies.
+    pointers: Vec<u64>,
+}
+
+impl Calls {
+    /// Calls that have returned, by whatever way, left their place on the stack.
+    fn arrive(&mut self, step: &Step) {
+        while self.pointers.last().is_some_and(|at| step[4] > *at) {
+            self.pointers.pop();
+            self.stack.pop();
+        }
+    }
+
+    fn call(&mut self, step: &Step) {
+        // The return address lies just inside the call: one byte before it is the call itself.
+        self.stack.push(step[IP]);
+        self.pointers.push(step[4].wrapping_sub(8));
+    }
+}
+
+fn know(ip: u64) -> Known {
+    let instruction = instruction_at(ip);
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(&instruction);
+    let operands = info
+        .used_memory()
+        .iter()
+        .filter_map(|memory| {
+            let (read, written) = match memory.access() {
+                OpAccess::Read | OpAccess::CondRead => (true, false),
+                OpAccess::Write | OpAccess::CondWrite => (false, true),
+                // A compare-and-exchange that fails takes the line all the same.
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+                OpAccess::None | OpAccess::NoMemAccess => return None,
+            };
+            let bytes = memory.memory_size().size().max(1) as u64;
+            Some(Operand { memory: *memory, bytes, read, written })
+        })
+        .collect();
+    let flow = match instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => match instruction.mnemonic() {
+            Mnemonic::Syscall => Flow::System,
+            _ => Flow::Call,
+        },
+        _ => Flow::On,
+    };
+    let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+    Known { operands, flow, repeated }
+}
+
+fn instruction_at(ip: u64) -> Instruction {
+    // SAFETY: the processor has just executed this instruction, so its bytes are mapped and do not
+    // change: code is not unmapped while it runs. Up to its end only what is in the same page as
+    // its first byte is read, and more only if the instruction says that it is longer.
+    let bytes = unsafe { code_at(ip, LONGEST.min(PAGE - (ip as usize % PAGE))) };
+    let short = decode(bytes, ip);
+    if !short.is_invalid() {
+        return short;
+    }
+    // SAFETY: as above; the instruction reaches into the next page.
+    decode(unsafe { code_at(ip, LONGEST) }, ip)
+}
+
+const PAGE: usize = 4096;
+
+fn decode(bytes: &[u8], ip: u64) -> Instruction {
+    Iced::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
+}
+
+/// # Safety
+/// `len` bytes at `ip` are mapped and do not change.
+unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
+    // SAFETY: as the caller says.
+    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
+}
+
+/// The value of a register that takes part in an address; none for vectors, whose scattered
+/// accesses no compiler makes of itself.
+fn value_of(register: Register, step: &Step, fs_base: u64) -> Option<u64> {
+    if register.is_segment_register() {
+        return Some(if register == Register::FS { fs_base } else { 0 });
+    }
+    let full = register.full_register();
+    if !full.is_gpr64() {
+        return None;
+    }
+    let value = step[full.number()];
+    Some(if register.is_gpr32() { value & 0xffff_ffff } else { value })
+}

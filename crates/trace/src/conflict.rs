@@ -1,0 +1,31 @@
+//! Lines that one writes and another touches.
+
+use crate::{Footprint, Line, Touch};
+
+/// A line that two runs share, at least one of them writing.
+#[derive(Debug)]
+pub struct Conflict<'a> {
+    /// The line.
+    pub line: Line,
+    /// What the first did with it.
+    pub first: &'a Touch,
+    /// What the second did.
+    pub second: &'a Touch,
+}
+
+/// All lines that `first` writes and `second` touches, or the other way round.
+pub fn conflicts<'a>(first: &'a Footprint, second: &'a Footprint) -> Vec<Conflict<'a>> {
+    let (few, many) = match first.lines().len() <= second.lines().len() {
+        true => (first, second),
+        false => (second, first),
+    };
+    few.lines()
+        .keys()
+        .filter(|line| many.lines().contains_key(line))
+        .filter_map(|line| {
+            let (first, second) = (first.lines().get(line)?, second.lines().get(line)?);
+            let shared = first.is_written() || second.is_written();
+            shared.then_some(Conflict { line: *line, first, second })
+        })
+        .collect()
+}

@@ -1,0 +1,153 @@
+//! The cache lines that one run touched.
+
+use std::collections::BTreeMap;
+
+/// A cache line, by its address divided by 64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Line(pub u64);
+
+impl Line {
+    /// The address of its first byte.
+    pub fn address(self, granule: Granule) -> u64 {
+        self.0 << granule.shift()
+    }
+}
+
+/// How much memory moves as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Granule {
+    /// A line of 64 bytes.
+    #[default]
+    Line,
+    /// Two lines: processors fetch the neighbour too.
+    Pair,
+}
+
+impl Granule {
+    fn shift(self) -> u32 {
+        match self {
+            Granule::Line => 6,
+            Granule::Pair => 7,
+        }
+    }
+}
+
+/// An instruction and the calls that led to it, innermost last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// The instruction.
+    pub ip: u64,
+    /// The calls.
+    pub calls: Vec<u64>,
+    /// The lowest byte it touched in the line.
+    pub address: u64,
+}
+
+/// How a line was touched.
+#[derive(Debug, Clone, Default)]
+pub struct Touch {
+    /// Where it was read and not written, each instruction once, the first few.
+    pub reads: Vec<Site>,
+    /// Where it was written, each instruction once, the first few.
+    pub writes: Vec<Site>,
+}
+
+/// Sites kept of one line and kind; more tell nothing new.
+const SITES: usize = 8;
+
+impl Touch {
+    /// Whether it was written at all.
+    pub fn is_written(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    fn merge(&mut self, other: &Touch) {
+        for (mine, others) in [(&mut self.reads, &other.reads), (&mut self.writes, &other.writes)] {
+            for site in others {
+                add(mine, site.ip, || site.clone());
+            }
+        }
+    }
+}
+
+fn add(sites: &mut Vec<Site>, ip: u64, site: impl FnOnce() -> Site) {
+    if sites.len() < SITES && sites.iter().all(|known| known.ip != ip) {
+        sites.push(site());
+    }
+}
+
+/// The lines that a run touched, and how long it was.
+#[derive(Debug, Clone, Default)]
+pub struct Footprint {
+    lines: BTreeMap<Line, Touch>,
+    instructions: u64,
+    system_calls: u64,
+}
+
+impl Footprint {
+    /// Nothing was touched.
+    pub fn new() -> Footprint {
+        Footprint::default()
+    }
+
+    /// The lines, by address.
+    pub fn lines(&self) -> &BTreeMap<Line, Touch> {
+        &self.lines
+    }
+
+    /// How many instructions were executed; each round of a repeated one counts.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// How many system calls were made. What the kernel shared in them is not known.
+    pub fn system_calls(&self) -> u64 {
+        self.system_calls
+    }
+
+    /// Adds what another run touched.
+    pub fn merge(&mut self, other: &Footprint) {
+        for (line, touch) in &other.lines {
+            self.lines.entry(*line).or_default().merge(touch);
+        }
+        self.instructions += other.instructions;
+        self.system_calls += other.system_calls;
+    }
+
+    /// The same in greater pieces of memory.
+    pub fn in_granules(&self, granule: Granule) -> Footprint {
+        let mut coarse = Footprint { lines: BTreeMap::new(), ..*self };
+        let shift = granule.shift() - Granule::Line.shift();
+        for (line, touch) in &self.lines {
+            coarse.lines.entry(Line(line.0 >> shift)).or_default().merge(touch);
+        }
+        coarse
+    }
+
+    pub(crate) fn count_instruction(&mut self) {
+        self.instructions += 1;
+    }
+
+    pub(crate) fn count_system_call(&mut self) {
+        self.system_calls += 1;
+    }
+
+    pub(crate) fn touch(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        read: bool,
+        written: bool,
+        ip: u64,
+        calls: &[u64],
+    ) {
+        let last = address.saturating_add(bytes - 1);
+        for line in address >> 6..=last >> 6 {
+            let touch = self.lines.entry(Line(line)).or_default();
+            let sites = if written { &mut touch.writes } else { &mut touch.reads };
+            debug_assert!(read || written, "an access is one of the two");
+            let address = address.max(line << 6);
+            add(sites, ip, || Site { ip, calls: calls.to_vec(), address });
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Single-stepping: the trap flag and the handler of its signal.
+//!
+//! One thread is recorded at a time. The handler does nothing but copy registers into memory that
+//! was there before: it may interrupt any instruction, of the allocator too.
+
+use crate::Footprint;
+use std::fmt;
+
+/// Registers before one instruction: the general ones in the order of the processor's encoding
+/// (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15), then the instruction's address.
+pub(crate) type Step = [u64; 17];
+
+/// Where a step has the instruction's address.
+pub(crate) const IP: usize = 16;
+
+/// This machine cannot be traced: it is not Linux on x86-64, or an emulator without a trap flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unsupported;
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tracing needs the trap flag of x86-64 and the signals of Linux")
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// Whether [`record`] can work here.
+pub fn is_supported() -> bool {
+    record(|| std::hint::black_box(1)).is_ok()
+}
+
+/// Runs `work` on the calling thread, each instruction stopped at, and tells what memory it
+/// touched. Takes a few microseconds an instruction. Recordings of several threads wait for each
+/// other.
+///
+/// # Errors
+/// [`Unsupported`], without `work` having run.
+///
+/// # Panics
+/// If `work` is longer than some million instructions, or panics.
+pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
+    Recorder::new()?.record(work)
+}
+
+/// What [`record`] needs, to be used again for the next recording.
+pub struct Recorder {
+    machine: machine::Machine,
+    decoder: crate::access::Decoder,
+}
+
+impl Recorder {
+    /// Makes room for the steps of one recording.
+    ///
+    /// # Errors
+    /// [`Unsupported`] on other machines.
+    pub fn new() -> Result<Recorder, Unsupported> {
+        let mut recorder =
+            Recorder { machine: machine::Machine::new()?, decoder: Default::default() };
+        // An emulator may ignore the flag: a few instructions must leave a few steps.
+        let ((), probe) = recorder.record(|| std::hint::black_box(()))?;
+        if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
+    }
+
+    /// As [`record`].
+    ///
+    /// # Errors
+    /// As [`record`].
+    pub fn record<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
+        let (result, fs_base) = self.machine.run(work);
+        let footprint = self.decoder.footprint(self.machine.steps(), fs_base);
+        Ok((result, footprint))
+    }
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod machine {
+    use super::{IP, Step, Unsupported};
+    use std::arch::asm;
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::{Mutex, Once, PoisonError};
+
+    /// Steps of one recording at most; memory is touched as far as steps come.
+    const STEPS: usize = 4 << 20;
+
+    /// Where the handler writes: one recording at a time, under `TURN`.
+    static BUFFER: AtomicPtr<Step> = AtomicPtr::new(ptr::null_mut());
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    static FULL: AtomicBool = AtomicBool::new(false);
+    static TURN: Mutex<()> = Mutex::new(());
+
+    /// A buffer for steps.
+    pub(super) struct Machine {
+        buffer: Vec<Step>,
+        count: usize,
+    }
+
+    impl Machine {
+        pub(super) fn new() -> Result<Machine, Unsupported> {
+            static HANDLER: Once = Once::new();
+            HANDLER.call_once(install);
+            Ok(Machine { buffer: Vec::with_capacity(STEPS), count: 0 })
+        }
+
+        pub(super) fn steps(&self) -> &[Step] {
+            // SAFETY: the handler has written this many steps into the vector's capacity.
+            unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), self.count) }
+        }
+
+        pub(super) fn run<R>(&mut self, work: impl FnOnce() -> R) -> (R, u64) {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            BUFFER.store(self.buffer.as_mut_ptr(), Ordering::Relaxed);
+            COUNT.store(0, Ordering::Relaxed);
+            FULL.store(false, Ordering::Relaxed);
+            let armed = Armed::new();
+            let result = work();
+            drop(armed);
+            self.count = COUNT.load(Ordering::Relaxed);
+            BUFFER.store(ptr::null_mut(), Ordering::Relaxed);
+            assert!(!FULL.load(Ordering::Relaxed), "more than {STEPS} instructions to record");
+            (result, fs_base())
+        }
+    }
+
+    /// The trap flag is set; cleared by the drop, by a panic's too.
+    struct Armed;
+
+    impl Armed {
+        #[inline(always)]
+        fn new() -> Armed {
+            // SAFETY: sets the trap flag and no other; a handler for its signal is installed. The
+            // block says that it uses the stack, so nothing lies in the red zone below it.
+            // The processor first stops after the instruction that follows, which would be missed.
+            unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
+            Armed
+        }
+    }
+
+    impl Drop for Armed {
+        #[inline(always)]
+        fn drop(&mut self) {
+            // SAFETY: clears the trap flag and no other; the stack as above.
+            unsafe { asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
+        }
+    }
+
+    fn install() {
+        // SAFETY: all zeros is a valid sigaction; the handler has the signature that SA_SIGINFO
+        // asks for, and calls nothing that a signal may not interrupt. SIGTRAP is nobody else's in
+        // this process but a debugger's, which would not get along with single steps anyway.
+        let done = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_trap as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut())
+        };
+        assert_eq!(done, 0, "sigaction of a valid signal and action");
+    }
+
+    /// Notes the registers of the instruction that comes next.
+    extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        use libc::{
+            REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RAX, REG_RBP,
+            REG_RBX, REG_RCX, REG_RDI, REG_RDX, REG_RIP, REG_RSI, REG_RSP,
+        };
+        const ORDER: [libc::c_int; 17] = [
+            REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9,
+            REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP,
+        ];
+        const { assert!(ORDER.len() == IP + 1) };
+        let buffer = BUFFER.load(Ordering::Relaxed);
+        if buffer.is_null() {
+            return;
+        }
+        let at = COUNT.load(Ordering::Relaxed);
+        if at >= STEPS {
+            FULL.store(true, Ordering::Relaxed);
+            return;
+        }
+        // SAFETY: the kernel hands the handler a valid context, nobody else's while it runs.
+        let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let step: Step = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
+        // SAFETY: `at` is below the buffer's capacity, and only the thread whose turn it is steps.
+        unsafe { buffer.add(at).write(step) };
+        COUNT.store(at + 1, Ordering::Relaxed);
+    }
+
+    /// Where the calling thread's locals are.
+    fn fs_base() -> u64 {
+        const ARCH_GET_FS: libc::c_int = 0x1003;
+        let mut base = 0_u64;
+        // SAFETY: the call writes one word, to where it is told.
+        let done = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
+        assert_eq!(done, 0, "arch_prctl(ARCH_GET_FS) is always possible");
+        base
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+mod machine {
+    use super::{Step, Unsupported};
+
+    pub(super) struct Machine;
+
+    impl Machine {
+        pub(super) fn new() -> Result<Machine, Unsupported> {
+            Err(Unsupported)
+        }
+        pub(super) fn steps(&self) -> &[Step] {
+            &[]
+        }
+        pub(super) fn run<R>(&mut self, work: impl FnOnce() -> R) -> (R, u64) {
+            (work(), 0)
+        }
+    }
+}

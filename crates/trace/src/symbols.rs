@@ -1,0 +1,48 @@
+//! Names of what lies at an address.
+
+use std::collections::HashMap;
+
+/// A function at an instruction, one that was inlined too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its path, without hashes.
+    pub function: String,
+    /// The file's name and the line, where the binary tells them.
+    pub place: Option<String>,
+}
+
+/// Looks up names in the binary that runs; what was looked up is remembered.
+#[derive(Default)]
+pub struct Symbols {
+    known: HashMap<u64, Vec<Frame>>,
+}
+
+impl Symbols {
+    /// Nothing looked up yet.
+    pub fn new() -> Symbols {
+        Symbols::default()
+    }
+
+    /// The functions at an address, innermost first.
+    pub fn frames(&mut self, ip: u64) -> &[Frame] {
+        self.known.entry(ip).or_insert_with(|| look_up(ip))
+    }
+
+    /// The static variable at an address, if the binary tells.
+    pub fn variable(&mut self, address: u64) -> Option<String> {
+        self.frames(address).first().map(|frame| frame.function.clone())
+    }
+}
+
+fn look_up(ip: u64) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    backtrace::resolve(std::ptr::without_provenance_mut(ip as usize), |symbol| {
+        let Some(name) = symbol.name() else { return };
+        let place = symbol.filename().zip(symbol.lineno()).map(|(file, line)| {
+            let file = file.file_name().unwrap_or_default().to_string_lossy();
+            format!("{file}:{line}")
+        });
+        frames.push(Frame { function: format!("{name:#}"), place });
+    });
+    frames
+}
