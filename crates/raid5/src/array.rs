@@ -1,0 +1,423 @@
+//! The running array: a device made of devices.
+//!
+//! *Invariants*
+//! - A row's parity is the exclusive or of its data whenever nobody holds a range of it exclusively,
+//!   on every row whose parity is trusted.
+//! - What is acknowledged can be read from the members that are left, whichever single one fails.
+//! - A member that failed an operation is recorded as failed on the others before the operation in
+//!   which it failed returns.
+//!
+//! *Locking*: a range of a row, then a unit of the row budget, then nothing but member I/O; the
+//! array's state and the log's books are taken inside, for short.
+
+use crate::activity::{Activity, Rest};
+use crate::band::{Source, row_parts};
+use crate::budget::{Budget, StripeWake};
+use crate::counters::{Count, Counters, Statistics};
+use crate::gate::{FlushGate, Turn};
+use crate::rows::RowLocks;
+use crate::scratch::Scratch;
+use crate::standing::{Member, Members, Standing};
+use crate::unsynced::Unsynced;
+use crate::{ArrayError, Geometry, Record, Slots};
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_lanes::{Mutex, MutexGuard, Rank};
+
+/// How the array bridges a crash in the middle of a row's writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Consistency {
+    /// Not at all: every row's parity is found anew.
+    Resync,
+    /// The write-intent bitmap tells where.
+    Bitmap {
+        /// Bytes of a member's share that one bit stands for: a power of two.
+        chunk: u64,
+        /// The bits as the members have them, lowest first; set: to be resynchronised.
+        bits: Vec<u8>,
+    },
+    /// The partial parity log makes it right without looking at other rows.
+    PartialParity {
+        /// What the array's log headers begin with.
+        signature: u32,
+    },
+}
+
+/// Choices that change no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policies {
+    /// Who is woken when a unit of the row budget comes free.
+    pub stripe_wake: StripeWake,
+    /// Rows that may be under way at once. Each may take the memory of a row.
+    pub rows: usize,
+}
+
+impl Default for Policies {
+    fn default() -> Policies {
+        Policies { stripe_wake: StripeWake::One, rows: 256 }
+    }
+}
+
+/// What an array is started from.
+pub struct Setup {
+    /// Its shape.
+    pub geometry: Geometry,
+    /// Its members, by slot.
+    pub members: Vec<Option<Member>>,
+    /// Its metadata.
+    pub record: Arc<dyn Record>,
+    /// How it bridges a crash.
+    pub consistency: Consistency,
+    /// Whether its metadata says that it was being written.
+    pub active: bool,
+    /// Byte of the members' shares from which on parity may be wrong; `u64::MAX`: nowhere.
+    pub unsynced_from: u64,
+    /// Choices.
+    pub policies: Policies,
+}
+
+/// What [`Array::status`] tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// How each slot's member stands.
+    pub members: Vec<Standing>,
+    /// Rows whose parity may be wrong.
+    pub unsynced_rows: u64,
+    /// Whether an error stopped writes.
+    pub stopped: bool,
+    /// Whether the metadata says that the array is being written.
+    pub active: bool,
+}
+
+/// A running array of level 5.
+pub struct Array {
+    pub(crate) shape: Geometry,
+    pub(crate) members: Members,
+    pub(crate) record: Arc<dyn Record>,
+    pub(crate) rows: RowLocks,
+    pub(crate) budget: Budget,
+    pub(crate) counters: Counters,
+    pub(crate) scratch: Scratch,
+    pub(crate) gate: FlushGate,
+    pub(crate) activity: Activity,
+    pub(crate) unsynced: Unsynced,
+    /// Guards changes of members, activity and intents, and their record.
+    state: Mutex<()>,
+    stopped: OnceLock<DeviceError>,
+    alignment: u32,
+    read_only: bool,
+}
+
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Array").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// Whether a write is to be durable when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Cached,
+    Durable,
+}
+
+/// A member failed an operation that the array can do without.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) slot: usize,
+    pub(crate) error: DeviceError,
+}
+
+impl Array {
+    /// Starts an array.
+    ///
+    /// # Errors
+    /// [`ArrayError`] when a device is too small or more than one member is missing.
+    pub fn start(setup: Setup) -> Result<Array, ArrayError> {
+        let Setup { geometry: shape, members: given, record, consistency, .. } = setup;
+        let members = Members::new(shape.members());
+        let (mut alignment, mut read_only) = (1, false);
+        for (slot, member) in given.into_iter().enumerate() {
+            let Some(member) = member else { continue };
+            check_size(&shape, slot, &member)?;
+            alignment = alignment.max(member.device.alignment());
+            read_only |= member.device.is_read_only();
+            let rows = recovered_rows(&shape, member.recovered);
+            members.put(slot, member, rows)?;
+        }
+        let missing = members.not_in_sync();
+        if missing.count() > 1 {
+            return Err(ArrayError::TooManyMissing { slots: missing });
+        }
+        let unsynced = Unsynced::new(&shape, &consistency, setup.unsynced_from);
+        Ok(Array {
+            members,
+            record,
+            rows: RowLocks::new(),
+            budget: Budget::new(setup.policies.rows, setup.policies.stripe_wake),
+            counters: Counters::new(),
+            scratch: Scratch::new(),
+            gate: FlushGate::new(),
+            activity: Activity::new(setup.active),
+            unsynced,
+            state: Mutex::new(Rank::ArrayState, ()),
+            stopped: OnceLock::new(),
+            alignment,
+            read_only,
+            shape,
+        })
+    }
+
+    /// Its shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.shape
+    }
+
+    /// What was counted since the start.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.sums()
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Status {
+        Status {
+            members: (0..self.members.count()).map(|slot| self.members.standing(slot)).collect(),
+            unsynced_rows: self.unsynced.rows_left(&self.shape),
+            stopped: self.stopped.get().is_some(),
+            active: self.activity.is_active(),
+        }
+    }
+
+    /// Takes the member in `slot` out as failed.
+    ///
+    /// # Errors
+    /// If the array cannot do without it, or that cannot be recorded; the first stops nothing.
+    pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
+        let _state = self.state();
+        let after = self.members.not_in_sync() | Slots::one(slot);
+        if after.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: after };
+            return Err(error.of(Operation::Write, 0, 0));
+        }
+        self.lose_locked(Slots::one(slot), None)
+    }
+
+    /// Flushes, and records that the array is clean, unless somebody is writing.
+    ///
+    /// # Errors
+    /// What the flush or the record says.
+    pub fn stop(&self) -> Result<(), DeviceError> {
+        self.flush()?;
+        match self.activity.rest() {
+            Rest::Off => Ok(()),
+            Rest::Began | Rest::Lasted => self.clean(),
+        }
+    }
+
+    /// Records that the array is clean, if nobody wrote since the last call and all parity is
+    /// right. To be called from time to time.
+    ///
+    /// # Errors
+    /// What the flush or the record says.
+    pub fn settle(&self) -> Result<(), DeviceError> {
+        match self.activity.rest() {
+            Rest::Off | Rest::Began => Ok(()),
+            Rest::Lasted => self.clean(),
+        }
+    }
+
+    fn clean(&self) -> Result<(), DeviceError> {
+        if self.read_only || self.stopped.get().is_some() || !self.budget.all_at_home() {
+            return Ok(());
+        }
+        self.flush()?;
+        if self.unsynced.any() {
+            return Ok(());
+        }
+        let _state = self.state();
+        if !self.activity.clean() {
+            return Ok(());
+        }
+        let lost = self.record.mark_clean().inspect_err(|_| self.activity.unclean())?;
+        self.note(lost)
+    }
+
+    /// Before the first write of a row's range: what a crash from now on will need is recorded.
+    pub(crate) fn begin(&self) -> Result<(), DeviceError> {
+        if self.activity.is_on() {
+            return Ok(());
+        }
+        let _state = self.state();
+        if self.activity.is_on() {
+            return Ok(());
+        }
+        let lost = self.record.mark_active().inspect_err(|e| self.stop_writes(e))?;
+        self.note(lost)?;
+        self.activity.turn_on();
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, ()> {
+        self.state.lock()
+    }
+
+    pub(crate) fn refuse_if_stopped(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        match self.stopped.get() {
+            Some(cause) => {
+                let cause = cause.clone();
+                Err(ArrayError::Stopped { cause }.of(Operation::Write, offset, len))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn stop_writes(&self, cause: &DeviceError) {
+        let _ = self.stopped.set(cause.clone());
+    }
+
+    /// A member failed: it is recorded and done without, or the array's writes stop.
+    pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
+        let _state = self.state();
+        self.lose_locked(Slots::one(lost.slot), Some(&lost.error))
+    }
+
+    /// # Locking
+    /// The caller holds the state.
+    fn lose_locked(&self, lost: Slots, why: Option<&DeviceError>) -> Result<(), DeviceError> {
+        let present: Slots =
+            lost.iter().filter(|slot| self.members.present(*slot).is_some()).collect();
+        if present.is_empty() {
+            return Ok(());
+        }
+        let after = self.members.not_in_sync() | present;
+        if after.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
+            let error = why.cloned().unwrap_or(error);
+            self.stop_writes(&error);
+            return Err(error);
+        }
+        let more = self.record.fail_members(present).inspect_err(|e| self.stop_writes(e))?;
+        present.iter().for_each(|slot| self.members.remove(slot));
+        self.note(more)
+    }
+
+    /// Takes note of members whose failure was recorded already.
+    ///
+    /// # Locking
+    /// The caller holds the state.
+    pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
+        lost.iter().for_each(|slot| self.members.remove(slot));
+        let missing = self.members.not_in_sync();
+        if !lost.is_empty() && missing.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: missing }.of(Operation::Write, 0, 0);
+            self.stop_writes(&error);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Flushes all members, for this caller and all who asked meanwhile.
+    pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
+        let number = match self.gate.enter() {
+            Turn::Covered => return Ok(()),
+            Turn::Failed => {
+                self.refuse_if_stopped(0, 0)?;
+                let error = std::io::Error::other("a flush shared with others failed");
+                return Err(DeviceError::new(Operation::Flush, 0, 0, error));
+            }
+            Turn::Run(number) => number,
+        };
+        let result = self.flush_each();
+        self.gate.leave(number, result.is_ok());
+        result
+    }
+
+    fn flush_each(&self) -> Result<(), DeviceError> {
+        for slot in 0..self.members.count() {
+            let Some(member) = self.members.present(slot) else { continue };
+            self.counters.add(Count::MemberFlush, 1);
+            if let Err(error) = member.device.flush() {
+                // What its cache held is unknown: it is no member any more.
+                self.lose(Lost { slot, error })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.shape.len() => Ok(()),
+            _ => {
+                let kind = std::io::ErrorKind::UnexpectedEof;
+                Err(DeviceError::new(operation, offset, len, kind))
+            }
+        }
+    }
+
+    fn write(&self, offset: u64, bufs: &[&[u8]], how: Durability) -> Result<(), DeviceError> {
+        let source = Source::new(bufs);
+        let len = source.len();
+        self.check(Operation::Write, offset, len)?;
+        if self.read_only {
+            let kind = std::io::ErrorKind::ReadOnlyFilesystem;
+            return Err(DeviceError::new(Operation::Write, offset, len, kind));
+        }
+        for part in row_parts(&self.shape, offset, len) {
+            self.write_row(part, &source, how)?;
+        }
+        Ok(())
+    }
+}
+
+impl Device for Array {
+    fn len(&self) -> u64 {
+        self.shape.len()
+    }
+
+    fn alignment(&self) -> u32 {
+        self.alignment
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(Operation::Read, offset, buf.len() as u64)?;
+        self.read(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, &[buf], Durability::Cached)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.write(offset, bufs, Durability::Cached)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.refuse_if_stopped(0, 0)?;
+        self.flush_members()
+    }
+
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write(offset, &[buf], Durability::Durable)
+    }
+
+    /// Does nothing: members may or may not give zeros afterwards, and parity has to match.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.check(Operation::Discard, offset, len)
+    }
+}
+
+/// Rows that a member has its share of, when it is rebuilt up to this byte.
+pub(crate) fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
+    if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
+}
+
+pub(crate) fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {
+    let len = member.device.len();
+    let log = member.log.map_or(0, |log| log.offset.saturating_add(log.len));
+    let needed = member.data_offset.saturating_add(shape.member_len()).max(log);
+    if needed > len { Err(ArrayError::TooSmall { slot, len, needed }) } else { Ok(()) }
+}

@@ -1,0 +1,228 @@
+//! A write cut into rows, chunks and bands: pure.
+
+use crate::{BLOCK, Geometry, Slots};
+
+/// The part of a request that lies in one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowPart {
+    pub(crate) row: u64,
+    /// First byte within the row's data.
+    pub(crate) first: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Where the part begins in the request.
+    pub(crate) at: u64,
+}
+
+/// The parts of a request of `len` bytes at the array's byte `offset`, row by row.
+pub(crate) fn row_parts(shape: &Geometry, offset: u64, len: u64) -> impl Iterator<Item = RowPart> {
+    let row_len = shape.row_len();
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done;
+        let first = at % row_len;
+        let part =
+            RowPart { row: at / row_len, first, len: (row_len - first).min(len - done), at: done };
+        done += part.len;
+        (part.len > 0).then_some(part)
+    })
+}
+
+/// The part of a request that lies in one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Data chunk of the row.
+    pub(crate) index: usize,
+    /// First byte within the chunk.
+    pub(crate) from: u64,
+    /// The byte after the last.
+    pub(crate) to: u64,
+    /// Where the piece begins in the request.
+    pub(crate) at: u64,
+}
+
+impl Piece {
+    /// What of the piece lies in the given range of offsets.
+    pub(crate) fn clip(self, from: u64, to: u64) -> Option<Piece> {
+        let (from, to) = (from.max(self.from), to.min(self.to));
+        (from < to).then(|| Piece { from, to, at: self.at + (from - self.from), ..self })
+    }
+
+    fn blocks(self) -> (u64, u64) {
+        (self.from / BLOCK * BLOCK, self.to.next_multiple_of(BLOCK))
+    }
+}
+
+/// The pieces of a row's part, by chunk.
+pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
+    let chunk = shape.chunk();
+    let mut done = 0;
+    std::iter::from_fn(|| {
+        let at = part.first + done;
+        let from = at % chunk;
+        let len = (chunk - from).min(part.len - done);
+        let piece =
+            Piece { index: (at / chunk) as usize, from, to: from + len, at: part.at + done };
+        done += len;
+        (len > 0).then_some(piece)
+    })
+    .collect()
+}
+
+/// A range of offsets, in whole blocks, in which the same chunks are written in the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Strip {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Chunks written.
+    pub(crate) written: Slots,
+    /// Those of them of whose blocks only a part is written.
+    pub(crate) partial: Slots,
+}
+
+impl Strip {
+    pub(crate) fn len(&self) -> u64 {
+        self.to - self.from
+    }
+}
+
+/// The strips of a row that `pieces` write, ascending; none is longer than `longest`.
+pub(crate) fn strips(pieces: &[Piece], longest: u64) -> Vec<Strip> {
+    let mut cuts: Vec<u64> = pieces
+        .iter()
+        .flat_map(|p| {
+            let up = |at: u64| at.next_multiple_of(BLOCK);
+            let down = |at: u64| at / BLOCK * BLOCK;
+            [down(p.from), up(p.from), down(p.to), up(p.to)]
+        })
+        .collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut all = Vec::new();
+    for pair in cuts.windows(2) {
+        let (mut from, end) = (pair[0], pair[1]);
+        let of = |which: &dyn Fn(&Piece) -> bool| -> Slots {
+            pieces.iter().filter(|p| which(p)).map(|p| p.index).collect()
+        };
+        let written = of(&|p| {
+            let (first, last) = p.blocks();
+            first < end && from < last
+        });
+        if written.is_empty() {
+            continue;
+        }
+        let partial = of(&|p| written.contains(p.index) && !(p.from <= from && end <= p.to));
+        while from < end {
+            let to = end.min(from.saturating_add(longest.max(BLOCK)));
+            all.push(Strip { from, to, written, partial });
+            from = to;
+        }
+    }
+    all
+}
+
+/// The bytes of a request: one buffer after another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    bufs: &'a [&'a [u8]],
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(bufs: &'a [&'a [u8]]) -> Source<'a> {
+        Source { bufs }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.bufs.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// What lies in one buffer from the request's byte `at` on.
+    pub(crate) fn rest(&self, at: u64) -> &'a [u8] {
+        let mut at = at as usize;
+        for buf in self.bufs {
+            if at < buf.len() {
+                return &buf[at..];
+            }
+            at -= buf.len();
+        }
+        &[]
+    }
+
+    /// `len` bytes from the request's byte `at` on.
+    pub(crate) fn slices(&self, at: u64, len: u64) -> Vec<&'a [u8]> {
+        let (mut at, end) = (at, at + len);
+        let mut all = Vec::new();
+        while at < end {
+            let rest = self.rest(at);
+            let slice = &rest[..rest.len().min((end - at) as usize)];
+            if slice.is_empty() {
+                break;
+            }
+            at += slice.len() as u64;
+            all.push(slice);
+        }
+        all
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Layout;
+
+    #[test]
+    fn strips_cover_what_is_written_block_by_block() {
+        let seed = 51;
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let shape = Geometry::new(Layout::LeftSymmetric, 4, 16384, 16384 * 8).unwrap();
+        for _ in 0..3000 {
+            let offset = rng.u64(..shape.len() - 1);
+            let len = rng.u64(1..=(shape.len() - offset).min(3 * shape.row_len()));
+            let mut at = 0;
+            for part in row_parts(&shape, offset, len) {
+                assert_eq!(part.at, at);
+                at += part.len;
+                let pieces = pieces(&shape, part);
+                assert_eq!(pieces.iter().map(|p| p.to - p.from).sum::<u64>(), part.len);
+                for p in &pieces {
+                    let place = crate::Place { row: part.row, index: p.index, offset: p.from };
+                    assert_eq!(shape.array_byte(place), offset + p.at);
+                }
+                let strips = strips(&pieces, 8192);
+                for block in 0..shape.chunk() / BLOCK {
+                    let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
+                    let strip = strips.iter().filter(|s| s.from < to && from < s.to);
+                    let strip: Vec<_> = strip.collect();
+                    assert!(strip.len() <= 1);
+                    for index in 0..3 {
+                        let piece = pieces.iter().find(|p| p.index == index);
+                        let clip = piece.and_then(|p| p.clip(from, to));
+                        let whole = clip.is_some_and(|c| c.to - c.from == BLOCK);
+                        let got = strip.first();
+                        assert_eq!(got.is_some_and(|s| s.written.contains(index)), clip.is_some());
+                        assert_eq!(
+                            got.is_some_and(|s| s.partial.contains(index)),
+                            clip.is_some() && !whole
+                        );
+                    }
+                }
+                assert!(strips.iter().all(|s| s.len() <= 8192 && s.from % BLOCK == 0));
+            }
+            assert_eq!(at, len);
+        }
+    }
+
+    #[test]
+    fn slices_of_many_buffers_give_the_request() {
+        let bufs: [&[u8]; 4] = [b"abc", b"", b"de", b"fghi"];
+        let source = Source::new(&bufs);
+        assert_eq!(source.len(), 9);
+        for from in 0..9 {
+            for to in from..=9 {
+                let got = source.slices(from, to - from).concat();
+                assert_eq!(got, &b"abcdefghi"[from as usize..to as usize]);
+            }
+        }
+    }
+}

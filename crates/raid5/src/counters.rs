@@ -1,0 +1,92 @@
+//! What an array counted: member reads and writes by kind, waits, wake-ups.
+
+use lanefs_lanes::PerLane;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $variant:ident $field:ident),* $(,)?) => {
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) enum Count { $($variant),* }
+
+        /// Sums since the array was started; exact when nothing goes on.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct Statistics { $($(#[$doc])* pub $field: u64),* }
+
+        const COUNTS: usize = [$(Count::$variant),*].len();
+
+        impl Counters {
+            pub(crate) fn sums(&self) -> Statistics {
+                Statistics { $($field: self.sum(Count::$variant)),* }
+            }
+        }
+
+        impl Statistics {
+            /// What was counted since `earlier`.
+            pub fn since(&self, earlier: &Statistics) -> Statistics {
+                Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
+            }
+
+            /// Each count with its name.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field)),*]
+            }
+        }
+    };
+}
+
+counts! {
+    /// Reads of members for data.
+    DataRead data_reads,
+    /// Writes of data to members.
+    DataWrite data_writes,
+    /// Reads of old parity.
+    ParityRead parity_reads,
+    /// Writes of parity.
+    ParityWrite parity_writes,
+    /// Durable writes of the partial parity log.
+    LogWrite log_writes,
+    /// Writes of the write-intent bitmap.
+    BitWrite bit_writes,
+    /// Flushes of single members.
+    MemberFlush member_flushes,
+    /// Bands of rows written whole, without a read.
+    FullRow full_row,
+    /// Bands written by reading what is not written.
+    Reconstruct reconstruct,
+    /// Bands written by reading what is written, and the old parity.
+    Modify modify,
+    /// Bands written without parity, its member missing.
+    NoParity no_parity,
+    /// Pieces of reads that were found from the other members.
+    ReadRebuilt reads_rebuilt,
+    /// Waits for a range of a row.
+    RowWait row_waits,
+    /// Waits for a unit of the row budget.
+    BudgetWait budget_waits,
+    /// Returns from sleep of those who waited for the budget.
+    WakeUp budget_wake_ups,
+    /// Units of the budget given back.
+    UnitFreed units_freed,
+    /// Flushes that a full partial parity log, or one that had a block already, made necessary.
+    LogFlush log_flushes,
+}
+
+/// Counters by lane, so that counting shares nothing.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    lanes: PerLane<[AtomicU64; COUNTS]>,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Counters {
+        Counters { lanes: PerLane::new(|_| std::array::from_fn(|_| AtomicU64::new(0))) }
+    }
+
+    pub(crate) fn add(&self, what: Count, n: u64) {
+        self.lanes.mine()[what as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn sum(&self, what: Count) -> u64 {
+        self.lanes.iter().map(|lane| lane[what as usize].load(Ordering::Relaxed)).sum()
+    }
+}

@@ -1,0 +1,103 @@
+//! Flushes of the whole array: those who ask while one is under way share the next.
+
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
+
+/// Counts flushes. Flush `n` covers every write that returned before `begun` became `n`.
+#[derive(Debug)]
+pub(crate) struct FlushGate {
+    /// How many flushes were begun. Written by who flushes, read by every logged write.
+    begun: Padded<AtomicU64>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    running: bool,
+    /// The last flush that ended, and whether it did so well.
+    ended: u64,
+    failed: u64,
+}
+
+/// What a caller of [`FlushGate::enter`] is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Run the flush of this number, then [`FlushGate::leave`].
+    Run(u64),
+    /// Another thread's flush, begun after the call, ended well.
+    Covered,
+    /// Such a flush failed.
+    Failed,
+}
+
+impl FlushGate {
+    pub(crate) fn new() -> FlushGate {
+        FlushGate {
+            begun: Padded(AtomicU64::new(0)),
+            state: Mutex::new(Rank::ArrayState, State { running: false, ended: 0, failed: 0 }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The flushes begun so far: a write that has returned before this call is covered by every
+    /// flush of a higher number.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a flush that begins after this call, or for the turn to run it.
+    pub(crate) fn enter(&self) -> Turn {
+        let mut state = self.state.lock();
+        let wanted = self.begun() + 1;
+        loop {
+            if state.ended >= wanted {
+                return if state.failed >= wanted { Turn::Failed } else { Turn::Covered };
+            }
+            if !state.running {
+                state.running = true;
+                return Turn::Run(self.begun.fetch_add(1, Ordering::SeqCst) + 1);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Ends the flush `number`.
+    pub(crate) fn leave(&self, number: u64, well: bool) {
+        let mut state = self.state.lock();
+        state.running = false;
+        state.ended = number;
+        if !well {
+            state.failed = number;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn those_who_ask_during_a_flush_share_the_next() {
+        let (gate, runs) = (FlushGate::new(), AtomicUsize::new(0));
+        assert_eq!(gate.enter(), Turn::Run(1));
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    if let Turn::Run(n) = gate.enter() {
+                        runs.fetch_add(1, Ordering::SeqCst);
+                        gate.leave(n, true);
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            gate.leave(1, true);
+        });
+        // Usually one; a thread that was late runs its own.
+        assert!((1..=8).contains(&runs.load(Ordering::SeqCst)));
+        assert_eq!(gate.begun() as usize, 1 + runs.load(Ordering::SeqCst));
+    }
+}

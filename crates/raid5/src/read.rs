@@ -1,0 +1,129 @@
+//! Reading: from the member that has it, or from all the others.
+//!
+//! A read of what is there takes no lock. One that has to be found from the others holds its range
+//! of the row shared, since a write between two of its member reads would make nonsense of the sum.
+
+use crate::array::{Array, Lost};
+use crate::band::{pieces, row_parts};
+use crate::counters::Count;
+use crate::rows::{Mode, Span};
+use crate::standing::Member;
+use crate::{ArrayError, BLOCK, Slots};
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::xor_with;
+
+/// What can come of a member read.
+pub(crate) enum ReadError {
+    /// The member failed, and can be done without.
+    Lost(Lost),
+    /// Nothing helps.
+    Final(DeviceError),
+}
+
+impl Array {
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        for part in row_parts(&self.shape, offset, buf.len() as u64) {
+            for piece in pieces(&self.shape, part) {
+                let (from, len) = (piece.at as usize, (piece.to - piece.from) as usize);
+                let place = Stretch { row: part.row, from: piece.from };
+                self.read_piece(place, piece.index, &mut buf[from..from + len])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_piece(&self, place: Stretch, index: usize, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let slot = self.shape.data_slot(place.row, index);
+        loop {
+            let tried = match self.members.of_row(slot, place.row) {
+                Some(member) => self.read_member(slot, member, place, Count::DataRead, buf),
+                None => self.read_rebuilt(slot, place, buf),
+            };
+            match tried {
+                Ok(()) => return Ok(()),
+                Err(ReadError::Final(error)) => return Err(error),
+                Err(ReadError::Lost(lost)) => self.lose(lost)?,
+            }
+        }
+    }
+
+    /// Reads a member's share. A failure is final when the row misses another member already: one
+    /// unreadable place is no reason to give up a member that nothing can replace.
+    pub(crate) fn read_member(
+        &self,
+        slot: usize,
+        member: &Member,
+        place: Stretch,
+        what: Count,
+        buf: &mut [u8],
+    ) -> Result<(), ReadError> {
+        self.counters.add(what, 1);
+        let at = member.data_offset + place.row * self.shape.chunk() + place.from;
+        member.device.read_at(at, buf).map_err(|error| {
+            let others = self.members.not_in_sync() - Slots::one(slot);
+            if others.is_empty() {
+                ReadError::Lost(Lost { slot, error })
+            } else {
+                ReadError::Final(error)
+            }
+        })
+    }
+
+    fn read_rebuilt(&self, slot: usize, place: Stretch, buf: &mut [u8]) -> Result<(), ReadError> {
+        let end = place.from + buf.len() as u64;
+        let span = Span {
+            row: place.row,
+            from: place.from / BLOCK * BLOCK,
+            to: end.next_multiple_of(BLOCK),
+            mode: Mode::Shared,
+        };
+        let hold = self.rows.lock(span);
+        self.counters.add(Count::RowWait, u64::from(hold.waited));
+        let _unit = self.budget.take(place.row, &self.counters);
+        self.counters.add(Count::ReadRebuilt, 1);
+        self.rebuild_into(slot, place, buf)
+    }
+
+    /// Sets `buf` to what the member in `slot` has or would have at `place`: the sum of all others.
+    ///
+    /// # Locking
+    /// The caller holds the range, and a unit of the budget.
+    pub(crate) fn rebuild_into(
+        &self,
+        slot: usize,
+        place: Stretch,
+        buf: &mut [u8],
+    ) -> Result<(), ReadError> {
+        let parity = self.shape.parity_slot(place.row);
+        let mut other = self.scratch.take(buf.len() as u64);
+        let mut first = true;
+        for from in (0..self.shape.members()).filter(|s| *s != slot) {
+            let Some(member) = self.members.of_row(from, place.row) else {
+                let slots = self.members.missing(place.row) | Slots::one(slot);
+                let error = ArrayError::TooManyMissing { slots };
+                return Err(ReadError::Final(error.of(
+                    Operation::Read,
+                    place.row * self.shape.row_len(),
+                    buf.len() as u64,
+                )));
+            };
+            let what = if from == parity { Count::ParityRead } else { Count::DataRead };
+            if first {
+                self.read_member(from, member, place, what, buf)?;
+                first = false;
+            } else {
+                self.read_member(from, member, place, what, &mut other)?;
+                xor_with(buf, &[&other]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where in a row: the same on each member.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) row: u64,
+    /// First byte within the chunk.
+    pub(crate) from: u64,
+}

@@ -1,0 +1,339 @@
+//! Locks on rows: a range of offsets within the chunks of a row, shared or exclusive.
+//!
+//! A writer locks the blocks of parity that it will change, in one row, so two small writes to one
+//! row go on together unless they meet in a parity block. Rows far from each other in number share
+//! a shard of the table; rows side by side never do, and each shard lies on cache lines of its own.
+//!
+//! *Hand-off*: who lets a range go grants, in the order of arrival, every waiter that now conflicts
+//! with neither a holder nor an earlier waiter, on that waiter's behalf, and wakes it. So nobody is
+//! woken in vain, nobody overtakes a conflicting waiter, and a waiter that could go on is never left
+//! asleep: whatever it waits for ends in a release in its own shard, which looks at it.
+
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
+use std::collections::VecDeque;
+
+/// Shards of the table: a multiple of the rows that any number of threads is likely to have at once.
+#[cfg(not(any(loom, shuttle)))]
+const SHARDS: usize = 1024;
+#[cfg(any(loom, shuttle))]
+const SHARDS: usize = 2;
+
+/// Holds kept in the shard itself, so that an allocation's cache lines are not shared with others.
+const INLINE: usize = 4;
+
+/// What a hold excludes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Writers only.
+    Shared,
+    /// Everybody.
+    Exclusive,
+}
+
+/// A range of a row's offsets, and how it is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) row: u64,
+    /// First byte within the chunks.
+    pub(crate) from: u64,
+    /// The byte after the last.
+    pub(crate) to: u64,
+    pub(crate) mode: Mode,
+}
+
+impl Span {
+    fn conflicts(&self, other: &Span) -> bool {
+        self.row == other.row
+            && self.from < other.to
+            && other.from < self.to
+            && (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
+    }
+}
+
+/// The table of rows in use.
+#[derive(Debug)]
+pub(crate) struct RowLocks {
+    shards: Box<[Padded<Mutex<Shard>>]>,
+    #[cfg(shuttle)]
+    planted: Option<Planted>,
+}
+
+/// A bug that a model-checking test asks for.
+#[cfg(shuttle)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// A release looks only at waiters for the very range that it had.
+    WakesItsOwnRangeOnly,
+    /// A newcomer looks at the holders only, before it joins the queue, in two steps.
+    LooksBeforeItQueues,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// [the shard's lock] The first holds; the others are in `more`.
+    held: [Option<Span>; INLINE],
+    more: Vec<Span>,
+    waiting: VecDeque<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    span: Span,
+    granted: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// A range held; let go when dropped.
+#[derive(Debug)]
+pub(crate) struct RowHold<'a> {
+    locks: &'a RowLocks,
+    span: Span,
+    /// Whether it had to be waited for.
+    pub(crate) waited: bool,
+}
+
+impl RowLocks {
+    pub(crate) fn new() -> RowLocks {
+        let shard = |_| Padded(Mutex::new(Rank::Bucket, Shard::default()));
+        RowLocks {
+            shards: (0..SHARDS).map(shard).collect(),
+            #[cfg(shuttle)]
+            planted: None,
+        }
+    }
+
+    /// Waits for the range.
+    pub(crate) fn lock(&self, span: Span) -> RowHold<'_> {
+        let waiter = {
+            let mut shard = self.shard(span.row).lock();
+            if shard.is_free_for(&span, shard.waiting.len()) {
+                shard.hold(span);
+                return RowHold { locks: self, span, waited: false };
+            }
+            #[cfg(shuttle)]
+            if self.planted == Some(Planted::LooksBeforeItQueues) {
+                drop(shard);
+                shard = self.shard(span.row).lock();
+            }
+            let waiter = Arc::new(Waiter {
+                span,
+                granted: Mutex::new(Rank::Bucket, false),
+                wake: Condvar::new(),
+            });
+            shard.waiting.push_back(waiter.clone());
+            waiter
+        };
+        let mut granted = waiter.granted.lock();
+        while !*granted {
+            waiter.wake.wait(&mut granted);
+        }
+        RowHold { locks: self, span, waited: true }
+    }
+
+    fn shard(&self, row: u64) -> &Mutex<Shard> {
+        &self.shards[(row % SHARDS as u64) as usize]
+    }
+
+    fn release(&self, span: Span) {
+        let granted = {
+            let mut shard = self.shard(span.row).lock();
+            shard.let_go(span);
+            #[cfg(shuttle)]
+            if self.planted == Some(Planted::WakesItsOwnRangeOnly) {
+                let same = |w: &Arc<Waiter>| (w.span.from, w.span.to) == (span.from, span.to);
+                if !shard.waiting.iter().any(same) {
+                    return;
+                }
+            }
+            shard.grant()
+        };
+        for waiter in granted {
+            *waiter.granted.lock() = true;
+            waiter.wake.notify_one();
+        }
+    }
+}
+
+impl Shard {
+    /// Whether `span` conflicts with no holder, and with none of the first `earlier` waiters.
+    fn is_free_for(&self, span: &Span, earlier: usize) -> bool {
+        let mut held = self.held.iter().flatten().chain(&self.more);
+        !held.any(|h| h.conflicts(span))
+            && !self.waiting.iter().take(earlier).any(|w| w.span.conflicts(span))
+    }
+
+    fn hold(&mut self, span: Span) {
+        match self.held.iter_mut().find(|h| h.is_none()) {
+            Some(free) => *free = Some(span),
+            None => self.more.push(span),
+        }
+    }
+
+    /// Equal holds are interchangeable: only shared ones can be equal.
+    fn let_go(&mut self, span: Span) {
+        if let Some(held) = self.held.iter_mut().find(|h| **h == Some(span)) {
+            *held = None;
+        } else if let Some(at) = self.more.iter().position(|h| *h == span) {
+            self.more.swap_remove(at);
+        } else {
+            unreachable!("what is let go was held");
+        }
+    }
+
+    /// Takes out of the queue, and makes holders, all who can go on.
+    fn grant(&mut self) -> Vec<Arc<Waiter>> {
+        let (mut granted, mut at) = (Vec::new(), 0);
+        while let Some(waiter) = self.waiting.get(at) {
+            let span = waiter.span;
+            if self.is_free_for(&span, at) {
+                self.hold(span);
+                granted.extend(self.waiting.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        granted
+    }
+}
+
+impl Drop for RowHold<'_> {
+    fn drop(&mut self) {
+        self.locks.release(self.span);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    fn span(row: u64, from: u64, to: u64, mode: Mode) -> Span {
+        Span { row, from, to, mode }
+    }
+
+    fn waits(locks: &RowLocks, wanted: Span) -> bool {
+        let got = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let keep = locks.lock(span(wanted.row, 4096, 8192, Mode::Shared));
+            let thread = s.spawn(|| {
+                drop(locks.lock(wanted));
+                got.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            let waited = !got.load(Ordering::SeqCst);
+            drop(keep);
+            thread.join().unwrap();
+            waited
+        })
+    }
+
+    #[test]
+    fn only_what_conflicts_waits() {
+        let locks = RowLocks::new();
+        assert!(waits(&locks, span(7, 0, 8192, Mode::Exclusive)));
+        assert!(!waits(&locks, span(7, 0, 8192, Mode::Shared)));
+        assert!(!waits(&locks, span(7, 8192, 9000, Mode::Exclusive)));
+        assert!(!waits(&locks, span(7, 0, 4096, Mode::Exclusive)));
+    }
+
+    #[test]
+    fn rows_side_by_side_share_no_cache_line() {
+        let locks = RowLocks::new();
+        let at: Vec<usize> =
+            (0..SHARDS as u64).map(|row| std::ptr::from_ref(locks.shard(row)).addr()).collect();
+        assert!(at.iter().all(|a| a % 128 == 0));
+        assert!(at.windows(2).all(|w| w[1] - w[0] >= 128 + size_of::<Shard>() / 128 * 128));
+    }
+
+    #[test]
+    fn many_threads_on_few_ranges_exclude_each_other_and_all_come_through() {
+        let seed = 41;
+        println!("seed {seed}");
+        let locks = RowLocks::new();
+        let inside: Vec<AtomicUsize> = (0..8).map(|_| AtomicUsize::new(0)).collect();
+        std::thread::scope(|s| {
+            for thread in 0..6 {
+                let (locks, inside) = (&locks, &inside);
+                s.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(seed + thread);
+                    for _ in 0..2000 {
+                        let from = rng.u64(..8);
+                        let to = rng.u64(from + 1..=8);
+                        let mode = if rng.u8(..3) == 0 { Mode::Shared } else { Mode::Exclusive };
+                        let mine = if mode == Mode::Shared { 1 } else { 100 };
+                        let _hold = locks.lock(span(3, from, to, mode));
+                        for cell in &inside[from as usize..to as usize] {
+                            let others = cell.fetch_add(mine, Ordering::SeqCst);
+                            assert!(if mine == 100 { others == 0 } else { others < 100 });
+                        }
+                        for cell in &inside[from as usize..to as usize] {
+                            cell.fetch_sub(mine, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(locks.shard(3).lock().held.iter().all(Option::is_none));
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+    use crate::planted::finds;
+    use lanefs_lanes::sync::thread;
+
+    /// Writers and readers of overlapping ranges of one row: exclusion, and all come through, else
+    /// the checker reports a deadlock.
+    fn ranges_of_one_row(planted: Option<Planted>) {
+        let locks = Arc::new(RowLocks { planted, ..RowLocks::new() });
+        let inside =
+            Arc::new(std::array::from_fn::<_, 3, _>(|_| std::sync::atomic::AtomicUsize::new(0)));
+        let wants = [
+            (0, 2, Mode::Exclusive),
+            (1, 3, Mode::Exclusive),
+            (0, 1, Mode::Shared),
+            (2, 3, Mode::Exclusive),
+            (0, 3, Mode::Shared),
+        ];
+        let threads: Vec<_> = wants
+            .into_iter()
+            .map(|(from, to, mode)| {
+                let (locks, inside) = (locks.clone(), inside.clone());
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let _hold = locks.lock(Span { row: 1, from, to, mode });
+                        let mine = if mode == Mode::Shared { 1 } else { 100 };
+                        for cell in &inside[from as usize..to as usize] {
+                            let others = cell.fetch_add(mine, std::sync::atomic::Ordering::SeqCst);
+                            assert!(if mine == 100 { others == 0 } else { others < 100 });
+                        }
+                        thread::yield_now();
+                        for cell in &inside[from as usize..to as usize] {
+                            cell.fetch_sub(mine, std::sync::atomic::Ordering::SeqCst);
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().expect("no panic"));
+    }
+
+    #[test]
+    fn shuttle_nobody_is_left_behind_on_a_row() {
+        shuttle::check_random(|| ranges_of_one_row(None), 5000);
+        shuttle::check_pct(|| ranges_of_one_row(None), 5000, 3);
+    }
+
+    #[test]
+    fn shuttle_finds_a_release_that_wakes_its_own_range_only() {
+        finds(5000, || ranges_of_one_row(Some(Planted::WakesItsOwnRangeOnly)));
+    }
+
+    #[test]
+    fn shuttle_finds_a_newcomer_that_looks_before_it_queues() {
+        finds(5000, || ranges_of_one_row(Some(Planted::LooksBeforeItQueues)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Rows whose parity may be wrong: after a crash without a log, until resync has been there.
+
+use crate::{Consistency, Geometry};
+use lanefs_lanes::Padded;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+
+/// What is left of a resync: rows from `next` on, in the regions that need it.
+#[derive(Debug)]
+pub(crate) struct Unsynced {
+    next: Padded<AtomicU64>,
+    rows: u64,
+    /// Rows of a region, and which regions need it; `None`: all rows do.
+    regions: Option<(u64, Box<[bool]>)>,
+}
+
+impl Unsynced {
+    pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
+        let rows = shape.rows();
+        match consistency {
+            // Bits that are set stay so after a clean stop of a degraded array, too.
+            Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
+                let rows_of = (chunk / shape.chunk()).max(1);
+                let region = |r: u64| {
+                    let (first, last) = bits_of(shape, *chunk, r * rows_of, rows_of);
+                    (first..=last).any(|bit| bit_is_set(bits, bit))
+                };
+                let count = rows.div_ceil(rows_of);
+                let regions: Box<[bool]> = (0..count).map(region).collect();
+                let next = if regions.contains(&true) { 0 } else { rows };
+                Unsynced {
+                    next: Padded(AtomicU64::new(next)),
+                    rows,
+                    regions: Some((rows_of, regions)),
+                }
+            }
+            _ => {
+                let next = (from / shape.chunk()).min(rows);
+                Unsynced { next: Padded(AtomicU64::new(next)), rows, regions: None }
+            }
+        }
+    }
+
+    /// Whether any row is left.
+    pub(crate) fn any(&self) -> bool {
+        self.next.load(Ordering::Acquire) < self.rows
+    }
+
+    /// Whether the parity of `row` may be wrong.
+    pub(crate) fn contains(&self, row: u64) -> bool {
+        self.next.load(Ordering::Acquire) <= row && self.needs(row)
+    }
+
+    fn needs(&self, row: u64) -> bool {
+        match &self.regions {
+            Some((rows, regions)) => regions.get((row / rows) as usize).copied().unwrap_or(false),
+            None => row < self.rows,
+        }
+    }
+
+    /// The next row that needs resync, at `from` or behind it.
+    pub(crate) fn next_from(&self, from: u64) -> Option<u64> {
+        let from = from.max(self.next.load(Ordering::Acquire));
+        (from..self.rows).find(|row| self.needs(*row))
+    }
+
+    /// Everything below `row` is right now.
+    ///
+    /// # Locking
+    /// The caller holds the rows between, so that no writer trusts what is not there yet.
+    pub(crate) fn advance(&self, row: u64) {
+        self.next.fetch_max(row, Ordering::AcqRel);
+    }
+
+    pub(crate) fn rows_left(&self, shape: &Geometry) -> u64 {
+        let from = self.next.load(Ordering::Acquire);
+        (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64
+    }
+}
+
+/// The first and the last bit of a bitmap, a bit for `chunk` bytes, that stand for `count` rows.
+pub(crate) fn bits_of(shape: &Geometry, chunk: u64, row: u64, count: u64) -> (u64, u64) {
+    let from = row * shape.chunk();
+    let to = (row + count).min(shape.rows()) * shape.chunk();
+    (from / chunk, to.saturating_sub(1) / chunk)
+}
+
+/// Whether a bitmap as on disk has this bit; beyond its end, bits count as set.
+pub(crate) fn bit_is_set(bits: &[u8], bit: u64) -> bool {
+    bits.get((bit / 8) as usize).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Layout;
+
+    fn shape() -> Geometry {
+        Geometry::new(Layout::LeftSymmetric, 3, 4096, 4096 * 100).unwrap()
+    }
+
+    #[test]
+    fn a_bitmap_says_which_rows_need_it() {
+        let bits = vec![0b10, 0];
+        let consistency = Consistency::Bitmap { chunk: 4096 * 16, bits };
+        let unsynced = Unsynced::new(&shape(), &consistency, 0);
+        assert_eq!(unsynced.rows_left(&shape()), 16);
+        assert!(!unsynced.contains(15) && unsynced.contains(16) && unsynced.contains(31));
+        assert_eq!(unsynced.next_from(0), Some(16));
+        unsynced.advance(20);
+        assert!(!unsynced.contains(19) && unsynced.contains(20));
+        assert_eq!(unsynced.next_from(32), None);
+        unsynced.advance(100);
+        assert!(!unsynced.any());
+    }
+
+    #[test]
+    fn small_bits_are_joined_to_rows() {
+        let shape = Geometry::new(Layout::LeftSymmetric, 3, 16384, 16384 * 4).unwrap();
+        let consistency = Consistency::Bitmap { chunk: 4096, bits: vec![0b0100_0000, 0] };
+        let unsynced = Unsynced::new(&shape, &consistency, 0);
+        assert_eq!((0..4).filter(|r| unsynced.contains(*r)).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn without_a_bitmap_everything_from_the_checkpoint_on_needs_it() {
+        let unsynced = Unsynced::new(&shape(), &Consistency::Resync, 4096 * 90 + 1);
+        assert_eq!(unsynced.rows_left(&shape()), 10);
+        let clean = Unsynced::new(&shape(), &Consistency::Resync, u64::MAX);
+        assert!(!clean.any());
+    }
+}

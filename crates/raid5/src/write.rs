@@ -1,0 +1,348 @@
+//! Writing a row, on the thread that asked for it.
+//!
+//! Read what the plan asks for; find the new parity; log what the row would need if it were left
+//! half written; write data and parity. Up to the first write a failed member only means another
+//! plan. From there on nothing is read again: what is to be written is known, and whoever fails is
+//! done without, since the new data is whole in what the others get.
+
+use crate::array::{Array, Durability, Lost};
+use crate::band::{Piece, RowPart, Source, Strip, pieces, strips};
+use crate::counters::Count;
+use crate::read::{ReadError, Stretch};
+use crate::rows::{Mode, Span};
+use crate::scratch::Buffer;
+use crate::standing::Member;
+use crate::{ArrayError, Band, Method, Missing, Plan, Slots, Trust, plan};
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::atomic::{Ordering, fence};
+use lanefs_lanes::xor;
+
+/// Strips of a row that are carried out together, and what they write.
+pub(crate) struct RowWrite<'w> {
+    pub(crate) row: u64,
+    pieces: &'w [Piece],
+    strips: &'w [Strip],
+    source: &'w Source<'w>,
+    how: Durability,
+}
+
+/// A strip with all that was read for it.
+struct Prepared<'a> {
+    strip: Strip,
+    plan: Plan,
+    /// Old content by data chunk, as long as the strip.
+    old: Vec<(usize, Buffer<'a>)>,
+    old_parity: Option<Buffer<'a>>,
+    /// New content of chunks that are written in part.
+    merged: Vec<(usize, Buffer<'a>)>,
+}
+
+/// Bytes that go into a sum.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    /// As long as the strip.
+    Buffer(&'a [u8]),
+    /// From the request, where it may lie in several buffers.
+    Given { source: &'a Source<'a>, at: u64 },
+}
+
+impl<'a> Content<'a> {
+    /// What lies in one piece from byte `at` of the strip on.
+    fn rest(self, at: usize) -> &'a [u8] {
+        match self {
+            Content::Buffer(bytes) => &bytes[at..],
+            Content::Given { source, at: start } => source.rest(start + at as u64),
+        }
+    }
+}
+
+/// Sets `into` to the sum of `contents`, taking each stretch that lies whole in all of them.
+fn sum(into: &mut [u8], contents: &[Content<'_>]) {
+    let mut at = 0;
+    while at < into.len() {
+        let rests: Vec<&[u8]> = contents.iter().map(|c| c.rest(at)).collect();
+        let len = rests.iter().map(|r| r.len()).min().unwrap_or(usize::MAX).min(into.len() - at);
+        assert!(len > 0, "a request's bytes end before its strips");
+        let parts: Vec<&[u8]> = rests.iter().map(|r| &r[..len]).collect();
+        xor(&mut into[at..at + len], &parts);
+        at += len;
+    }
+}
+
+impl Array {
+    pub(crate) fn write_row(
+        &self,
+        part: RowPart,
+        source: &Source<'_>,
+        how: Durability,
+    ) -> Result<(), DeviceError> {
+        let pieces = pieces(&self.shape, part);
+        let strips = strips(&pieces, u64::MAX);
+        let (Some(first), Some(last)) = (strips.first(), strips.last()) else { return Ok(()) };
+        let span = Span { row: part.row, from: first.from, to: last.to, mode: Mode::Exclusive };
+        let hold = self.rows.lock(span);
+        self.counters.add(Count::RowWait, u64::from(hold.waited));
+        let _unit = self.budget.take(part.row, &self.counters);
+        // The unit is taken before what it protects is looked at: see `Budget::all_at_home`.
+        fence(Ordering::SeqCst);
+        self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
+        self.begin()?;
+        self.carry_out(&RowWrite { row: part.row, pieces: &pieces, strips: &strips, source, how })
+    }
+
+    /// # Locking
+    /// The caller holds the strips' range exclusively, and a unit of the budget.
+    fn carry_out(&self, write: &RowWrite<'_>) -> Result<(), DeviceError> {
+        let (missing, prepared) = self.prepare(write)?;
+        let span = Span {
+            row: write.row,
+            from: write.strips.first().map_or(0, |s| s.from),
+            to: write.strips.last().map_or(0, |s| s.to),
+            mode: Mode::Exclusive,
+        };
+        let mut parity = self.scratch.take(span.to - span.from);
+        for done in prepared.iter().filter(|p| p.plan.method != Method::NoParity) {
+            let range =
+                (done.strip.from - span.from) as usize..(done.strip.to - span.from) as usize;
+            self.new_parity(write, done, &mut parity[range]);
+        }
+        let mut failed = Failed::default();
+        self.write_data(write, missing, &mut failed);
+        if !missing.contains(self.shape.parity_slot(write.row)) {
+            self.write_parity(write, span.from, &parity, &mut failed);
+        }
+        self.settle_failures(write.row, failed)
+    }
+
+    /// Reads what the plans of all strips ask for. Gives the members that the row does without.
+    fn prepare(&self, write: &RowWrite<'_>) -> Result<(Slots, Vec<Prepared<'_>>), DeviceError> {
+        loop {
+            let missing = self.members.missing(write.row);
+            if missing.count() > 1 {
+                let error = ArrayError::TooManyMissing { slots: missing };
+                return Err(error.of(Operation::Write, write.row * self.shape.row_len(), 0));
+            }
+            let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
+            match all.collect() {
+                Ok(prepared) => return Ok((missing, prepared)),
+                Err(ReadError::Lost(lost)) => self.lose(lost)?,
+                Err(ReadError::Final(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn prepare_strip(
+        &self,
+        write: &RowWrite<'_>,
+        strip: Strip,
+        missing: Slots,
+    ) -> Result<Prepared<'_>, ReadError> {
+        let plan = self.plan_strip(write.row, strip, missing).map_err(ReadError::Final)?;
+        self.counters.add(
+            match plan.method {
+                Method::NoParity => Count::NoParity,
+                Method::FullRow => Count::FullRow,
+                Method::Reconstruct => Count::Reconstruct,
+                Method::Modify => Count::Modify,
+            },
+            1,
+        );
+        let place = Stretch { row: write.row, from: strip.from };
+        let read = |slot: usize, what: Count| -> Result<Buffer<'_>, ReadError> {
+            let mut buffer = self.scratch.take(strip.len());
+            let member = self.members.of_row(slot, write.row);
+            let member = member.ok_or_else(|| {
+                // It failed after the plan was made: another one is needed.
+                let error = std::io::Error::other("the member is gone");
+                let error = DeviceError::new(Operation::Read, 0, 0, error);
+                ReadError::Lost(Lost { slot, error })
+            })?;
+            self.read_member(slot, member, place, what, &mut buffer)?;
+            Ok(buffer)
+        };
+        let mut old = Vec::new();
+        for index in plan.read.iter() {
+            let slot = self.shape.data_slot(write.row, index);
+            old.push((index, read(slot, Count::DataRead)?));
+        }
+        let parity = self.shape.parity_slot(write.row);
+        let old_parity = match plan.read_parity {
+            true => Some(read(parity, Count::ParityRead)?),
+            false => None,
+        };
+        if let Some(lost) = plan.rebuild {
+            let mut rebuilt = self.scratch.take(strip.len());
+            let all = old.iter().map(|(_, b)| &b[..]).chain(old_parity.as_deref());
+            xor(&mut rebuilt, &all.collect::<Vec<_>>());
+            old.push((lost, rebuilt));
+        }
+        let merged = strip.partial.iter().map(|index| self.merge(write, strip, index, &old));
+        let merged = merged.collect();
+        Ok(Prepared { strip, plan, old, old_parity, merged })
+    }
+
+    fn plan_strip(&self, row: u64, strip: Strip, missing: Slots) -> Result<Plan, DeviceError> {
+        let lost = match missing.first() {
+            None => Missing::Nothing,
+            Some(slot) => match self.shape.index_of(row, slot) {
+                None => Missing::Parity,
+                Some(index) => Missing::Data(index),
+            },
+        };
+        // Of a row that misses a member, the parity is all there is.
+        let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
+        let band = Band {
+            data: self.shape.data(),
+            written: strip.written,
+            partial: strip.partial,
+            missing: lost,
+            parity: if unknown { Trust::Unknown } else { Trust::Right },
+        };
+        plan(band).ok_or_else(|| {
+            ArrayError::Unknown { row }.of(Operation::Write, row * self.shape.row_len(), 0)
+        })
+    }
+
+    /// The new content of a chunk that is written in part: the old one, less what is given.
+    fn merge<'a>(
+        &'a self,
+        write: &RowWrite<'_>,
+        strip: Strip,
+        index: usize,
+        old: &[(usize, Buffer<'_>)],
+    ) -> (usize, Buffer<'a>) {
+        let mut merged = self.scratch.take(strip.len());
+        if let Some((_, bytes)) = old.iter().find(|(i, _)| *i == index) {
+            merged.copy_from_slice(bytes);
+        }
+        for piece in write.pieces.iter().filter(|p| p.index == index) {
+            let Some(piece) = piece.clip(strip.from, strip.to) else { continue };
+            let mut at = (piece.from - strip.from) as usize;
+            for slice in write.source.slices(piece.at, piece.to - piece.from) {
+                merged[at..at + slice.len()].copy_from_slice(slice);
+                at += slice.len();
+            }
+        }
+        (index, merged)
+    }
+
+    fn new_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) {
+        let mut contents = done.kept();
+        contents.extend(done.given(write));
+        sum(into, &contents);
+    }
+
+    fn write_data(&self, write: &RowWrite<'_>, missing: Slots, failed: &mut Failed) {
+        let from = write.strips.first().map_or(0, |s| s.from);
+        let to = write.strips.last().map_or(0, |s| s.to);
+        for piece in write.pieces.iter().filter_map(|p| p.clip(from, to)) {
+            let slot = self.shape.data_slot(write.row, piece.index);
+            if missing.contains(slot) {
+                continue;
+            }
+            self.counters.add(Count::DataWrite, 1);
+            let slices = write.source.slices(piece.at, piece.to - piece.from);
+            self.put(write, slot, piece.from, &slices, failed);
+        }
+    }
+
+    /// Writes each stretch of parity that is without a gap.
+    fn write_parity(&self, write: &RowWrite<'_>, base: u64, parity: &[u8], failed: &mut Failed) {
+        let slot = self.shape.parity_slot(write.row);
+        for run in write.strips.chunk_by(|a, b| a.to == b.from) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let bytes = &parity[(first.from - base) as usize..(last.to - base) as usize];
+            self.counters.add(Count::ParityWrite, 1);
+            self.put(write, slot, first.from, &[bytes], failed);
+        }
+    }
+
+    fn put(
+        &self,
+        write: &RowWrite<'_>,
+        slot: usize,
+        from: u64,
+        slices: &[&[u8]],
+        failed: &mut Failed,
+    ) {
+        // A member that failed since is done without, as if it failed now.
+        let Some(member) = self.members.of_row(slot, write.row) else { return };
+        let at = member.data_offset + write.row * self.shape.chunk() + from;
+        if let Err(error) = put_slices(member, at, slices, write.how) {
+            failed.slots |= Slots::one(slot);
+            failed.first.get_or_insert(Lost { slot, error });
+        }
+    }
+
+    /// Records who failed, and makes sure that the row is whole without them.
+    fn settle_failures(&self, row: u64, failed: Failed) -> Result<(), DeviceError> {
+        let Some(first) = failed.first else { return Ok(()) };
+        let error = first.error.clone();
+        if failed.slots.count() > 1 {
+            self.stop_writes(&error);
+            return Err(error);
+        }
+        self.lose(first)?;
+        if (self.members.missing(row) | failed.slots).count() > 1 {
+            self.stop_writes(&error);
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+/// Members that failed in the writes of a row.
+#[derive(Default)]
+struct Failed {
+    slots: Slots,
+    first: Option<Lost>,
+}
+
+fn put_slices(
+    member: &Member,
+    at: u64,
+    slices: &[&[u8]],
+    how: Durability,
+) -> Result<(), DeviceError> {
+    match (how, slices) {
+        (Durability::Cached, [one]) => member.device.write_at(at, one),
+        (Durability::Cached, many) => member.device.write_vectored_at(at, many),
+        (Durability::Durable, [one]) => member.device.write_durable_at(at, one),
+        (Durability::Durable, many) => member.device.write_durable_at(at, &many.concat()),
+    }
+}
+
+impl Prepared<'_> {
+    /// What goes into the new parity besides what is written: the partial parity.
+    fn kept(&self) -> Vec<Content<'_>> {
+        let of = |which: Slots| {
+            self.old
+                .iter()
+                .filter(move |(i, _)| which.contains(*i))
+                .map(|(_, b)| Content::Buffer(b))
+        };
+        match self.plan.method {
+            Method::NoParity | Method::FullRow => Vec::new(),
+            Method::Reconstruct => of(self.rest()).collect(),
+            Method::Modify => {
+                let parity = self.old_parity.as_deref().map(Content::Buffer);
+                of(self.strip.written).chain(parity).collect()
+            }
+        }
+    }
+
+    fn rest(&self) -> Slots {
+        self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
+    }
+
+    /// What is written, whole blocks.
+    fn given<'a>(&'a self, write: &'a RowWrite<'_>) -> impl Iterator<Item = Content<'a>> {
+        let merged = self.merged.iter().map(|(_, b)| Content::Buffer(b));
+        let whole = write.pieces.iter().filter_map(|piece| {
+            let piece = piece.clip(self.strip.from, self.strip.to)?;
+            let partial = self.strip.partial.contains(piece.index);
+            (!partial).then_some(Content::Given { source: write.source, at: piece.at })
+        });
+        merged.chain(whole)
+    }
+}

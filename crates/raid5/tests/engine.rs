@@ -1,0 +1,222 @@
+//! Random reads and writes against plain memory, with every member missing in turn.
+
+mod rig;
+
+use lanefs_device::Device;
+use lanefs_raid5::{Array, Ended, Layout, Progress, Scrub, Standing, StripeWake};
+use rig::{Rig, content, range};
+use std::ops::ControlFlow;
+
+/// Writes `count` random ranges in random ways, and reads others.
+fn exercise(array: &Array, model: &mut [u8], rng: &mut fastrand::Rng, count: usize) {
+    let row_len = array.geometry().row_len();
+    for _ in 0..count {
+        let (from, n) = range(rng, array.len(), row_len);
+        let (from, to) = (from as usize, (from + n) as usize);
+        if rng.u8(..3) == 0 {
+            let mut got = vec![0; to - from];
+            array.read_at(from as u64, &mut got).unwrap();
+            assert!(got == model[from..to], "read of {from}..{to}");
+            continue;
+        }
+        rng.fill(&mut model[from..to]);
+        let bytes = &model[from..to];
+        match rng.u8(..4) {
+            0 => array.write_durable_at(from as u64, bytes).unwrap(),
+            1 => {
+                let piece = rng.usize(1..=bytes.len());
+                let bufs: Vec<&[u8]> = bytes.chunks(piece).collect();
+                array.write_vectored_at(from as u64, &bufs).unwrap();
+            }
+            _ => array.write_at(from as u64, bytes).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_whole_array_gives_back_what_was_written_and_keeps_parity() {
+    let seed = 61;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for layout in Layout::ALL {
+        for (members, chunk) in [(3, 4096), (4, 16384), (5, 8192)] {
+            let rig = Rig::new(layout, members, chunk, 12);
+            let array = rig.start();
+            let mut model = vec![0; array.len() as usize];
+            exercise(&array, &mut model, &mut rng, 60);
+            assert!(content(&array) == model);
+            assert_eq!(rig.wrong_rows(), [0u64; 0], "{layout:?} {members}");
+            assert!(rig.record.said().active);
+            array.stop().unwrap();
+            assert!(!rig.record.said().active);
+        }
+    }
+}
+
+#[test]
+fn an_array_without_one_member_goes_on_and_each_other_still_can_be_missed_in_reading() {
+    let seed = 62;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for layout in Layout::ALL {
+        for lost in 0..4 {
+            let rig = Rig::new(layout, 4, 16384, 9);
+            let array = rig.start();
+            let mut model = vec![0; array.len() as usize];
+            exercise(&array, &mut model, &mut rng, 20);
+            array.fail(lost).unwrap();
+            assert!(rig.record.said().failed.contains(lost));
+            exercise(&array, &mut model, &mut rng, 40);
+            assert!(content(&array) == model, "{layout:?} without {lost}");
+            assert!(array.fail((lost + 1) % 4).is_err());
+            exercise(&array, &mut model, &mut rng, 5);
+        }
+    }
+}
+
+#[test]
+fn threads_on_one_row_and_on_many_leave_all_parity_right() {
+    for wake in [StripeWake::All, StripeWake::One] {
+        for rows in [1, 40] {
+            let mut rig = Rig::new(Layout::LeftSymmetric, 5, 16384, rows);
+            rig.policies.stripe_wake = wake;
+            rig.policies.rows = 3;
+            let array = rig.start();
+            let share = array.len() / 8;
+            std::thread::scope(|s| {
+                for thread in 0..8u64 {
+                    let array = &array;
+                    s.spawn(move || {
+                        let mut rng = fastrand::Rng::with_seed(70 + thread);
+                        let mut mine = vec![0; share as usize];
+                        let base = thread * share;
+                        for _ in 0..60 {
+                            let (from, n) = range(&mut rng, share, share / 3);
+                            let part = &mut mine[from as usize..(from + n) as usize];
+                            rng.fill(part);
+                            array.write_at(base + from, part).unwrap();
+                        }
+                        let mut got = vec![0; share as usize];
+                        array.read_at(base, &mut got).unwrap();
+                        assert!(got == mine);
+                    });
+                }
+            });
+            assert_eq!(rig.wrong_rows(), [0u64; 0], "{wake:?} {rows}");
+        }
+    }
+}
+
+#[test]
+fn plans_cost_the_member_operations_that_they_say() {
+    let rig = Rig::new(Layout::LeftSymmetric, 9, 65536, 8);
+    let array = rig.start();
+    let row = vec![1; array.geometry().row_len() as usize];
+    let before = array.statistics();
+    array.write_at(0, &row).unwrap();
+    let full = array.statistics().since(&before);
+    assert_eq!((full.data_writes, full.parity_writes), (8, 1));
+    assert_eq!((full.data_reads, full.parity_reads), (0, 0));
+    let before = array.statistics();
+    array.write_at(4096, &[2; 4096]).unwrap();
+    let small = array.statistics().since(&before);
+    assert_eq!(
+        (small.data_reads, small.parity_reads, small.data_writes, small.parity_writes),
+        (1, 1, 1, 1)
+    );
+}
+
+fn on(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn a_member_is_rebuilt_while_writes_go_on_and_resumes_where_it_stopped() {
+    let seed = 63;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 60);
+    let array = rig.start();
+    let mut model = vec![0; array.len() as usize];
+    exercise(&array, &mut model, &mut rng, 30);
+    array.fail(2).unwrap();
+    exercise(&array, &mut model, &mut rng, 30);
+    let fresh = rig.replace(2);
+    array.attach(2, fresh).unwrap();
+    exercise(&array, &mut model, &mut rng, 30);
+    let mut left = 20;
+    let stopped = array.rebuild(2, &mut |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(stopped.unwrap(), Ended::Stopped);
+    assert_eq!(rig.record.said().recovered.last(), Some(&(2, 20 * 8192)));
+    exercise(&array, &mut model, &mut rng, 30);
+    assert!(content(&array) == model);
+    std::thread::scope(|s| {
+        let (array, model) = (&array, &mut model);
+        let rebuild = s.spawn(|| {
+            array.rebuild(2, &mut |_| {
+                std::thread::yield_now();
+                ControlFlow::Continue(())
+            })
+        });
+        exercise(array, model, &mut rng, 200);
+        assert_eq!(rebuild.join().unwrap().unwrap(), Ended::Done);
+    });
+    assert_eq!(rig.record.said().recovered.last(), Some(&(2, u64::MAX)));
+    assert_eq!(array.status().members[2], Standing::InSync);
+    assert!(content(&array) == model);
+    assert_eq!(rig.wrong_rows(), [0u64; 0]);
+}
+
+#[test]
+fn scrub_counts_what_is_wrong_and_repair_makes_it_right() {
+    let seed = 64;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let rig = Rig::new(Layout::RightAsymmetric, 5, 16384, 10);
+    let array = rig.start();
+    let mut model = vec![0; array.len() as usize];
+    exercise(&array, &mut model, &mut rng, 40);
+    let parity = rig.shape.parity_slot(3);
+    let member = rig.members[parity].as_ref().unwrap();
+    member.write_at(rig::DATA_OFFSET + 3 * 16384 + 5000, b"wrong").unwrap();
+    let (report, _) = array.scrub(Scrub::Check, &mut on).unwrap();
+    assert_eq!((report.rows, report.wrong_rows, report.wrong_blocks), (10, 1, 1));
+    assert_eq!(rig.wrong_rows(), [3]);
+    array.scrub(Scrub::Repair, &mut on).unwrap();
+    assert_eq!(rig.wrong_rows(), [0u64; 0]);
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn resync_goes_where_parity_is_in_doubt_and_writes_before_it_trust_none() {
+    let seed = 65;
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 30);
+    for member in rig.members.iter().flatten() {
+        let mut rubbish = vec![0; 30 * 8192];
+        rng.fill(&mut rubbish);
+        member.write_at(rig::DATA_OFFSET, &rubbish).unwrap();
+    }
+    rig.unsynced_from = 0;
+    let array = rig.start();
+    let mut model = content(&array);
+    exercise(&array, &mut model, &mut rng, 40);
+    assert_eq!(array.status().unsynced_rows, 30);
+    let mut left = 10;
+    let stopped = array.resync(&mut |_| {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(stopped.unwrap(), Ended::Stopped);
+    assert_eq!(rig.record.said().resynced, Some(10 * 8192));
+    exercise(&array, &mut model, &mut rng, 40);
+    assert!(rig.wrong_rows().iter().all(|row| *row >= 10));
+    assert_eq!(array.resync(&mut on).unwrap(), Ended::Done);
+    assert_eq!(rig.wrong_rows(), [0u64; 0]);
+    assert!(content(&array) == model);
+    assert_eq!(rig.record.said().resynced, Some(u64::MAX));
+}
