@@ -237,7 +237,7 @@ impl Fs {
         let (group, _) = self.inode_group(ino)?;
         let goal = self.geometry.group_first_block(group).unwrap_or_default();
         let privilege = Privilege::Root;
-        self.claim_or_reclaim(&Request { goal, want: 1, at_least: 1, privilege })
+        self.claim_or_reclaim(&Request { goal, want: 1, at_least: 1, privilege, stream: None })
     }
 
     fn map_first_block(
@@ -275,13 +275,13 @@ impl Fs {
             self.meta.create(handle, block, MetaKind::Xattr, data);
         }
         inode.change(handle, Concerns::Data, |_| ());
-        self.inodes.map.insert(ino.0, inode.clone());
+        self.inodes.insert(inode.clone());
         InodeRef::adopt(inode)
     }
 
     /// The generation of whatever had the number last: in memory, or in its record.
     fn generation_of(&self, ino: Ino, record: &[u8]) -> u32 {
-        match self.inodes.map.get(&ino.0) {
+        match self.inodes.get(ino) {
             Some(dead) => dead.generation,
             // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
             None => record

@@ -226,6 +226,7 @@ impl Fs {
                 want: end - at,
                 at_least: 1,
                 privilege: Privilege::Root,
+                stream: None,
             })?;
             let (block, len) = (claim.start(), claim.len());
             extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });

@@ -1,6 +1,6 @@
 //! The mounted file system: what its operations share.
 
-use crate::alloc::Groups;
+use crate::alloc::{Groups, Overwrite};
 use crate::block_reader::BlockReader;
 use crate::commit::Handle;
 use crate::dir::{DirContext, Indexing};
@@ -52,6 +52,7 @@ pub struct Fs {
     pub(crate) dir_index: bool,
     pub(crate) dir_nlink: bool,
     pub(crate) atime: Atime,
+    pub(crate) overwrite: Overwrite,
     pub(crate) on_error: OnError,
     pub(crate) cache_bytes: u64,
     pub(crate) overhead: u64,
@@ -250,7 +251,7 @@ impl Fs {
     }
 
     fn indexing_of(&self, ino: Ino) -> Indexing {
-        let flags = self.inodes.map.get(&ino.0).map_or(0, |dir| dir.attr().flags);
+        let flags = self.inodes.get(ino).map_or(0, |dir| dir.attr().flags);
         match disk::InodeFlags::from_bits_retain(flags).contains(disk::InodeFlags::INDEX) {
             true if self.dir_index => Indexing::Indexed,
             _ if self.dir_index => Indexing::Possible,

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::fs::Fs;
 use crate::inode::{Holds, Inode, InodeRef, InodeState, attr_of};
+use crate::one_lock::OneLockCache;
 use crate::table::TableRef;
 use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
@@ -15,29 +16,93 @@ const LOADERS: usize = 64;
 
 /// The inodes in memory.
 pub(crate) struct Inodes {
-    pub(crate) map: lanefs_lanes::Map<u32, Arc<Inode>>,
+    table: Table,
     loaders: Box<[Mutex<()>]>,
 }
 
+/// By number (S5).
+enum Table {
+    /// Found without a lock.
+    Lanes(lanefs_lanes::Map<u32, Arc<Inode>>),
+    /// Behind the one lock of the names.
+    OneLock(Arc<OneLockCache>),
+}
+
 impl Inodes {
-    pub(crate) fn new() -> Inodes {
+    /// None yet; kept in `one_lock` if there is one.
+    pub(crate) fn new(one_lock: Option<Arc<OneLockCache>>) -> Inodes {
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::InodeLoad, ())).collect();
-        Inodes { map: lanefs_lanes::Map::new(), loaders }
+        let table = match one_lock {
+            Some(cache) => Table::OneLock(cache),
+            None => Table::Lanes(lanefs_lanes::Map::new()),
+        };
+        Inodes { table, loaders }
+    }
+
+    /// The inode under a number, without a hold.
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
+        match &self.table {
+            Table::Lanes(map) => map.get(&ino.0),
+            Table::OneLock(cache) => cache.inode(ino),
+        }
+    }
+
+    /// `inode` is what its number means from now on.
+    pub(crate) fn insert(&self, inode: Arc<Inode>) {
+        match &self.table {
+            Table::Lanes(map) => drop(map.insert(inode.ino.0, inode)),
+            Table::OneLock(cache) => cache.insert_inode(inode),
+        }
+    }
+
+    /// Its number means nothing any more, unless it means another inode already.
+    fn remove(&self, inode: &Arc<Inode>) {
+        match &self.table {
+            Table::Lanes(map) => {
+                map.remove_if(&inode.ino.0, |found| Arc::ptr_eq(found, inode));
+            }
+            Table::OneLock(cache) => cache.remove_inode(inode),
+        }
+    }
+
+    /// Runs `visit` on all; what comes or goes meanwhile may be missed.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
+        match &self.table {
+            Table::Lanes(map) => map.for_each(|_, inode| visit(inode)),
+            Table::OneLock(cache) => cache.inodes().iter().for_each(visit),
+        }
+    }
+
+    /// At most `most` inodes that were not used of late.
+    fn unused(&self, most: usize) -> Vec<Arc<Inode>> {
+        match &self.table {
+            Table::Lanes(map) => {
+                let mut idle = Vec::new();
+                map.for_each(|_, inode| {
+                    if idle.len() < most && !inode.used.swap(false, Ordering::Relaxed) {
+                        idle.push(inode.clone());
+                    }
+                });
+                idle
+            }
+            Table::OneLock(cache) => cache.oldest_inodes(most),
+        }
     }
 
     /// A hold on the inode if it is in memory.
     fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
-        let pin = lanefs_lanes::pin();
-        let found = self.map.with(&pin, &ino.0, |inode| {
-            let held = InodeRef::new(inode);
-            if held.is_some() && !inode.used.load(Ordering::Relaxed) {
-                inode.used.store(true, Ordering::Relaxed);
-            }
-            // Dead and freed: gone for good until a new inode takes the number.
-            // Dead and not freed: evicted, or its deletion is under way.
-            held.ok_or_else(|| inode.clone())
-        });
-        drop(pin);
+        let found = match &self.table {
+            Table::Lanes(map) => map.with(&lanefs_lanes::pin(), &ino.0, |inode| {
+                let held = InodeRef::new(inode);
+                if held.is_some() && !inode.used.load(Ordering::Relaxed) {
+                    inode.used.store(true, Ordering::Relaxed);
+                }
+                held.ok_or_else(|| inode.clone())
+            }),
+            Table::OneLock(cache) => cache.hold_inode(ino),
+        };
+        // Dead and freed: gone for good until a new inode takes the number.
+        // Dead and not freed: evicted, or its deletion is under way.
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),
@@ -50,14 +115,8 @@ impl Inodes {
     /// call, down to about `keep`. It runs on the committer's thread alone, so that an inode found
     /// clean has its record in its table block's base image already.
     pub(crate) fn reclaim(&self, keep: usize) {
-        let excess = self.map.len().saturating_sub(keep);
-        let mut idle = Vec::new();
-        self.map.for_each(|_, inode| {
-            if idle.len() < excess && !inode.used.swap(false, Ordering::Relaxed) {
-                idle.push(inode.clone());
-            }
-        });
-        for inode in idle {
+        let excess = self.len().saturating_sub(keep);
+        for inode in self.unused(excess) {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = inode.state.lock();
             // An orphan that could not be ended keeps its place in the file or list.
@@ -67,22 +126,31 @@ impl Inodes {
             if evicted {
                 // Not left to the destructor, which may run much later.
                 drop(inode.window.lock().take());
-                self.map.remove_if(&inode.ino.0, |found| Arc::ptr_eq(found, &inode));
+                self.remove(&inode);
             }
         }
     }
 
     /// How many inodes are in memory.
     pub(crate) fn len(&self) -> usize {
-        self.map.len()
+        match &self.table {
+            Table::Lanes(map) => map.len(),
+            Table::OneLock(cache) => cache.inode_count(),
+        }
     }
 }
 
 impl Fs {
     /// The inode in memory under number `ino`, without a hold. It may be gone, and the number another
     /// inode's, as soon as this returns: whoever uses it looks again at what led to the number.
+    ///
+    /// Finds nothing with [`NameCachePolicy::Global`](crate::NameCachePolicy), whose inodes are found
+    /// with their names.
     pub fn peek<'p>(&'p self, pin: &'p lanefs_lanes::Pin, ino: Ino) -> Option<&'p Inode> {
-        self.inodes.map.find(pin, &ino.0).map(|inode| &**inode)
+        match &self.inodes.table {
+            Table::Lanes(map) => map.find(pin, &ino.0).map(|inode| &**inode),
+            Table::OneLock(_) => None,
+        }
     }
 
     /// A hold on inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
@@ -131,7 +199,7 @@ impl Fs {
         }
         let raw = raw.into();
         let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
-        self.inodes.map.insert(ino.0, inode.clone());
+        self.inodes.insert(inode.clone());
         Ok(InodeRef::adopt(inode))
     }
 
@@ -189,7 +257,7 @@ impl Fs {
 
     /// Takes `n` such holds away; the last one frees an inode without names.
     pub fn forget(&self, ino: Ino, n: u64) {
-        let Some(inode) = self.inodes.map.get(&ino.0) else { return };
+        let Some(inode) = self.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {
             self.delete_inode(&inode);
         }

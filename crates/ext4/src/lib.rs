@@ -23,6 +23,7 @@ mod mapping;
 mod meta;
 pub mod mkfs;
 mod mount;
+mod one_lock;
 mod options;
 mod orphan;
 mod places;
@@ -38,7 +39,10 @@ mod write;
 pub mod xattr;
 mod xattrs;
 
-pub use alloc::{BusyGroup, InodeClaiming, Placement, Policies, Privilege, StreamGoal};
+pub use alloc::{
+    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
+    Privilege, StreamGoal, UnknownPolicy,
+};
 pub use attr::{
     Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,
     StatFs, SyncMode,
@@ -47,4 +51,5 @@ pub use error::Error;
 pub use fs::Fs;
 pub use inode::{Inode, InodeRef};
 pub use mount::Mount;
+pub use one_lock::OneLockCache;
 pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};

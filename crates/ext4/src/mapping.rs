@@ -141,7 +141,8 @@ impl Fs {
         let goal = map.last().map_or(self.goal_of(inode), |e| Block(e.block.0 + u64::from(e.len)));
         for _ in 0..plan.nodes_needed() {
             // Root's privilege: a tree that cannot grow would fail writes into space already given.
-            let request = Request { goal, want: 1, at_least: 1, privilege: Privilege::Root };
+            let privilege = Privilege::Root;
+            let request = Request { goal, want: 1, at_least: 1, privilege, stream: None };
             node_claims.push(self.claim_or_reclaim(&request)?);
         }
         for extent in &released {

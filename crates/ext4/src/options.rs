@@ -1,6 +1,6 @@
 //! How to mount.
 
-use crate::Policies;
+use crate::{OneLockCache, Policies};
 use lanefs_ondisk::{FileType, Ino};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// What a damaged structure found while running does.
     pub on_error: OnError,
-    /// How blocks and inodes are chosen.
+    /// How it is done what the seeds changed.
     pub policies: Policies,
     /// How much memory the caches may take, in bytes.
     pub cache_bytes: u64,
@@ -64,6 +64,13 @@ pub enum OnError {
     ReadOnly,
 }
 
+impl DirId {
+    /// A hash of `name` in this directory, for caches of names.
+    pub fn hash_of(self, name: &[u8]) -> u64 {
+        lanefs_lanes::hash_of(&(self.ino.0, self.generation, name))
+    }
+}
+
 /// Tells a directory from any other, also from an earlier one of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirId {
@@ -89,6 +96,11 @@ pub trait Names: Send + Sync {
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>);
     /// The directory is gone.
     fn forget(&self, dir: DirId);
+    /// The cache that keeps inodes behind the same lock as names, if this is one: the mount then
+    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::NameCachePolicy)).
+    fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
+        None
+    }
 }
 
 /// Keeps no names.

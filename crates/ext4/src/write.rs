@@ -1,7 +1,7 @@
 //! Writing file data: overwrites shared, everything else exclusive; claimed, written, then mapped.
 
 use crate::Error;
-use crate::alloc::{Claim, Privilege, Request};
+use crate::alloc::{Claim, Overwrite, Privilege, Request};
 use crate::extent::{Extent, Map, Mapping, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
@@ -38,6 +38,8 @@ pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
 
 /// The most that is written and mapped in one go.
 const CHUNK: usize = 4 << 20;
+/// A file of more blocks is large, for the policies of goals, as for mballoc (`mb_stream_req`).
+const STREAM: u32 = 16;
 /// The largest window, in bytes; it starts at what the file holds already.
 const WINDOW: u64 = 8 << 20;
 
@@ -88,7 +90,7 @@ impl Fs {
             if data.is_empty() {
                 return Ok((offset, 0));
             }
-            if self.overwrite(inode, offset, data)? {
+            if self.overwrite == Overwrite::Shared && self.overwrite_shared(inode, offset, data)? {
                 if stamp == Stamp::Now {
                     self.stamp_change(inode)?;
                 }
@@ -96,6 +98,14 @@ impl Fs {
             }
         }
         let _exclusive = inode.op.exclusive();
+        if let (At::Offset(offset), Overwrite::Exclusive) = (at, self.overwrite)
+            && self.overwrite_locked(inode, offset, data)?
+        {
+            if stamp == Stamp::Now {
+                self.stamp_change(inode)?;
+            }
+            return Ok((offset, data.len()));
+        }
         let start = match at {
             At::Offset(offset) => offset,
             At::End => inode.attr().size,
@@ -113,14 +123,32 @@ impl Fs {
         Ok((start, done))
     }
 
-    /// Overwrites bytes that are all mapped, written and inside the file, with the operation lock
-    /// shared (S3). False if they are not.
-    fn overwrite(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> Result<bool, Error> {
+    /// [`Fs::overwrite_locked`] with the operation lock shared (S3), if the device can write just
+    /// these bytes: those of one block by two threads at once would be read, merged and lost.
+    fn overwrite_shared(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<bool, Error> {
         let align = u64::from(self.device.alignment());
         if !offset.is_multiple_of(align) || !(data.len() as u64).is_multiple_of(align) {
             return Ok(false);
         }
         let _shared = inode.op.shared();
+        self.overwrite_locked(inode, offset, data)
+    }
+
+    /// Overwrites bytes that are all mapped, written and inside the file. False if they are not.
+    ///
+    /// # Locking
+    /// The operation lock is held, shared or exclusively.
+    fn overwrite_locked(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<bool, Error> {
         if offset + data.len() as u64 > inode.attr().size {
             return Ok(false);
         }
@@ -287,6 +315,7 @@ impl Fs {
             want: len.saturating_add(ahead).min(32768),
             at_least: len.min(2048),
             privilege: by,
+            stream: (at + len > STREAM).then_some(inode.ino),
         })?;
         if claim.len() > len {
             let front = claim.split_front(len);
@@ -315,7 +344,7 @@ impl Fs {
     /// Gives every window back that nobody is using.
     pub(crate) fn drop_windows(&self) {
         let mut windows = Vec::new();
-        self.inodes.map.for_each(|_, inode| {
+        self.inodes.for_each(|inode| {
             if let Some(mut window) = inode.window.try_lock() {
                 windows.extend(window.take());
             }

@@ -1,6 +1,6 @@
 //! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
 
-use lanefs_ext4::{Access, Atime, MountOptions, OnError, Recovery};
+use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -36,6 +36,8 @@ pub struct Options {
     pub synchronous: bool,
     /// Each change of a name is.
     pub synchronous_directories: bool,
+    /// How it is done what the seeds changed: to be measured and tested with.
+    pub policies: Policies,
     /// The name to show for the source, if it is to be another.
     pub shown_source: Option<String>,
 }
@@ -85,6 +87,7 @@ impl Default for Options {
             no_execute: false,
             synchronous: false,
             synchronous_directories: false,
+            policies: Policies::default(),
             shown_source: None,
         }
     }
@@ -230,6 +233,11 @@ impl Options {
             "sync" => self.synchronous = true,
             "dirsync" => self.synchronous_directories = true,
             "fsname" => self.shown_source = value.map(str::to_owned),
+            "policies" => {
+                self.policies = value
+                    .and_then(|v| v.parse().ok())
+                    .ok_or_else(|| bad("before, after, or some policies with + between them"))?;
+            }
             "data" if value == Some("journal") => {
                 return Err(OptionError::Refused {
                     name: word.to_owned(),
@@ -251,7 +259,8 @@ impl Options {
 
     /// What the file system itself is told.
     pub fn for_ext4(&self) -> MountOptions {
-        let mut options = MountOptions { atime: self.atime, ..MountOptions::default() };
+        let mut options =
+            MountOptions { atime: self.atime, policies: self.policies, ..MountOptions::default() };
         if self.read_only || self.no_recovery {
             options.access = Access::ReadOnly;
         }
@@ -300,7 +309,7 @@ mod tests {
     fn options_are_honoured() {
         let options = parsed(
             "ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-             nodev,nosuid,noexec,sync,dirsync,fsname=disk",
+             nodev,nosuid,noexec,sync,dirsync,fsname=disk,policies=before",
         )
         .unwrap();
         assert!(options.read_only && options.no_recovery && options.allow_other);
@@ -314,6 +323,7 @@ mod tests {
         assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
         assert_eq!(ext4.commit_interval, Duration::from_secs(30));
         assert_eq!(ext4.on_error, OnError::Continue);
+        assert_eq!(ext4.policies, Policies::before());
     }
 
     #[test]
@@ -334,7 +344,14 @@ mod tests {
         for list in ["data=journal", "errors=panic", "remount,ro"] {
             assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
         }
-        for list in ["commit=soon", "offset=-1", "offset", "errors=maybe", "offset=99999999T"] {
+        for list in [
+            "commit=soon",
+            "offset=-1",
+            "offset",
+            "errors=maybe",
+            "offset=99999999T",
+            "policies=fast",
+        ] {
             assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
         }
     }

@@ -1,6 +1,6 @@
 //! How a file system, and a file in it, is opened.
 
-use lanefs_ext4::{Access, Atime, Recovery};
+use lanefs_ext4::{Access, Atime, Policies, Recovery};
 use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
 use std::time::Duration;
 
@@ -75,9 +75,15 @@ impl OpenOptions {
         self
     }
 
+    /// How it is done what the seeds changed: `docs/scaling.md`.
+    pub fn policies(mut self, policies: Policies) -> OpenOptions {
+        self.vfs.mount.policies = policies;
+        self
+    }
+
     /// Which name cache to use, and for about how many names.
     pub fn name_cache(mut self, policy: NameCachePolicy, names: usize) -> OpenOptions {
-        self.vfs.name_cache = policy;
+        self.vfs.mount.policies.name_cache = policy;
         self.vfs.names = names;
         self
     }

@@ -54,8 +54,8 @@ impl Hasher for FixedHasher {
     }
 }
 
-/// The hash of `key`.
-pub(crate) fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
+/// A hash of `key` that is the same in each run.
+pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
     let mut hasher = FixedHasher::default();
     key.hash(&mut hasher);
     hasher.finish()

@@ -29,6 +29,7 @@ pub use clock::{CoarseTime, coarse_now};
 pub use contention::{Contention, contention};
 pub use counter::LaneCounter;
 pub use epoch::{Pin, advance, limbo, pin};
+pub use hash::hash_of;
 pub use lane::{Lane, MAX_LANES, Padded, PerLane};
 pub use lane_arc::LaneArc;
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};

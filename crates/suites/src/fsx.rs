@@ -3,13 +3,13 @@
 
 use crate::image::Image;
 use crate::model::Data;
+use crate::policies::mount_options;
 use crate::step::pattern;
 use crate::together::Bases;
 use fastrand::Rng;
 use lanefs_device::Device;
 use lanefs_ext4::{
-    Error, Fallocate, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege, Seek, SetAttr,
-    SyncMode,
+    Error, Fallocate, InodeRef, Mount, NewInode, NewKind, Privilege, Seek, SetAttr, SyncMode,
 };
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ const LIMIT: u64 = 600_000;
 pub struct Fsx {
     rng: Rng,
     device: Arc<dyn Device>,
+    seed: u64,
     mount: Option<Mount>,
     file: Option<InodeRef>,
     data: Data,
@@ -51,6 +52,7 @@ impl Fsx {
         let mut fsx = Fsx {
             rng: Rng::with_seed(seed),
             device,
+            seed,
             mount: None,
             file: None,
             data: Data::default(),
@@ -90,7 +92,7 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        self.mount = Some(Mount::open(self.device.clone(), MountOptions::default())?);
+        self.mount = Some(Mount::open(self.device.clone(), mount_options(self.seed))?);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ pub mod library;
 pub mod listing;
 pub mod model;
 pub mod planted;
+pub mod policies;
 pub mod random;
 pub mod step;
 pub mod story;

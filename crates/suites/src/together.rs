@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::library::Library;
 use crate::listing::{self, Listing};
 use crate::model::Model;
+use crate::policies::mount_options;
 use crate::step::{Outcome, Path, Step, Tree, show};
 use crate::story::{Author, Mood, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
@@ -20,6 +21,8 @@ pub const THREADS: usize = 4;
 pub struct Scenario {
     /// What mke2fs is asked for.
     pub options: &'static str,
+    /// What chooses the policies.
+    pub seed: u64,
     /// The steps of each thread.
     pub stories: Vec<Vec<Step>>,
 }
@@ -35,7 +38,7 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     let options = OPTIONS[(seed % 4) as usize];
     let mood = if (seed / 4).is_multiple_of(2) { Mood::ManySmall } else { Mood::FewLarge };
     let stories = (0..THREADS).map(|n| Author::new(seed, n, THREADS, mood).story(len)).collect();
-    Scenario { options, stories }
+    Scenario { options, seed, stories }
 }
 
 /// Fresh images by options, made once and never written: runs write to overlays.
@@ -70,7 +73,7 @@ impl Judge<'_> {
         let Some(overlay) = self.bases.fresh(scenario.options, "96M") else { return Ok(()) };
         let overlay = Arc::new(overlay);
         let device = (self.wrap)(overlay.clone());
-        let mount = open(device.clone())?;
+        let mount = open(device.clone(), scenario.seed)?;
         let mut stager = Library::new(mount.fs());
         for step in stage(THREADS) {
             stager.apply(&step).map_err(|e| format!("{step:?}: error {e}"))?;
@@ -100,7 +103,7 @@ impl Judge<'_> {
         if verdict.status != 0 {
             return Err(format!("e2fsck -fn: {}", verdict.text));
         }
-        let mount = open(device)?;
+        let mount = open(device, scenario.seed)?;
         let after = library_listing(&mount)?;
         let found = before.differences(&after);
         if !found.is_empty() {
@@ -171,11 +174,11 @@ impl Scenario {
     }
 }
 
-fn open(device: Arc<dyn Device>) -> Result<Mount, String> {
+fn open(device: Arc<dyn Device>, seed: u64) -> Result<Mount, String> {
     let options = MountOptions {
         atime: Atime::Noatime,
         commit_interval: Duration::from_millis(50),
-        ..MountOptions::default()
+        ..mount_options(seed)
     };
     Mount::open(device, options).map_err(|e| format!("mount: {e}"))
 }

@@ -13,12 +13,32 @@ use crate::path::{Component, Slash, first};
 use crate::permission::searches_by_mode;
 use crate::{Credentials, Follow, Vfs};
 use lanefs_ext4::{DirId, Inode, InodeRef};
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
 use lanefs_ondisk::{FileType, Ino};
+use std::ops::Deref;
+
+/// An inode on the way.
+enum Passed<'p> {
+    /// It is there as long as the pin is.
+    Pinned(&'p Inode),
+    /// It is counted: found under the lock of a cache that has one.
+    Counted(Arc<Inode>),
+}
+
+impl Deref for Passed<'_> {
+    type Target = Inode;
+    fn deref(&self) -> &Inode {
+        match self {
+            Passed::Pinned(inode) => inode,
+            Passed::Counted(inode) => inode,
+        }
+    }
+}
 
 /// A directory that was reached, and what is left of the path.
 struct Reached<'p, 'a> {
-    dir: &'p Inode,
+    dir: Passed<'p>,
     name: &'a [u8],
     slash: Slash,
     /// Bytes of the path before `name`.
@@ -41,6 +61,13 @@ fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
 
+/// Whether a walk may end at `inode`: it is not to be followed, and is a directory if a slash says so.
+fn ends_there(inode: &Inode, slash: Slash, follow: Follow) -> bool {
+    let file_type = inode.attr().file_type;
+    let through = file_type == FileType::Symlink && follow == Follow::Links;
+    !through && (!slash.follows() || file_type == FileType::Directory)
+}
+
 impl Vfs {
     /// What `path` leads to, if that can be told from memory.
     pub(crate) fn walk_cached(
@@ -50,19 +77,28 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<InodeRef> {
-        let (dir, name, seen) = {
+        let (dir, name, slash, seen) = {
             let pin = pin();
             let reached = self.reach(&pin, who, start, path)?;
             if !searches_by_mode(who, &reached.dir.attr()) {
                 return None;
             }
-            let inode = self.step(&pin, reached.dir, reached.name)?;
-            let file_type = inode.attr().file_type;
-            let through = file_type == FileType::Symlink && follow == Follow::Links;
-            if through || (reached.slash.follows() && file_type != FileType::Directory) {
-                return None;
-            }
-            (id(reached.dir), reached.name, Seen::of(inode))
+            let dir = id(&reached.dir);
+            let seen = match self.one_lock() {
+                Some(_) => None,
+                None => {
+                    let inode = self.step(&pin, &reached.dir, reached.name)?;
+                    if !ends_there(&inode, reached.slash, follow) {
+                        return None;
+                    }
+                    Some(Seen::of(&inode))
+                }
+            };
+            (dir, reached.name, reached.slash, seen)
+        };
+        let Some(seen) = seen else {
+            let inode = self.one_lock()?.hold(dir, name)?;
+            return ends_there(&inode, slash, follow).then_some(inode);
         };
         // Without the pin, for this may wait. Held, the inode keeps its number, so that a name which
         // leads to the number leads to it.
@@ -84,10 +120,10 @@ impl Vfs {
         let (seen, before) = {
             let pin = pin();
             let reached = self.reach(&pin, who, start, path)?;
-            if id(reached.dir) == id(start) {
+            if id(&reached.dir) == id(start) {
                 return None;
             }
-            (Seen::of(reached.dir), reached.before)
+            (Seen::of(&reached.dir), reached.before)
         };
         // The directory may have moved since: then this is where it was when it was passed, as with
         // any walk that is overtaken by a rename.
@@ -102,7 +138,7 @@ impl Vfs {
         start: &'p Inode,
         path: &'a [u8],
     ) -> Option<Reached<'p, 'a>> {
-        let mut dir = start;
+        let mut dir = Passed::Pinned(start);
         let mut left = path;
         loop {
             let (component, rest, slash) = first(left)?;
@@ -119,7 +155,7 @@ impl Vfs {
             if !searches_by_mode(who, &dir.attr()) {
                 return None;
             }
-            let next = self.step(pin, dir, name)?;
+            let next = self.step(pin, &dir, name)?;
             if next.attr().file_type != FileType::Directory {
                 return None;
             }
@@ -128,10 +164,13 @@ impl Vfs {
     }
 
     /// What `name` in `dir` leads to, if both the name and the inode are in memory.
-    fn step<'p>(&'p self, pin: &'p Pin, dir: &Inode, name: &[u8]) -> Option<&'p Inode> {
+    fn step<'p>(&'p self, pin: &'p Pin, dir: &Inode, name: &[u8]) -> Option<Passed<'p>> {
+        if let Some(cache) = self.one_lock() {
+            return cache.step(id(dir), name).map(Passed::Counted);
+        }
         let sighting = self.names().sight(pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };
         let inode = self.fs().peek(pin, named.ino)?;
-        (self.names().sight(pin, id(dir), name) == sighting).then_some(inode)
+        (self.names().sight(pin, id(dir), name) == sighting).then_some(Passed::Pinned(inode))
     }
 }

@@ -20,8 +20,8 @@ mod walk;
 mod xattr;
 
 pub use credentials::Credentials;
-pub use lanefs_ext4::Error;
-pub use names::{GlobalNames, LaneNames, NameCache, NameCachePolicy};
+pub use lanefs_ext4::{Error, NameCachePolicy};
+pub use names::{LaneNames, NameCache};
 pub use node::NewNode;
 pub use open::{OpenFile, OpenFlags};
 pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS, Slash};

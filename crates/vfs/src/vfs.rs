@@ -1,29 +1,23 @@
 //! The mounted file system, with its names.
 
 use crate::walk::Child;
-use crate::{Error, NameCache, NameCachePolicy};
+use crate::{Error, NameCache};
 use lanefs_device::Device;
-use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, StatFs};
+use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
 use std::sync::Arc;
 
 /// How a file system is mounted, names included.
 #[derive(Clone)]
 pub struct VfsOptions {
-    /// What ext4 is to know. Its `names` is replaced by the name cache.
+    /// What ext4 is to know. Its `names` is replaced by the name cache that its `policies` name.
     pub mount: MountOptions,
-    /// Which name cache.
-    pub name_cache: NameCachePolicy,
     /// How many names it may keep, about.
     pub names: usize,
 }
 
 impl Default for VfsOptions {
     fn default() -> VfsOptions {
-        VfsOptions {
-            mount: MountOptions::default(),
-            name_cache: NameCachePolicy::default(),
-            names: 1 << 16,
-        }
+        VfsOptions { mount: MountOptions::default(), names: 1 << 16 }
     }
 }
 
@@ -34,6 +28,8 @@ impl Default for VfsOptions {
 pub struct Vfs {
     root: InodeRef,
     names: Arc<dyn NameCache>,
+    /// `names` again, if it keeps the inodes too.
+    one_lock: Option<Arc<OneLockCache>>,
     mount: Mount,
 }
 
@@ -44,10 +40,11 @@ const RETRIES: u32 = 16;
 impl Vfs {
     /// Mounts the file system on `device`.
     pub fn open(device: Arc<dyn Device>, options: VfsOptions) -> Result<Vfs, Error> {
-        let names = options.name_cache.build(options.names);
+        let names = crate::names::build(options.mount.policies.name_cache, options.names);
+        let one_lock = lanefs_ext4::Names::one_lock(names.clone());
         let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
         let root = mount.fs().root()?;
-        Ok(Vfs { root, names, mount })
+        Ok(Vfs { root, names, one_lock, mount })
     }
 
     /// Unmounts: everything is written home and the file system is marked clean.
@@ -66,6 +63,10 @@ impl Vfs {
     /// The root directory.
     pub fn root(&self) -> &InodeRef {
         &self.root
+    }
+
+    pub(crate) fn one_lock(&self) -> Option<&OneLockCache> {
+        self.one_lock.as_deref()
     }
 
     pub(crate) fn names(&self) -> &dyn NameCache {
@@ -89,6 +90,9 @@ impl Vfs {
     /// number, so if the name still leads to that number, it leads to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
+        if let Some(found) = self.one_lock().and_then(|cache| cache.hold(id, name)) {
+            return Ok(Some(found));
+        }
         for _ in 0..RETRIES {
             let Some(named) = self.named(id, dir, name)? else { return Ok(None) };
             match self.fs().get(named.ino, None) {

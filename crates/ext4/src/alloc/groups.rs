@@ -3,7 +3,7 @@
 use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
 use super::claim::Claim;
 use super::group::{Dirtied, GroupState, Maps};
-use super::policy::{Policies, StreamGoal};
+use super::policy::{GroupSearch, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
 use super::runs;
@@ -19,13 +19,11 @@ use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
-use lanefs_ondisk::{Block, Corruption, Group};
+use lanefs_ondisk::{Block, Corruption, Group, Ino};
 use std::ops::Range;
 use std::sync::Arc;
 
 const LOADERS: usize = 64;
-/// A request from so many blocks on is a stream, for [`StreamGoal::Global`].
-const STREAM: u32 = 16;
 /// How often all groups are searched for blocks that are surely there.
 const ROUNDS: u32 = 8;
 
@@ -49,6 +47,8 @@ pub(crate) struct Request {
     pub at_least: u32,
     /// Whether the reserve may be used.
     pub privilege: Privilege,
+    /// Whose blocks they are, if the file is large: for [`StreamGoal`].
+    pub stream: Option<Ino>,
 }
 
 /// What a journal handle does for a group that changes.
@@ -97,8 +97,8 @@ pub(crate) struct Groups {
     descriptors_charged: Box<[AtomicU64]>,
     /// How many directories each lane has placed.
     pub(super) placed: PerLane<AtomicU32>,
-    /// Where the last stream was put, for [`StreamGoal::Global`]. [rank Guard]
-    stream: Mutex<u32>,
+    /// Where the last streams were put: one goal, or some for [`StreamGoal::Hashed`]. [rank Guard]
+    streams: Box<[Padded<Mutex<u32>>]>,
     /// Free blocks and inodes as captured. [rank Guard]
     pub(super) captured: Mutex<(i64, i64)>,
 }
@@ -143,7 +143,7 @@ impl Groups {
             pending: LaneCounter::new(0),
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
-            stream: Mutex::new(Rank::Guard, 0),
+            streams: stream_goals(policies.stream_goal, geometry.group_count()),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
         }
     }
@@ -177,15 +177,18 @@ impl Groups {
         let home = region::home(Lane::current(), shared.summaries.groups()).start;
         let place = shared.format.geometry.group_of(request.goal);
         let (group, bit) = place.map_or((home, 0), |(group, bit)| (group.0, bit));
-        let global = self.policies.stream_goal == StreamGoal::Global && drawn >= STREAM;
-        let stream = global.then(|| *self.stream.lock());
+        let shelf = request.stream.and_then(|ino| {
+            let count = self.streams.len().max(1);
+            self.streams.get(ino.0 as usize % count)
+        });
+        let stream = shelf.map(|last| *last.lock());
         let goal = Goal { group, bit, home, stream };
         let search = Search { groups: self, read };
         for _ in 0..ROUNDS {
             let least = request.at_least.min(drawn);
             if let Some(run) = choose(&search, goal, drawn, least, self.policies.busy_group)? {
-                if global {
-                    *self.stream.lock() = run.group;
+                if let Some(last) = shelf {
+                    *last.lock() = run.group;
                 }
                 return Ok(run);
             }
@@ -425,6 +428,19 @@ impl Shared {
     }
 }
 
+/// The goals that `policy` keeps, each on lines of its own: a set of them is there to be shared less.
+fn stream_goals(policy: StreamGoal, groups: u32) -> Box<[Padded<Mutex<u32>>]> {
+    let count = match policy {
+        StreamGoal::Inode => 0,
+        StreamGoal::Global => 1,
+        StreamGoal::Hashed => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            processors.min(groups as usize / 4).max(1)
+        }
+    };
+    (0..count).map(|_| Padded(Mutex::new(Rank::Guard, 0))).collect()
+}
+
 /// The groups as the chooser sees them.
 struct Search<'a> {
     groups: &'a Groups,
@@ -443,7 +459,11 @@ impl Candidates for Search<'_> {
     }
 
     fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
-        self.groups.shared.summaries.next_with_order(order, from)
+        let summaries = &self.groups.shared.summaries;
+        match self.groups.policies.group_search {
+            GroupSearch::Index => summaries.next_with_order(order, from),
+            GroupSearch::Scan => summaries.scan_for_order(order, from),
+        }
     }
 
     fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Error> {

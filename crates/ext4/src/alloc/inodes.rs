@@ -4,7 +4,7 @@ use super::choose::Wait;
 use super::claim::InodeClaim;
 use super::group::Maps;
 use super::groups::{Changes, Groups, Shared};
-use super::policy::{BusyGroup, InodeClaiming, Placement};
+use super::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement};
 use super::read::damage;
 use super::region;
 use crate::Error;
@@ -64,10 +64,14 @@ impl Groups {
             }
         }
         let from = from % groups;
+        let next = |from| match self.policies.group_search {
+            GroupSearch::Index => summaries.next_with_inodes(from),
+            GroupSearch::Scan => summaries.scan_for_inodes(from),
+        };
         let mut tries = 0;
         for part in [from..groups, 0..from] {
             let mut at = part.start;
-            while let Some(group) = summaries.next_with_inodes(at)
+            while let Some(group) = next(at)
                 && group < part.end
                 && tries < TRIES
             {

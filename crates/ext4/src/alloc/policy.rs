@@ -1,17 +1,34 @@
-//! Ways to choose that can be set side by side: what is scalable, and what it took the place of.
+//! Ways of doing things that can be set side by side: what is scalable, and what it took the place of.
 
-/// How blocks and inodes are chosen. The default scales; the others are how it was done before,
-/// kept so that one build can measure both.
+use std::str::FromStr;
+
+/// How a mount does what the seeds of `docs/scaling.md` changed. The default scales; the others are
+/// how it was done before, kept so that one build measures both. All are correct: they differ in
+/// what threads wait for.
+///
+/// ```
+/// use lanefs_ext4::{Overwrite, Policies};
+/// let mut policies: Policies = "before".parse()?;
+/// policies.set("overwrite", "shared")?;
+/// assert_eq!(policies, Policies { overwrite: Overwrite::Shared, ..Policies::before() });
+/// # Ok::<(), lanefs_ext4::UnknownPolicy>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policies {
-    /// How an inode number is claimed.
+    /// S1: how an inode number is claimed.
     pub inode_claim: InodeClaiming,
-    /// Where new directories go, and searches that start afresh.
+    /// S1: where new directories go, and searches that start afresh.
     pub placement: Placement,
-    /// What a chooser does about a group that another one is using.
+    /// S2: what a chooser does about a group that another one is using.
     pub busy_group: BusyGroup,
-    /// Where the search for a large run starts when it cannot have its goal.
+    /// S2: where the search for blocks of a large file starts when it cannot have its goal.
     pub stream_goal: StreamGoal,
+    /// S2: how a group with room is found.
+    pub group_search: GroupSearch,
+    /// S3: how a write takes the inode that it overwrites data of.
+    pub overwrite: Overwrite,
+    /// S5: how names and inodes in memory are found. For who keeps names: ext4 alone keeps none.
+    pub name_cache: NameCachePolicy,
 }
 
 /// How an inode number is claimed.
@@ -44,12 +61,139 @@ pub enum BusyGroup {
     Wait,
 }
 
-/// Where the search for a large run starts when it cannot have its goal.
+/// Where the search for blocks of a large file starts when it cannot have its goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamGoal {
     /// Behind the inode's own goal.
     #[default]
     Inode,
-    /// Where the last large run of anybody was found: one number for the file system.
+    /// Where the last large file of anybody found blocks: one number for the file system.
     Global,
+    /// As many such numbers as there are processors, at most one for four groups, chosen by the
+    /// inode's number: how Linux 6.17 does it.
+    Hashed,
+}
+
+/// How a group with room is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GroupSearch {
+    /// By an index: a few steps, however many groups there are.
+    #[default]
+    Index,
+    /// One after another.
+    Scan,
+}
+
+/// How a write takes the inode that it overwrites data of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overwrite {
+    /// Shared; exclusively, and checked again, if it turns out to allocate or to grow the file. The
+    /// times are set outside of the lock.
+    #[default]
+    Shared,
+    /// Exclusively, the times set inside.
+    Exclusive,
+}
+
+/// How names and inodes in memory are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameCachePolicy {
+    /// Without a lock; changed bucket by bucket; what makes room is in the bucket that needs it.
+    #[default]
+    Lanes,
+    /// Names, inodes and both lists in order of use behind one lock.
+    Global,
+}
+
+/// There is no such policy, or it has no such value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such policy: {name}={value}")]
+pub struct UnknownPolicy {
+    /// The policy.
+    pub name: String,
+    /// What it was to be.
+    pub value: String,
+}
+
+impl Policies {
+    /// How all of it was done before.
+    pub fn before() -> Policies {
+        Policies {
+            inode_claim: InodeClaiming::TwoStep,
+            placement: Placement::Shared,
+            busy_group: BusyGroup::Wait,
+            stream_goal: StreamGoal::Global,
+            group_search: GroupSearch::Scan,
+            overwrite: Overwrite::Exclusive,
+            name_cache: NameCachePolicy::Global,
+        }
+    }
+
+    /// Sets the policy of this name, as in `overwrite=exclusive`.
+    ///
+    /// # Errors
+    /// [`UnknownPolicy`].
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), UnknownPolicy> {
+        match (name, value) {
+            ("inode_claim", "one-step") => self.inode_claim = InodeClaiming::OneStep,
+            ("inode_claim", "two-step") => self.inode_claim = InodeClaiming::TwoStep,
+            ("placement", "lanes") => self.placement = Placement::Lanes,
+            ("placement", "shared") => self.placement = Placement::Shared,
+            ("busy_group", "skip") => self.busy_group = BusyGroup::Skip,
+            ("busy_group", "wait") => self.busy_group = BusyGroup::Wait,
+            ("stream_goal", "inode") => self.stream_goal = StreamGoal::Inode,
+            ("stream_goal", "global") => self.stream_goal = StreamGoal::Global,
+            ("stream_goal", "hashed") => self.stream_goal = StreamGoal::Hashed,
+            ("group_search", "index") => self.group_search = GroupSearch::Index,
+            ("group_search", "scan") => self.group_search = GroupSearch::Scan,
+            ("overwrite", "shared") => self.overwrite = Overwrite::Shared,
+            ("overwrite", "exclusive") => self.overwrite = Overwrite::Exclusive,
+            ("name_cache", "lanes") => self.name_cache = NameCachePolicy::Lanes,
+            ("name_cache", "global") => self.name_cache = NameCachePolicy::Global,
+            _ => return Err(UnknownPolicy { name: name.into(), value: value.into() }),
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Policies {
+    type Err = UnknownPolicy;
+
+    /// `before`, `after`, or some that differ from the default, as `overwrite=exclusive`, with `+`
+    /// between them.
+    fn from_str(text: &str) -> Result<Policies, UnknownPolicy> {
+        let mut policies = Policies::default();
+        for word in text.split('+').filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                Some((name, value)) => policies.set(name, value)?,
+                None if word == "before" => policies = Policies::before(),
+                None if word == "after" => policies = Policies::default(),
+                None => policies.set(word, "")?,
+            }
+        }
+        Ok(policies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_named_one_by_one_or_together() {
+        assert_eq!("after".parse(), Ok(Policies::default()));
+        let all = "inode_claim=two-step+placement=shared+busy_group=wait+stream_goal=global\
+                   +group_search=scan+overwrite=exclusive+name_cache=global";
+        assert_eq!(all.parse(), Ok(Policies::before()));
+        let mixed = "before+stream_goal=hashed+name_cache=lanes".parse::<Policies>();
+        let wanted = Policies {
+            stream_goal: StreamGoal::Hashed,
+            name_cache: NameCachePolicy::Lanes,
+            ..Policies::before()
+        };
+        assert_eq!(mixed, Ok(wanted));
+        for wrong in ["overwrite", "overwrite=maybe", "speed=high"] {
+            assert!(wrong.parse::<Policies>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::words;
 use crate::library::Library;
 use crate::listing::Listing;
 use crate::model::Model;
+use crate::policies::mount_options;
 use crate::step::{File, Kind, Path, Step, Tree, join};
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice, Recording, RecordingDevice};
@@ -92,7 +93,7 @@ pub fn record(
     let options = MountOptions {
         atime: Atime::Noatime,
         commit_interval: Duration::from_millis(30),
-        ..MountOptions::default()
+        ..mount_options(seed)
     };
     let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
     let model = Model::new();

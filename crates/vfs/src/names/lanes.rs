@@ -12,7 +12,6 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Mutex, Pin, Published, Rank, pin};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// Entries of one bucket. Few, for they are compared one by one and copied at each change.
 const WAYS: usize = 8;
@@ -42,7 +41,6 @@ struct Bucket {
 /// A name cache in which names that hash to different buckets share nothing.
 pub struct LaneNames {
     buckets: Box<[Bucket]>,
-    hasher: BuildHasherDefault<DefaultHasher>,
 }
 
 impl LaneNames {
@@ -51,25 +49,18 @@ impl LaneNames {
         let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
         let bucket =
             |_| Bucket { change: Mutex::new(Rank::Bucket, ()), ways: Published::new(Vec::new()) };
-        LaneNames {
-            buckets: (0..count).map(bucket).collect(),
-            hasher: BuildHasherDefault::default(),
-        }
+        LaneNames { buckets: (0..count).map(bucket).collect() }
     }
 
     fn bucket(&self, hash: u64) -> &Bucket {
         // The count is a power of two, so the mask keeps the index within it.
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
-
-    fn hash(&self, dir: DirId, name: &[u8]) -> u64 {
-        self.hasher.hash_one((dir, name))
-    }
 }
 
 impl Names for LaneNames {
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
-        let hash = self.hash(dir, name);
+        let hash = dir.hash_of(name);
         let bucket = self.bucket(hash);
         let new = Arc::new(Entry {
             hash,
@@ -111,7 +102,7 @@ fn with_room(old: Vec<Arc<Entry>>, new: Arc<Entry>) -> Vec<Arc<Entry>> {
 
 impl NameCache for LaneNames {
     fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting {
-        let hash = self.hash(dir, name);
+        let hash = dir.hash_of(name);
         self.bucket(hash).ways.with(pin, |ways| {
             let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
                 return Sighting::NONE;

@@ -3,15 +3,14 @@
 //! ext4 tells it of every name that is read or changed, while it holds the directory's operation
 //! lock ([`Names`]); so an entry is never older than its directory, and a look-up that finds one
 //! asks nobody else. Two implementations, one for each side of the comparison in `docs/vfs.md`:
-//! [`LaneNames`] (the default) and [`GlobalNames`].
+//! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which
+//! keeps the inodes too.
 
-mod global;
 mod lanes;
 
-pub use global::GlobalNames;
 pub use lanes::LaneNames;
 
-use lanefs_ext4::{DirId, Named, Names};
+use lanefs_ext4::{DirId, NameCachePolicy, Named, Names, OneLockCache};
 use lanefs_lanes::{Pin, pin};
 use std::sync::Arc;
 
@@ -56,23 +55,18 @@ pub trait NameCache: Names {
     }
 }
 
-/// Which name cache a mount uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NameCachePolicy {
-    /// One lock around a table and a list in order of use.
-    Global,
-    /// Buckets of their own lines, read without a write.
-    #[default]
-    Lanes,
+impl NameCache for OneLockCache {
+    fn sight(&self, _: &Pin, dir: DirId, name: &[u8]) -> Sighting {
+        let found = self.name(dir, name);
+        found.map_or(Sighting::NONE, |(entry, mark)| Sighting { known: entry.into(), mark })
+    }
 }
 
-impl NameCachePolicy {
-    /// A cache of at most about `entries` names.
-    pub(crate) fn build(self, entries: usize) -> Arc<dyn NameCache> {
-        match self {
-            NameCachePolicy::Global => Arc::new(GlobalNames::new(entries)),
-            NameCachePolicy::Lanes => Arc::new(LaneNames::new(entries)),
-        }
+/// A cache of at most about `entries` names.
+pub(crate) fn build(policy: NameCachePolicy, entries: usize) -> Arc<dyn NameCache> {
+    match policy {
+        NameCachePolicy::Global => Arc::new(OneLockCache::new(entries)),
+        NameCachePolicy::Lanes => Arc::new(LaneNames::new(entries)),
     }
 }
 
@@ -91,7 +85,7 @@ mod tests {
     }
 
     fn both(entries: usize) -> [Arc<dyn NameCache>; 2] {
-        [NameCachePolicy::Global.build(entries), NameCachePolicy::Lanes.build(entries)]
+        [build(NameCachePolicy::Global, entries), build(NameCachePolicy::Lanes, entries)]
     }
 
     #[test]

@@ -103,8 +103,13 @@ fn the_longest_run_is_found_when_nothing_long_is_left() {
         let front = claim.split_front(keep);
         *claim = front;
     }
-    let request =
-        |at_least| Request { goal: Block(1), want: 100, at_least, privilege: Privilege::Ordinary };
+    let request = |at_least| Request {
+        goal: Block(1),
+        want: 100,
+        at_least,
+        privilege: Privilege::Ordinary,
+        stream: None,
+    };
     let best = f.groups.claim_blocks(&f.device, &request(30)).unwrap();
     assert_eq!(best.len(), 37);
     let any = f.groups.claim_blocks(&f.device, &request(30)).unwrap();
@@ -154,12 +159,7 @@ fn every_inode_can_be_had() {
 
 #[test]
 fn two_step_claims_and_waiting_choosers_give_the_same_without_company() {
-    let old = Policies {
-        inode_claim: InodeClaiming::TwoStep,
-        placement: Placement::Shared,
-        busy_group: BusyGroup::Wait,
-        stream_goal: StreamGoal::Global,
-    };
+    let old = Policies::before();
     let Some(f) = Fixture::with(32, SMALL, 0, old) else { return };
     let one = f.claim_inode(FileType::Directory, 2).unwrap();
     let two = f.claim_inode(FileType::Directory, 2).unwrap();

@@ -151,8 +151,13 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
         again.load(&f.device, Group(group)).expect("what was written is right");
     }
     for &block in model.blocks.iter().step_by(7) {
-        let request =
-            Request { goal: Block(block), want: 1, at_least: 1, privilege: Privilege::Root };
+        let request = Request {
+            goal: Block(block),
+            want: 1,
+            at_least: 1,
+            privilege: Privilege::Root,
+            stream: None,
+        };
         let claim = again.claim_blocks(&f.device, &request).expect("there is room");
         assert!(!model.blocks.contains(&claim.start().0));
     }

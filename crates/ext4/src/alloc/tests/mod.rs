@@ -95,7 +95,7 @@ impl Fixture {
     }
 
     fn claim_as(&self, goal: u64, want: u32, privilege: Privilege) -> Result<Claim, Error> {
-        let request = Request { goal: Block(goal), want, at_least: want, privilege };
+        let request = Request { goal: Block(goal), want, at_least: want, privilege, stream: None };
         self.groups.claim_blocks(&self.device, &request)
     }
 

@@ -31,12 +31,8 @@ fn blocks_of(claim: &Claim) -> std::ops::Range<u64> {
 fn all_policies() -> Vec<Policies> {
     vec![
         Policies::default(),
-        Policies {
-            inode_claim: InodeClaiming::TwoStep,
-            placement: Placement::Shared,
-            busy_group: BusyGroup::Wait,
-            stream_goal: StreamGoal::Global,
-        },
+        Policies::before(),
+        Policies { stream_goal: StreamGoal::Hashed, ..Policies::default() },
     ]
 }
 

@@ -1,0 +1,251 @@
+//! A hash table whose entries are also a list in order of use: constant time for everything.
+//!
+//! Entries lie in one vector and are chained by numbers, so that neither finding nor moving one
+//! allocates anything.
+
+/// A place in the vector, or [`NONE`].
+type Link = u32;
+const NONE: Link = Link::MAX;
+/// Buckets of an empty shelf; a power of two.
+const SMALLEST: usize = 64;
+
+/// Entries found by a hash, in order of use.
+pub(super) struct Shelf<T> {
+    slots: Vec<Slot<T>>,
+    /// The first of each bucket; as many as entries or more, a power of two.
+    buckets: Vec<Link>,
+    /// The first unused slot, chained by `next`.
+    unused: Link,
+    newest: Link,
+    oldest: Link,
+    len: usize,
+}
+
+struct Slot<T> {
+    hash: u64,
+    /// `None` in an unused slot.
+    value: Option<T>,
+    /// In its bucket.
+    next: Link,
+    newer: Link,
+    older: Link,
+}
+
+impl<T> Shelf<T> {
+    pub(super) fn new() -> Shelf<T> {
+        Shelf {
+            slots: Vec::new(),
+            buckets: vec![NONE; SMALLEST],
+            unused: NONE,
+            newest: NONE,
+            oldest: NONE,
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn slot(&self, at: Link) -> &Slot<T> {
+        &self.slots[at as usize]
+    }
+
+    fn slot_mut(&mut self, at: Link) -> &mut Slot<T> {
+        &mut self.slots[at as usize]
+    }
+
+    fn bucket(&self, hash: u64) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    /// The entry with this hash that `is` it; it becomes the newest.
+    pub(super) fn find(&mut self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&mut T> {
+        let mut at = self.buckets[self.bucket(hash)];
+        while at != NONE {
+            let slot = self.slot(at);
+            if slot.hash == hash && slot.value.as_ref().is_some_and(&is) {
+                self.use_now(at);
+                return self.slot_mut(at).value.as_mut();
+            }
+            at = slot.next;
+        }
+        None
+    }
+
+    /// Adds an entry that is not there, as the newest.
+    pub(super) fn insert(&mut self, hash: u64, value: T) {
+        if self.len == self.buckets.len() {
+            self.grow();
+        }
+        let bucket = self.bucket(hash);
+        let slot =
+            Slot { hash, value: Some(value), next: self.buckets[bucket], newer: NONE, older: NONE };
+        let at = match self.unused {
+            NONE => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as Link
+            }
+            at => {
+                self.unused = self.slot(at).next;
+                *self.slot_mut(at) = slot;
+                at
+            }
+        };
+        self.buckets[bucket] = at;
+        self.push_newest(at);
+        self.len += 1;
+    }
+
+    /// Takes the entry with this hash that `is` it.
+    pub(super) fn remove(&mut self, hash: u64, is: impl Fn(&T) -> bool) -> Option<T> {
+        let bucket = self.bucket(hash);
+        let (mut before, mut at) = (NONE, self.buckets[bucket]);
+        while at != NONE {
+            let slot = self.slot(at);
+            if slot.hash == hash && slot.value.as_ref().is_some_and(&is) {
+                return self.take(bucket, before, at);
+            }
+            (before, at) = (at, slot.next);
+        }
+        None
+    }
+
+    /// Takes the entry that was not used for longest.
+    pub(super) fn remove_oldest(&mut self) -> Option<T> {
+        if self.oldest == NONE {
+            return None;
+        }
+        let bucket = self.bucket(self.slot(self.oldest).hash);
+        let (mut before, mut at) = (NONE, self.buckets[bucket]);
+        while at != self.oldest {
+            (before, at) = (at, self.slot(at).next);
+        }
+        self.take(bucket, before, at)
+    }
+
+    fn take(&mut self, bucket: usize, before: Link, at: Link) -> Option<T> {
+        self.leave_list(at);
+        let next = self.slot(at).next;
+        match before {
+            NONE => self.buckets[bucket] = next,
+            before => self.slot_mut(before).next = next,
+        }
+        let unused = self.unused;
+        let slot = self.slot_mut(at);
+        slot.next = unused;
+        let value = slot.value.take();
+        self.unused = at;
+        self.len -= 1;
+        value
+    }
+
+    /// The `most` oldest, which become the newest: who comes again finds others.
+    pub(super) fn turn_over(&mut self, most: usize) -> Vec<T>
+    where
+        T: Clone,
+    {
+        let mut found = Vec::with_capacity(most.min(self.len));
+        for _ in 0..most.min(self.len) {
+            let at = self.oldest;
+            found.extend(self.slot(at).value.clone());
+            self.use_now(at);
+        }
+        found
+    }
+
+    /// All, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
+    fn grow(&mut self) {
+        self.buckets = vec![NONE; self.buckets.len() * 2];
+        for at in 0..self.slots.len() as Link {
+            if self.slot(at).value.is_some() {
+                let bucket = self.bucket(self.slot(at).hash);
+                self.slot_mut(at).next = self.buckets[bucket];
+                self.buckets[bucket] = at;
+            }
+        }
+    }
+
+    fn use_now(&mut self, at: Link) {
+        if self.newest != at {
+            self.leave_list(at);
+            self.push_newest(at);
+        }
+    }
+
+    fn leave_list(&mut self, at: Link) {
+        let (newer, older) = (self.slot(at).newer, self.slot(at).older);
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slot_mut(newer).older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slot_mut(older).newer = newer,
+        }
+    }
+
+    fn push_newest(&mut self, at: Link) {
+        let second = self.newest;
+        let slot = self.slot_mut(at);
+        (slot.newer, slot.older) = (NONE, second);
+        match second {
+            NONE => self.oldest = at,
+            second => self.slot_mut(second).newer = at,
+        }
+        self.newest = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shelf_is_a_map_and_a_list_in_order_of_use() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut shelf = Shelf::new();
+        // Oldest first: (key, value). Hashes meet on purpose.
+        let mut list: Vec<(u32, u32)> = Vec::new();
+        for step in 0..20_000 {
+            let key = random.u32(..200);
+            let (hash, is) = (u64::from(key % 50), |found: &(u32, u32)| found.0 == key);
+            let place = list.iter().position(|(k, _)| *k == key);
+            match random.u8(..8) {
+                0..4 => {
+                    let found = shelf.find(hash, is).copied();
+                    assert_eq!(found, place.map(|at| list[at]), "step {step}");
+                    if let Some(at) = place {
+                        let used = list.remove(at);
+                        list.push(used);
+                    }
+                }
+                4 | 5 if place.is_none() => {
+                    shelf.insert(hash, (key, step));
+                    list.push((key, step));
+                }
+                4 | 5 => {
+                    let gone = shelf.remove(hash, is);
+                    assert_eq!(gone, place.map(|at| list.remove(at)), "step {step}");
+                }
+                6 => {
+                    let oldest = (!list.is_empty()).then(|| list.remove(0));
+                    assert_eq!(shelf.remove_oldest(), oldest, "step {step}");
+                }
+                _ => {
+                    let most = random.usize(..5).min(list.len());
+                    assert_eq!(shelf.turn_over(most), list[..most], "step {step}");
+                    list.rotate_left(most);
+                }
+            }
+            assert_eq!(shelf.len(), list.len());
+            assert_eq!(shelf.iter().count(), list.len());
+        }
+    }
+}
