@@ -18,6 +18,7 @@ mod mountpoint;
 mod node;
 mod options;
 mod request;
+mod seat;
 mod server;
 mod session;
 

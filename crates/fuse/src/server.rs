@@ -44,8 +44,10 @@ pub enum Answer {
 pub enum Weight {
     /// As a rule it waits for nothing.
     Quick,
-    /// It waits for the device, or moves much data.
+    /// It waits for the device.
     Slow,
+    /// It moves much data.
+    Bulk,
 }
 
 /// A mounted file system as the kernel sees it.
@@ -104,26 +106,32 @@ impl Server {
     /// Whether to let another thread read requests meanwhile.
     pub fn weight(&self, request: &Request<'_>) -> Weight {
         let mut body = request.again();
-        let slow = match request.header.opcode {
+        let (weight, holds) = match request.header.opcode {
             opcode::FSYNC
             | opcode::FSYNCDIR
             | opcode::SYNCFS
             | opcode::FALLOCATE
-            | opcode::COPY_FILE_RANGE
             | opcode::LSEEK
-            | opcode::BATCH_FORGET => true,
-            opcode::READ => body.take::<abi::ReadIn>().is_ok_and(|read| read.size >= BULK),
-            opcode::WRITE => body.take::<abi::WriteIn>().is_ok_and(|write| write.size >= BULK),
+            | opcode::BATCH_FORGET => (Weight::Slow, true),
+            opcode::FORGET => (Weight::Slow, self.frees_much(request.header.nodeid)),
             opcode::SETATTR => {
-                body.take::<abi::SetattrIn>().is_ok_and(|set| set.valid & abi::fattr::SIZE != 0)
+                let changes_size = |set: abi::SetattrIn| set.valid & abi::fattr::SIZE != 0;
+                (Weight::Slow, body.take().is_ok_and(changes_size))
             }
             opcode::OPEN => {
-                body.take::<abi::OpenIn>().is_ok_and(|open| open.flags & libc::O_TRUNC as u32 != 0)
+                let truncates = |open: abi::OpenIn| open.flags & libc::O_TRUNC as u32 != 0;
+                (Weight::Slow, body.take().is_ok_and(truncates))
             }
-            opcode::FORGET => self.frees_much(request.header.nodeid),
-            _ => false,
+            opcode::COPY_FILE_RANGE => (Weight::Bulk, true),
+            opcode::READ => {
+                (Weight::Bulk, body.take().is_ok_and(|read: abi::ReadIn| read.size >= BULK))
+            }
+            opcode::WRITE => {
+                (Weight::Bulk, body.take().is_ok_and(|write: abi::WriteIn| write.size >= BULK))
+            }
+            _ => (Weight::Quick, true),
         };
-        if slow { Weight::Slow } else { Weight::Quick }
+        if holds { weight } else { Weight::Quick }
     }
 
     /// Whether the last forget of this node frees many blocks.

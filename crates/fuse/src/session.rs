@@ -5,6 +5,7 @@ use crate::baton::{Baton, Turn};
 use crate::buffer::{Inbox, Outbox};
 use crate::channel::Channel;
 use crate::errno::Errno;
+use crate::seat::Seat;
 use crate::server::{Answer, Server, Weight};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -41,7 +42,7 @@ impl Session {
             return match server.init(&mut request, &mut outbox) {
                 Ok(()) => {
                     channel.reply(unique, &mut outbox, None);
-                    Ok(Session { server, channel, baton: Baton::new() })
+                    Ok(Session { server, channel, baton: Baton::new(THREADS) })
                 }
                 Err(error) => {
                     channel.reply(unique, &mut outbox, Some(error));
@@ -56,20 +57,21 @@ impl Session {
     /// # Errors
     /// /dev/fuse failed; the server is still given back.
     pub fn run(self) -> (Server, io::Result<()>) {
+        let this = &self;
         let outcome = thread::scope(|scope| {
             let watchdog = thread::Builder::new()
                 .name("fuse-watchdog".into())
-                .spawn_scoped(scope, || self.baton.watch());
+                .spawn_scoped(scope, || this.baton.watch());
             let workers: Vec<_> = (0..THREADS)
                 .map_while(|n| {
                     thread::Builder::new()
                         .name(format!("fuse-{n}"))
-                        .spawn_scoped(scope, || self.work())
+                        .spawn_scoped(scope, move || this.work(n))
                         .ok()
                 })
                 .collect();
             if watchdog.is_err() || workers.is_empty() {
-                self.baton.end();
+                this.baton.end();
                 return Err(io::Error::other("no threads to serve with"));
             }
             let mut outcome = Ok(());
@@ -86,9 +88,12 @@ impl Session {
         (self.server, outcome)
     }
 
-    fn work(&self) -> io::Result<()> {
+    /// The life of thread `me`.
+    fn work(&self, me: usize) -> io::Result<()> {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        while self.baton.take() {
+        let mut seat = Seat::new();
+        while let Some(mut client) = self.baton.take(me) {
+            seat.take(&client);
             loop {
                 let request = match self.channel.receive(&mut inbox) {
                     Ok(Some(request)) => request,
@@ -101,8 +106,17 @@ impl Session {
                         return Err(error);
                     }
                 };
-                if self.server.weight(&request) == Weight::Slow {
-                    self.baton.pass();
+                let weight = self.server.weight(&request);
+                if weight == Weight::Bulk {
+                    seat.moved_much(&mut client);
+                } else {
+                    seat.asked(&mut client, request.header.pid);
+                }
+                if weight != Weight::Quick {
+                    self.baton.pass(client);
+                    if weight == Weight::Bulk {
+                        seat.leave();
+                    }
                     self.answer(request, &mut outbox);
                     break;
                 }

@@ -1,5 +1,6 @@
 //! Attributes: GETATTR, STATX, SETATTR.
 
+use super::files::IMMUTABLE;
 use super::{FOREVER, Server};
 use crate::abi::{self, fattr};
 use crate::buffer::Outbox;
@@ -33,6 +34,30 @@ pub fn rdev_of(word: u32) -> Rdev {
 pub fn without_privileges(permissions: u16) -> u16 {
     let group = if permissions & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
     permissions & !(SET_USER_ID | group)
+}
+
+/// Whether `set` is but the times that the file has. With the writeback cache the kernel sends its
+/// own times of a file after each unlink, link and rename of it; as a rule those are of the same tick
+/// of the clock as ours, and then need no transaction.
+fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
+    let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags } = *set;
+    let only_times = permissions.is_none()
+        && uid.is_none()
+        && gid.is_none()
+        && size.is_none()
+        && crtime.is_none()
+        && flags.is_none();
+    let same = |asked: Option<SetTime>, is: Time| match asked {
+        None => true,
+        Some(SetTime::At(time)) => time == is,
+        Some(SetTime::Now) => false,
+    };
+    // Of an immutable file, even that is refused.
+    now.flags & IMMUTABLE == 0
+        && only_times
+        && ctime == Some(now.ctime)
+        && same(atime, now.atime)
+        && same(mtime, now.mtime)
 }
 
 fn sx_time(time: Time) -> abi::SxTime {
@@ -162,6 +187,10 @@ impl Server {
             flags: None,
         };
         let now = inode.attr();
+        if is_told_already(&set, &now) {
+            self.put_attr(&now, outbox);
+            return Ok(());
+        }
         let chown = set.uid.is_some() || set.gid.is_some();
         if now.file_type != FileType::Directory && (chown || set.size.is_some()) {
             // A new owner always costs the privileges; a new size only if the kernel says so.
@@ -207,6 +236,27 @@ impl Server {
 mod tests {
     use super::*;
 
+    fn plain() -> Attr {
+        let epoch = Time::default();
+        Attr {
+            ino: lanefs_ondisk::Ino(12),
+            generation: 0,
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            sectors: 0,
+            rdev: Rdev { major: 0, minor: 0 },
+            atime: epoch,
+            mtime: epoch,
+            ctime: epoch,
+            crtime: None,
+            flags: 0,
+        }
+    }
+
     #[test]
     fn device_numbers_survive_the_wire() {
         for (major, minor) in [(0, 0), (8, 1), (1, 3), (0xfff, 0xfffff), (259, 300)] {
@@ -214,6 +264,27 @@ mod tests {
             assert_eq!(rdev_of(rdev_word(rdev)), rdev);
         }
         assert_eq!(rdev_word(Rdev { major: 8, minor: 1 }), 0x801);
+    }
+
+    #[test]
+    fn only_times_that_the_file_has_need_no_transaction() {
+        let (early, late) = (Time { secs: 1, nanos: 2 }, Time { secs: 3, nanos: 4 });
+        let now = Attr { mtime: early, ctime: late, ..plain() };
+        let times =
+            SetAttr { mtime: Some(SetTime::At(early)), ctime: Some(late), ..SetAttr::default() };
+        assert!(is_told_already(&times, &now));
+        let immutable = Attr { flags: IMMUTABLE, ..now };
+        assert!(!is_told_already(&times, &immutable));
+        for set in [
+            SetAttr { ctime: Some(early), ..times },
+            SetAttr { ctime: None, ..times },
+            SetAttr { mtime: Some(SetTime::At(late)), ..times },
+            SetAttr { atime: Some(SetTime::Now), ..times },
+            SetAttr { permissions: Some(0o600), ..times },
+            SetAttr { size: Some(0), ..times },
+        ] {
+            assert!(!is_told_already(&set, &now), "{set:?}");
+        }
     }
 
     #[test]

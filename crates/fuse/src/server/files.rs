@@ -12,7 +12,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 
 /// `EXT4_IMMUTABLE_FL` and `EXT4_APPEND_FL`: files that nobody changes, or only at the end.
-const IMMUTABLE: u32 = 0x10;
+pub(super) const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
 /// With so many blocks free, a file that found no room may try again.
 const ENOUGH_BLOCKS: u64 = 64;
