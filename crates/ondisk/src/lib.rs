@@ -1,4 +1,4 @@
-//! The ext4 and jbd2 on-disk formats: bytes to checked values and back.
+//! The ext4, jbd2 and md on-disk formats: bytes to checked values and back.
 //!
 //! This crate does no I/O and has no `unsafe`. It is the one door between bytes and values:
 //! a `RawX` has the format's own field names and byte order (zerocopy, size asserted), an `X` is
@@ -19,6 +19,7 @@ pub mod hash;
 pub mod htree;
 pub mod inode;
 pub mod jbd2;
+pub mod md;
 pub mod orphan;
 pub mod superblock;
 mod types;

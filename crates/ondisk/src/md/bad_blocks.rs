@@ -1,0 +1,87 @@
+//! The bad-block log: places of one member that cannot be read, though the member is in the array.
+//!
+//! Each entry is one double word: the start in the upper 54 bits, the length in the lower 10, both
+//! in units of `512 << shift` bytes. An entry of all ones ends the list.
+
+use super::Cause;
+use std::ops::Range;
+
+/// An entry that says there are no more.
+const END: u64 = !0;
+/// Most units that one entry covers.
+const MAX_LEN: u64 = 512;
+
+/// Bad sectors of one member, counted from the start of its device (not of its data area).
+pub type Ranges = Vec<Range<u64>>;
+
+/// The ranges in `log`, in its order.
+///
+/// # Errors
+/// [`Cause::BadBlockShift`] if units are larger than a sector number can count.
+pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
+    if shift > 32 {
+        return Err(Cause::BadBlockShift { shift });
+    }
+    let (entries, _) = log.as_chunks::<8>();
+    let entries = entries.iter().map(|entry| u64::from_le_bytes(*entry));
+    let ranges = entries.take_while(|entry| *entry != END).filter_map(|entry| {
+        let (start, len) = (entry >> 10, entry & 0x3ff);
+        let start = start.checked_mul(1 << shift)?;
+        Some(start..start.checked_add(len << shift)?)
+    });
+    Ok(ranges.filter(|range| !range.is_empty()).collect())
+}
+
+/// Fills `log` with `ranges` (sectors) as entries of single sectors' precision: shift 0.
+/// `false` if they do not fit; the log then has those that did.
+pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
+    log.fill(0xff);
+    let (places, _) = log.as_chunks_mut::<8>();
+    let mut places = places.iter_mut();
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let len = (range.end - start).min(MAX_LEN);
+            let Some(place) = places.next() else { return false };
+            *place = (start << 10 | len).to_le_bytes();
+            start += len;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_back_in_pieces_of_at_most_512() {
+        let mut log = [0; 64];
+        assert!(encode_into(&[5..6, 1000..2000], &mut log));
+        assert_eq!(decode(&log, 0).unwrap(), [5..6, 1000..1512, 1512..2000]);
+        assert_eq!(decode(&log, 3).unwrap(), [40..48, 8000..12096, 12096..16000]);
+    }
+
+    #[test]
+    fn an_empty_log_is_all_ones() {
+        let mut log = [0; 16];
+        assert!(encode_into(&[], &mut log));
+        assert_eq!(log, [0xff; 16]);
+        assert!(decode(&log, 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_log_that_overflows_says_so() {
+        let mut log = [0; 16];
+        assert!(!encode_into(&[0..1, 2..3, 4..5], &mut log));
+        assert_eq!(decode(&log, 0).unwrap(), [0..1, 2..3]);
+    }
+
+    #[test]
+    fn entries_beyond_all_sectors_are_left_out_and_wild_shifts_refused() {
+        let mut log = [0xff; 16];
+        log[..8].copy_from_slice(&(u64::MAX - 1).to_le_bytes());
+        assert!(decode(&log, 32).unwrap().is_empty());
+        assert_eq!(decode(&log, 33), Err(Cause::BadBlockShift { shift: 33 }));
+    }
+}

@@ -1,0 +1,273 @@
+//! The internal write-intent bitmap: which parts of the members may be out of step.
+//!
+//! One bit stands for a chunk of every member's data area (of member space, not of the array's),
+//! set and durable before anything there is written. After a crash only what is set needs its
+//! parity made again; a member that comes back needs only what was set while it was away.
+//!
+//! Source: `md-bitmap.h` as documented in md(4), and bitmaps that Linux's md wrote.
+
+use super::{Cause, SECTOR, Uuid};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header; the bits follow at once, lowest bit first.
+pub const HEADER_SIZE: usize = 256;
+
+const MAGIC: u32 = 0x6d74_6962;
+/// The version that mdadm makes; its bits are little endian on every machine.
+const VERSION: u32 = 4;
+const VERSION_CLUSTERED: u32 = 5;
+const VERSION_LOCKLESS: u32 = 6;
+/// `BITMAP_STALE`, a bit number of the state word.
+const STALE: u32 = 1 << 1;
+/// `BITMAP_WRITE_ERROR`.
+const WRITE_ERROR: u32 = 1 << 2;
+
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: U32,
+    version: U32,
+    uuid: [u8; 16],
+    events: U64,
+    events_cleared: U64,
+    sync_size: U64,
+    state: U32,
+    chunksize: U32,
+    daemon_sleep: U32,
+    write_behind: U32,
+    sectors_reserved: U32,
+    nodes: U32,
+    cluster_name: [u8; 64],
+    pad: [u8; 120],
+}
+
+const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
+
+/// Which bitmap is looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// The array's uuid.
+    pub set: Uuid,
+    /// Sectors used on each member.
+    pub sync_size: u64,
+    /// Bytes there are for header and bits.
+    pub space: u64,
+}
+
+/// The header, decoded and checked.
+#[derive(Debug, Clone)]
+pub struct Header {
+    raw: RawHeader,
+}
+
+impl Header {
+    /// The header of a new bitmap: nothing set.
+    pub fn new(set: Uuid, sync_size: u64, chunk: u32) -> Header {
+        let mut raw = RawHeader::new_zeroed();
+        raw.magic.set(MAGIC);
+        raw.version.set(VERSION);
+        raw.uuid = set.0;
+        raw.sync_size.set(sync_size);
+        raw.chunksize.set(chunk);
+        raw.daemon_sleep.set(5);
+        Header { raw }
+    }
+
+    /// Checks the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// Any [`Cause`]; versions 5 (clustered) and 6 (lockless) are [`Cause::BitmapVersion`].
+    pub fn decode(bytes: &[u8], expected: &Expected) -> Result<Header, Cause> {
+        let (raw, _) =
+            RawHeader::read_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
+        if raw.magic.get() != MAGIC {
+            return Err(Cause::NotABitmap);
+        }
+        let version = raw.version.get();
+        if version != VERSION {
+            return Err(Cause::BitmapVersion { version });
+        }
+        if raw.uuid != expected.set.0 {
+            return Err(Cause::Uuid { found: Uuid(raw.uuid), expected: expected.set });
+        }
+        let bytes = raw.chunksize.get();
+        if !bytes.is_power_of_two() || u64::from(bytes) < SECTOR {
+            return Err(Cause::BitmapChunk { bytes });
+        }
+        if raw.sync_size.get() != expected.sync_size {
+            let found = raw.sync_size.get();
+            return Err(Cause::SyncSize { found, expected: expected.sync_size });
+        }
+        let header = Header { raw };
+        let room = expected.space.saturating_sub(HEADER_SIZE as u64).saturating_mul(8);
+        if header.bits() > room {
+            return Err(Cause::BitmapSpace { bits: header.bits(), bytes: expected.space });
+        }
+        Ok(header)
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        bytes.copy_from_slice(self.raw.as_bytes());
+        bytes
+    }
+
+    /// The array's uuid.
+    pub fn set(&self) -> Uuid {
+        Uuid(self.raw.uuid)
+    }
+
+    /// Bytes of member space that one bit stands for: a power of two, at least 512.
+    pub fn chunk(&self) -> u64 {
+        u64::from(self.raw.chunksize.get())
+    }
+
+    /// How many bits there are.
+    pub fn bits(&self) -> u64 {
+        self.raw.sync_size.get().div_ceil((self.chunk() / SECTOR).max(1))
+    }
+
+    /// Bytes that the bits take.
+    pub fn bit_bytes(&self) -> u64 {
+        self.bits().div_ceil(8)
+    }
+
+    /// Sectors used on each member.
+    pub fn sync_size(&self) -> u64 {
+        self.raw.sync_size.get()
+    }
+
+    /// The array's event count when this was written.
+    pub fn events(&self) -> u64 {
+        self.raw.events.get()
+    }
+
+    /// The event count up to which cleared bits were in step on *all* members: who has seen that
+    /// event can be brought up to date from the bits.
+    pub fn events_cleared(&self) -> u64 {
+        self.raw.events_cleared.get()
+    }
+
+    /// Seconds after which the kernel writes cleared bits.
+    pub fn daemon_sleep(&self) -> u32 {
+        self.raw.daemon_sleep.get()
+    }
+
+    /// Whether the bits must not be believed: all count as set.
+    pub fn is_stale(&self) -> bool {
+        self.raw.state.get() & (STALE | WRITE_ERROR) != 0
+    }
+
+    /// See [`Header::events`].
+    pub fn set_events(&mut self, events: u64) {
+        self.raw.events.set(events);
+    }
+
+    /// See [`Header::events_cleared`].
+    pub fn set_events_cleared(&mut self, events: u64) {
+        self.raw.events_cleared.set(events);
+    }
+
+    /// Says that the bits can be believed again.
+    pub fn set_fresh(&mut self) {
+        self.raw.state.set(self.raw.state.get() & !(STALE | WRITE_ERROR));
+    }
+}
+
+/// What the versions are called that are refused.
+pub fn version_name(version: u32) -> Option<&'static str> {
+    match version {
+        VERSION_CLUSTERED => Some("clustered bitmap"),
+        VERSION_LOCKLESS => Some("lockless bitmap"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SET: Uuid = Uuid([7; 16]);
+
+    fn expected() -> Expected {
+        Expected { set: SET, sync_size: 45056, space: 4096 }
+    }
+
+    fn good() -> RawHeader {
+        Header::new(SET, 45056, 65536).raw
+    }
+
+    fn cause(change: impl FnOnce(&mut RawHeader)) -> Cause {
+        let mut raw = good();
+        change(&mut raw);
+        Header::decode(raw.as_bytes(), &expected()).expect_err("refused")
+    }
+
+    #[test]
+    fn each_broken_field_has_its_own_cause() {
+        assert_eq!(cause(|raw| raw.magic.set(1)), Cause::NotABitmap);
+        for version in [0, 3, 5, 6] {
+            assert_eq!(cause(|raw| raw.version.set(version)), Cause::BitmapVersion { version });
+        }
+        assert!(matches!(cause(|raw| raw.uuid[3] ^= 1), Cause::Uuid { .. }));
+        for bytes in [0, 256, 65537] {
+            assert_eq!(cause(|raw| raw.chunksize.set(bytes)), Cause::BitmapChunk { bytes });
+        }
+        let found = cause(|raw| raw.sync_size.set(45057));
+        assert_eq!(found, Cause::SyncSize { found: 45057, expected: 45056 });
+        let found = cause(|raw| raw.chunksize.set(512));
+        assert_eq!(found, Cause::BitmapSpace { bits: 45056, bytes: 4096 });
+        assert!(matches!(Header::decode(&[0; 255], &expected()), Err(Cause::Length { len: 255 })));
+    }
+
+    #[test]
+    fn refused_versions_have_names() {
+        assert_eq!(version_name(5), Some("clustered bitmap"));
+        assert_eq!(version_name(6), Some("lockless bitmap"));
+        assert_eq!(version_name(4), None);
+    }
+
+    #[test]
+    fn the_last_bit_may_stand_for_less_than_a_chunk() {
+        let header = Header::new(SET, 45056, 65536);
+        assert_eq!((header.bits(), header.bit_bytes()), (352, 44));
+        assert_eq!(Header::new(SET, 45057, 65536).bits(), 353);
+    }
+
+    #[test]
+    fn a_stale_bitmap_says_so_until_it_is_made_fresh() {
+        let mut raw = good();
+        raw.state.set(STALE);
+        let mut header = Header::decode(raw.as_bytes(), &expected()).unwrap();
+        assert!(header.is_stale());
+        header.set_fresh();
+        assert!(!Header::decode(&header.encode(), &expected()).unwrap().is_stale());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_kept_byte_for_byte(
+            tail in proptest::collection::vec(any::<u8>(), HEADER_SIZE - 60),
+            events: u64,
+            cleared: u64,
+        ) {
+            let mut raw = good();
+            raw.as_mut_bytes()[60..].copy_from_slice(&tail);
+            raw.events.set(events);
+            raw.events_cleared.set(cleared);
+            let header = Header::decode(raw.as_bytes(), &expected()).unwrap();
+            prop_assert_eq!(&header.encode()[..], raw.as_bytes());
+            prop_assert_eq!((header.events(), header.events_cleared()), (events, cleared));
+        }
+
+        #[test]
+        fn no_bytes_make_decoding_panic(at in 0usize..HEADER_SIZE, value: u8, space: u64, sync_size: u64) {
+            let mut raw = good();
+            raw.as_mut_bytes()[at] = value;
+            let _ = Header::decode(raw.as_bytes(), &Expected { set: SET, sync_size, space });
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The partial parity log of a RAID-5 member: what closes the write hole.
+//!
+//! A header (one block) names up to 148 writes whose parity this member has; behind it follow, in
+//! that order, their partial parities: the XOR of the data that each write leaves alone. With the
+//! data then found on the members that were written, that gives parity again, whatever part of
+//! the write reached them.
+//!
+//! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
+//! are standard CRC-32C (started from all ones, inverted at the end).
+
+use super::{Cause, Uuid};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a header.
+pub const HEADER_SIZE: usize = 4096;
+/// Most entries that one header has.
+pub const MAX_ENTRIES: usize = 148;
+/// Bytes of partial parity that the kernel puts behind one header of several (`PPL_ENTRY_SPACE`).
+pub const ENTRY_SPACE: u64 = 128 << 10;
+
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawEntry {
+    data_sector: U64,
+    pp_size: U32,
+    data_size: U32,
+    parity_disk: U32,
+    checksum: U32,
+}
+
+#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    reserved: [u8; 512],
+    signature: U32,
+    padding: U32,
+    generation: U64,
+    entries_count: U32,
+    checksum: U32,
+    entries: [RawEntry; MAX_ENTRIES],
+    tail: [u8; 8],
+}
+
+const _: () = assert!(size_of::<RawEntry>() == 24);
+const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
+
+/// One write that was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// First sector of the *array* that it wrote.
+    pub data_sector: u64,
+    /// Bytes of partial parity behind the header; 0 if whole rows were written.
+    pub pp_size: u32,
+    /// Bytes of data that it wrote.
+    pub data_size: u32,
+    /// The slot that has the parity: the member with this log.
+    pub parity_disk: u32,
+    /// CRC-32C of the partial parity.
+    pub checksum: u32,
+}
+
+/// A header: the writes under way when it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// See [`signature`].
+    pub signature: u32,
+    /// Grows with each header; the newest alone counts.
+    pub generation: u64,
+    /// At most [`MAX_ENTRIES`].
+    pub entries: Vec<Entry>,
+}
+
+/// What headers of the array with this uuid are signed with.
+pub fn signature(set: Uuid) -> u32 {
+    // A CRC chained from all ones and not inverted, then inverted: the standard one.
+    checksum(&set.0)
+}
+
+/// CRC-32C as headers and entries have it.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+impl Header {
+    /// A header without entries, as an array's log starts.
+    pub fn empty(signature: u32) -> Header {
+        Header { signature, generation: 0, entries: Vec::new() }
+    }
+
+    /// The header at the start of `bytes`, checked.
+    ///
+    /// # Errors
+    /// [`Cause::NotALog`] if it has another signature than `signature`, which is how a log ends;
+    /// also a wrong checksum and an impossible count.
+    pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
+        let (raw, _) =
+            RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
+        if raw.signature.get() != signature {
+            return Err(Cause::NotALog);
+        }
+        let (found, expected) = (raw.checksum.get(), header_checksum(raw));
+        if found != expected {
+            return Err(Cause::Checksum { found, expected });
+        }
+        let count = raw.entries_count.get();
+        let entries = usize::try_from(count).ok().and_then(|count| raw.entries.get(..count));
+        let entries = entries.ok_or(Cause::EntryCount { count })?;
+        let entries = entries.iter().map(|entry| Entry {
+            data_sector: entry.data_sector.get(),
+            pp_size: entry.pp_size.get(),
+            data_size: entry.data_size.get(),
+            parity_disk: entry.parity_disk.get(),
+            checksum: entry.checksum.get(),
+        });
+        Ok(Header { signature, generation: raw.generation.get(), entries: entries.collect() })
+    }
+
+    /// Makes `block` this header, checksum included.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_ENTRIES`] entries, which is the caller's slip.
+    pub fn encode_into(&self, block: &mut [u8; HEADER_SIZE]) {
+        assert!(self.entries.len() <= MAX_ENTRIES, "{} entries", self.entries.len());
+        let mut raw = RawHeader::new_zeroed();
+        raw.reserved = [0xff; 512];
+        raw.signature.set(self.signature);
+        raw.generation.set(self.generation);
+        raw.entries_count.set(self.entries.len() as u32);
+        for (raw, entry) in raw.entries.iter_mut().zip(&self.entries) {
+            *raw = RawEntry {
+                data_sector: entry.data_sector.into(),
+                pp_size: entry.pp_size.into(),
+                data_size: entry.data_size.into(),
+                parity_disk: entry.parity_disk.into(),
+                checksum: entry.checksum.into(),
+            };
+        }
+        raw.checksum.set(header_checksum(&raw));
+        block.copy_from_slice(raw.as_bytes());
+    }
+
+    /// Bytes from this header to where the next one is: itself and all partial parities.
+    pub fn span(&self) -> u64 {
+        let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
+        HEADER_SIZE as u64 + parities
+    }
+}
+
+/// Over the whole header, the checksum itself taken as zero.
+fn header_checksum(raw: &RawHeader) -> u32 {
+    let mut raw = raw.clone();
+    raw.checksum.set(0);
+    checksum(raw.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Header {
+        let entry = |at| Entry {
+            data_sector: at,
+            pp_size: 4096,
+            data_size: 8192,
+            parity_disk: 2,
+            checksum: 7,
+        };
+        Header { signature: 0x1234, generation: 9, entries: vec![entry(8), entry(800)] }
+    }
+
+    fn bytes(header: &Header) -> [u8; HEADER_SIZE] {
+        let mut block = [0; HEADER_SIZE];
+        header.encode_into(&mut block);
+        block
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let good = bytes(&sample());
+        for at in 0..HEADER_SIZE * 8 {
+            let mut bad = good;
+            bad[at / 8] ^= 1 << (at % 8);
+            assert!(Header::decode(&bad, 0x1234).is_err(), "bit {at}");
+        }
+    }
+
+    #[test]
+    fn another_arrays_header_is_not_ours() {
+        assert_eq!(Header::decode(&bytes(&sample()), 1), Err(Cause::NotALog));
+        assert_eq!(Header::decode(&[0; 100], 0x1234), Err(Cause::Length { len: 100 }));
+    }
+
+    #[test]
+    fn too_many_entries_are_refused_even_under_a_right_checksum() {
+        let mut block = bytes(&sample());
+        let (raw, _) = RawHeader::mut_from_prefix(&mut block).unwrap();
+        raw.entries_count.set(149);
+        raw.checksum.set(header_checksum(raw));
+        assert_eq!(Header::decode(&block, 0x1234), Err(Cause::EntryCount { count: 149 }));
+    }
+
+    #[test]
+    fn the_span_counts_the_header_and_all_partial_parities() {
+        assert_eq!(sample().span(), 3 * 4096);
+        assert_eq!(Header::empty(1).span(), 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn headers_are_read_back(
+            generation: u64,
+            entries in proptest::collection::vec(any::<(u64, u32, u32, u32, u32)>(), 0..=MAX_ENTRIES),
+        ) {
+            let entries = entries.into_iter().map(
+                |(data_sector, pp_size, data_size, parity_disk, checksum)| Entry {
+                    data_sector, pp_size, data_size, parity_disk, checksum,
+                });
+            let header = Header { signature: 5, generation, entries: entries.collect() };
+            prop_assert_eq!(Header::decode(&bytes(&header), 5), Ok(header));
+        }
+
+        #[test]
+        fn no_bytes_make_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+            let _ = Header::decode(&bytes, 5);
+        }
+    }
+}
