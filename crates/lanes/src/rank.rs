@@ -19,12 +19,12 @@ pub enum Rank {
     Membership,
     /// The journal's own books: image store, log space. Never held across I/O.
     Journal,
-    /// The books of one member's partial parity log. Never held across I/O.
-    ParityLog,
     /// Which members an array has, and what its superblocks say. Held while they are written.
     ArrayState,
     /// The superblocks and bitmaps of an array as they are written. Held across I/O.
     ArrayRecord,
+    /// The books of one member's partial parity log. Never held across I/O.
+    ParityLog,
     /// A state guard: leaf of the operations; one at a time. Never held across a wait or I/O.
     Guard,
     /// A lane's own lists. Never held across anything.
@@ -43,9 +43,9 @@ impl Rank {
         Rank::Window,
         Rank::Membership,
         Rank::Journal,
-        Rank::ParityLog,
         Rank::ArrayState,
         Rank::ArrayRecord,
+        Rank::ParityLog,
         Rank::Guard,
         Rank::LaneList,
         Rank::Bucket,

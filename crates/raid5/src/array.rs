@@ -15,14 +15,17 @@ use crate::band::{Source, row_parts};
 use crate::budget::{Budget, StripeWake};
 use crate::counters::{Count, Counters, Statistics};
 use crate::gate::{FlushGate, Turn};
+use crate::intents::Intents;
+use crate::parity_log::ParityLog;
 use crate::rows::RowLocks;
 use crate::scratch::Scratch;
-use crate::standing::{Member, Members, Standing};
+use crate::standing::{LogArea, Member, Members, Standing};
 use crate::unsynced::Unsynced;
-use crate::{ArrayError, Geometry, Record, Slots};
+use crate::{ArrayError, BLOCK, Geometry, Record, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Rank};
+use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
 /// How the array bridges a crash in the middle of a row's writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +53,14 @@ pub struct Policies {
     pub stripe_wake: StripeWake,
     /// Rows that may be under way at once. Each may take the memory of a row.
     pub rows: usize,
+    /// Unfinished entries that a header of the partial parity log carries on at most; with 0 each
+    /// header waits for a flush that finishes those of the one before, as md does.
+    pub log_carries: usize,
 }
 
 impl Default for Policies {
     fn default() -> Policies {
-        Policies { stripe_wake: StripeWake::One, rows: 256 }
+        Policies { stripe_wake: StripeWake::One, rows: 256, log_carries: 32 }
     }
 }
 
@@ -101,6 +107,9 @@ pub struct Array {
     pub(crate) gate: FlushGate,
     pub(crate) activity: Activity,
     pub(crate) unsynced: Unsynced,
+    pub(crate) intents: Option<Intents>,
+    /// By slot; none without a partial parity log.
+    logs: Vec<ParityLog>,
     /// Guards changes of members, activity and intents, and their record.
     state: Mutex<()>,
     stopped: OnceLock<DeviceError>,
@@ -140,6 +149,9 @@ impl Array {
         for (slot, member) in given.into_iter().enumerate() {
             let Some(member) = member else { continue };
             check_size(&shape, slot, &member)?;
+            if let (Consistency::PartialParity { .. }, log) = (&consistency, member.log) {
+                check_log(slot, log)?;
+            }
             alignment = alignment.max(member.device.alignment());
             read_only |= member.device.is_read_only();
             let rows = recovered_rows(&shape, member.recovered);
@@ -150,6 +162,16 @@ impl Array {
             return Err(ArrayError::TooManyMissing { slots: missing });
         }
         let unsynced = Unsynced::new(&shape, &consistency, setup.unsynced_from);
+        let intents = Intents::new(&shape, &consistency);
+        let logs = match consistency {
+            Consistency::PartialParity { signature } => (0..members.count())
+                .map(|slot| {
+                    let area = members.present(slot).and_then(|m| m.log);
+                    ParityLog::new(slot, signature, setup.policies.log_carries, area)
+                })
+                .collect(),
+            Consistency::Resync | Consistency::Bitmap { .. } => Vec::new(),
+        };
         Ok(Array {
             members,
             record,
@@ -160,6 +182,8 @@ impl Array {
             gate: FlushGate::new(),
             activity: Activity::new(setup.active),
             unsynced,
+            intents,
+            logs,
             state: Mutex::new(Rank::ArrayState, ()),
             stopped: OnceLock::new(),
             alignment,
@@ -208,18 +232,22 @@ impl Array {
     /// What the flush or the record says.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
+        // Twice: the first look only tells which bits are idle.
+        self.clear_idle_bits()?;
+        self.clear_idle_bits()?;
         match self.activity.rest() {
             Rest::Off => Ok(()),
             Rest::Began | Rest::Lasted => self.clean(),
         }
     }
 
-    /// Records that the array is clean, if nobody wrote since the last call and all parity is
-    /// right. To be called from time to time.
+    /// Clears the bits of the bitmap, and records that the array is clean, where nobody wrote since
+    /// the last call and all parity is right. To be called from time to time.
     ///
     /// # Errors
     /// What the flush or the record says.
     pub fn settle(&self) -> Result<(), DeviceError> {
+        self.clear_idle_bits()?;
         match self.activity.rest() {
             Rest::Off | Rest::Began => Ok(()),
             Rest::Lasted => self.clean(),
@@ -273,6 +301,7 @@ impl Array {
 
     pub(crate) fn stop_writes(&self, cause: &DeviceError) {
         let _ = self.stopped.set(cause.clone());
+        self.logs.iter().for_each(ParityLog::wake);
     }
 
     /// A member failed: it is recorded and done without, or the array's writes stop.
@@ -297,8 +326,7 @@ impl Array {
             return Err(error);
         }
         let more = self.record.fail_members(present).inspect_err(|e| self.stop_writes(e))?;
-        present.iter().for_each(|slot| self.members.remove(slot));
-        self.note(more)
+        self.note(present | more)
     }
 
     /// Takes note of members whose failure was recorded already.
@@ -306,7 +334,12 @@ impl Array {
     /// # Locking
     /// The caller holds the state.
     pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
-        lost.iter().for_each(|slot| self.members.remove(slot));
+        for slot in lost.iter() {
+            self.members.remove(slot);
+            if let Some(log) = self.logs.get(slot) {
+                log.replace(None);
+            }
+        }
         let missing = self.members.not_in_sync();
         if !lost.is_empty() && missing.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: missing }.of(Operation::Write, 0, 0);
@@ -328,6 +361,9 @@ impl Array {
             Turn::Run(number) => number,
         };
         let result = self.flush_each();
+        if result.is_ok() {
+            self.logs.iter().for_each(|log| log.retire(number));
+        }
         self.gate.leave(number, result.is_ok());
         result
     }
@@ -342,6 +378,19 @@ impl Array {
             }
         }
         Ok(())
+    }
+
+    /// The log of the member that has the parity of `row`.
+    pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
+        self.logs.get(self.shape.parity_slot(row))
+    }
+
+    /// # Locking
+    /// The caller holds the state.
+    pub(crate) fn replace_log(&self, slot: usize, area: Option<LogArea>) {
+        if let Some(log) = self.logs.get(slot) {
+            log.replace(area);
+        }
     }
 
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -413,6 +462,15 @@ impl Device for Array {
 /// Rows that a member has its share of, when it is rebuilt up to this byte.
 pub(crate) fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
+}
+
+/// A log holds a header and a block of partial parity at least: then every write can be logged.
+fn check_log(slot: usize, log: Option<LogArea>) -> Result<(), ArrayError> {
+    let needed = HEADER_SIZE as u64 + BLOCK;
+    match log {
+        Some(log) if log.len >= needed => Ok(()),
+        _ => Err(ArrayError::TooSmall { slot, len: log.map_or(0, |l| l.len), needed }),
+    }
 }
 
 pub(crate) fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {

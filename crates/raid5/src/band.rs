@@ -84,10 +84,22 @@ impl Strip {
     pub(crate) fn len(&self) -> u64 {
         self.to - self.from
     }
+
+    /// Strips side by side of at most `longest` bytes, but a block at least.
+    pub(crate) fn cut(self, longest: u64) -> Vec<Strip> {
+        let longest = (longest / BLOCK * BLOCK).max(BLOCK);
+        let (mut from, mut all) = (self.from, Vec::new());
+        while from < self.to {
+            let to = self.to.min(from.saturating_add(longest));
+            all.push(Strip { from, to, ..self });
+            from = to;
+        }
+        all
+    }
 }
 
-/// The strips of a row that `pieces` write, ascending; none is longer than `longest`.
-pub(crate) fn strips(pieces: &[Piece], longest: u64) -> Vec<Strip> {
+/// The strips of a row that `pieces` write, ascending.
+pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
     let mut cuts: Vec<u64> = pieces
         .iter()
         .flat_map(|p| {
@@ -100,7 +112,7 @@ pub(crate) fn strips(pieces: &[Piece], longest: u64) -> Vec<Strip> {
     cuts.dedup();
     let mut all = Vec::new();
     for pair in cuts.windows(2) {
-        let (mut from, end) = (pair[0], pair[1]);
+        let (from, end) = (pair[0], pair[1]);
         let of = |which: &dyn Fn(&Piece) -> bool| -> Slots {
             pieces.iter().filter(|p| which(p)).map(|p| p.index).collect()
         };
@@ -112,11 +124,7 @@ pub(crate) fn strips(pieces: &[Piece], longest: u64) -> Vec<Strip> {
             continue;
         }
         let partial = of(&|p| written.contains(p.index) && !(p.from <= from && end <= p.to));
-        while from < end {
-            let to = end.min(from.saturating_add(longest.max(BLOCK)));
-            all.push(Strip { from, to, written, partial });
-            from = to;
-        }
+        all.push(Strip { from, to: end, written, partial });
     }
     all
 }
@@ -189,7 +197,8 @@ mod tests {
                     let place = crate::Place { row: part.row, index: p.index, offset: p.from };
                     assert_eq!(shape.array_byte(place), offset + p.at);
                 }
-                let strips = strips(&pieces, 8192);
+                let strips = strips(&pieces).into_iter().flat_map(|s| s.cut(8192));
+                let strips: Vec<Strip> = strips.collect();
                 for block in 0..shape.chunk() / BLOCK {
                     let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
                     let strip = strips.iter().filter(|s| s.from < to && from < s.to);

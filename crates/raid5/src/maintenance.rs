@@ -34,6 +34,16 @@ pub enum Ended {
     Stopped,
 }
 
+/// Which rows a rebuild writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebuild {
+    /// All: the member is new.
+    Whole,
+    /// Those whose bits are set in the write-intent bitmap: the member was away, and the bits tell
+    /// what it missed.
+    Intended,
+}
+
 /// What a scrub does with parity that is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrub {
@@ -68,14 +78,22 @@ impl Array {
         check_size(&self.shape, slot, &member)?;
         let _state = self.state();
         let rows = recovered_rows(&self.shape, member.recovered);
-        self.members.put(slot, member, rows)
+        let area = member.log;
+        self.members.put(slot, member, rows)?;
+        self.replace_log(slot, area);
+        Ok(())
     }
 
     /// Rebuilds the member in `slot` from where it stands.
     ///
     /// # Errors
     /// When another member fails, or the one that is rebuilt; or what the record says.
-    pub fn rebuild(&self, slot: usize, progress: Callback<'_>) -> Result<Ended, DeviceError> {
+    pub fn rebuild(
+        &self,
+        slot: usize,
+        which: Rebuild,
+        progress: Callback<'_>,
+    ) -> Result<Ended, DeviceError> {
         let mut row = match self.members.standing(slot) {
             Standing::InSync => return Ok(Ended::Done),
             Standing::Rebuilding { row } => row,
@@ -85,7 +103,7 @@ impl Array {
         };
         let mut recorded = row;
         while row < self.shape.rows() {
-            self.rebuild_row(slot, row)?;
+            self.rebuild_row(slot, row, which)?;
             row += 1;
             let stop = progress(self.progress(row)).is_break();
             let far = (row - recorded) * self.shape.chunk() >= CHECKPOINT;
@@ -102,9 +120,13 @@ impl Array {
         Ok(Ended::Done)
     }
 
-    fn rebuild_row(&self, slot: usize, row: u64) -> Result<(), DeviceError> {
+    fn rebuild_row(&self, slot: usize, row: u64, which: Rebuild) -> Result<(), DeviceError> {
         let _hold = self.lock_row(row);
         let _unit = self.budget.take(row, &self.counters);
+        if which == Rebuild::Intended && !self.row_is_intended(row) {
+            self.members.advance(slot, row + 1);
+            return Ok(());
+        }
         let place = Stretch { row, from: 0 };
         let mut bytes = self.scratch.take(self.shape.chunk());
         self.without_reserve(self.rebuild_into(slot, place, &mut bytes))?;

@@ -131,6 +131,11 @@ impl RowLocks {
         RowHold { locks: self, span, waited: true }
     }
 
+    /// Waits until everybody is done who held a part of the row when this was called.
+    pub(crate) fn pass_through(&self, row: u64) {
+        drop(self.lock(Span { row, from: 0, to: u64::MAX, mode: Mode::Exclusive }));
+    }
+
     fn shard(&self, row: u64) -> &Mutex<Shard> {
         &self.shards[(row % SHARDS as u64) as usize]
     }

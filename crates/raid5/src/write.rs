@@ -8,11 +8,12 @@
 use crate::array::{Array, Durability, Lost};
 use crate::band::{Piece, RowPart, Source, Strip, pieces, strips};
 use crate::counters::Count;
+use crate::parity_log::{LogOutcome, LogPart, ParityLog};
 use crate::read::{ReadError, Stretch};
 use crate::rows::{Mode, Span};
 use crate::scratch::Buffer;
 use crate::standing::Member;
-use crate::{ArrayError, Band, Method, Missing, Plan, Slots, Trust, plan};
+use crate::{ArrayError, Band, Method, Missing, Place, Plan, Slots, Trust, plan};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
@@ -69,6 +70,34 @@ fn sum(into: &mut [u8], contents: &[Content<'_>]) {
     }
 }
 
+/// Entries of one write in a log header: half of what a header has, so that others fit in.
+const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
+
+/// md counts the array in units of this many bytes.
+const SECTOR: u64 = 512;
+
+/// Strips put together so that the partial parity of each load is at most `most` bytes. Strips
+/// that write `all` chunks have none.
+fn loads(strips: Vec<Strip>, all: Slots, most: u64) -> Vec<Vec<Strip>> {
+    let mut loads: Vec<Vec<Strip>> = vec![Vec::new()];
+    let mut bytes = 0;
+    for strip in
+        strips.into_iter().flat_map(|s| if s.written == all { vec![s] } else { s.cut(most) })
+    {
+        let more = if strip.written == all { 0 } else { strip.len() };
+        let full = loads.last().is_some_and(|l| bytes + more > most || l.len() >= PARTS);
+        if full {
+            loads.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(load) = loads.last_mut() {
+            load.push(strip);
+        }
+    }
+    loads
+}
+
 impl Array {
     pub(crate) fn write_row(
         &self,
@@ -77,7 +106,7 @@ impl Array {
         how: Durability,
     ) -> Result<(), DeviceError> {
         let pieces = pieces(&self.shape, part);
-        let strips = strips(&pieces, u64::MAX);
+        let strips = strips(&pieces);
         let (Some(first), Some(last)) = (strips.first(), strips.last()) else { return Ok(()) };
         let span = Span { row: part.row, from: first.from, to: last.to, mode: Mode::Exclusive };
         let hold = self.rows.lock(span);
@@ -87,31 +116,74 @@ impl Array {
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
         self.begin()?;
-        self.carry_out(&RowWrite { row: part.row, pieces: &pieces, strips: &strips, source, how })
+        self.intend(&span)?;
+        let log = self.log_of(part.row);
+        let all = Slots::below(self.shape.data());
+        for strips in loads(strips, all, log.map_or(u64::MAX, ParityLog::per_write)) {
+            let (row, pieces, strips) = (part.row, &pieces[..], &strips[..]);
+            self.carry_out(&RowWrite { row, pieces, strips, source, how }, log)?;
+        }
+        Ok(())
     }
 
     /// # Locking
     /// The caller holds the strips' range exclusively, and a unit of the budget.
-    fn carry_out(&self, write: &RowWrite<'_>) -> Result<(), DeviceError> {
+    fn carry_out(&self, write: &RowWrite<'_>, log: Option<&ParityLog>) -> Result<(), DeviceError> {
         let (missing, prepared) = self.prepare(write)?;
-        let span = Span {
-            row: write.row,
-            from: write.strips.first().map_or(0, |s| s.from),
-            to: write.strips.last().map_or(0, |s| s.to),
-            mode: Mode::Exclusive,
-        };
-        let mut parity = self.scratch.take(span.to - span.from);
+        let base = write.strips.first().map_or(0, |s| s.from);
+        let end = write.strips.last().map_or(0, |s| s.to);
+        let mut parity = self.scratch.take(end - base);
+        let mut parts = Vec::new();
         for done in prepared.iter().filter(|p| p.plan.method != Method::NoParity) {
-            let range =
-                (done.strip.from - span.from) as usize..(done.strip.to - span.from) as usize;
-            self.new_parity(write, done, &mut parity[range]);
+            let into =
+                &mut parity[(done.strip.from - base) as usize..(done.strip.to - base) as usize];
+            match log {
+                Some(_) => parts.push(self.logged_parity(write, done, into)),
+                None => done.new_parity(write, into),
+            }
         }
+        let logged = match log {
+            Some(log) if !parts.is_empty() => match self.log(log, write.row, parts)? {
+                LogOutcome::Durable(ticket) => Some((log, ticket)),
+                LogOutcome::NoMember => None,
+            },
+            _ => None,
+        };
         let mut failed = Failed::default();
         self.write_data(write, missing, &mut failed);
         if !missing.contains(self.shape.parity_slot(write.row)) {
-            self.write_parity(write, span.from, &parity, &mut failed);
+            self.write_parity(write, base, &parity, &mut failed);
         }
-        self.settle_failures(write.row, failed)
+        self.settle_failures(write.row, failed)?;
+        match (logged, write.how) {
+            (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
+            (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Finds the new parity by way of the partial one, which goes into the log.
+    fn logged_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) -> LogPart {
+        let Strip { from, to, written, .. } = done.strip;
+        let kept = done.kept();
+        let mut partial = vec![0; if kept.is_empty() { 0 } else { into.len() }];
+        if kept.is_empty() {
+            done.new_parity(write, into);
+        } else {
+            sum(&mut partial, &kept);
+            let mut contents = vec![Content::Buffer(&partial)];
+            contents.extend(done.given(write));
+            sum(into, &contents);
+        }
+        let place = Place { row: write.row, index: written.first().unwrap_or(0), offset: from };
+        LogPart {
+            from,
+            to,
+            data_sector: self.shape.array_byte(place) / SECTOR,
+            data_size: (to - from) * written.count() as u64,
+            partial,
+        }
     }
 
     /// Reads what the plans of all strips ask for. Gives the members that the row does without.
@@ -226,12 +298,6 @@ impl Array {
         (index, merged)
     }
 
-    fn new_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) {
-        let mut contents = done.kept();
-        contents.extend(done.given(write));
-        sum(into, &contents);
-    }
-
     fn write_data(&self, write: &RowWrite<'_>, missing: Slots, failed: &mut Failed) {
         let from = write.strips.first().map_or(0, |s| s.from);
         let to = write.strips.last().map_or(0, |s| s.to);
@@ -329,6 +395,12 @@ impl Prepared<'_> {
                 of(self.strip.written).chain(parity).collect()
             }
         }
+    }
+
+    fn new_parity(&self, write: &RowWrite<'_>, into: &mut [u8]) {
+        let mut contents = self.kept();
+        contents.extend(self.given(write));
+        sum(into, &contents);
     }
 
     fn rest(&self) -> Slots {

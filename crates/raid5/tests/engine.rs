@@ -3,9 +3,18 @@
 mod rig;
 
 use lanefs_device::Device;
-use lanefs_raid5::{Array, Ended, Layout, Progress, Scrub, Standing, StripeWake};
+use lanefs_raid5::{
+    Array, Consistency, Ended, Layout, Progress, Rebuild, Scrub, Standing, StripeWake,
+};
 use rig::{Rig, content, range};
 use std::ops::ControlFlow;
+
+/// Each way to bridge a crash.
+const CONSISTENCIES: [fn() -> Consistency; 3] = [
+    || Consistency::Resync,
+    || Consistency::Bitmap { chunk: 32768, bits: vec![0; 2] },
+    || Consistency::PartialParity { signature: 7 },
+];
 
 /// Writes `count` random ranges in random ways, and reads others.
 fn exercise(array: &Array, model: &mut [u8], rng: &mut fastrand::Rng, count: usize) {
@@ -38,9 +47,11 @@ fn a_whole_array_gives_back_what_was_written_and_keeps_parity() {
     let seed = 61;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
-    for layout in Layout::ALL {
+    for (layout, consistency) in
+        Layout::ALL.into_iter().flat_map(|l| CONSISTENCIES.map(|c| (l, c())))
+    {
         for (members, chunk) in [(3, 4096), (4, 16384), (5, 8192)] {
-            let rig = Rig::new(layout, members, chunk, 12);
+            let rig = Rig::new(layout, members, chunk, 12).with(consistency.clone());
             let array = rig.start();
             let mut model = vec![0; array.len() as usize];
             exercise(&array, &mut model, &mut rng, 60);
@@ -58,9 +69,11 @@ fn an_array_without_one_member_goes_on_and_each_other_still_can_be_missed_in_rea
     let seed = 62;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
-    for layout in Layout::ALL {
+    for (layout, consistency) in
+        Layout::ALL.into_iter().flat_map(|l| CONSISTENCIES.map(|c| (l, c())))
+    {
         for lost in 0..4 {
-            let rig = Rig::new(layout, 4, 16384, 9);
+            let rig = Rig::new(layout, 4, 16384, 9).with(consistency.clone());
             let array = rig.start();
             let mut model = vec![0; array.len() as usize];
             exercise(&array, &mut model, &mut rng, 20);
@@ -76,9 +89,11 @@ fn an_array_without_one_member_goes_on_and_each_other_still_can_be_missed_in_rea
 
 #[test]
 fn threads_on_one_row_and_on_many_leave_all_parity_right() {
-    for wake in [StripeWake::All, StripeWake::One] {
+    for (wake, consistency) in
+        [StripeWake::All, StripeWake::One].into_iter().flat_map(|w| CONSISTENCIES.map(|c| (w, c)))
+    {
         for rows in [1, 40] {
-            let mut rig = Rig::new(Layout::LeftSymmetric, 5, 16384, rows);
+            let mut rig = Rig::new(Layout::LeftSymmetric, 5, 16384, rows).with(consistency());
             rig.policies.stripe_wake = wake;
             rig.policies.rows = 3;
             let array = rig.start();
@@ -135,39 +150,41 @@ fn a_member_is_rebuilt_while_writes_go_on_and_resumes_where_it_stopped() {
     let seed = 63;
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 60);
-    let array = rig.start();
-    let mut model = vec![0; array.len() as usize];
-    exercise(&array, &mut model, &mut rng, 30);
-    array.fail(2).unwrap();
-    exercise(&array, &mut model, &mut rng, 30);
-    let fresh = rig.replace(2);
-    array.attach(2, fresh).unwrap();
-    exercise(&array, &mut model, &mut rng, 30);
-    let mut left = 20;
-    let stopped = array.rebuild(2, &mut |_| {
-        left -= 1;
-        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    assert_eq!(stopped.unwrap(), Ended::Stopped);
-    assert_eq!(rig.record.said().recovered.last(), Some(&(2, 20 * 8192)));
-    exercise(&array, &mut model, &mut rng, 30);
-    assert!(content(&array) == model);
-    std::thread::scope(|s| {
-        let (array, model) = (&array, &mut model);
-        let rebuild = s.spawn(|| {
-            array.rebuild(2, &mut |_| {
-                std::thread::yield_now();
-                ControlFlow::Continue(())
-            })
+    for consistency in CONSISTENCIES {
+        let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 60).with(consistency());
+        let array = rig.start();
+        let mut model = vec![0; array.len() as usize];
+        exercise(&array, &mut model, &mut rng, 30);
+        array.fail(2).unwrap();
+        exercise(&array, &mut model, &mut rng, 30);
+        let fresh = rig.replace(2);
+        array.attach(2, fresh).unwrap();
+        exercise(&array, &mut model, &mut rng, 30);
+        let mut left = 20;
+        let stopped = array.rebuild(2, Rebuild::Whole, &mut |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        exercise(array, model, &mut rng, 200);
-        assert_eq!(rebuild.join().unwrap().unwrap(), Ended::Done);
-    });
-    assert_eq!(rig.record.said().recovered.last(), Some(&(2, u64::MAX)));
-    assert_eq!(array.status().members[2], Standing::InSync);
-    assert!(content(&array) == model);
-    assert_eq!(rig.wrong_rows(), [0u64; 0]);
+        assert_eq!(stopped.unwrap(), Ended::Stopped);
+        assert_eq!(rig.record.said().recovered.last(), Some(&(2, 20 * 8192)));
+        exercise(&array, &mut model, &mut rng, 30);
+        assert!(content(&array) == model);
+        std::thread::scope(|s| {
+            let (array, model) = (&array, &mut model);
+            let rebuild = s.spawn(|| {
+                array.rebuild(2, Rebuild::Whole, &mut |_| {
+                    std::thread::yield_now();
+                    ControlFlow::Continue(())
+                })
+            });
+            exercise(array, model, &mut rng, 200);
+            assert_eq!(rebuild.join().unwrap().unwrap(), Ended::Done);
+        });
+        assert_eq!(rig.record.said().recovered.last(), Some(&(2, u64::MAX)));
+        assert_eq!(array.status().members[2], Standing::InSync);
+        assert!(content(&array) == model);
+        assert_eq!(rig.wrong_rows(), [0u64; 0]);
+    }
 }
 
 #[test]
@@ -219,4 +236,57 @@ fn resync_goes_where_parity_is_in_doubt_and_writes_before_it_trust_none() {
     assert_eq!(rig.wrong_rows(), [0u64; 0]);
     assert!(content(&array) == model);
     assert_eq!(rig.record.said().resynced, Some(u64::MAX));
+}
+
+#[test]
+fn bits_are_set_before_data_and_cleared_when_idle_unless_a_member_is_missing() {
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 8192, 64);
+    rig.consistency = Consistency::Bitmap { chunk: 4 * 8192, bits: vec![0; 2] };
+    let array = rig.start();
+    let row_len = array.geometry().row_len();
+    array.write_at(9 * row_len + 5, b"x").unwrap();
+    assert_eq!(rig.record.said().bits[..2], [0b100, 0]);
+    let writes = array.statistics().bit_writes;
+    array.write_at(9 * row_len + 7000, b"x").unwrap();
+    assert_eq!(array.statistics().bit_writes, writes, "set already");
+    array.settle().unwrap();
+    array.write_at(10 * row_len, b"y").unwrap();
+    array.settle().unwrap();
+    assert_eq!(rig.record.said().bits[..2], [0b100, 0], "written since the last look");
+    array.settle().unwrap();
+    assert_eq!(rig.record.said().bits[..2], [0, 0]);
+    assert!(!rig.record.said().active);
+    array.write_at(0, &vec![1; 16 * row_len as usize]).unwrap();
+    assert_eq!(rig.record.said().bits[..2], [0b1111, 0]);
+    array.fail(1).unwrap();
+    array.stop().unwrap();
+    assert_eq!(rig.record.said().bits[..2], [0b1111, 0], "they tell what the member misses");
+}
+
+#[test]
+fn threads_meet_bits_that_are_cleared_under_them() {
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 4096, 64);
+    rig.consistency = Consistency::Bitmap { chunk: 2 * 4096, bits: vec![0; 4] };
+    let array = rig.start();
+    let row_len = array.geometry().row_len();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..4u64 {
+            let (array, done) = (&array, &done);
+            s.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(80 + thread);
+                for _ in 0..300 {
+                    let row = rng.u64(..16) * 4 + thread;
+                    array.write_at(row * row_len, &[1; 512]).unwrap();
+                }
+                done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            });
+        }
+        while done.load(std::sync::atomic::Ordering::SeqCst) < 4 {
+            array.settle().unwrap();
+        }
+    });
+    let said = rig.record.said();
+    assert_eq!(array.bitmap().unwrap()[..4], said.bits[..4], "what it thinks is what they have");
+    assert!(array.statistics().bit_writes > 4);
 }

@@ -2,7 +2,9 @@
 
 use lanefs_device::{Device, DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
-use lanefs_raid5::{Array, Consistency, Geometry, Layout, Member, Policies, Record, Setup, Slots};
+use lanefs_raid5::{
+    Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Record, Setup, Slots,
+};
 use std::sync::Mutex;
 
 /// What the superblocks would say.
@@ -86,11 +88,22 @@ impl Rig {
         }
     }
 
+    pub fn with(mut self, consistency: Consistency) -> Rig {
+        self.consistency = consistency;
+        self
+    }
+
+    /// The part before the shares is the log's, if there is one.
+    fn log(&self) -> Option<LogArea> {
+        matches!(self.consistency, Consistency::PartialParity { .. })
+            .then_some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 })
+    }
+
     pub fn start(&self) -> Array {
         let member = |device: &Arc<dyn Device>| Member {
             device: device.clone(),
             data_offset: DATA_OFFSET,
-            log: None,
+            log: self.log(),
             recovered: u64::MAX,
         };
         Array::start(Setup {
@@ -111,7 +124,7 @@ impl Rig {
         let device: Arc<dyn Device> = Arc::new(RamDevice::create(len).unwrap());
         device.write_at(0, &vec![0xa5; len as usize]).unwrap();
         self.members[slot] = Some(device.clone());
-        Member { device, data_offset: DATA_OFFSET, log: None, recovered: 0 }
+        Member { device, data_offset: DATA_OFFSET, log: self.log(), recovered: 0 }
     }
 
     /// Rows whose parity is wrong, found without the engine.

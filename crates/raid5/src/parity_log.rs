@@ -1,0 +1,391 @@
+//! The partial parity log as it is written: what closes the write hole.
+//!
+//! Before a part of a row is written, the member that has its parity gets, durably, the exclusive or
+//! of all data that the write leaves alone. With the data that a crash then leaves on the members
+//! written, that gives parity again, whatever part of the write arrived.
+//!
+//! An entry is *unfinished* from there until data and parity are flushed on their members. Only the
+//! newest header counts at recovery, md's as ours. So either nothing is unfinished when a header is
+//! written, or the header carries the unfinished entries on, their partial parity included. Four
+//! orders make that safe:
+//!
+//! - Log, durably; then data and parity: else a crash finds a half-written row without its entry.
+//! - A header that carries entries gets all partial parity written durably *before* itself. A torn
+//!   header is no header, so the one before counts; but an intact header before torn partial parity
+//!   would lose what it carries.
+//! - Nothing is unfinished when the log begins again at its start: a torn header there leaves none.
+//! - Of one block of parity at most one entry is unfinished. A second would take for granted what
+//!   the first wrote, and that may not have arrived.
+//!
+//! Entries of several writers go in one header: who comes while one is written waits, and one of
+//! those who wait writes the next for all.
+
+use crate::array::{Array, Lost};
+use crate::counters::Count;
+use crate::standing::LogArea;
+use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
+use std::collections::VecDeque;
+
+/// Bytes of partial parity that one write of a part of a row logs at most, as in md.
+const PER_WRITE: u64 = 128 << 10;
+
+/// The log of one slot's member.
+#[derive(Debug)]
+pub(crate) struct ParityLog {
+    slot: usize,
+    signature: u32,
+    /// Entries that a header carries on at most, before a flush makes room.
+    carries: usize,
+    books: Mutex<Books>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Books {
+    /// Where the log is on the slot's present member; `None` if there is none.
+    area: Option<LogArea>,
+    /// Counts members, so that who waited for one that is gone finds out.
+    epoch: u64,
+    generation: u64,
+    /// Where in the area the next header goes.
+    at: u64,
+    unfinished: Vec<Unfinished>,
+    queue: VecDeque<Logged>,
+    /// Somebody is writing a header.
+    writing: bool,
+    last_ticket: Ticket,
+    /// The last of those who queued whose entries are durable.
+    durable: Ticket,
+}
+
+/// Counts those who log.
+type Ticket = u64;
+
+/// What a write logs before it writes.
+#[derive(Debug)]
+struct Logged {
+    ticket: Ticket,
+    row: u64,
+    parts: Vec<LogPart>,
+}
+
+/// One strip of a row, as it is logged.
+#[derive(Debug)]
+pub(crate) struct LogPart {
+    /// First byte within the chunks.
+    pub(crate) from: u64,
+    /// The byte after the last.
+    pub(crate) to: u64,
+    /// First sector of the array.
+    pub(crate) data_sector: u64,
+    /// Bytes of data written, all chunks together.
+    pub(crate) data_size: u64,
+    /// Partial parity; empty if whole rows are written.
+    pub(crate) partial: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Unfinished {
+    ticket: Ticket,
+    row: u64,
+    from: u64,
+    to: u64,
+    entry: Entry,
+    partial: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Data and parity are being written.
+    Logged,
+    /// They were when this many flushes had been begun.
+    Written { begun: u64 },
+}
+
+/// A header to be written.
+struct Unit {
+    area: LogArea,
+    at: u64,
+    /// The header, then what is not carried on; or the header alone.
+    head: Vec<u8>,
+    /// Partial parity to be durable before the header, if it carries entries on.
+    before: Vec<u8>,
+}
+
+/// What has to happen before the next header.
+enum Obstacle {
+    /// A flush that retires what is written.
+    Flush,
+    /// The end of writes that are logged.
+    Writers,
+}
+
+impl ParityLog {
+    pub(crate) fn new(
+        slot: usize,
+        signature: u32,
+        carries: usize,
+        area: Option<LogArea>,
+    ) -> ParityLog {
+        let books = Books {
+            area,
+            epoch: 0,
+            generation: 0,
+            at: 0,
+            unfinished: Vec::new(),
+            queue: VecDeque::new(),
+            writing: false,
+            last_ticket: 0,
+            durable: 0,
+        };
+        ParityLog {
+            slot,
+            signature,
+            carries,
+            books: Mutex::new(Rank::ParityLog, books),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The slot has another member, or none: what was logged on the one before means nothing.
+    pub(crate) fn replace(&self, area: Option<LogArea>) {
+        let mut books = self.books.lock();
+        books.area = area;
+        books.epoch += 1;
+        books.at = 0;
+        books.unfinished.clear();
+        books.queue.clear();
+        drop(books);
+        self.changed.notify_all();
+    }
+
+    /// Bytes of partial parity that one write may log at once.
+    pub(crate) fn per_write(&self) -> u64 {
+        let area = self.books.lock().area;
+        let space = area.map_or(u64::MAX, |area| area.len.saturating_sub(HEADER_SIZE as u64));
+        space.min(PER_WRITE) / crate::BLOCK * crate::BLOCK
+    }
+
+    /// Data and parity of `ticket` are written, `begun` flushes having been begun by then.
+    pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
+        let mut books = self.books.lock();
+        for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
+            entry.stage = Stage::Written { begun };
+        }
+        drop(books);
+        self.changed.notify_all();
+    }
+
+    /// Data and parity of `ticket` are durable already.
+    pub(crate) fn finished(&self, ticket: Ticket) {
+        self.books.lock().unfinished.retain(|e| e.ticket != ticket);
+        self.changed.notify_all();
+    }
+
+    /// Flush `number` succeeded: what was written before it began is finished.
+    pub(crate) fn retire(&self, number: u64) {
+        let mut books = self.books.lock();
+        let before = books.unfinished.len();
+        books.unfinished.retain(|e| match e.stage {
+            Stage::Written { begun } => begun >= number,
+            Stage::Logged => true,
+        });
+        let changed = books.unfinished.len() != before;
+        drop(books);
+        if changed {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Something changed that is not in the books: those who wait are to look again.
+    pub(crate) fn wake(&self) {
+        drop(self.books.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl Books {
+    /// The next header for as many of those who wait as fit; at least the first of them.
+    fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
+        let Some(area) = self.area else { return Err(Obstacle::Writers) };
+        let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
+        let mut entries = self.unfinished.len();
+        let first = self.queue.front().map_or(0, |l| l.parts.len());
+        if entries > 0 && (entries > log.carries || entries + first > MAX_ENTRIES) {
+            return Err(self.obstacle());
+        }
+        if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
+            return Err(self.obstacle());
+        }
+        let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
+        for logged in &self.queue {
+            let more: u64 = logged.parts.iter().map(|p| p.partial.len() as u64).sum();
+            let fits = self.at + bytes + more <= area.len
+                && entries + logged.parts.len() <= MAX_ENTRIES
+                && !self.conflicts(logged);
+            if !fits {
+                break;
+            }
+            taken += 1;
+            bytes += more;
+            entries += logged.parts.len();
+        }
+        if taken == 0 {
+            if !self.unfinished.is_empty() {
+                return Err(self.obstacle());
+            }
+            // Nothing is unfinished, so the log may begin again. One write always fits there.
+            self.at = 0;
+            return self.next_unit(log);
+        }
+        Ok(self.make_unit(log, area, taken))
+    }
+
+    fn make_unit(&mut self, log: &ParityLog, area: LogArea, taken: usize) -> Unit {
+        let carries = self.unfinished.iter().any(|e| !e.partial.is_empty());
+        for logged in self.queue.drain(..taken).collect::<Vec<_>>() {
+            for part in logged.parts {
+                let entry = Entry {
+                    data_sector: part.data_sector,
+                    pp_size: part.partial.len() as u32,
+                    data_size: part.data_size as u32,
+                    parity_disk: log.slot as u32,
+                    checksum: checksum(&part.partial),
+                };
+                self.unfinished.push(Unfinished {
+                    ticket: logged.ticket,
+                    row: logged.row,
+                    from: part.from,
+                    to: part.to,
+                    entry,
+                    partial: part.partial,
+                    stage: Stage::Logged,
+                });
+            }
+        }
+        self.generation += 1;
+        let header = Header {
+            signature: log.signature,
+            generation: self.generation,
+            entries: self.unfinished.iter().map(|e| e.entry).collect(),
+        };
+        let mut block = [0; HEADER_SIZE];
+        header.encode_into(&mut block);
+        let mut head = block.to_vec();
+        let partial: Vec<u8> =
+            self.unfinished.iter().flat_map(|e| e.partial.iter().copied()).collect();
+        let at = self.at;
+        self.at += header.span();
+        if carries {
+            Unit { area, at, head, before: partial }
+        } else {
+            head.extend_from_slice(&partial);
+            Unit { area, at, head, before: Vec::new() }
+        }
+    }
+
+    fn conflicts(&self, logged: &Logged) -> bool {
+        logged.parts.iter().any(|part| {
+            self.unfinished
+                .iter()
+                .any(|e| e.row == logged.row && e.from < part.to && part.from < e.to)
+        })
+    }
+
+    fn obstacle(&self) -> Obstacle {
+        let written = |e: &Unfinished| matches!(e.stage, Stage::Written { .. });
+        if self.unfinished.iter().any(written) { Obstacle::Flush } else { Obstacle::Writers }
+    }
+}
+
+/// What came of logging.
+pub(crate) enum LogOutcome {
+    /// The entries are durable; the ticket is for [`ParityLog::written`].
+    Durable(Ticket),
+    /// The member with the log is gone, and so is the parity.
+    NoMember,
+}
+
+impl Array {
+    /// Logs parts of a row on the member that has its parity; returns when they are durable.
+    ///
+    /// # Locking
+    /// The caller holds the parts' range exclusively.
+    pub(crate) fn log(
+        &self,
+        log: &ParityLog,
+        row: u64,
+        parts: Vec<LogPart>,
+    ) -> Result<LogOutcome, DeviceError> {
+        let mut books = log.books.lock();
+        if books.area.is_none() {
+            return Ok(LogOutcome::NoMember);
+        }
+        let epoch = books.epoch;
+        books.last_ticket += 1;
+        let ticket = books.last_ticket;
+        books.queue.push_back(Logged { ticket, row, parts });
+        loop {
+            self.refuse_if_stopped(row * self.shape.row_len(), 0)?;
+            if books.epoch != epoch {
+                return Ok(LogOutcome::NoMember);
+            }
+            if books.durable >= ticket {
+                return Ok(LogOutcome::Durable(ticket));
+            }
+            if books.writing {
+                log.changed.wait(&mut books);
+                continue;
+            }
+            match books.next_unit(log) {
+                Ok(unit) => {
+                    let through = books.unfinished.iter().map(|e| e.ticket).max().unwrap_or(ticket);
+                    books.writing = true;
+                    drop(books);
+                    if let Err(error) = self.write_unit(log.slot, &unit) {
+                        // Recording the failure replaces the log, which wakes all who wait.
+                        let outcome = self.lose(Lost { slot: log.slot, error });
+                        books = log.books.lock();
+                        books.writing = false;
+                        drop(books);
+                        log.changed.notify_all();
+                        outcome?;
+                        return Ok(LogOutcome::NoMember);
+                    }
+                    books = log.books.lock();
+                    books.writing = false;
+                    books.durable = books.durable.max(through);
+                    log.changed.notify_all();
+                }
+                Err(Obstacle::Flush) => {
+                    books.writing = true;
+                    drop(books);
+                    self.counters.add(Count::LogFlush, 1);
+                    let flushed = self.flush_members();
+                    books = log.books.lock();
+                    books.writing = false;
+                    log.changed.notify_all();
+                    if let Err(error) = flushed {
+                        books.queue.retain(|logged| logged.ticket != ticket);
+                        return Err(error);
+                    }
+                }
+                Err(Obstacle::Writers) => log.changed.wait(&mut books),
+            }
+        }
+    }
+
+    fn write_unit(&self, slot: usize, unit: &Unit) -> Result<(), DeviceError> {
+        let Some(member) = self.members.present(slot) else { return Ok(()) };
+        let at = unit.area.offset + unit.at;
+        if !unit.before.is_empty() {
+            self.counters.add(Count::LogWrite, 1);
+            member.device.write_durable_at(at + HEADER_SIZE as u64, &unit.before)?;
+        }
+        self.counters.add(Count::LogWrite, 1);
+        member.device.write_durable_at(at, &unit.head)
+    }
+}
