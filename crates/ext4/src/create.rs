@@ -275,7 +275,9 @@ impl Fs {
             self.meta.create(handle, block, MetaKind::Xattr, data);
         }
         inode.change(handle, Concerns::Data, |_| ());
-        self.inodes.insert(inode.clone());
+        if let Some(dead) = self.inodes.insert(inode.clone()) {
+            dead.is_succeeded(handle);
+        }
         InodeRef::adopt(inode)
     }
 

@@ -5,7 +5,7 @@ use crate::extent;
 use crate::fs::Fs;
 use crate::table::TableRef;
 use crate::{Attr, Rdev};
-use lanefs_journal::{Tid, Tracked};
+use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, Weak};
 use lanefs_lanes::{Mutex, Published, SeqCell, SharedLock};
@@ -51,6 +51,8 @@ pub(crate) struct InodeState {
     /// The record as it was read, for the bytes that `disk` does not know; attributes in the inode.
     pub(crate) raw: Box<[u8]>,
     pub(crate) tracked: Tracked<Record>,
+    /// Where the transaction in which it is dirty lists it.
+    pub(crate) listed: Option<Listed>,
     /// Where it stands in the orphan file or list.
     pub(crate) orphan: Option<crate::orphan::Place>,
     /// Made without a name (O_TMPFILE): link may give it the first. One that lost its last name
@@ -127,6 +129,9 @@ impl Inode {
         let result = change(&mut state);
         let attr = self.attr_of(&state.disk);
         self.attr.store(attr);
+        if newly {
+            state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
+        }
         drop(state);
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
@@ -134,9 +139,25 @@ impl Inode {
         }
         if newly {
             self.table.charge(handle);
-            handle.dirty(Dirty::Inode(self.clone()));
         }
         result
+    }
+
+    /// Apply: a new inode has taken the number of this one, which was freed. If that was in the same
+    /// transaction, the record of the new one stands for both, and nothing is left of this one: or
+    /// making and removing a file over and over would fill the memory until the next commit.
+    pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
+        let mut state = self.state.lock();
+        debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
+        if state.tracked.dirty() != Some(handle.tid()) {
+            return;
+        }
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        tracked.bury(handle.tid(), || InodeState::record(disk, raw, *freed));
+        let listed = state.listed.take();
+        drop(state);
+        // What comes off the list may be the last reference: not let go of under its own guard.
+        drop(listed.and_then(|listed| handle.take_off(listed)));
     }
 
     /// Committer: the record as of `tid`.

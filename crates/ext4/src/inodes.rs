@@ -48,9 +48,9 @@ impl Inodes {
     }
 
     /// `inode` is what its number means from now on.
-    pub(crate) fn insert(&self, inode: Arc<Inode>) {
+    pub(crate) fn insert(&self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
         match &self.table {
-            Table::Lanes(map) => drop(map.insert(inode.ino.0, inode)),
+            Table::Lanes(map) => map.insert(inode.ino.0, inode),
             Table::OneLock(cache) => cache.insert_inode(inode),
         }
     }
@@ -219,6 +219,7 @@ impl Fs {
             disk: decoded,
             raw,
             tracked: Tracked::new(),
+            listed: None,
             orphan: None,
             linkable: false,
             tail_pending: None,

@@ -15,7 +15,7 @@ use crate::block_reader::BlockReader;
 use crate::commit::{Dirty, Handle};
 use crate::fs::Fs;
 use crate::inode::Holds;
-use lanefs_journal::{Tid, Tracked};
+use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Map, Mutex, Rank};
@@ -48,6 +48,8 @@ pub(crate) struct MetaBlock {
 struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
+    /// Where the transaction in which it is dirty lists it.
+    listed: Option<Listed>,
     /// The transaction that allocated it, if it was allocated since it was loaded.
     born: Option<Tid>,
     /// The transaction that freed it: from then on it emits nothing.
@@ -57,7 +59,8 @@ struct MetaState {
 impl MetaBlock {
     /// With one hold.
     fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
-        let state = MetaState { data, tracked: Tracked::new(), born, freed: None };
+        let state =
+            MetaState { data, tracked: Tracked::new(), listed: None, born, freed: None };
         Arc::new(MetaBlock {
             block,
             kind,
@@ -87,12 +90,33 @@ impl MetaBlock {
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
         let result = change(data);
-        drop(state);
         if newly {
             handle.charge(1);
-            handle.dirty(Dirty::Meta(self.clone()));
+            state.listed = Some(handle.dirty(Dirty::Meta(self.clone())));
         }
         result
+    }
+
+    /// Apply: it is freed. True if an image of it may be in the log, or on its way there.
+    fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
+        let tid = handle.tid();
+        let mut state = self.state.lock();
+        let MetaState { data, tracked, listed, born, freed } = &mut *state;
+        *freed = Some(tid);
+        if *born == Some(tid) {
+            // Nobody will ask for it: making and removing a directory over and over would else fill
+            // the memory until the next commit.
+            tracked.bury(tid, || data.clone());
+            let listed = listed.take();
+            drop(state);
+            drop(listed.and_then(|listed| handle.take_off(listed)));
+            return false;
+        }
+        if tracked.touch(tid, || data.clone()) {
+            // On the list so that a frozen image is let go of; it charges nothing.
+            handle.dirty(Dirty::Meta(self.clone()));
+        }
+        true
     }
 
     /// Committer: the contents as of `tid`, or `None` if it was freed or is not dirty in it.
@@ -192,20 +216,10 @@ impl MetaCache {
     /// Apply: `block` is freed. Its image of an earlier transaction, if one is being captured,
     /// stays with that transaction; what a log may hold of it is revoked. The caller clears its bit.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
-        let tid = handle.tid();
-        let mut journaled = true;
-        if let Some(found) = self.blocks.remove_if(&block.0, |_| true) {
-            let mut state = found.state.lock();
-            let MetaState { data, tracked, born, freed } = &mut *state;
-            let newly = tracked.touch(tid, || data.clone());
-            *freed = Some(tid);
-            journaled = *born != Some(tid);
-            drop(state);
-            if newly {
-                // On the list so that a frozen image is let go of; it charges nothing.
-                handle.dirty(Dirty::Meta(found));
-            }
-        }
+        let journaled = match self.blocks.remove_if(&block.0, |_| true) {
+            Some(found) => found.bury(handle),
+            None => true,
+        };
         if journaled {
             handle.revoke(block);
         }

@@ -98,19 +98,15 @@ impl OneLockCache {
         Some(InodeRef::new(found).ok_or_else(|| found.clone()))
     }
 
-    pub(crate) fn insert_inode(&self, inode: Arc<Inode>) {
+    /// The inode that had the number before: its end is not for under the lock.
+    pub(crate) fn insert_inode(&self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
         let (hash, ino) = (hash_of(inode.ino), inode.ino);
         let mut table = self.table.lock();
-        let old = match table.inodes.find(hash, |found| found.ino == ino) {
-            Some(found) => Some(std::mem::replace(found, inode)),
-            None => {
-                table.inodes.insert(hash, inode);
-                None
-            }
-        };
-        // The end of an inode is not for under the lock.
-        drop(table);
-        drop(old);
+        if let Some(found) = table.inodes.find(hash, |found| found.ino == ino) {
+            return Some(std::mem::replace(found, inode));
+        }
+        table.inodes.insert(hash, inode);
+        None
     }
 
     pub(crate) fn remove_inode(&self, inode: &Arc<Inode>) {

@@ -10,14 +10,14 @@
 
 use crate::layout::Captured;
 use crate::limits::Limits;
-use crate::lists::{self, Lists};
+use crate::lists::Gathered;
 use crate::log::{LogWriter, Tail};
 use crate::{Client, Error, Images, Journal, Log, Tid, home};
 use lanefs_device::Device;
 use lanefs_ondisk::{Block, BlockSize};
 
 /// What a transaction's handles left behind.
-type Closed<C> = Lists<<C as Client>::Object, <C as Client>::Deferred>;
+type Closed<C> = Gathered<<C as Client>::Object, <C as Client>::Deferred>;
 
 /// The committer's books: whoever commits has them.
 pub(crate) struct Committer {
@@ -59,7 +59,7 @@ impl<C: Client> Journal<C> {
             self.credits.open();
             (Tid(tid), self.lists.take())
         });
-        (tid, lists::joined(parts))
+        (tid, Gathered::of(parts))
     }
 
     /// Commits `tid`, which is closed, while the next one runs.
@@ -72,7 +72,7 @@ impl<C: Client> Journal<C> {
     ) -> Result<(), Error> {
         // A handle that panicked in `tid` said so before it left.
         self.check_abort()?;
-        let Lists { objects, deferred, revokes } = closed;
+        let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
         client.capture(tid, objects, &mut images)?;
         let images = images.into_sorted();

@@ -1,5 +1,6 @@
 //! A handle: membership of the running transaction with the credits to change something in it.
 
+use crate::lists::Listed;
 use crate::{Client, Error, Journal, Tid};
 pub(crate) use once::Joined;
 
@@ -45,8 +46,16 @@ impl<'a, C: Client> Handle<'a, C> {
 
     /// Puts an object on the list of what this transaction captures: to be called once for each
     /// object that [`crate::Tracked::touch`] says is newly dirty.
-    pub fn dirty(&mut self, object: C::Object) {
-        self.journal.lists.of(self.member.lane()).lock().objects.push(object);
+    pub fn dirty(&mut self, object: C::Object) -> Listed {
+        let lane = self.member.lane();
+        Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
+    }
+
+    /// Takes an object off the list again that this transaction has put there and that
+    /// [`crate::Tracked::bury`] says has no image: what is made and unmade within one transaction
+    /// is to leave nothing behind.
+    pub fn take_off(&mut self, listed: Listed) -> Option<C::Object> {
+        self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
 
     /// Uses credits for `blocks` blocks that become part of the transaction now.

@@ -40,6 +40,7 @@ pub use error::Error;
 pub use handle::Handle;
 pub use images::Images;
 pub use journal::Journal;
+pub use lists::Listed;
 pub use log_map::LogMap;
 pub use statistics::Statistics;
 pub use tid::Tid;
