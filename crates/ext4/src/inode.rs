@@ -9,7 +9,8 @@ use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, Weak};
 use lanefs_lanes::{Mutex, Published, SeqCell, SharedLock};
-use lanefs_ondisk::{FileType, Ino, inode as disk};
+use lanefs_ondisk::inode::{self as disk, InodeFlags};
+use lanefs_ondisk::{FileType, Ino};
 use std::ops::Deref;
 
 /// An inode in memory.
@@ -80,6 +81,18 @@ impl Record {
 }
 
 impl InodeState {
+    /// Whether freeing its number frees all of it: no blocks, no attribute block, no orphan record.
+    pub(crate) fn owns_nothing(&self) -> bool {
+        let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
+        let no_blocks = match self.disk.file_type() {
+            Some(FileType::Regular) => extents && self.disk.block == extent::empty_root(),
+            Some(FileType::Symlink) => !extents && self.disk.sectors == 0,
+            Some(FileType::Directory) | None => false,
+            Some(_) => true,
+        };
+        no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
+    }
+
     fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
         Record { disk: disk.clone(), raw: raw.into(), freed }
     }
@@ -243,6 +256,13 @@ impl Holds {
             Nameless::Yes => self.0.fetch_or(NAMELESS, Ordering::AcqRel),
             Nameless::No => self.0.fetch_and(!NAMELESS, Ordering::AcqRel),
         };
+    }
+
+    /// Makes an inode with names that one holds, the caller, nameless and dead: it cannot be held
+    /// again, and its end is the caller's. False if others hold it too.
+    pub(crate) fn end_as_only_holder(&self) -> bool {
+        let ended = DEAD | NAMELESS | 1;
+        self.0.compare_exchange(1, ended, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Makes an inode that nobody holds dead, for eviction.

@@ -11,6 +11,9 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
+/// Credits of [`Fs::drop_link`]: an inode, and its group or its place among the orphans.
+pub(crate) const DROP_LINK_CREDITS: u32 = 8;
+
 /// What an entry that is to be removed must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
@@ -68,15 +71,27 @@ impl Fs {
 
     /// Removes a name that is not a directory's.
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.remove_name(dir, name, Removal::File)
+        self.remove_name(dir, name, None, Removal::File)
+    }
+
+    /// Removes a name that leads to `victim`, as the caller found; if by now it leads elsewhere, that
+    /// is removed. A file whose last name and last hold this takes is ended in the same handle.
+    pub fn unlink_found(&self, dir: &InodeRef, name: &[u8], victim: InodeRef) -> Result<(), Error> {
+        self.remove_name(dir, name, Some(victim), Removal::File)
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.remove_name(dir, name, Removal::Directory)
+        self.remove_name(dir, name, None, Removal::Directory)
     }
 
-    fn remove_name(&self, dir: &InodeRef, name: &[u8], what: Removal) -> Result<(), Error> {
+    fn remove_name(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        mut found: Option<InodeRef>,
+        what: Removal,
+    ) -> Result<(), Error> {
         self.check_writable()?;
         let name = match (checked_entry(name), what) {
             (Err(Error::InvalidArgument { .. } | Error::NotEmpty), Removal::File)
@@ -88,7 +103,10 @@ impl Fs {
         };
         loop {
             // Declared before the locks, so that its last hold goes after them.
-            let victim = self.find(dir, name.bytes())?.ok_or(Error::NotFound)?;
+            let victim = match found.take() {
+                Some(victim) => victim,
+                None => self.find(dir, name.bytes())?.ok_or(Error::NotFound)?,
+            };
             match (what, victim.file_type == FileType::Directory) {
                 (Removal::File, true) => return Err(Error::IsDirectory),
                 (Removal::Directory, false) => return Err(Error::NotDirectory),
@@ -122,7 +140,8 @@ impl Fs {
         self.check_mapped_by_extents(victim)?;
         edit.remove(&found)?;
         let change = edit.finish()?;
-        let mut handle = self.join(change.credits + 6)?;
+        self.prepare_drop_link(victim)?;
+        let mut handle = self.join(change.credits + DROP_LINK_CREDITS)?;
         let now = now();
         self.apply_directory(&mut handle, dir, change, |state| {
             state.disk.mtime = now;
@@ -137,24 +156,37 @@ impl Fs {
         Ok(true)
     }
 
-    /// Apply: `victim` has lost a name, or all of a directory's. Without one left it is an orphan,
-    /// ended by whoever drops the last hold. At most 5 credits.
+    /// Reads what [`Fs::drop_link`] may need. Sleeps.
+    pub(crate) fn prepare_drop_link(&self, victim: &Inode) -> Result<(), Error> {
+        let (group, _) = self.inode_group(victim.ino)?;
+        self.groups.load(self, group)
+    }
+
+    /// Apply: `victim` has lost a name, or all of a directory's. Without one left it is ended: here,
+    /// if it has nothing to free but its number and the caller's is the only hold; else it is an
+    /// orphan from now on, for whoever drops the last hold to end.
     pub(crate) fn drop_link(&self, handle: &mut crate::commit::Handle<'_>, victim: &Arc<Inode>) {
         let now = now();
         let left = match victim.file_type {
             FileType::Directory => 0,
             _ => victim.attr().links.saturating_sub(1),
         };
-        if left == 0 {
-            self.add_orphan(handle, victim);
-        }
-        victim.change(handle, Concerns::Attributes, |state| {
+        let ends = victim.change(handle, Concerns::Attributes, |state| {
             state.disk.links = left as u16;
             state.disk.ctime = now;
+            left == 0 && state.owns_nothing()
         });
-        if left == 0 {
-            victim.holds.set_nameless(Nameless::Yes);
+        if left > 0 {
+            return;
         }
+        // Not before its links are seen to be none: who finds it dead must know that it is gone for
+        // good, and not load it again.
+        if ends && victim.holds.end_as_only_holder() {
+            self.end_inode(handle, victim);
+            return;
+        }
+        self.add_orphan(handle, victim);
+        victim.holds.set_nameless(Nameless::Yes);
     }
 }
 

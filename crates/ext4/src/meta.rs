@@ -59,8 +59,7 @@ struct MetaState {
 impl MetaBlock {
     /// With one hold.
     fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
-        let state =
-            MetaState { data, tracked: Tracked::new(), listed: None, born, freed: None };
+        let state = MetaState { data, tracked: Tracked::new(), listed: None, born, freed: None };
         Arc::new(MetaBlock {
             block,
             kind,

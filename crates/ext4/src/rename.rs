@@ -4,7 +4,7 @@ use crate::create::{add_directory_link, remove_directory_link};
 use crate::directory::{DirEdit, checked_entry};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
-use crate::links::lock_all;
+use crate::links::{DROP_LINK_CREDITS, lock_all};
 use crate::read::now;
 use crate::{Error, Named, Rename};
 use lanefs_lanes::sync::Arc;
@@ -150,7 +150,10 @@ impl Fs {
         let credits = leaving.credits
             + arriving.as_ref().map_or(0, |change| change.credits)
             + parents.iter().map(|(_, change)| change.credits).sum::<u32>();
-        let mut handle = self.join(credits + 10)?;
+        if let Some(replaced) = replaced {
+            self.prepare_drop_link(replaced)?;
+        }
+        let mut handle = self.join(credits + 5 + DROP_LINK_CREDITS)?;
         let now = now();
         let times = |disk: &mut lanefs_ondisk::inode::Inode| {
             disk.mtime = now;

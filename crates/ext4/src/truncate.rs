@@ -166,20 +166,28 @@ impl Fs {
             self.release_xattr_block(&mut handle, block);
         }
         self.remove_orphan(&mut handle, inode);
+        self.end_inode(&mut handle, inode);
+        drop(handle);
+        if inode.file_type == FileType::Directory {
+            self.names.forget(inode.dir_id());
+        }
+        Ok(())
+    }
+
+    /// Apply: frees the number of an inode that has nothing else any more and that nobody can hold.
+    /// Its group is loaded. At most 4 credits.
+    pub(crate) fn end_inode(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         let now = now();
-        inode.change(&mut handle, Concerns::Attributes, |state| {
+        inode.change(handle, Concerns::Attributes, |state| {
             state.disk.file_acl = None;
             state.disk.links = 0;
             state.disk.size = 0;
             state.disk.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX);
             state.freed = true;
         });
-        let freed = self.groups.free_inode(&mut handle, inode.ino, inode.file_type);
-        drop(handle);
-        if inode.file_type == FileType::Directory {
-            self.names.forget(inode.dir_id());
+        if let Err(error) = self.groups.free_inode(handle, inode.ino, inode.file_type) {
+            self.note_error(&error);
         }
-        freed
     }
 }
 

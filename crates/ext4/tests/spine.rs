@@ -230,6 +230,29 @@ fn names_move_between_directories() {
 }
 
 #[test]
+fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
+    let (_, image) = images().swap_remove(1);
+    let mount = image.mount(Access::ReadWrite);
+    let root = mount.fs().root().unwrap();
+    let made: Vec<std::sync::Weak<_>> = (0..2000)
+        .map(|_| {
+            let inode = mount.fs().create(&root, b"again", &file(0o600)).unwrap();
+            let made = Arc::downgrade(&inode);
+            drop(inode);
+            mount.fs().unlink(&root, b"again").unwrap();
+            made
+        })
+        .collect();
+    // What a transaction lists stays until it is committed, seconds later; the rest waits for readers
+    // of the map that may still look at it, a batch at a time.
+    let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
+    assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
+    drop(root);
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
 fn an_image_filled_to_the_brim_gives_enospc_and_all_of_it_back() {
     let image = Image::made(&["-b", "1024"], "8M");
     let mount = image.mount(Access::ReadWrite);

@@ -57,7 +57,6 @@ impl<O, D> Lists<O, D> {
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.deferred.is_empty() && self.revokes.is_empty()
     }
-
 }
 
 /// The lists of the running transaction, each on its lane's own lines.
@@ -103,8 +102,7 @@ pub(crate) struct Gathered<O, D> {
 
 impl<O, D> Gathered<O, D> {
     pub(crate) fn of(parts: Vec<Lists<O, D>>) -> Gathered<O, D> {
-        let mut all =
-            Gathered { objects: Vec::new(), deferred: Vec::new(), revokes: Vec::new() };
+        let mut all = Gathered { objects: Vec::new(), deferred: Vec::new(), revokes: Vec::new() };
         for mut part in parts {
             all.objects.extend(part.objects.slots.into_iter().flatten());
             all.deferred.append(&mut part.deferred);

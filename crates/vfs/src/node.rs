@@ -72,7 +72,7 @@ impl Vfs {
         if victim.attr().file_type == FileType::Directory {
             return Err(Error::IsDirectory);
         }
-        self.fs().unlink(dir, name)
+        self.fs().unlink_found(dir, name, victim)
     }
 
     /// Removes an empty directory.
