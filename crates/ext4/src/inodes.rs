@@ -47,7 +47,7 @@ impl Inodes {
         }
     }
 
-    /// `inode` is what its number means from now on.
+    /// `inode` is what its number means from now on; what it meant before.
     pub(crate) fn insert(&self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
         match &self.table {
             Table::Lanes(map) => map.insert(inode.ino.0, inode),
