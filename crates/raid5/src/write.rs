@@ -151,8 +151,11 @@ impl Array {
         };
         let mut failed = Failed::default();
         self.write_data(write, missing, &mut failed);
-        if !missing.contains(self.shape.parity_slot(write.row)) {
+        if !missing.contains(self.shape.parity_slot(write.row)) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
+        }
+        if !failed.allows_more(missing) {
+            self.undo(write, &prepared, &failed);
         }
         self.settle_failures(write.row, failed)?;
         match (logged, write.how) {
@@ -306,6 +309,9 @@ impl Array {
             if missing.contains(slot) {
                 continue;
             }
+            if !failed.allows_more(missing) {
+                return;
+            }
             self.counters.add(Count::DataWrite, 1);
             let slices = write.source.slices(piece.at, piece.to - piece.from);
             self.put(write, slot, piece.from, &slices, failed);
@@ -334,9 +340,31 @@ impl Array {
         // A member that failed since is done without, as if it failed now.
         let Some(member) = self.members.of_row(slot, write.row) else { return };
         let at = member.data_offset + write.row * self.shape.chunk() + from;
-        if let Err(error) = put_slices(member, at, slices, write.how) {
-            failed.slots |= Slots::one(slot);
-            failed.first.get_or_insert(Lost { slot, error });
+        match put_slices(member, at, slices, write.how) {
+            Ok(()) => failed.written |= Slots::one(slot),
+            Err(error) => {
+                failed.slots |= Slots::one(slot);
+                failed.first.get_or_insert(Lost { slot, error });
+            }
+        }
+    }
+
+    /// Writes old content back where new was written already, after a failure that stops writes.
+    ///
+    /// The row misses another member, and what that one had is known by the old parity and the old
+    /// data alone: half a write would lose what was acknowledged long ago. Of chunks that were
+    /// reconstructed rather than modified nothing is known, and nothing else depends on them.
+    fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
+        for done in prepared.iter().filter(|done| done.plan.method == Method::Modify) {
+            for (index, old) in &done.old {
+                let slot = self.shape.data_slot(write.row, *index);
+                let Some(member) = self.members.of_row(slot, write.row) else { continue };
+                if failed.written.contains(slot) {
+                    let at = member.data_offset + write.row * self.shape.chunk() + done.strip.from;
+                    // Its error would say no more than the one that made this necessary.
+                    let _ = member.device.write_at(at, old);
+                }
+            }
         }
     }
 
@@ -362,6 +390,15 @@ impl Array {
 struct Failed {
     slots: Slots,
     first: Option<Lost>,
+    /// Members that got what they were to get.
+    written: Slots,
+}
+
+impl Failed {
+    /// Whether the row can still be written: it does without one member, and no more.
+    fn allows_more(&self, missing: Slots) -> bool {
+        (self.slots | missing).count() <= 1
+    }
 }
 
 fn put_slices(

@@ -1,5 +1,11 @@
 //! An array of RAM members whose metadata is a value: for tests of the engine alone.
 
+// Each test file uses a part of the rig.
+#![allow(dead_code)]
+
+pub mod recovery;
+pub mod tape;
+
 use lanefs_device::{Device, DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_raid5::{
@@ -20,6 +26,8 @@ pub struct Said {
 #[derive(Debug, Default)]
 pub struct MemoryRecord {
     pub said: Mutex<Said>,
+    /// Where changes of the bitmap are recorded.
+    pub tape: std::sync::OnceLock<Arc<tape::Tape>>,
 }
 
 impl MemoryRecord {
@@ -50,6 +58,9 @@ impl Record for MemoryRecord {
         Ok(Slots::NONE)
     }
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+        if let Some(tape) = self.tape.get() {
+            tape.push(0, tape::What::Bits { at, bytes: bits.to_vec() });
+        }
         let all = &mut self.said.lock().unwrap().bits;
         if all.len() < at + bits.len() {
             all.resize(at + bits.len(), 0);
@@ -94,7 +105,7 @@ impl Rig {
     }
 
     /// The part before the shares is the log's, if there is one.
-    fn log(&self) -> Option<LogArea> {
+    pub fn log(&self) -> Option<LogArea> {
         matches!(self.consistency, Consistency::PartialParity { .. })
             .then_some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 })
     }

@@ -1,0 +1,208 @@
+//! Members that record on one tape, and the states of all of them that a crash can leave.
+//!
+//! Each member has a cache of its own: a flush of one says nothing about the others. So unlike
+//! the recordings of single devices, events carry their member, and flushes cover only its writes.
+
+use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::Arc;
+use std::sync::Mutex;
+
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub member: usize,
+    pub what: What,
+}
+
+#[derive(Debug, Clone)]
+pub enum What {
+    Write {
+        offset: u64,
+        data: Vec<u8>,
+        durable: bool,
+    },
+    /// Covers what was written before event number `covers`.
+    Flush {
+        covers: usize,
+    },
+    /// Bytes of the bitmap, durable on all members.
+    Bits {
+        at: usize,
+        bytes: Vec<u8>,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Tape {
+    events: Mutex<Vec<Event>>,
+}
+
+impl Tape {
+    pub fn mark(&self) -> usize {
+        self.events.lock().unwrap().len()
+    }
+    pub fn push(&self, member: usize, what: What) {
+        self.events.lock().unwrap().push(Event { member, what });
+    }
+    pub fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
+    }
+}
+
+/// A bug of the layers below, to show that the tests would see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    Nothing,
+    /// Durable writes are only cached: as if the log were not written before the data.
+    DurableIsCached,
+    /// Durable writes that are no log headers are only cached: as if a header were written before
+    /// the partial parity that it carries on.
+    PartialParityIsCached,
+    /// Flushes of this member are forgotten.
+    NoFlush(usize),
+}
+
+/// A member in memory that records what is done to it.
+pub struct TapeDevice {
+    pub tape: Arc<Tape>,
+    pub member: usize,
+    pub bytes: Mutex<Vec<u8>>,
+    pub planted: Planted,
+}
+
+impl TapeDevice {
+    fn put(&self, offset: u64, data: &[u8], durable: bool) {
+        let header = data.starts_with(&[0xff; 512]);
+        let durable = match self.planted {
+            Planted::DurableIsCached => false,
+            Planted::PartialParityIsCached => durable && header,
+            Planted::Nothing | Planted::NoFlush(_) => durable,
+        };
+        // Under one lock, so that the tape has writes to one place in their order.
+        let mut bytes = self.bytes.lock().unwrap();
+        bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        self.tape.push(self.member, What::Write { offset, data: data.to_vec(), durable });
+    }
+}
+
+impl Device for TapeDevice {
+    fn len(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let from = offset as usize;
+        buf.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buf.len()]);
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.put(offset, buf, false);
+        Ok(())
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.put(offset, buf, true);
+        Ok(())
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        let covers = self.tape.mark();
+        if self.planted != Planted::NoFlush(self.member) {
+            self.tape.push(self.member, What::Flush { covers });
+        }
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// What a crash keeps of what no flush covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    All,
+    None,
+    /// Each write whole or not at all.
+    Some,
+    /// Each write whole, not at all, or some of its sectors.
+    Torn,
+}
+
+/// The members, and the bitmap, after a crash.
+pub struct State {
+    pub members: Vec<Vec<u8>>,
+    pub bits: Vec<u8>,
+}
+
+/// Builds states, cheapest for ascending cuts.
+pub struct States<'a> {
+    events: &'a [Event],
+    /// Per member: what is certainly there, and how many events are in it.
+    durable: Vec<(Vec<u8>, usize)>,
+    bits: Vec<u8>,
+}
+
+impl<'a> States<'a> {
+    pub fn new(events: &'a [Event], base: Vec<Vec<u8>>) -> States<'a> {
+        let durable = base.into_iter().map(|bytes| (bytes, 0)).collect();
+        States { events, durable, bits: Vec::new() }
+    }
+
+    /// After a crash during event `cut`, which was asked for and did not return.
+    pub fn at(&mut self, cut: usize, kept: Kept, rng: &mut fastrand::Rng) -> State {
+        let before = &self.events[..cut];
+        let mut members = Vec::new();
+        for (member, (bytes, done)) in self.durable.iter_mut().enumerate() {
+            let covers = |e: &Event| match e.what {
+                What::Flush { covers } if e.member == member => Some(covers),
+                _ => None,
+            };
+            let covered = before.iter().rev().find_map(covers).unwrap_or(0).max(*done);
+            for event in self.events[*done..covered].iter().filter(|e| e.member == member) {
+                write(bytes, event, Kept::All, rng);
+            }
+            *done = covered;
+            let mut state = bytes.clone();
+            for event in before[covered..].iter().filter(|e| e.member == member) {
+                let durable = matches!(event.what, What::Write { durable: true, .. });
+                write(&mut state, event, if durable { Kept::All } else { kept }, rng);
+            }
+            if let Some(event) = self.events.get(cut).filter(|e| e.member == member) {
+                write(&mut state, event, kept, rng);
+            }
+            members.push(state);
+        }
+        for event in before {
+            if let What::Bits { at, bytes } = &event.what {
+                if self.bits.len() < at + bytes.len() {
+                    self.bits.resize(at + bytes.len(), 0);
+                }
+                self.bits[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        State { members, bits: self.bits.clone() }
+    }
+}
+
+fn write(state: &mut [u8], event: &Event, kept: Kept, rng: &mut fastrand::Rng) {
+    let What::Write { offset, data, .. } = &event.what else { return };
+    let torn = match kept {
+        Kept::All => false,
+        Kept::None => return,
+        Kept::Some if rng.bool() => return,
+        Kept::Some => false,
+        Kept::Torn => match rng.u8(..3) {
+            0 => return,
+            1 => false,
+            _ => true,
+        },
+    };
+    let mut from = 0;
+    while from < data.len() {
+        let sector = 512 - (*offset as usize + from) % 512;
+        let to = data.len().min(from + sector);
+        if !torn || rng.bool() {
+            state[*offset as usize + from..*offset as usize + to].copy_from_slice(&data[from..to]);
+        }
+        from = to;
+    }
+}
