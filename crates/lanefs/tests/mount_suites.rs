@@ -42,30 +42,42 @@ posix_fadvise = 1
 copy_file_range = 3
 ";
 
+/// Runs of fsx, each with a seed of its own and `OPERATIONS` operations; without `LANEFS_FSX_RUNS`
+/// one on each block size, as long as the time allows.
+fn fsx_runs() -> Option<usize> {
+    std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse().ok())
+}
+
 #[test]
 #[ignore = "long: a real mount"]
 fn fsx_finds_no_wrong_byte() {
+    const OPERATIONS: u64 = 20_000;
     let Some(fsx) = tool("fsx") else { return };
     if !can_mount() {
         return;
     }
-    for block_size in ["4096", "1024"] {
+    let first_seed = seed() >> 1;
+    let (runs, operations) = match fsx_runs() {
+        Some(runs) => (runs, OPERATIONS),
+        None => (2, seconds(5).as_secs() * 2000),
+    };
+    for run in 0..runs {
+        let block_size = ["4096", "1024", "2048"][run % 3];
+        let seed = first_seed.wrapping_add(run as u64) >> 1;
         let image = Image::with("256M", &["-b", block_size]);
         let config = image.dir.path().join("fsx.toml");
         fs::write(&config, FSX).unwrap();
         let mounted = Mounted::new(&image, &[]);
-        let seed = seed() >> 1;
-        let operations = (seconds(5).as_secs() * 2000).to_string();
         let (status, said) = try_run(
             Command::new(&fsx)
-                .args(["-N", &operations, "-S", &seed.to_string(), "-q", "-P"])
+                .args(["-N", &operations.to_string(), "-S", &seed.to_string(), "-q", "-P"])
                 .arg(image.dir.path())
                 .arg("-f")
                 .arg(&config)
                 .arg(mounted.path.join("file")),
         );
         assert!(status.success(), "fsx -S {seed}, blocks of {block_size}: {said}");
-        println!("fsx: {operations} operations on blocks of {block_size} bytes");
+        println!("fsx -S {seed}: {operations} operations on blocks of {block_size} bytes");
         mounted.umount();
         image.assert_clean();
     }

@@ -1,0 +1,302 @@
+//! A mount whose device fails, or whose server panics: programs get an error, nothing hangs, the
+//! unmount ends the server, and the log is enough to make the image whole again.
+//!
+//! The server is in this process; whoever uses the mount is another, under timeout(1), so that a
+//! server that hangs fails the test and does not hang it.
+
+use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation};
+use lanefs_ext4::{Mount, MountOptions};
+use lanefs_fuse::{Busy, MountPoint, Options, Server, Session};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What goes wrong from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Trouble {
+    Nothing,
+    /// Reads fail.
+    Reads,
+    /// Writes of requests fail, not those of the journal's own thread.
+    DataWrites,
+    /// Writes of the journal's own thread fail.
+    JournalWrites,
+    /// Flushes fail.
+    Flushes,
+    /// Reads panic.
+    PanicInReads,
+    /// Writes of requests panic.
+    PanicInDataWrites,
+    /// Writes of the journal's own thread panic.
+    PanicInJournal,
+}
+
+struct Troubled {
+    inner: FileDevice,
+    trouble: AtomicU8,
+}
+
+impl Troubled {
+    fn set(&self, trouble: Trouble) {
+        self.trouble.store(trouble as u8, Ordering::SeqCst);
+    }
+
+    fn strike(&self, operation: Operation, at: u64, len: usize) -> Result<(), DeviceError> {
+        let is = |trouble: Trouble| self.trouble.load(Ordering::SeqCst) == trouble as u8;
+        let serving = std::thread::current().name().is_some_and(|name| name.starts_with("fuse-"));
+        let (fails, panics) = match (operation, serving) {
+            (Operation::Read, _) => (is(Trouble::Reads), is(Trouble::PanicInReads)),
+            (Operation::Flush, _) => (is(Trouble::Flushes), false),
+            (_, true) => (is(Trouble::DataWrites), is(Trouble::PanicInDataWrites)),
+            (_, false) => (is(Trouble::JournalWrites), is(Trouble::PanicInJournal)),
+        };
+        assert!(!panics, "a panic that the test asked for");
+        if fails {
+            let source = io::Error::other("a fault that the test asked for");
+            return Err(DeviceError::new(operation, at, len as u64, source));
+        }
+        Ok(())
+    }
+}
+
+impl Device for Troubled {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.strike(Operation::Read, offset, buf.len())?;
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.strike(Operation::Write, offset, buf.len())?;
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.strike(Operation::Flush, 0, 0)?;
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// A served image.
+struct Scene {
+    dir: TempDir,
+    device: Arc<Troubled>,
+    mount_point: MountPoint,
+    server: Option<JoinHandle<(bool, io::Result<()>, Result<(), lanefs_ext4::Error>)>>,
+}
+
+/// How a server ended.
+struct End {
+    broken: bool,
+    closed: Result<(), lanefs_ext4::Error>,
+}
+
+fn run(command: &mut Command) -> (bool, String) {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+impl Scene {
+    /// `None`, said aloud, where nothing can be mounted.
+    fn new() -> Option<Scene> {
+        let missing = if !rustix::process::geteuid().is_root() {
+            "mounting needs root"
+        } else if !Path::new("/dev/fuse").exists() {
+            "there is no /dev/fuse"
+        } else {
+            ""
+        };
+        if !missing.is_empty() {
+            println!("skipped: a real mount: {missing}");
+            return None;
+        }
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
+        let dir = tempfile::Builder::new().prefix("lanefs-trouble-").tempdir_in(base).unwrap();
+        let image = dir.path().join("disk.img");
+        let (made, said) =
+            run(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&image).arg("64M"));
+        assert!(made, "{said}");
+        std::fs::create_dir(dir.path().join("mnt")).unwrap();
+        let part = OpenOptions { offset: 0, len: None };
+        let device = Arc::new(Troubled {
+            inner: FileDevice::open(&image, Access::ReadWrite, part).unwrap(),
+            trouble: AtomicU8::new(Trouble::Nothing as u8),
+        });
+        let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+        let options = Options::default();
+        let (fuse, mount_point) =
+            MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &options).unwrap();
+        let session = Session::start(fuse, Server::new(mount)).unwrap();
+        let server = std::thread::spawn(move || {
+            let (server, outcome) = session.run();
+            (server.is_broken(), outcome, server.close())
+        });
+        let scene = Scene { dir, device, mount_point, server: Some(server) };
+        // Promised before anything goes wrong.
+        scene.must(
+            "echo kept >kept; dd if=/dev/zero of=big bs=1M count=8 conv=fsync status=none; sync kept",
+        );
+        Some(scene)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("disk.img")
+    }
+
+    /// A line of shell in the mount; whether it succeeded and what it said. It must not hang.
+    fn shell(&self, line: &str) -> (bool, String) {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20", "sh", "-euc", line]).current_dir(self.mount_point.path());
+        let begun = Instant::now();
+        let outcome = run(&mut command);
+        assert!(begun.elapsed() < Duration::from_secs(15), "{line}: hung");
+        outcome
+    }
+
+    fn must(&self, line: &str) -> String {
+        let (done, said) = self.shell(line);
+        assert!(done, "{line}: {said}");
+        said
+    }
+
+    /// It must fail with one of these errors.
+    fn must_fail(&self, line: &str, errors: &[&str]) {
+        let (done, said) = self.shell(line);
+        assert!(!done && errors.iter().any(|error| said.contains(error)), "{line}: {said}");
+    }
+
+    fn end(mut self) -> (Scene, End) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = self.mount_point.detach(Busy::Refuse) {
+            // Another test's new process may still hold what this one has open.
+            assert!(Instant::now() < end, "unmount: {error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let server = self.server.take().unwrap();
+        while !server.is_finished() {
+            assert!(Instant::now() < end, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (broken, outcome, closed) = server.join().expect("the server's thread lives on");
+        outcome.unwrap();
+        (self, End { broken, closed })
+    }
+
+    /// Replayed by e2fsck the image has no fault, and what was promised is in it.
+    fn assert_recovers(&self) {
+        let image = self.image();
+        run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&image));
+        // Deleted open files and free counts, which a mount sets right, are not faults.
+        let (done, said) = run(Command::new("e2fsck").arg("-fp").arg(&image));
+        assert!(done || said.contains("orphan"), "{said}");
+        let (clean, said) = run(Command::new("e2fsck").arg("-fn").arg(&image));
+        assert!(clean, "{said}");
+        let (_, said) = run(Command::new("debugfs").args(["-R", "cat kept"]).arg(&image));
+        assert!(said.contains("kept\n"), "{said}");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            let _ = self.mount_point.cut_off();
+        }
+    }
+}
+
+const EIO: &str = "Input/output error";
+const EROFS: &str = "Read-only file system";
+const READ: &str = "dd if=big of=/dev/null bs=4k count=4 iflag=direct status=none";
+const WRITE: &str = "dd if=/dev/zero of=big bs=4k count=4 oflag=direct conv=notrunc status=none";
+const SYNC: &str = "echo new >new; sync new";
+
+#[test]
+#[ignore = "long: a real mount"]
+fn after_a_panic_in_a_request_everything_fails_until_the_unmount() {
+    for (trouble, line) in [(Trouble::PanicInReads, READ), (Trouble::PanicInDataWrites, WRITE)] {
+        let Some(scene) = Scene::new() else { return };
+        scene.device.set(trouble);
+        scene.must_fail(line, &[EIO]);
+        scene.device.set(Trouble::Nothing);
+        scene.must_fail("touch later", &[EIO]);
+        scene.must_fail(READ, &[EIO]);
+        scene.must_fail("sync big", &[EIO]);
+        let (scene, end) = scene.end();
+        assert!(end.broken && end.closed.is_ok(), "{trouble:?}");
+        scene.assert_recovers();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_panic_of_the_journal_leaves_nobody_waiting() {
+    let Some(scene) = Scene::new() else { return };
+    scene.device.set(Trouble::PanicInJournal);
+    scene.must_fail(SYNC, &[EIO, EROFS]);
+    scene.must_fail("mkdir more; sync more", &[EIO, EROFS]);
+    let (scene, end) = scene.end();
+    assert!(end.broken || end.closed.is_err(), "a mount that lost data ends with an error");
+    scene.assert_recovers();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_read_that_fails_is_an_error_of_that_read_alone() {
+    let Some(scene) = Scene::new() else { return };
+    scene.device.set(Trouble::Reads);
+    scene.must_fail(READ, &[EIO]);
+    scene.device.set(Trouble::Nothing);
+    scene.must(READ);
+    scene.must(WRITE);
+    scene.must(SYNC);
+    let (scene, end) = scene.end();
+    end.closed.unwrap();
+    scene.assert_recovers();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_write_of_data_that_fails_is_told_to_the_program() {
+    let Some(scene) = Scene::new() else { return };
+    scene.device.set(Trouble::DataWrites);
+    scene.must_fail(WRITE, &[EIO]);
+    // By way of the kernel's cache: told by fsync.
+    scene.must_fail("dd if=/dev/zero of=cached bs=64k count=1 conv=fsync status=none", &[EIO]);
+    scene.device.set(Trouble::Nothing);
+    scene.must("cat kept");
+    let (scene, _) = scene.end();
+    scene.assert_recovers();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_journal_that_cannot_be_written_makes_the_mount_read_only() {
+    for trouble in [Trouble::JournalWrites, Trouble::Flushes] {
+        let Some(scene) = Scene::new() else { return };
+        scene.device.set(trouble);
+        scene.must_fail(SYNC, &[EIO]);
+        // It stays so, even if the device is well again.
+        scene.device.set(Trouble::Nothing);
+        scene.must_fail("mkdir more", &[EIO, EROFS]);
+        scene.must_fail("sync kept", &[EIO]);
+        assert_eq!(scene.must("cat kept"), "kept\n", "{trouble:?}: reading goes on");
+        scene.must(READ);
+        let (scene, end) = scene.end();
+        assert!(end.closed.is_err(), "{trouble:?}: a mount that lost data ends with an error");
+        scene.assert_recovers();
+    }
+}
