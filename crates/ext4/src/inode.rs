@@ -265,6 +265,16 @@ impl Holds {
         self.0.compare_exchange(1, ended, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// Makes an inode without names dead, whoever holds it; false if it is that, or has names. Holds
+    /// that are given back later change nothing.
+    pub(crate) fn end_nameless(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
+                (w & NAMELESS != 0 && w & DEAD == 0).then_some(w | DEAD)
+            })
+            .is_ok()
+    }
+
     /// Makes an inode that nobody holds dead, for eviction.
     pub(crate) fn evict(&self) -> bool {
         self.0.compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire).is_ok()

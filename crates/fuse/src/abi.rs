@@ -119,7 +119,7 @@ pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// Begins every request.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout)]
+#[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub struct InHeader {
     pub len: u32,

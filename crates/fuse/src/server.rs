@@ -7,6 +7,8 @@
 mod attrs;
 mod files;
 mod ioctls;
+#[cfg(test)]
+mod malformed;
 mod names;
 mod writers;
 mod xattrs;
@@ -85,6 +87,8 @@ impl Server {
             let _ = std::mem::ManuallyDrop::new(self.mount);
             return Ok(());
         }
+        // The kernel drops what it had still to forget when it unmounts.
+        self.fs().forget_all();
         self.mount.close()
     }
 

@@ -94,12 +94,13 @@ struct Scene {
     dir: TempDir,
     device: Arc<Troubled>,
     mount_point: MountPoint,
-    server: Option<JoinHandle<(bool, io::Result<()>, Result<(), lanefs_ext4::Error>)>>,
+    server: Option<JoinHandle<End>>,
 }
 
 /// How a server ended.
 struct End {
     broken: bool,
+    outcome: io::Result<()>,
     closed: Result<(), lanefs_ext4::Error>,
 }
 
@@ -143,7 +144,7 @@ impl Scene {
         let session = Session::start(fuse, Server::new(mount)).unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome) = session.run();
-            (server.is_broken(), outcome, server.close())
+            End { broken: server.is_broken(), outcome, closed: server.close() }
         });
         let scene = Scene { dir, device, mount_point, server: Some(server) };
         // Promised before anything goes wrong.
@@ -191,9 +192,9 @@ impl Scene {
             assert!(Instant::now() < end, "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let (broken, outcome, closed) = server.join().expect("the server's thread lives on");
-        outcome.unwrap();
-        (self, End { broken, closed })
+        let end = server.join().expect("the server's thread did not panic");
+        assert!(end.outcome.is_ok(), "{:?}", end.outcome);
+        (self, end)
     }
 
     /// Replayed by e2fsck the image has no fault, and what was promised is in it.

@@ -73,12 +73,15 @@ fn a_signal_ends_a_busy_mount_too_and_writes_what_was_written() {
     let mut mounted = Mounted::in_foreground(&image, &[]);
     let mut open = fs::File::create(mounted.path.join("open")).unwrap();
     open.write_all(b"written, not closed").unwrap();
+    let mut doomed = fs::File::create(mounted.path.join("doomed")).unwrap();
+    doomed.write_all(&[7; 100_000]).unwrap();
+    fs::remove_file(mounted.path.join("doomed")).unwrap();
     let process = mounted.server().id();
     signal(process, "TERM");
     wait_for("the server's end", SOON, || mounted.server().try_wait().unwrap().is_some());
-    drop(open);
     drop(mounted);
     image.assert_clean();
+    drop((open, doomed));
     let again = Mounted::new(&image, &[]);
     assert_eq!(fs::read(again.path.join("open")).unwrap(), b"written, not closed");
     again.umount();
@@ -103,6 +106,22 @@ fn files_that_were_deleted_while_open_leave_nothing_behind() {
     drop(files);
     mounted.umount();
     image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn files_deleted_just_before_the_unmount_leave_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    for _ in 0..3 {
+        let mounted = Mounted::new(&image, &[]);
+        let script = "mkdir d; i=0; while [ $i -lt 2000 ]; do : >d/$i; i=$((i+1)); done; rm -r d";
+        shell(&mounted.path, script);
+        mounted.umount();
+        image.assert_clean();
+    }
 }
 
 #[test]
