@@ -4,6 +4,7 @@ use crate::Error;
 use crate::fs::Fs;
 use crate::inode::{Holds, Inode, InodeRef, InodeState, attr_of};
 use crate::one_lock::OneLockCache;
+use crate::plant::{Step, left_out};
 use crate::table::TableRef;
 use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
@@ -120,8 +121,10 @@ impl Inodes {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = inode.state.lock();
             // An orphan that could not be ended keeps its place in the file or list.
-            let idle = state.tracked.is_clean() && state.orphan.is_none();
-            let evicted = idle && (state.freed || inode.holds.evict());
+            let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
+            let idle = clean && state.orphan.is_none();
+            let unheld = || inode.holds.evict() || left_out(Step::HoldsKeepInodes);
+            let evicted = idle && (state.freed || unheld());
             drop(state);
             if evicted {
                 // Not left to the destructor, which may run much later.
@@ -187,7 +190,9 @@ impl Fs {
     fn load_inode(&self, ino: Ino) -> Result<InodeRef, Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
         let _loader = self.inodes.loaders[ino.0 as usize % LOADERS].lock();
-        if let Some(held) = self.inodes.cached(ino)? {
+        if let Some(held) = self.inodes.cached(ino)?
+            && !left_out(Step::LoaderLooksAgain)
+        {
             return Ok(held);
         }
         let table = self.table_block(place.group, place.table_block)?;

@@ -27,6 +27,7 @@ mod one_lock;
 mod options;
 mod orphan;
 mod places;
+mod plant;
 mod pressure;
 mod read;
 mod rename;

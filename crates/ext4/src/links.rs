@@ -4,6 +4,7 @@ use crate::create::{MAX_LINKS, remove_directory_link};
 use crate::directory::checked_entry;
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, Nameless};
+use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named};
 use lanefs_lanes::ExclusiveHold;
@@ -130,7 +131,7 @@ impl Fs {
         self.check_not_immutable(victim)?;
         let mut edit = self.edit_directory(dir)?;
         let Some(found) = edit.find(name)? else { return Err(Error::NotFound) };
-        if found.ino != victim.ino {
+        if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
             return Ok(false);
         }
         let is_directory = victim.file_type == FileType::Directory;
@@ -185,7 +186,9 @@ impl Fs {
             self.end_inode(handle, victim);
             return;
         }
-        self.add_orphan(handle, victim);
+        if !left_out(Step::OrphanRecorded) {
+            self.add_orphan(handle, victim);
+        }
         victim.holds.set_nameless(Nameless::Yes);
     }
 }

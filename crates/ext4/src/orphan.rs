@@ -8,7 +8,7 @@ use crate::Error;
 use crate::commit::{Dirty, Handle};
 use crate::extent;
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, Nameless};
+use crate::inode::{Concerns, Inode, InodeRef, Nameless};
 use crate::meta::{MetaKind, MetaRef};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_lanes::sync::atomic::Ordering;
@@ -189,7 +189,9 @@ impl Fs {
         if let Some(ino) = file {
             found.extend(self.open_orphan_file(ino)?);
         }
-        found.extend(self.read_list(head)?);
+        // Held from here on: evicted and looked for again it would pass for one that was deleted.
+        let list = self.read_list(head)?;
+        found.extend(list.iter().map(|inode| (inode.ino, Place::List)));
         let listed = found.iter().filter(|(_, place)| *place == Place::List);
         self.orphans.adopt_list(listed.map(|(ino, _)| *ino));
         let mut held = Vec::new();
@@ -204,6 +206,7 @@ impl Fs {
             }
             held.push(inode);
         }
+        drop(list);
         // All are marked before the first is ended: the end of one rewrites the chain.
         for inode in held {
             if inode.attr().links == 0 {
@@ -252,7 +255,7 @@ impl Fs {
     }
 
     /// The legacy list, the newest first on the disk: oldest first here.
-    fn read_list(&self, head: Option<Ino>) -> Result<Vec<(Ino, Place)>, Error> {
+    fn read_list(&self, head: Option<Ino>) -> Result<Vec<InodeRef>, Error> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
         let mut next = head;
@@ -262,7 +265,7 @@ impl Fs {
             }
             let inode = self.get(ino, None)?;
             let dtime = inode.state.lock().disk.dtime;
-            found.push((ino, Place::List));
+            found.push(inode);
             next = (dtime != 0).then_some(Ino(dtime));
         }
         found.reverse();

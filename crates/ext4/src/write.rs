@@ -6,6 +6,7 @@ use crate::extent::{Extent, Map, Mapping, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
 use crate::mapping::EXTENTS_A_STEP;
+use crate::plant::{Step, left_out};
 use crate::read::now;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileBlock, FileType};
@@ -135,7 +136,8 @@ impl Fs {
         if !offset.is_multiple_of(align) || !(data.len() as u64).is_multiple_of(align) {
             return Ok(false);
         }
-        let _shared = inode.op.shared();
+        let shared = inode.op.shared();
+        let _shared = (!left_out(Step::OverwriteHolds)).then_some(shared);
         self.overwrite_locked(inode, offset, data)
     }
 
@@ -388,7 +390,9 @@ impl Fs {
         offset: u64,
     ) -> Result<(), Error> {
         let pending = inode.state.lock().tail_pending.take();
-        if let Some(tid) = pending {
+        if let Some(tid) = pending
+            && !left_out(Step::GrowthSettles)
+        {
             // Until then the tail belongs to the longer file that a crash would bring back, and
             // the committer has yet to zero it.
             self.journal.settle(tid)?;

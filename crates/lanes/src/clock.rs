@@ -22,11 +22,11 @@ crate::world::global! {
 }
 
 /// A time that ticks with every fourth call of an execution: a schedule that is run again is to
-/// meet the same times.
+/// meet the same times. A tick is long, so that what happens only now and then happens.
 #[cfg(any(loom, shuttle))]
 pub fn coarse_now() -> CoarseTime {
     let calls = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let milliseconds = 1_700_000_000_000 + calls / 4 * 4;
+    let milliseconds = 1_700_000_000_000 + calls / 4 * 130;
     CoarseTime {
         secs: (milliseconds / 1000) as i64,
         nanos: (milliseconds % 1000) as u32 * 1_000_000,

@@ -1,6 +1,7 @@
 //! Planted bugs: what a model-checking test leaves out to show that it would be missed.
 //!
-//! Outside of `loom` tests every function here is the plain thing, inlined.
+//! Outside of `loom` tests and of `shuttle` every function here is the plain thing, inlined. Under
+//! shuttle the crates above leave steps out too, to see that their scenarios notice.
 
 use crate::sync::atomic::{self, Ordering};
 use crate::world;
@@ -76,18 +77,21 @@ pub(crate) fn ordering(step: Step, ordering: Ordering) -> Ordering {
 }
 
 /// Whether the running test left `step` out.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), shuttle)))]
 #[inline(always)]
 pub(crate) fn left_out(_step: Step) -> bool {
     false
 }
 
 #[cfg(all(test, loom))]
-pub(crate) use planted::{finds_missing, left_out};
+pub(crate) use planted::finds_missing;
+#[cfg(any(all(test, loom), shuttle))]
+pub(crate) use planted::left_out;
 
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), shuttle))]
 mod planted {
     use super::Step;
+    #[cfg(all(test, loom))]
     use std::process::Command;
     use std::sync::LazyLock;
 
@@ -95,11 +99,12 @@ mod planted {
     static LEFT_OUT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(VARIABLE).ok());
 
     pub(crate) fn left_out(step: Step) -> bool {
-        LEFT_OUT.as_deref() == Some(format!("{step:?}").as_str())
+        LEFT_OUT.as_ref().is_some_and(|left_out| *left_out == format!("{step:?}"))
     }
 
     /// Runs `test` (its full name) without `step` and asserts that it fails, saying one of
     /// `verdicts`. In a process of its own, since loom aborts when unwinding meets a second panic.
+    #[cfg(all(test, loom))]
     pub(crate) fn finds_missing(step: Step, test: &str, verdicts: &[&str]) {
         let output = Command::new(std::env::current_exe().expect("a path"))
             .args([test, "--exact", "--nocapture"])

@@ -2,6 +2,7 @@
 
 use super::choose::Ask;
 use super::runs::{self, Found};
+use crate::plant::{Step, left_out};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::bitmap::Bitmap;
@@ -215,7 +216,7 @@ impl GroupState {
             }
             desc.free_blocks += end - at;
             clear(&mut ready.blocks.allocated, at..end);
-            if born {
+            if born || left_out(Step::FreesWait) {
                 ready.blocks.open(at..end);
                 freed.at_once.push(at..end);
             } else {

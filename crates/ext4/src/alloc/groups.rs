@@ -12,6 +12,7 @@ use super::summary::Summaries;
 use crate::Error;
 use crate::block_reader::BlockReader;
 use crate::places::SystemBlocks;
+use crate::plant::{Step, left_out};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
@@ -489,8 +490,14 @@ impl Candidates for Search<'_> {
             };
             return Ok(match ready.claim_run(ask, shared.summaries.bound(group)) {
                 Ok(run) => {
-                    shared.summaries.set_open_blocks(group, ready.blocks.open);
-                    if ready.blocks.open == 0 {
+                    let open = ready.blocks.open;
+                    if left_out(Step::BlocksTakenUnderGuard) {
+                        ready.blocks.open(run.clone());
+                        drop(state);
+                        cell.state.lock().ready().blocks.take(run.clone());
+                    }
+                    shared.summaries.set_open_blocks(group, open);
+                    if open == 0 {
                         shared.summaries.set_longest(group, 0);
                     }
                     Attempt::Taken(Run { group, bit: run.start, len: run.end - run.start })

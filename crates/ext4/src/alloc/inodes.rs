@@ -9,6 +9,7 @@ use super::read::damage;
 use super::region;
 use crate::Error;
 use crate::block_reader::BlockReader;
+use crate::plant::{Step, left_out};
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::bitmap::Cause;
@@ -131,14 +132,14 @@ impl Groups {
                     let Some(index) = ready.find_inode(from) else {
                         return Ok(Attempt::Lacking);
                     };
-                    if policy == InodeClaiming::TwoStep {
+                    if policy == InodeClaiming::TwoStep || left_out(Step::InodeTakenUnderGuard) {
                         found = Some(index);
                         continue;
                     }
                     index
                 }
             };
-            if ready.take_inode(index) {
+            if ready.take_inode(index) || left_out(Step::InodeTakenUnderGuard) {
                 shared.summaries.set_open_inodes(group, ready.inodes.open);
                 return Ok(Attempt::Taken(index));
             }

@@ -1,0 +1,223 @@
+//! A disk in memory that loses power at a chosen moment.
+
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is written whole or not at all. The superblock is one of these, as no ext4 survives its
+/// being torn.
+const SECTOR: usize = 1024;
+
+type Sector = Arc<[u8]>;
+type Sectors = HashMap<u64, (u64, Sector)>;
+
+/// A shared base and what was written over it; every operation is a place where another thread may
+/// run. After [`Disk::lose_power_at`] it keeps what a power cut at that write or flush leaves.
+pub struct Disk {
+    base: Arc<Vec<u8>>,
+    state: Mutex<State>,
+    /// Looked at before and after each operation, so that others may run there.
+    turn: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the last write.
+    writes: u64,
+    live: Sectors,
+    durable: Sectors,
+    pending: Vec<(u64, u64, Sector)>,
+    /// Writes and flushes still to come before the power cut.
+    until_cut: Option<u64>,
+    /// Which of the pending writes survive, one bit each, again and again.
+    survivors: u64,
+    cut: Option<Cut>,
+    promises: Vec<(String, Vec<u8>)>,
+}
+
+/// What a power cut left.
+#[derive(Clone)]
+pub struct Cut {
+    sectors: HashMap<u64, Sector>,
+    /// What had been promised before.
+    pub promises: Vec<(String, Vec<u8>)>,
+}
+
+impl Disk {
+    pub fn new(base: Arc<Vec<u8>>) -> Disk {
+        Disk { base, state: Mutex::default(), turn: AtomicU64::new(0) }
+    }
+
+    /// The power goes at the write or flush of this number from now.
+    pub fn lose_power_at(&self, event: u64, survivors: u64) {
+        let mut state = self.state();
+        (state.until_cut, state.survivors) = (Some(event), survivors);
+    }
+
+    /// Whatever survives a power cut from now on must have this file.
+    pub fn promise(&self, path: String, contents: Vec<u8>) {
+        self.state().promises.push((path, contents));
+    }
+
+    /// All that was promised so far.
+    pub fn promises(&self) -> Vec<(String, Vec<u8>)> {
+        self.state().promises.clone()
+    }
+
+    /// What the power cut left, if there was one.
+    pub fn cut(&self) -> Option<Cut> {
+        self.state().cut.clone()
+    }
+
+    /// A disk with what the power cut left.
+    pub fn after(&self, cut: &Cut) -> Disk {
+        let disk = Disk::new(self.base.clone());
+        disk.state().live = cut.sectors.iter().map(|(at, s)| (*at, (0, s.clone()))).collect();
+        disk
+    }
+
+    /// All of it.
+    pub fn contents(&self) -> Vec<u8> {
+        let mut all = (*self.base).clone();
+        for (at, (_, sector)) in &self.state().live {
+            let start = *at as usize * SECTOR;
+            all[start..start + SECTOR].copy_from_slice(sector);
+        }
+        all
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn others_may_run(&self) {
+        self.turn.load(Ordering::Relaxed);
+    }
+
+    fn change(&self, offset: u64, bytes: &[u8], survives: bool) {
+        let mut state = self.state();
+        state.writes += 1;
+        let version = state.writes;
+        let mut at = offset as usize;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (number, within) = ((at / SECTOR) as u64, at % SECTOR);
+            let len = rest.len().min(SECTOR - within);
+            let mut sector = match state.live.get(&number) {
+                Some((_, sector)) => sector.to_vec(),
+                None => self.base[at - within..at - within + SECTOR].to_vec(),
+            };
+            sector[within..within + len].copy_from_slice(&rest[..len]);
+            let sector: Sector = sector.into();
+            state.live.insert(number, (version, sector.clone()));
+            if survives {
+                state.durable.insert(number, (version, sector));
+            } else {
+                state.pending.push((version, number, sector));
+            }
+            (at, rest) = (at + len, &rest[len..]);
+        }
+        state.event();
+    }
+}
+
+impl State {
+    fn event(&mut self) {
+        match self.until_cut {
+            None => {}
+            Some(0) => {
+                self.until_cut = None;
+                let mut left = self.durable.clone();
+                let survivors = self.survivors;
+                for (n, (version, number, sector)) in self.pending.iter().enumerate() {
+                    if survivors.rotate_right(n as u32) & 1 == 1 {
+                        keep(&mut left, *version, *number, sector);
+                    }
+                }
+                let sectors = left.into_iter().map(|(at, (_, sector))| (at, sector)).collect();
+                self.cut = Some(Cut { sectors, promises: self.promises.clone() });
+            }
+            Some(more) => self.until_cut = Some(more - 1),
+        }
+    }
+}
+
+fn keep(sectors: &mut Sectors, version: u64, number: u64, sector: &Sector) {
+    if sectors.get(&number).is_none_or(|(newest, _)| *newest < version) {
+        sectors.insert(number, (version, sector.clone()));
+    }
+}
+
+impl Device for Disk {
+    fn len(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.others_may_run();
+        if offset + buf.len() as u64 > self.len() {
+            let (len, error) = (buf.len() as u64, std::io::ErrorKind::UnexpectedEof);
+            return Err(DeviceError::new(Operation::Read, offset, len, error));
+        }
+        let state = self.state();
+        let mut at = offset as usize;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let (number, within) = ((at / SECTOR) as u64, at % SECTOR);
+            let len = rest.len().min(SECTOR - within);
+            let (part, more) = rest.split_at_mut(len);
+            match state.live.get(&number) {
+                Some((_, sector)) => part.copy_from_slice(&sector[within..within + len]),
+                None => part.copy_from_slice(&self.base[at..at + len]),
+            }
+            (at, rest) = (at + len, more);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.others_may_run();
+        self.change(offset, buf, false);
+        self.others_may_run();
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        // What is written while the flush is under way need not be covered.
+        let covered = self.state().writes;
+        self.others_may_run();
+        let mut state = self.state();
+        let State { durable, pending, .. } = &mut *state;
+        pending.retain(|(version, number, sector)| {
+            let later = *version > covered;
+            if !later {
+                keep(durable, *version, *number, sector);
+            }
+            later
+        });
+        state.event();
+        drop(state);
+        self.others_may_run();
+        Ok(())
+    }
+
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.others_may_run();
+        self.change(offset, buf, true);
+        self.others_may_run();
+        Ok(())
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.write_at(offset, &vec![0; len as usize])
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! Data that says of itself where it belongs.
+
+/// What free space is filled with: to be seen in no file.
+pub const JUNK: u8 = 0xee;
+
+/// The bytes for a file at an offset: each 8 bytes name the file and the place in it.
+pub fn of(file: u8, offset: u64, len: usize) -> Vec<u8> {
+    let word = |n: u64| u64::from(file) << 56 | 0x11 << 48 | (offset / 8 + n);
+    (0..(len / 8) as u64).flat_map(|n| word(n).to_le_bytes()).collect()
+}
+
+/// What a file holds is zeros and words of one file, each in its place.
+///
+/// # Panics
+/// If it is not.
+pub fn check(path: &str, offset: u64, contents: &[u8]) {
+    let mut owner = None;
+    for (n, bytes) in contents.chunks_exact(8).enumerate() {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        if word == 0 {
+            continue;
+        }
+        let place = offset / 8 + n as u64;
+        let file = (word >> 56) as u8;
+        assert!(
+            word == u64::from(file) << 56 | 0x11 << 48 | place
+                && *owner.get_or_insert(file) == file,
+            "{path}: {word:#x} at {} in a file of {owner:?}",
+            place * 8
+        );
+    }
+}

@@ -1,0 +1,467 @@
+//! The whole file system under shuttle: schedules of few threads that meet, on a disk that may lose
+//! power, with and without memory for caches, with both sets of policies.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p lanefs-ext4 --test shuttle`
+#![cfg(shuttle)]
+
+mod schedules;
+
+use lanefs_ext4::{
+    Fallocate, InodeRef, NewInode, NewKind, Privilege, Rename, SetAttr, SetXattr, SyncMode,
+};
+use schedules::{
+    EMPTY, FULL, LISTING, TIGHT, World, below, explore, may_fail, planted, regular, words,
+};
+use std::ops::ControlFlow;
+
+type Thread = Box<dyn FnOnce(&World) + Send>;
+
+/// `count` threads that each do `steps` times the same.
+fn crowd(count: u8, steps: u32, step: fn(&World, u8)) -> Vec<Thread> {
+    (1..=count)
+        .map(|me| -> Thread { Box::new(move |world| (0..steps).for_each(|_| step(world, me))) })
+        .collect()
+}
+
+fn find(world: &World, dir: &InodeRef, name: &str) -> Option<InodeRef> {
+    may_fail(world.fs.find(dir, name.as_bytes())).flatten()
+}
+
+/// One of the directories `/a` and `/b`.
+fn some_directory(world: &World) -> Option<InodeRef> {
+    let root = world.fs.root().unwrap();
+    find(world, &root, ["a", "b"][below(2) as usize])
+}
+
+fn some_name() -> &'static [u8] {
+    [&b"0"[..], b"1", b"2"][below(3) as usize]
+}
+
+/// Whatever can happen to a name.
+fn change_a_name(world: &World, me: u8) {
+    let fs = &world.fs;
+    let (Some(dir), Some(other)) = (some_directory(world), some_directory(world)) else { return };
+    let (name, new) = (some_name(), some_name());
+    match below(12) {
+        0..2 => {
+            if let Some(file) = may_fail(fs.create(&dir, name, &regular())) {
+                may_fail(fs.write_at(&file, 0, &words::of(me, 0, 1536), Privilege::Root));
+            }
+        }
+        2..4 => drop(may_fail(fs.unlink(&dir, name))),
+        4 => {
+            may_fail(fs.rename(&dir, name, &other, new, Rename::Replace));
+        }
+        5 => {
+            may_fail(fs.rename(&dir, name, &other, new, Rename::Exchange));
+        }
+        6 => {
+            if let Some(inode) = may_fail(fs.find(&dir, name)).flatten()
+                && inode.file_type() == lanefs_ondisk::FileType::Regular
+            {
+                may_fail(fs.link(&inode, &other, new));
+            }
+        }
+        7 => {
+            let kind = NewKind::Directory;
+            drop(may_fail(fs.create(&dir, name, &NewInode { kind, ..regular() })));
+        }
+        8 => drop(may_fail(fs.rmdir(&dir, name))),
+        9 => {
+            may_fail(fs.read_dir(&dir, 0, &mut |_| ControlFlow::Continue(())));
+        }
+        10 => fs.sync().unwrap(),
+        _ => {
+            if let Some(inode) = may_fail(fs.find(&dir, name)).flatten() {
+                may_fail(fs.set_xattr(&inode, b"user.x", &[me; 40], SetXattr::Any));
+                let mut contents = [0; 2048];
+                if let Some(n) = may_fail(fs.read_at(&inode, 0, &mut contents)) {
+                    words::check("a name", 0, &contents[..n]);
+                }
+            }
+        }
+    }
+}
+
+fn names(world: &World) {
+    let root = world.fs.root().unwrap();
+    let (a, _b) = (world.directory(&root, "a"), world.directory(&root, "b"));
+    world.file(&a, "0");
+    drop((a, _b, root));
+    world.together(crowd(3, 3, change_a_name));
+}
+
+#[test]
+fn names_change_while_others_change_them() {
+    explore(&EMPTY, names);
+}
+
+/// Renames directories into each other, makes and removes them.
+fn change_the_shape(world: &World, _me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let all = ["a", "b", "c"];
+    let anywhere = || -> InodeRef {
+        let mut at = root.clone();
+        for _ in 0..below(4) {
+            if let Some(next) = find(world, &at, all[below(3) as usize]) {
+                at = next;
+            }
+        }
+        at
+    };
+    let (from, to) = (anywhere(), anywhere());
+    let (name, new) = (all[below(3) as usize].as_bytes(), all[below(3) as usize].as_bytes());
+    match below(8) {
+        0..4 => {
+            may_fail(fs.rename(&from, name, &to, new, Rename::Replace));
+        }
+        4..6 => {
+            may_fail(fs.rename(&from, name, &to, new, Rename::Exchange));
+        }
+        6 => drop(may_fail(fs.rmdir(&from, name))),
+        _ => {
+            let kind = NewKind::Directory;
+            drop(may_fail(fs.create(&from, name, &NewInode { kind, ..regular() })));
+        }
+    }
+}
+
+fn shapes(world: &World) {
+    let root = world.fs.root().unwrap();
+    let a = world.directory(&root, "a");
+    world.directory(&root, "b");
+    world.directory(&a, "c");
+    drop((root, a));
+    world.together(crowd(3, 3, change_the_shape));
+}
+
+#[test]
+fn directories_move_into_each_other_and_never_into_themselves() {
+    explore(&EMPTY, shapes);
+}
+
+/// Reads, overwrites, appends, cuts, punches and allocates in two files.
+fn change_data(world: &World, _me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let id = 1 + below(2) as u8;
+    let Some(file) = find(world, &root, ["x", "y"][usize::from(id - 1)]) else { return };
+    let offset = u64::from(below(12)) * 512;
+    let len = (1 + below(5)) as usize * 512;
+    match below(12) {
+        0..4 => {
+            may_fail(fs.write_at(&file, offset, &words::of(id, offset, len), Privilege::Root));
+        }
+        4 => {
+            may_fail(fs.write_at(&file, 8192, &words::of(id, 8192, len), Privilege::Root));
+        }
+        5..7 => {
+            let size = Some(offset + u64::from(below(2)) * 8);
+            may_fail(fs.set_attr(&file, &SetAttr { size, ..SetAttr::default() }));
+        }
+        7 => {
+            let how = [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::Allocate];
+            let how = how[below(3) as usize];
+            may_fail(fs.fallocate(&file, how, offset, len as u64, Privilege::Root));
+        }
+        8 => fs.fsync(&file, SyncMode::Full).unwrap(),
+        9 => {
+            may_fail(fs.unlink(&root, b"z"));
+            if let Some(file) = may_fail(fs.create(&root, b"z", &regular())) {
+                may_fail(fs.write_at(&file, 0, &words::of(3, 0, len), Privilege::Root));
+            }
+        }
+        _ => {
+            let mut contents = vec![0; len];
+            let n = may_fail(fs.read_at(&file, offset, &mut contents)).unwrap_or(0);
+            words::check("read", offset, &contents[..n]);
+        }
+    }
+}
+
+fn data(world: &World) {
+    let root = world.fs.root().unwrap();
+    for (id, name) in [(1, "x"), (2, "y")] {
+        let file = world.file(&root, name);
+        let len = 512 * (1 + below(9) as usize);
+        world.fs.write_at(&file, 0, &words::of(id, 0, len), Privilege::Root).unwrap();
+        if below(2) == 0 {
+            world.fs.fsync(&file, SyncMode::Full).unwrap();
+        }
+    }
+    drop(root);
+    world.together(crowd(3, 3, change_data));
+}
+
+#[test]
+fn blocks_change_hands_among_files_and_nobody_sees_what_is_not_his() {
+    explore(&TIGHT, data);
+}
+
+/// One overwrites a file that the other cuts, and then fills another file with all that is free.
+fn handed_over(world: &World) {
+    let root = world.fs.root().unwrap();
+    let file = world.file(&root, "x");
+    world.fs.write_at(&file, 0, &words::of(1, 0, 4096), Privilege::Root).unwrap();
+    drop((file, root));
+    let overwrites: Thread = Box::new(|world| {
+        let root = world.fs.root().unwrap();
+        let file = find(world, &root, "x").expect("nobody removes it");
+        for _ in 0..3 {
+            let offset = u64::from(below(4)) * 1024;
+            may_fail(world.fs.write_at(
+                &file,
+                offset,
+                &words::of(1, offset, 1024),
+                Privilege::Root,
+            ));
+        }
+    });
+    let takes: Thread = Box::new(|world| {
+        let root = world.fs.root().unwrap();
+        let file = find(world, &root, "x").expect("nobody removes it");
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        may_fail(world.fs.set_attr(&file, &set));
+        let other = world.file(&root, "y");
+        may_fail(world.fs.write_at(&other, 0, &words::of(2, 0, 30 << 10), Privilege::Root));
+    });
+    world.together(vec![overwrites, takes]);
+}
+
+#[test]
+fn a_block_that_is_overwritten_is_nobody_elses() {
+    explore(&TIGHT, handed_over);
+}
+
+/// Cuts and grows a file of the thread's own, which is then as it would be with nobody else there.
+fn own_file(world: &World, me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let name = format!("own {me}");
+    let mut file = world.file(&root, &name);
+    let mut model = Vec::new();
+    for _ in 0..5 {
+        match below(7) {
+            0..3 => {
+                let offset = below(model.len() as u32 / 8 + 20) as usize * 8;
+                let data = words::of(me, offset as u64, 8 * (1 + below(150) as usize));
+                let end = offset + data.len();
+                match may_fail(fs.write_at(&file, offset as u64, &data, Privilege::Root)) {
+                    Some(n) => {
+                        let end = offset + n;
+                        model.resize(model.len().max(end), 0);
+                        model[offset..end].copy_from_slice(&data[..n]);
+                    }
+                    // Nothing was written, but what lies between may have been.
+                    None => assert!(end > model.len() || fs.stat_fs().blocks_free < 40),
+                }
+            }
+            3 | 4 => {
+                let size = below(model.len() as u32 / 8 + 2) as usize * 8;
+                let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                if may_fail(fs.set_attr(&file, &set)).is_some() {
+                    model.resize(size, 0);
+                }
+            }
+            5 => fs.sync().unwrap(),
+            // Let go, so that it can be evicted.
+            _ => {
+                drop(file);
+                fs.sync().unwrap();
+                file = find(world, &root, &name).expect("nobody else removes it");
+            }
+        }
+        let mut found = vec![0; model.len() + 8];
+        let n = fs.read_at(&file, 0, &mut found).unwrap();
+        assert!(found[..n] == model, "{name}: {}", differences(&found[..n], &model));
+    }
+}
+
+fn differences(found: &[u8], model: &[u8]) -> String {
+    let at = found.iter().zip(model).position(|(a, b)| a != b);
+    format!("{} bytes, should be {}; first difference at {at:?}", found.len(), model.len())
+}
+
+fn own_files(world: &World) {
+    world.together(crowd(3, 1, own_file));
+}
+
+#[test]
+fn a_file_that_is_cut_and_grows_keeps_what_it_should() {
+    explore(&TIGHT, own_files);
+}
+
+#[test]
+fn overwrites_meet_truncation_and_nobody_sees_what_is_not_his() {
+    explore(&EMPTY, data);
+}
+
+/// Opens, unlinks, links and makes files, so that numbers are freed and taken again.
+fn use_the_nameless(world: &World, me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let (name, new) = (some_name(), some_name());
+    match below(8) {
+        0 => drop(may_fail(fs.unlink(&root, name))),
+        1 | 2 => {
+            if let Some(file) = may_fail(fs.find(&root, name)).flatten() {
+                fs.hold(&file, 2);
+                let ino = file.ino();
+                may_fail(fs.unlink(&root, name));
+                may_fail(fs.write_at(&file, 0, &words::of(me, 0, 512), Privilege::Root));
+                assert!(fs.get(ino, Some(file.generation())).is_ok(), "a held file is there");
+                drop(file);
+                fs.forget(ino, 2);
+            }
+        }
+        3 => {
+            if let Some(file) = may_fail(fs.find(&root, name)).flatten() {
+                may_fail(fs.link(&file, &root, new));
+            }
+        }
+        4 => {
+            if let Some(file) = may_fail(fs.create_unnamed(&root, &regular())) {
+                may_fail(fs.append(&file, &words::of(me, 0, 512), Privilege::Root));
+                if below(2) == 0 {
+                    may_fail(fs.link(&file, &root, new));
+                }
+            }
+        }
+        5 => fs.sync().unwrap(),
+        _ => {
+            if let Some(file) = may_fail(fs.create(&root, name, &regular())) {
+                may_fail(fs.append(&file, &words::of(me, 0, 512), Privilege::Root));
+            }
+        }
+    }
+}
+
+fn nameless(world: &World) {
+    let root = world.fs.root().unwrap();
+    world.file(&root, "0");
+    world.file(&root, "1");
+    drop(root);
+    world.together(crowd(3, 3, use_the_nameless));
+}
+
+#[test]
+fn files_without_names_live_as_long_as_they_are_held() {
+    explore(&EMPTY, nameless);
+}
+
+#[test]
+fn files_without_names_live_as_long_as_they_are_held_in_the_list_of_old() {
+    explore(&LISTING, nameless);
+}
+
+/// A file that is written, synced and promised.
+fn promise(world: &World, me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let n = below(100_000);
+    let name = format!("{me}.{n}");
+    let Some(file) = may_fail(fs.create(&root, name.as_bytes(), &regular())) else { return };
+    let len = 512 * (1 + below(6) as usize);
+    let contents = words::of(me, 0, len);
+    let mut path = format!("/{name}");
+    if below(3) == 0 {
+        // Blocks that are there already: their data is all that is new at the second call.
+        fs.write_at(&file, 0, &vec![0; len], Privilege::Root).unwrap();
+        fs.fsync(&file, SyncMode::Full).unwrap();
+    }
+    fs.write_at(&file, 0, &contents, Privilege::Root).unwrap();
+    if below(2) == 0 {
+        path += "new";
+        fs.rename(&root, name.as_bytes(), &root, path[1..].as_bytes(), Rename::Replace).unwrap();
+        match below(2) {
+            0 => fs.sync().unwrap(),
+            _ => fs.fsync(&file, SyncMode::Full).unwrap(),
+        }
+    } else {
+        fs.fsync(&file, SyncMode::Data).unwrap();
+    }
+    world.disk.promise(path, contents);
+}
+
+fn promises(world: &World) {
+    world.together(crowd(3, 2, promise));
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_power_cut() {
+    explore(&EMPTY, promises);
+}
+
+/// Takes and gives back the last blocks.
+fn fight_for_space(world: &World, me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let name = [me];
+    let by = if below(3) == 0 { Privilege::Root } else { Privilege::Ordinary };
+    let file = match may_fail(fs.find(&root, &name)).flatten() {
+        Some(file) => file,
+        None => match may_fail(fs.create(&root, &name, &regular())) {
+            Some(file) => file,
+            None => return,
+        },
+    };
+    let size = file.attr().size;
+    match below(6) {
+        0..3 => {
+            may_fail(fs.write_at(&file, size, &words::of(me, size, 4096), by));
+        }
+        3 => {
+            may_fail(fs.fallocate(&file, Fallocate::Allocate, size, 4096, by));
+        }
+        4 => {
+            let size = Some(size / 2 / 8 * 8);
+            may_fail(fs.set_attr(&file, &SetAttr { size, ..SetAttr::default() }));
+        }
+        _ => drop(may_fail(fs.unlink(&root, &name))),
+    }
+}
+
+fn full(world: &World) {
+    world.together(crowd(3, 3, fight_for_space));
+}
+
+#[test]
+fn the_last_blocks_go_to_one_each() {
+    explore(&FULL, full);
+}
+
+/// Leaves each step out where the scenario must notice, and says after how many schedules it did.
+fn are_found(planted: &[(&str, &str)]) {
+    for (step, scenario) in planted {
+        let schedules = planted::found(step, scenario);
+        println!("without {step}, {scenario} fails in schedule {schedules}");
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    are_found(&[
+        ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
+        ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
+        ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+    ]);
+}
+
+#[test]
+#[ignore = "long: a minute or two"]
+fn more_planted_bugs_are_found() {
+    are_found(&[
+        ("BlocksTakenUnderGuard", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+        ("LoaderLooksAgain", "the_last_blocks_go_to_one_each"),
+        ("TopologyLock", "directories_move_into_each_other_and_never_into_themselves"),
+        ("HoldsKeepInodes", "files_without_names_live_as_long_as_they_are_held_in_the_list_of_old"),
+        ("DirtyInodesStay", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+        ("GrowthSettles", "a_file_that_is_cut_and_grows_keeps_what_it_should"),
+        ("FreesWait", "blocks_change_hands_among_files_and_nobody_sees_what_is_not_his"),
+        ("OrphanRecorded", "files_without_names_live_as_long_as_they_are_held"),
+        ("FsyncFlushes", "what_was_synced_is_there_after_a_power_cut"),
+        ("OverwriteHolds", "a_block_that_is_overwritten_is_nobody_elses"),
+        ("ReleaseWakes", "names_change_while_others_change_them"),
+    ]);
+}
