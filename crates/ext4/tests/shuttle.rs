@@ -208,7 +208,7 @@ fn handed_over(world: &World) {
     let overwrites: Thread = Box::new(|world| {
         let root = world.fs.root().unwrap();
         let file = find(world, &root, "x").expect("nobody removes it");
-        for _ in 0..3 {
+        for _ in 0..10 {
             let offset = u64::from(below(4)) * 1024;
             may_fail(world.fs.write_at(
                 &file,

@@ -9,8 +9,7 @@ pub mod words;
 
 use disk::Disk;
 use lanefs_ext4::{
-    BusyGroup, Error, Fs, InodeClaiming, InodeRef, Mount, MountOptions, NewInode, NewKind,
-    Placement, Policies, Privilege, StreamGoal,
+    Error, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Policies, Privilege,
 };
 use lanefs_lanes::sync::{Arc, thread};
 use shuttle::rand::{Rng, RngCore, thread_rng};
@@ -287,12 +286,7 @@ fn judge(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)]) {
 
 fn options() -> MountOptions {
     let policies = match below(3) {
-        0 => Policies {
-            inode_claim: InodeClaiming::TwoStep,
-            placement: Placement::Shared,
-            busy_group: BusyGroup::Wait,
-            stream_goal: StreamGoal::Global,
-        },
+        0 => Policies::before(),
         _ => Policies::default(),
     };
     let cache_bytes = if below(2) == 0 { 0 } else { 1 << 20 };
