@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod budget;
 mod cell;
 mod clock;
 mod contention;
@@ -24,6 +25,7 @@ mod words;
 mod world;
 mod xor;
 
+pub use budget::{Budget, Wake};
 pub use cell::SeqCell;
 pub use clock::{CoarseTime, coarse_now};
 pub use contention::{Contention, contention};

@@ -47,6 +47,10 @@ pub(crate) enum Step {
     WakeFence,
     /// Passing on a wake-up that was not needed.
     PassOn,
+    /// Looking at every queue for somebody who can have a unit of a budget.
+    AllQueues,
+    /// Giving a unit of a budget back before looking for waiters.
+    UnitFirst,
     /// Between putting a number into a word and looking at the bit above.
     InsertFence,
     /// Between taking the bit above away and looking at the word again.
@@ -116,6 +120,9 @@ mod planted {
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("running 1 test"), "there is no test {test}");
         assert!(!output.status.success(), "{test} passes without {step:?}");
+        if let Some(last) = said.lines().rfind(|line| line.starts_with("schedule ")) {
+            println!("without {step:?}: found at {last}");
+        }
         assert!(verdicts.iter().any(|v| said.contains(v)), "{test} without {step:?} said:\n{said}");
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
-use crate::budget::{Budget, StripeWake};
+use crate::budget::{RowBudget, StripeWake};
 use crate::counters::{Count, Counters, Statistics};
 use crate::gate::{FlushGate, Turn};
 use crate::intents::Intents;
@@ -101,7 +101,7 @@ pub struct Array {
     pub(crate) members: Members,
     pub(crate) record: Arc<dyn Record>,
     pub(crate) rows: RowLocks,
-    pub(crate) budget: Budget,
+    pub(crate) budget: RowBudget,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) gate: FlushGate,
@@ -176,7 +176,7 @@ impl Array {
             members,
             record,
             rows: RowLocks::new(),
-            budget: Budget::new(setup.policies.rows, setup.policies.stripe_wake),
+            budget: RowBudget::new(setup.policies.rows, setup.policies.stripe_wake),
             counters: Counters::new(),
             scratch: Scratch::new(),
             gate: FlushGate::new(),

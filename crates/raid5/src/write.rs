@@ -112,7 +112,7 @@ impl Array {
         let hold = self.rows.lock(span);
         self.counters.add(Count::RowWait, u64::from(hold.waited));
         let _unit = self.budget.take(part.row, &self.counters);
-        // The unit is taken before what it protects is looked at: see `Budget::all_at_home`.
+        // The unit is taken before what it protects is looked at: see `RowBudget::all_at_home`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
         self.begin()?;

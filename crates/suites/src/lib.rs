@@ -5,6 +5,7 @@
 //! what each suite asks and how its own blindness is ruled out.
 #![forbid(unsafe_code)]
 
+pub mod array;
 pub mod crash;
 pub mod faults;
 pub mod fill;

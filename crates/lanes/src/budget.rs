@@ -1,0 +1,193 @@
+//! A budget: a number of equal units that threads take and give back, and wait for when all are
+//! taken.
+//!
+//! Units lie in slots by lane. A thread takes from its own lane's, from another's only when that is
+//! empty, and gives back to its own: with units for all, threads share no line.
+//!
+//! *Nobody is left behind.* A unit is given back before waiters are looked for, with a fence
+//! between; a waiter joins its queue before it looks at all slots once more, with a fence between
+//! ([`WaitBuckets`]). So either it sees the unit or it is seen. A unit is for anybody, so whoever
+//! gives one back looks at *all* queues, its own first: waking only the queue of its own key would
+//! leave waiters of another queue asleep, with units to be had.
+
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
+use crate::{MAX_LANES, PerLane, WaitBuckets};
+
+/// Who is woken when a unit comes free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wake {
+    /// Everybody who waits: all but one find nothing and go back to sleep.
+    All,
+    /// One waiter, from queues by the hash of a key.
+    #[default]
+    One,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+const QUEUES: usize = 16;
+#[cfg(any(loom, shuttle))]
+const QUEUES: usize = 2;
+
+/// Units to be taken, waited for, and given back.
+#[derive(Debug)]
+pub struct Budget {
+    units: PerLane<AtomicUsize>,
+    total: usize,
+    waits: WaitBuckets,
+    wake: Wake,
+}
+
+impl Budget {
+    /// `total` units, at least one.
+    pub fn new(total: usize, wake: Wake) -> Budget {
+        let total = total.max(1);
+        let share = |lane: usize| total / MAX_LANES + usize::from(lane < total % MAX_LANES);
+        let queues = if wake == Wake::All { 1 } else { QUEUES };
+        Budget {
+            units: PerLane::new(|lane| AtomicUsize::new(share(lane.index()))),
+            total,
+            waits: WaitBuckets::new(queues),
+            wake,
+        }
+    }
+
+    /// Waits for a unit; `key` chooses the queue. Gives how often the thread slept for it; `None`
+    /// if it did not have to wait.
+    pub fn take(&self, key: u64) -> Option<u64> {
+        let mut attempts = 0;
+        self.waits.wait_until(key, || {
+            attempts += 1;
+            self.try_take()
+        });
+        // One attempt before the queue, then two for each sleep: before it and after.
+        (attempts > 1).then(|| (attempts - 1) / 2)
+    }
+
+    /// A unit, if one is free.
+    pub fn try_take(&self) -> Option<()> {
+        let take = |slot: &AtomicUsize| {
+            let mut left = slot.load(Ordering::Relaxed);
+            while left > 0 {
+                let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+                match slot.compare_exchange(left, left - 1, acquire, relaxed) {
+                    Ok(_) => return Some(()),
+                    Err(now) => left = now,
+                }
+            }
+            None
+        };
+        take(self.units.mine()).or_else(|| self.units.iter().find_map(take))
+    }
+
+    /// Gives a unit back, and wakes as the budget was told to.
+    pub fn give_back(&self, key: u64) {
+        if plant::left_out(Step::UnitFirst) {
+            self.waits.wake_any(key);
+        }
+        self.units.mine().fetch_add(1, Ordering::Release);
+        if plant::left_out(Step::UnitFirst) {
+            return;
+        }
+        match self.wake {
+            Wake::All => self.waits.wake_all(),
+            Wake::One if plant::left_out(Step::AllQueues) => drop(self.waits.wake_one(key)),
+            Wake::One => drop(self.waits.wake_any(key)),
+        }
+    }
+
+    /// Whether no unit is taken. Then nobody holds one who did not see what the caller stored
+    /// before: that is, if holders fence between taking their unit and looking.
+    pub fn all_at_home(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();
+        home >= self.total
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_other_lanes_are_found() {
+        let budget = Budget::new(3, Wake::One);
+        for _ in 0..3 {
+            assert_eq!(budget.take(0), None);
+        }
+        assert!(budget.try_take().is_none() && !budget.all_at_home());
+        (0..3).for_each(|key| budget.give_back(key));
+        assert!(budget.all_at_home());
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    /// Threads of different keys that each take one of `total` units and give it back.
+    fn all_are_served(threads: u64, rounds: u64, total: usize) {
+        let budget = Arc::new(Budget::new(total, Wake::One));
+        let serve = move |budget: &Budget, first: u64| {
+            for round in 0..rounds {
+                budget.take(first + round);
+                budget.give_back(first + round);
+            }
+        };
+        let others: Vec<_> = (1..threads)
+            .map(|key| {
+                let budget = budget.clone();
+                thread::spawn(move || serve(&budget, key))
+            })
+            .collect();
+        serve(&budget, 0);
+        others.into_iter().for_each(|t| t.join().expect("no panic"));
+        assert!(budget.all_at_home());
+    }
+
+    #[cfg(loom)]
+    mod loom_tests {
+        use super::*;
+        use crate::plant::finds_missing;
+
+        const SERVED: &str = "budget::model::loom_tests::loom_nobody_is_left_behind_in_a_budget";
+
+        #[test]
+        fn loom_nobody_is_left_behind_in_a_budget() {
+            let schedules = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+            let counted = schedules.clone();
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(2);
+            builder.check(move || {
+                let n = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                if plant::left_out(Step::AllQueues) || plant::left_out(Step::UnitFirst) {
+                    println!("schedule {n}");
+                }
+                all_are_served(3, 1, 1);
+            });
+            println!("{} schedules", schedules.load(Ordering::Relaxed));
+        }
+
+        #[test]
+        fn loom_finds_a_unit_that_wakes_its_own_queue_only() {
+            finds_missing(Step::AllQueues, SERVED, &["deadlock"]);
+        }
+
+        #[test]
+        fn loom_finds_waiters_looked_for_before_the_unit_is_back() {
+            finds_missing(Step::UnitFirst, SERVED, &["deadlock"]);
+        }
+    }
+
+    #[cfg(shuttle)]
+    mod shuttle_tests {
+        use super::*;
+
+        #[test]
+        fn shuttle_nobody_is_left_behind_in_a_budget() {
+            shuttle::check_random(|| all_are_served(5, 3, 2), 5000);
+            shuttle::check_pct(|| all_are_served(4, 2, 1), 5000, 3);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! An array of RAM members below a file system: whole, without a member, or being rebuilt all the
+//! time, under the suites that otherwise run on one device.
+
+use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_raid5::{
+    Array, Consistency, Ended, Geometry, Layout, LogArea, Member, Policies, Rebuild, Record, Setup,
+    Slots, Standing, StripeWake,
+};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How the array is while the suite runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// All members are there.
+    Whole,
+    /// One is missing.
+    Degraded,
+    /// One after the other fails and is rebuilt.
+    Rebuilding,
+}
+
+/// Bytes before each member's share: its log.
+const DATA_OFFSET: u64 = 1 << 20;
+
+/// A record that is kept nowhere: the members are RAM, and nobody starts the array again.
+struct Forgotten;
+
+impl Record for Forgotten {
+    fn mark_active(&self) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn fail_members(&self, _: Slots) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn set_recovered(&self, _: usize, _: u64) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn set_resynced(&self, _: u64) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn write_bits(&self, _: usize, _: &[u8]) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+}
+
+/// An image on an array: what is written goes to both, what is read comes from the array, and at
+/// the end both must be the same. So whoever judges the image judges the array.
+pub struct OnArray {
+    image: Arc<dyn Device>,
+    array: Arc<Array>,
+    rebuilding: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+fn member(len: u64, recovered: u64) -> Member {
+    let log = LogArea { offset: 4096, len: DATA_OFFSET - 4096 };
+    let device = Arc::new(RamDevice::create(DATA_OFFSET + len).expect("memory for a member"));
+    Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
+}
+
+impl OnArray {
+    /// Copies `image` to a fresh array; the seed chooses its shape.
+    ///
+    /// # Panics
+    /// When there is no memory, or the array fails.
+    pub fn new(image: Arc<dyn Device>, health: Health, seed: u64) -> OnArray {
+        let members = 3 + (seed % 3) as usize;
+        let chunk = [4096, 16384, 65536][(seed / 3 % 3) as usize];
+        let layout = Layout::ALL[(seed % 6) as usize];
+        let share = image.len().div_ceil(members as u64 - 1).next_multiple_of(chunk);
+        let shape = Geometry::new(layout, members, chunk, share).expect("a shape");
+        let consistency = match seed % 4 {
+            0 => Consistency::Resync,
+            1 => Consistency::Bitmap { chunk: 1 << 20, bits: vec![0; 4096] },
+            _ => Consistency::PartialParity { signature: 7 },
+        };
+        let stripe_wake = if seed.is_multiple_of(2) { StripeWake::One } else { StripeWake::All };
+        let array = Array::start(Setup {
+            geometry: shape,
+            members: (0..members).map(|_| Some(member(shape.member_len(), u64::MAX))).collect(),
+            record: Arc::new(Forgotten),
+            consistency,
+            active: false,
+            unsynced_from: u64::MAX,
+            policies: Policies { stripe_wake, rows: 4, ..Policies::default() },
+        });
+        let array = Arc::new(array.expect("the array starts"));
+        copy(&*image, &*array);
+        let lost = (seed / 7) as usize % members;
+        let rebuilding = match health {
+            Health::Whole => None,
+            Health::Degraded => {
+                array.fail(lost).expect("one may be missing");
+                None
+            }
+            Health::Rebuilding => Some(rebuild_always(array.clone(), lost)),
+        };
+        OnArray { image, array, rebuilding }
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+}
+
+/// Fails and rebuilds members in turn until told to stop, each as often as a slot allows.
+fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let count = array.geometry().members();
+        for slot in (0..count).cycle().skip(first).take(count * 50) {
+            array.fail(slot).expect("one may fail");
+            let fresh = member(array.geometry().member_len(), 0);
+            array.attach(slot, fresh).expect("a place for a new member");
+            let pace = || match told.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
+            if ended.expect("a rebuild") == Ended::Stopped {
+                return;
+            }
+            assert_eq!(array.status().members[slot], Standing::InSync);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    (stop, thread)
+}
+
+fn copy(from: &dyn Device, to: &dyn Device) {
+    pieces(from, |at, piece| {
+        if piece.iter().any(|b| *b != 0) {
+            to.write_at(at, piece).expect("the array takes it");
+        }
+    });
+}
+
+fn pieces(from: &dyn Device, mut each: impl FnMut(u64, &[u8])) {
+    let mut piece = vec![0; 1 << 18];
+    let mut at = 0;
+    while at < from.len() {
+        let n = (from.len() - at).min(piece.len() as u64) as usize;
+        from.read_at(at, &mut piece[..n]).expect("the image is read");
+        each(at, &piece[..n]);
+        at += n as u64;
+    }
+}
+
+impl Drop for OnArray {
+    fn drop(&mut self) {
+        let ended = self.rebuilding.take().map_or(Ok(()), |(stop, thread)| {
+            stop.store(true, Ordering::Relaxed);
+            thread.join()
+        });
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(ended.is_ok(), "the rebuilding failed");
+        let mut there = vec![0; 1 << 18];
+        pieces(&*self.image, |at, piece| {
+            let there = &mut there[..piece.len()];
+            self.array.read_at(at, there).expect("the array is read");
+            assert!(there == piece, "the array has something else near byte {at}");
+        });
+    }
+}
+
+impl Device for OnArray {
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.array.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.array.write_at(offset, buf)?;
+        self.image.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.array.write_vectored_at(offset, bufs)?;
+        self.image.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.array.flush()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.array.write_durable_at(offset, buf)?;
+        self.image.write_at(offset, buf)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.array.discard(offset, len)
+    }
+}
