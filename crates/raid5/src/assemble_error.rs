@@ -1,0 +1,163 @@
+//! Why an array cannot be put together.
+
+use crate::{ArrayError, GeometryError, LeftOut, Outside};
+use lanefs_device::{DeviceError, OpenError};
+use lanefs_ondisk::{Unsupported, md};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// An array cannot be put together from what was given.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// A member cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A member cannot be read or written.
+    #[error("{}: {error}", name.display())]
+    Device {
+        /// The member.
+        name: PathBuf,
+        /// What it said.
+        error: DeviceError,
+    },
+    /// A member is none, or damaged.
+    #[error("{}: {cause}", name.display())]
+    Format {
+        /// The device.
+        name: PathBuf,
+        /// What is wrong.
+        cause: md::Cause,
+    },
+    /// The array is of a kind that is not supported.
+    #[error("{}: {unsupported}", name.display())]
+    Unsupported {
+        /// The member that says so.
+        name: PathBuf,
+        /// What it is.
+        unsupported: Unsupported,
+    },
+    /// Nothing was given, or found.
+    #[error("no member was given")]
+    Nothing,
+    /// A scan found no member of the array asked for.
+    #[error("no member of array {set} was found")]
+    NotFound {
+        /// The array asked for.
+        set: md::Uuid,
+    },
+    /// Members of two arrays were given.
+    #[error("{} is of array {set}, {} of array {other_set}", name.display(), other.display())]
+    Mixed {
+        /// A member.
+        name: PathBuf,
+        /// Its array.
+        set: md::Uuid,
+        /// Another member.
+        other: PathBuf,
+        /// That one's array.
+        other_set: md::Uuid,
+    },
+    /// One device was given twice, or a copy of it was.
+    #[error("{} and {} are one member, or a copy of it", name.display(), other.display())]
+    Twice {
+        /// One.
+        name: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// Members that should agree on what the array is do not.
+    #[error("{} and {} do not agree on the array's {field}", name.display(), other.display())]
+    Differs {
+        /// A member.
+        name: PathBuf,
+        /// The one that knows best.
+        other: PathBuf,
+        /// On what.
+        field: &'static str,
+    },
+    /// Members were neither given nor said to be missing.
+    #[error("{given} of {members} members were given: write `missing` for each that is not there")]
+    Absent {
+        /// How many were given, `missing` ones included.
+        given: usize,
+        /// How many the array has.
+        members: usize,
+    },
+    /// More than one member cannot be used.
+    #[error("{}", too_many(*members, missing, left_out))]
+    TooManyMissing {
+        /// How many the array has.
+        members: usize,
+        /// Slots without a member in step.
+        missing: Vec<usize>,
+        /// Who was left out.
+        left_out: Vec<LeftOut>,
+    },
+    /// The array was being written when it stopped, and misses a member.
+    #[error(
+        "the array was being written when it stopped, and slot {slot} has no member in step: in rows \
+         that were being written, what that member held can no longer be told, and would be read \
+         back wrong without an error, in blocks written long ago too. Bring the member back, or \
+         accept this with --force"
+    )]
+    DirtyAndDegraded {
+        /// The slot that misses its member.
+        slot: usize,
+    },
+    /// The members say something impossible.
+    #[error("{}: {error}", name.display())]
+    Geometry {
+        /// The member that knows best.
+        name: PathBuf,
+        /// What is wrong.
+        error: GeometryError,
+    },
+    /// The members do not make an array.
+    #[error(transparent)]
+    Array(#[from] ArrayError),
+    /// Working on the array failed.
+    #[error(transparent)]
+    Failed(#[from] DeviceError),
+    /// A device is too small to become a member.
+    #[error("{}: {len} bytes are too few: {needed} are needed", name.display())]
+    TooSmall {
+        /// The device.
+        name: PathBuf,
+        /// Its length.
+        len: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// The caller asks for what cannot be.
+    #[error("{what}")]
+    Invalid {
+        /// What, and why not.
+        what: String,
+    },
+}
+
+fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {
+    let slots: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
+    let mut text = format!(
+        "slots {} of {members} have no member in step: an array of level 5 can do without one",
+        slots.join(", ")
+    );
+    for out in left_out {
+        text.push_str(&format!("; {out}"));
+    }
+    text
+}
+
+impl std::fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name.display();
+        match self.why {
+            Outside::Stale { events, newest } => {
+                write!(f, "{name} is stale: it has seen event {events} of {newest}")
+            }
+            Outside::Faulty => write!(f, "{name} failed, as the others know"),
+            Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Who takes which slot: decided from superblocks alone.
+//!
+//! The freshest superblock is the truth: the one with the most events. Whoever knows of at least
+//! the last event but one takes the part that the freshest gives to its device number; who knows
+//! less was away while the array was written, and is left out.
+
+use crate::{AssembleError, Candidate};
+use lanefs_ondisk::md::{Recovery, Role, Superblock};
+use std::path::PathBuf;
+
+/// A device that was given and takes no part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The device.
+    pub name: PathBuf,
+    /// Why.
+    pub why: Outside,
+}
+
+/// Why a device takes no part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// It was away while the array was written.
+    Stale {
+        /// The last event that it has seen.
+        events: u64,
+        /// The last event there was.
+        newest: u64,
+    },
+    /// The others say that it failed.
+    Faulty,
+    /// The others do not know it.
+    Unnumbered,
+}
+
+/// Who takes which slot. Numbers are indexes of the candidates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assembly {
+    /// The one that knows best.
+    pub freshest: usize,
+    /// By slot: the member, and how far it is in step.
+    pub slots: Vec<Option<(usize, Recovery)>>,
+    /// Members that wait for a slot.
+    pub spares: Vec<usize>,
+    /// Those that take no part.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Assembly {
+    /// Decides.
+    ///
+    /// # Errors
+    /// When these are not the members of one array of level 5.
+    pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
+        let events = |c: &Candidate| c.superblock.events();
+        // Of equals the first; an active member rather than a spare, whose count may lag behind.
+        let rank = |c: &Candidate| (events(c), matches!(c.superblock.role(), Role::Active(_)));
+        let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
+        let freshest = freshest.ok_or(AssembleError::Nothing)?;
+        let fresh = &candidates[freshest];
+        let unsupported = fresh.superblock.support();
+        unsupported.map_err(|unsupported| AssembleError::Unsupported {
+            name: fresh.name.clone(),
+            unsupported,
+        })?;
+        check_one_array(candidates)?;
+        let members = fresh.superblock.members() as usize;
+        let mut assembly = Assembly {
+            freshest,
+            slots: vec![None; members],
+            spares: Vec::new(),
+            left_out: Vec::new(),
+        };
+        for (at, candidate) in candidates.iter().enumerate() {
+            assembly.seat(at, candidate, fresh, candidates)?;
+        }
+        Ok(assembly)
+    }
+
+    fn seat(
+        &mut self,
+        at: usize,
+        candidate: &Candidate,
+        fresh: &Candidate,
+        all: &[Candidate],
+    ) -> Result<(), AssembleError> {
+        let own = &candidate.superblock;
+        let newest = fresh.superblock.events();
+        let mut leave = |why| self.left_out.push(LeftOut { name: candidate.name.clone(), why });
+        if own.events().saturating_add(1) < newest {
+            leave(Outside::Stale { events: own.events(), newest });
+            return Ok(());
+        }
+        let slot = match fresh.superblock.role_of(own.number()) {
+            Role::Faulty => {
+                leave(Outside::Faulty);
+                return Ok(());
+            }
+            Role::Journal => {
+                leave(Outside::Unnumbered);
+                return Ok(());
+            }
+            Role::Spare if matches!(own.role(), Role::Active(_)) => {
+                leave(Outside::Unnumbered);
+                return Ok(());
+            }
+            Role::Spare => {
+                self.spares.push(at);
+                return Ok(());
+            }
+            Role::Active(slot) => usize::from(slot),
+        };
+        own.support().map_err(|unsupported| AssembleError::Unsupported {
+            name: candidate.name.clone(),
+            unsupported,
+        })?;
+        check_same_shape(candidate, fresh)?;
+        // Roles were checked to be below the number of members when they were decoded.
+        let Some(seat) = self.slots.get_mut(slot) else { return Ok(()) };
+        if let Some((other, _)) = *seat {
+            let other = all.get(other).map(|other| other.name.clone()).unwrap_or_default();
+            return Err(AssembleError::Twice { name: other, other: candidate.name.clone() });
+        }
+        *seat = Some((at, own.recovery()));
+        Ok(())
+    }
+
+    /// Slots without a member, or with one that is not wholly rebuilt.
+    pub fn degraded(&self) -> Vec<usize> {
+        let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, seat)| !whole(seat)).map(|(slot, _)| slot).collect()
+    }
+}
+
+fn check_one_array(candidates: &[Candidate]) -> Result<(), AssembleError> {
+    for (at, one) in candidates.iter().enumerate() {
+        for other in candidates.iter().take(at) {
+            let (set, other_set) = (one.superblock.set(), other.superblock.set());
+            let (name, other_name) = (one.name.clone(), other.name.clone());
+            if set != other_set {
+                return Err(AssembleError::Mixed { name, set, other: other_name, other_set });
+            }
+            if one.superblock.device() == other.superblock.device() {
+                return Err(AssembleError::Twice { name: other_name, other: name });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_same_shape(candidate: &Candidate, fresh: &Candidate) -> Result<(), AssembleError> {
+    type Fact = fn(&Superblock) -> u64;
+    let facts: [(&'static str, Fact); 7] = [
+        ("level", |s| s.level() as u64),
+        ("layout", |s| s.layout().into()),
+        ("chunk size", |s| s.chunk().into()),
+        ("number of members", |s| s.members().into()),
+        ("size", |s| s.size()),
+        ("bitmap", |s| s.bitmap_offset().unwrap_or(0)),
+        ("partial parity log", |s| s.ppl().map_or(0, |area| area.offset)),
+    ];
+    for (field, fact) in facts {
+        if fact(&candidate.superblock) != fact(&fresh.superblock) {
+            let (name, other) = (candidate.name.clone(), fresh.name.clone());
+            return Err(AssembleError::Differs { name, other, field });
+        }
+    }
+    Ok(())
+}

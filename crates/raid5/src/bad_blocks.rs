@@ -1,0 +1,77 @@
+//! A member some of whose sectors are known to be bad.
+
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::Arc;
+use std::io;
+use std::ops::Range;
+
+/// A device that does not read what its bad-block log names: what is there is not what was
+/// written. To the array that is a member that fails, and it takes the data from the others.
+pub(crate) struct BadBlocksDevice {
+    below: Arc<dyn Device>,
+    bad: Vec<Range<u64>>,
+}
+
+impl BadBlocksDevice {
+    /// `bad` in bytes of `below`.
+    pub(crate) fn new(below: Arc<dyn Device>, bad: Vec<Range<u64>>) -> BadBlocksDevice {
+        BadBlocksDevice { below, bad }
+    }
+}
+
+impl Device for BadBlocksDevice {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn alignment(&self) -> u32 {
+        self.below.alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let (len, end) = (buf.len() as u64, offset.saturating_add(buf.len() as u64));
+        if self.bad.iter().any(|bad| bad.start < end && offset < bad.end) {
+            let error = io::Error::other("the bad-block log names these sectors");
+            return Err(DeviceError::new(Operation::Read, offset, len, error));
+        }
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.below.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.below.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.below.flush()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.below.write_durable_at(offset, buf)
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.discard(offset, len)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use lanefs_device::RamDevice;
+
+    #[test]
+    fn what_touches_a_bad_sector_is_not_read() {
+        let below = Arc::new(RamDevice::create(8192).unwrap());
+        let device = BadBlocksDevice { below, bad: Vec::from([1024..1536, 4096..4096]) };
+        device.write_at(0, &[7; 8192]).unwrap();
+        let mut buf = [0; 512];
+        device.read_at(512, &mut buf).unwrap();
+        device.read_at(1536, &mut buf).unwrap();
+        device.read_at(513, &mut buf).unwrap_err();
+        device.read_at(1535, &mut buf).unwrap_err();
+        device.read_at(0, &mut [0; 8192]).unwrap_err();
+    }
+}

@@ -1,0 +1,75 @@
+//! A device that may be a member: opened, its superblock read and checked.
+
+use crate::AssembleError;
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{self, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use std::path::{Path, PathBuf};
+
+/// A device with an md superblock.
+#[derive(Clone)]
+pub struct Candidate {
+    /// What it is called in messages.
+    pub name: PathBuf,
+    /// The whole device.
+    pub device: Arc<dyn Device>,
+    /// Its superblock.
+    pub superblock: Superblock,
+}
+
+impl std::fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Candidate").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Candidate {
+    /// Opens the file or block device at `path`, exclusively if it is to be written.
+    ///
+    /// # Errors
+    /// If it cannot be opened or read, or has no right superblock.
+    pub fn open(path: &Path, access: Access) -> Result<Candidate, AssembleError> {
+        let device = FileDevice::open(path, access, OpenOptions::default())?;
+        Candidate::read(path, Arc::new(device))
+    }
+
+    /// Reads the superblock of `device`.
+    ///
+    /// # Errors
+    /// If that fails, or there is no right one.
+    pub fn read(name: &Path, device: Arc<dyn Device>) -> Result<Candidate, AssembleError> {
+        let name = name.to_path_buf();
+        let len = device.len();
+        if len < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            return Err(AssembleError::Format { name, cause: md::Cause::NotASuperblock });
+        }
+        let mut bytes = vec![0; SUPERBLOCK_SIZE];
+        match device.read_at(SUPERBLOCK_OFFSET, &mut bytes) {
+            Ok(()) => {}
+            Err(error) => return Err(AssembleError::Device { name, error }),
+        }
+        match Superblock::decode(&bytes, len) {
+            Ok(superblock) => Ok(Candidate { name, device, superblock }),
+            Err(cause) => Err(AssembleError::Format { name, cause }),
+        }
+    }
+
+    /// The bad sectors that the member's log tells of, in bytes of its device.
+    ///
+    /// # Errors
+    /// If the log cannot be read or is none.
+    pub fn bad_blocks(&self) -> Result<Vec<std::ops::Range<u64>>, AssembleError> {
+        let has = self.superblock.features().contains(md::Features::BAD_BLOCKS);
+        let Some(area) = self.superblock.bad_block_log().filter(|_| has) else {
+            return Ok(Vec::new());
+        };
+        // At most 65,535 sectors: the length is a 16-bit count of them.
+        let mut log = vec![0; area.len as usize];
+        let failed = |error| AssembleError::Device { name: self.name.clone(), error };
+        self.device.read_at(area.offset, &mut log).map_err(failed)?;
+        let ranges = md::bad_blocks::decode(&log, self.superblock.bad_block_shift())
+            .map_err(|cause| AssembleError::Format { name: self.name.clone(), cause })?;
+        let bytes = |sector: u64| sector.saturating_mul(md::SECTOR);
+        Ok(ranges.into_iter().map(|range| bytes(range.start)..bytes(range.end)).collect())
+    }
+}

@@ -1,0 +1,205 @@
+//! Members that come and go, by command.
+
+use crate::metadata::Known;
+use crate::{
+    AssembleError, BLOCK, Candidate, KnownMember, LogArea, Member, OpenArray, Progress, Rebuild,
+    Standing,
+};
+use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{
+    BadBlocks, Features, Recovery, Role, SECTOR, Superblock, Uuid, bitmap, ppl,
+};
+use std::path::PathBuf;
+
+/// A device to become a member.
+pub struct NewMember {
+    /// What it is called in messages.
+    pub name: PathBuf,
+    /// The whole device, opened for writing.
+    pub device: Arc<dyn Device>,
+    /// The uuid that it gets if it has none in this array.
+    pub uuid: Uuid,
+}
+
+/// A member that has its slot, and is to be brought in step by [`crate::Array::rebuild`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Added {
+    /// Its slot.
+    pub slot: usize,
+    /// Which rows it misses: all, or for one that was a member before, those that the bitmap tells.
+    pub misses: Rebuild,
+}
+
+impl OpenArray {
+    /// Gives a new device, or one that was away, the slot that misses its member.
+    ///
+    /// # Errors
+    /// If no slot is free, the device is too small, or something fails.
+    pub fn add(&self, new: NewMember) -> Result<Added, AssembleError> {
+        let status = self.array().status();
+        let missing = status.members.iter().position(|standing| *standing == Standing::Missing);
+        let slot = missing.ok_or_else(|| AssembleError::Invalid {
+            what: "the array misses no member".to_owned(),
+        })?;
+        let (superblock, misses) = match self.catchable(&new, slot) {
+            Some(own) => (own, Rebuild::Intended),
+            None => (self.superblock_for(&new)?, Rebuild::Whole),
+        };
+        self.take(new, superblock, slot)?;
+        Ok(Added { slot, misses })
+    }
+
+    /// Copies the member in `slot` to a new device, and lets that take the slot. The array misses
+    /// nothing meanwhile; a crash before the end leaves it as it was.
+    ///
+    /// # Errors
+    /// If the slot has no member, the device is too small, or something fails.
+    pub fn replace(
+        self,
+        slot: usize,
+        new: NewMember,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), AssembleError> {
+        if self.array().status().members.get(slot) != Some(&Standing::InSync) {
+            return Err(AssembleError::Invalid {
+                what: format!("slot {slot} has no member in step: add the new one instead"),
+            });
+        }
+        let superblock = self.superblock_for(&new)?;
+        self.copy_member(slot, &*new.device, superblock.data().offset, progress)?;
+        self.prepare_areas(&*new.device, &superblock).map_err(|error| failed(&new.name, error))?;
+        let known = Known {
+            name: new.name.clone(),
+            device: new.device,
+            superblock,
+            slot: Some(slot),
+            live: true,
+        };
+        self.metadata().seat(known, slot, Recovery::InSync)?;
+        Ok(self.close()?)
+    }
+
+    /// Forgets the devices that failed, so that their numbers are free again.
+    ///
+    /// # Errors
+    /// What the members say.
+    pub fn forget_failed(&self) -> Result<(), DeviceError> {
+        self.metadata().forget_failed().map(drop)
+    }
+
+    /// The superblock of a device that was in this slot, if the bitmap tells what it missed.
+    fn catchable(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
+        let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
+        let cleared = self.metadata().events_cleared()?;
+        let was_here = own.set() == self.metadata().array().set()
+            && own.role() == Role::Active(slot as u16)
+            && own.recovery() == Recovery::InSync
+            && own.events() >= cleared
+            && !own.features().contains(Features::BAD_BLOCKS);
+        was_here.then_some(own)
+    }
+
+    /// Writes what the member in `slot` has to `device`, whose data area begins at byte `to`.
+    fn copy_member(
+        &self,
+        slot: usize,
+        device: &dyn Device,
+        to: u64,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), DeviceError> {
+        let shape = *self.array().geometry();
+        let mut bytes = vec![0; shape.chunk() as usize];
+        for row in 0..shape.rows() {
+            self.share_of_row(slot, row, &mut bytes)?;
+            device.write_at(to + row * shape.chunk(), &bytes)?;
+            progress(Progress { done: (row + 1) * shape.chunk(), total: shape.member_len() });
+        }
+        device.flush()
+    }
+
+    /// What the member in `slot` has in `row`, from the array's data: so it does not matter whether
+    /// the member is there.
+    fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let shape = self.array().geometry();
+        let byte_of = |index| shape.array_byte(crate::Place { row, index, offset: 0 });
+        if let Some(index) = shape.index_of(row, slot) {
+            return self.read_at(byte_of(index), bytes);
+        }
+        bytes.fill(0);
+        let mut data = vec![0; bytes.len()];
+        for index in 0..shape.data() {
+            self.read_at(byte_of(index), &mut data)?;
+            for (sum, data) in bytes.chunks_mut(BLOCK as usize).zip(data.chunks(BLOCK as usize)) {
+                sum.iter_mut().zip(data).for_each(|(sum, byte)| *sum ^= byte);
+            }
+        }
+        Ok(())
+    }
+
+    /// A superblock for a device that is new to the array, laid out as the others are.
+    fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
+        let members = self.metadata().members();
+        let like = members.iter().find(|member| member.slot.is_some());
+        let KnownMember { superblock: like, .. } = like.ok_or(AssembleError::Nothing)?;
+        let mut superblock = like.clone();
+        let offset = like.data().offset / SECTOR;
+        let len = new.device.len();
+        let size = (len / SECTOR).saturating_sub(offset);
+        if size < like.size() {
+            let needed = (offset + like.size()) * SECTOR;
+            return Err(AssembleError::TooSmall { name: new.name.clone(), len, needed });
+        }
+        superblock.set_data(offset, size);
+        superblock.set_device(like.numbers(), new.uuid);
+        superblock.set_bad_blocks(BadBlocks::None);
+        Ok(superblock)
+    }
+
+    /// Writes the areas, then lets the device take the slot: in the superblocks, then here.
+    fn take(
+        &self,
+        new: NewMember,
+        superblock: Superblock,
+        slot: usize,
+    ) -> Result<(), AssembleError> {
+        let NewMember { name, device, .. } = new;
+        self.prepare_areas(&*device, &superblock).map_err(|error| failed(&name, error))?;
+        let member = Member {
+            device: device.clone(),
+            data_offset: superblock.data().offset,
+            log: superblock.ppl().map(|area| LogArea { offset: area.offset, len: area.len }),
+            recovered: 0,
+        };
+        let known = Known { name, device, superblock, slot: Some(slot), live: true };
+        self.metadata().seat(known, slot, Recovery::Below(0))?;
+        self.array().attach(slot, member)?;
+        Ok(())
+    }
+
+    /// The bitmap as the others have it, an empty log, no bad blocks.
+    fn prepare_areas(
+        &self,
+        device: &dyn Device,
+        superblock: &Superblock,
+    ) -> Result<(), DeviceError> {
+        if let Some((header, offset, bits)) = self.metadata().bitmap() {
+            device.write_at(offset, &header)?;
+            device.write_at(offset + bitmap::HEADER_SIZE as u64, &bits)?;
+        }
+        if let Some(area) = superblock.ppl() {
+            let mut block = [0; ppl::HEADER_SIZE];
+            ppl::Header::empty(ppl::signature(superblock.set())).encode_into(&mut block);
+            device.write_zeros(area.offset, area.len)?;
+            device.write_at(area.offset, &block)?;
+        }
+        if let Some(area) = superblock.bad_block_log() {
+            device.write_at(area.offset, &vec![0xff; area.len as usize])?;
+        }
+        device.flush()
+    }
+}
+
+fn failed(name: &std::path::Path, error: DeviceError) -> AssembleError {
+    AssembleError::Device { name: name.into(), error }
+}

@@ -1,0 +1,315 @@
+//! New arrays: where everything goes on the members, and writing it.
+//!
+//! Offsets are those that mdadm 4.2 chooses, so that an array made here is laid out as one made
+//! there: superblock, bitmap or partial parity log, bad-block log, headroom for a later reshape,
+//! data.
+
+use crate::metadata::now;
+use crate::{AssembleError, Geometry, Layout};
+use lanefs_device::Device;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{
+    Features, NewArray, Recovery, SECTOR, SUPERBLOCK_OFFSET, Superblock, Uuid, bitmap, ppl,
+};
+use std::path::PathBuf;
+
+/// Sectors of a partial parity log, as mdadm makes it.
+const LOG: u64 = 2048;
+/// Sectors between a superblock and what follows it.
+const BEHIND: u64 = 8;
+const MIB: u64 = 2048;
+/// Bytes of member space that a bit stands for if nobody asks for less.
+const BITMAP_CHUNK: u64 = 64 << 20;
+
+/// How an array will bridge a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewConsistency {
+    /// By a partial parity log.
+    PartialParity,
+    /// By a bitmap, a bit for so many bytes of member space; `None`: 64 MiB, or what fits.
+    Bitmap(Option<u64>),
+    /// By finding all parity anew.
+    Resync,
+}
+
+/// What is known of the parity of what the members hold now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitialParity {
+    /// Nothing: it will be made right while the array is used.
+    Unknown,
+    /// It is right: all zeros are, for one.
+    Right,
+}
+
+/// A new array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Its uuid.
+    pub set: Uuid,
+    /// A uuid for each member.
+    pub devices: Vec<Uuid>,
+    /// Its name, `HOST:NAME` as a rule; at most 32 bytes count.
+    pub name: String,
+    /// Where data and parity go.
+    pub layout: Layout,
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// How it bridges a crash.
+    pub consistency: NewConsistency,
+    /// Bytes to use on each member; `None`: what the smallest has.
+    pub size: Option<u64>,
+    /// Whether parity is right already.
+    pub parity: InitialParity,
+}
+
+/// Where everything goes. All numbers are sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Plan {
+    data_offset: u64,
+    size: u64,
+    /// Of the bitmap or the log.
+    space: u64,
+    bad_blocks: u64,
+}
+
+/// Makes the devices an array's members, in the order given. What was on them is lost.
+///
+/// # Errors
+/// If they are too small, the options impossible, or a device fails.
+pub fn create(
+    members: &[(PathBuf, Arc<dyn Device>)],
+    options: &CreateOptions,
+) -> Result<(), AssembleError> {
+    if members.len() != options.devices.len() {
+        return Err(invalid("each member needs a uuid"));
+    }
+    let smallest = members.iter().min_by_key(|(_, device)| device.len());
+    let (name, smallest) = smallest.ok_or(AssembleError::Nothing)?;
+    let plan = Plan::new(smallest.len(), options).map_err(|needed| AssembleError::TooSmall {
+        name: name.clone(),
+        len: smallest.len(),
+        needed,
+    })?;
+    let impossible = |error| AssembleError::Geometry { name: name.clone(), error };
+    let count = members.len();
+    let geometry = Geometry::new(options.layout, count, options.chunk, plan.size * SECTOR);
+    geometry.map_err(impossible)?;
+    let superblocks = superblocks(members, options, &plan);
+    for ((name, device), superblock) in members.iter().zip(&superblocks) {
+        let failed = |error| AssembleError::Device { name: name.clone(), error };
+        write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
+    }
+    // Superblocks last: until then, nobody takes half an array for one.
+    for ((name, device), superblock) in members.iter().zip(&superblocks) {
+        let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
+        written.map_err(|error| AssembleError::Device { name: name.clone(), error })?;
+    }
+    Ok(())
+}
+
+fn superblocks(
+    members: &[(PathBuf, Arc<dyn Device>)],
+    options: &CreateOptions,
+    plan: &Plan,
+) -> Vec<Superblock> {
+    // With a log, parity in doubt cannot be told from writes that were under way, so the last
+    // member begins as one to be rebuilt, which gives right parity as well.
+    let rebuilds = options.parity == InitialParity::Unknown
+        && options.consistency == NewConsistency::PartialParity;
+    let resyncs = options.parity == InitialParity::Unknown && !rebuilds;
+    let array = NewArray {
+        set: options.set,
+        name: &options.name,
+        time: now(),
+        layout: options.layout.md(),
+        size: plan.size,
+        chunk: (options.chunk / SECTOR) as u32,
+        members: members.len() as u32,
+        features: match options.consistency {
+            NewConsistency::PartialParity => Features::MULTIPLE_PPLS,
+            NewConsistency::Bitmap(_) => Features::BITMAP_OFFSET,
+            NewConsistency::Resync => Features::empty(),
+        },
+        resync_from: resyncs.then_some(0),
+    };
+    let superblock = |slot: usize, device: &dyn Device, uuid: &Uuid| {
+        let mut superblock = Superblock::new(
+            &array,
+            &lanefs_ondisk::md::Device {
+                uuid: *uuid,
+                number: slot as u16,
+                data_offset: plan.data_offset,
+                data_size: device.len() / SECTOR - plan.data_offset,
+                bad_blocks: plan.bad_blocks as u16,
+                ppl: LOG as u16,
+            },
+        );
+        superblock.set_events(1);
+        if rebuilds && slot + 1 == members.len() {
+            superblock.set_recovery(Recovery::Below(0));
+        }
+        superblock
+    };
+    let numbered = members.iter().zip(&options.devices).enumerate();
+    numbered.map(|(slot, ((_, device), uuid))| superblock(slot, &**device, uuid)).collect()
+}
+
+/// Everything but the superblock. The outer error is the caller's fault.
+fn write_areas(
+    device: &dyn Device,
+    superblock: &Superblock,
+    options: &CreateOptions,
+    plan: &Plan,
+) -> Result<Result<(), lanefs_device::DeviceError>, AssembleError> {
+    let space = plan.space * SECTOR;
+    let header = match options.consistency {
+        NewConsistency::Bitmap(chunk) => Some(plan.bitmap(options, chunk)?),
+        _ => None,
+    };
+    let write = || {
+        // Where file systems have their signatures: nobody is to take a member for one.
+        device.write_zeros(0, SUPERBLOCK_OFFSET)?;
+        if let Some(header) = &header {
+            let offset = SUPERBLOCK_OFFSET + BEHIND * SECTOR;
+            device.write_zeros(offset, space)?;
+            device.write_at(offset, &header.encode())?;
+            if options.parity == InitialParity::Unknown {
+                let bits = vec![0xff; header.bit_bytes() as usize];
+                device.write_at(offset + bitmap::HEADER_SIZE as u64, &bits)?;
+            }
+        }
+        if let Some(area) = superblock.ppl() {
+            let mut block = [0; ppl::HEADER_SIZE];
+            ppl::Header::empty(ppl::signature(options.set)).encode_into(&mut block);
+            device.write_zeros(area.offset, area.len)?;
+            device.write_at(area.offset, &block)?;
+        }
+        if let Some(area) = superblock.bad_block_log() {
+            device.write_at(area.offset, &vec![0xff; area.len as usize])?;
+        }
+        device.flush()
+    };
+    Ok(write())
+}
+
+impl Plan {
+    /// For members of at least `len` bytes; if that is too little, what is needed.
+    fn new(len: u64, options: &CreateOptions) -> Result<Plan, u64> {
+        let sectors = len / SECTOR;
+        let space = match options.consistency {
+            NewConsistency::PartialParity => LOG,
+            // mdadm leaves room for a bitmap that may come later.
+            NewConsistency::Bitmap(_) | NewConsistency::Resync => match sectors {
+                0..0x100_0008 => 8,
+                0x100_0008..0x1900_0080 => 128,
+                _ => 256,
+            },
+        };
+        let chunk = (options.chunk / SECTOR).max(1);
+        let mut headroom = 128 * MIB;
+        // Counted in KiB against sectors, as mdadm does it.
+        while headroom << 10 > sectors && headroom / 2 >= chunk / 2 * 4 {
+            headroom /= 2;
+        }
+        let data_offset = (3 * BEHIND + space + headroom).next_multiple_of(MIB);
+        let most = sectors.saturating_sub(data_offset) / chunk * chunk;
+        let asked = options.size.map(|bytes| bytes / SECTOR / chunk * chunk);
+        let size = asked.unwrap_or(most);
+        if size == 0 || size > most {
+            return Err((data_offset + size.max(chunk)).saturating_mul(SECTOR));
+        }
+        Ok(Plan { data_offset, size, space, bad_blocks: BEHIND + space })
+    }
+
+    fn bitmap(
+        &self,
+        options: &CreateOptions,
+        asked: Option<u64>,
+    ) -> Result<bitmap::Header, AssembleError> {
+        let room = (self.space * SECTOR - bitmap::HEADER_SIZE as u64) * 8;
+        let bits = |chunk: u64| (self.size * SECTOR).div_ceil(chunk);
+        let chunk = match asked {
+            Some(chunk) if !chunk.is_power_of_two() || chunk < 4096 => {
+                return Err(invalid("bitmap chunks are powers of two of at least 4 KiB"));
+            }
+            Some(chunk) if bits(chunk) > room => {
+                return Err(invalid(
+                    "there is no room for so many bits: larger bitmap chunks are needed",
+                ));
+            }
+            Some(chunk) => chunk,
+            None => {
+                let mut chunk = BITMAP_CHUNK;
+                while bits(chunk) > room {
+                    chunk *= 2;
+                }
+                chunk
+            }
+        };
+        let chunk = u32::try_from(chunk).map_err(|_| invalid("bitmap chunks over 2 GiB"))?;
+        let mut header = bitmap::Header::new(options.set, self.size, chunk);
+        header.set_events(1);
+        if options.parity == InitialParity::Right {
+            header.set_events_cleared(1);
+        }
+        Ok(header)
+    }
+}
+
+fn invalid(what: &str) -> AssembleError {
+    AssembleError::Invalid { what: what.to_owned() }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn options(consistency: NewConsistency, chunk: u64) -> CreateOptions {
+        CreateOptions {
+            set: Uuid([1; 16]),
+            devices: Vec::new(),
+            name: "host:name".into(),
+            layout: Layout::LeftSymmetric,
+            chunk,
+            consistency,
+            size: None,
+            parity: InitialParity::Right,
+        }
+    }
+
+    #[test]
+    fn everything_goes_where_mdadm_puts_it() {
+        // As in the arrays of `testdata`.
+        for (consistency, mib, chunk, data_offset, size, bad_blocks) in [
+            (NewConsistency::Bitmap(None), 24, 512, 4096, 45056, 16),
+            (NewConsistency::PartialParity, 24, 512, 6144, 43008, 2056),
+            (NewConsistency::PartialParity, 14, 64, 4096, 24576, 2056),
+            (NewConsistency::Resync, 8, 64, 2048, 14336, 16),
+        ] {
+            let plan = Plan::new(mib << 20, &options(consistency, chunk << 10)).unwrap();
+            let seen = (plan.data_offset, plan.size, plan.bad_blocks);
+            assert_eq!(seen, (data_offset, size, bad_blocks), "{consistency:?} {mib} MiB");
+        }
+    }
+
+    #[test]
+    fn members_that_are_too_small_are_told_what_is_needed() {
+        let options = options(NewConsistency::PartialParity, 512 << 10);
+        assert_eq!(Plan::new(3 << 20, &options), Err((6144 + 1024) * 512));
+        assert!(Plan::new(4 << 20, &options).is_ok());
+        let asked = CreateOptions { size: Some(64 << 20), ..options };
+        assert_eq!(Plan::new(4 << 20, &asked), Err((64 << 20) + (6144 << 9)));
+    }
+
+    #[test]
+    fn the_bitmaps_chunk_grows_until_its_bits_fit() {
+        let options = options(NewConsistency::Bitmap(None), 512 << 10);
+        let plan = Plan::new(16 << 40, &options).unwrap();
+        let header = plan.bitmap(&options, None).unwrap();
+        assert_eq!(header.chunk(), 64 << 20);
+        assert!(plan.bitmap(&options, Some(4096)).is_err());
+        assert!(plan.bitmap(&options, Some(5000)).is_err());
+        let plan = Plan::new(24 << 20, &options).unwrap();
+        assert_eq!(plan.bitmap(&options, Some(65536)).unwrap().bits(), 352);
+    }
+}

@@ -1,0 +1,86 @@
+//! The thread that goes on with what an array has left to do while others use it.
+
+use crate::{Array, Rebuild, Standing};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// How long nobody writes before the array is marked clean. The kernel waits 0.2 s; a superblock on
+/// every member twice for each burst of writes is dear, and after a crash costs only a resync.
+const REST: Duration = Duration::from_millis(500);
+
+/// The thread. It ends when this is told to, or when its work fails.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    thread: thread::JoinHandle<()>,
+}
+
+struct Shared {
+    ends: AtomicBool,
+    /// Guards nothing but the sleep.
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Shared {
+    fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire)
+    }
+}
+
+impl Keeper {
+    pub(crate) fn start(array: Arc<Array>) -> Keeper {
+        let shared = Arc::new(Shared {
+            ends: AtomicBool::new(false),
+            sleep: Mutex::new(Rank::Bucket, ()),
+            wake: Condvar::new(),
+        });
+        let of_thread = shared.clone();
+        let thread = thread::spawn(move || keep(&array, &of_thread));
+        Keeper { shared, thread }
+    }
+
+    pub(crate) fn end(self) {
+        let guard = self.shared.sleep.lock();
+        self.shared.ends.store(true, Ordering::Release);
+        self.shared.wake.notify_all();
+        drop(guard);
+        // A panic there was reported where it happened, and the array stays not clean.
+        let _ = self.thread.join();
+    }
+}
+
+fn keep(array: &Array, shared: &Shared) {
+    // An error stopped the array's writes or failed a member: both are recorded, and told to
+    // whoever reads or writes next.
+    let _ = catch_up(array, shared);
+    let mut guard = shared.sleep.lock();
+    while !shared.ends() {
+        shared.wake.wait_for(&mut guard, REST);
+        if shared.ends() {
+            return;
+        }
+        drop(guard);
+        let _ = array.settle();
+        guard = shared.sleep.lock();
+    }
+}
+
+fn catch_up(array: &Array, shared: &Shared) -> Result<(), lanefs_device::DeviceError> {
+    let mut go_on = |_| match shared.ends() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let status = array.status();
+    for (slot, standing) in status.members.iter().enumerate() {
+        if matches!(standing, Standing::Rebuilding { .. }) {
+            array.rebuild(slot, Rebuild::Whole, &mut go_on)?;
+        }
+    }
+    if status.unsynced_rows > 0 && !shared.ends() {
+        array.resync(&mut go_on)?;
+    }
+    Ok(())
+}

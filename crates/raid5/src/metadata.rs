@@ -1,0 +1,392 @@
+//! An array's superblocks and bitmaps, in memory and on its members.
+//!
+//! *Invariants*
+//! - Every change that the array depends on is durable on all live members when the call returns.
+//! - The number of events grows with each change, so that a member that missed one is known by it.
+//! - A member that cannot be told of a change is recorded as failed on the others by a further one.
+//!
+//! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
+
+use crate::{Record, Slots};
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::md::{Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, Superblock, bitmap};
+use std::io;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One device that knows of the array.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) name: PathBuf,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    /// The slot that it takes; spares have none.
+    pub(crate) slot: Option<usize>,
+    /// Whether changes are written to it.
+    pub(crate) live: bool,
+}
+
+/// The write-intent bitmap as the members have it.
+#[derive(Debug, Clone)]
+pub(crate) struct Intents {
+    pub(crate) header: bitmap::Header,
+    /// The byte of each member where the header is.
+    pub(crate) offset: u64,
+    pub(crate) bits: Vec<u8>,
+}
+
+/// What is known of one device of an array.
+#[derive(Debug, Clone)]
+pub struct KnownMember {
+    /// What it is called in messages.
+    pub name: PathBuf,
+    /// Its slot, if it has one.
+    pub slot: Option<usize>,
+    /// Its superblock as it was last written.
+    pub superblock: Superblock,
+}
+
+/// The metadata of a running array.
+pub struct Metadata {
+    known: Mutex<State>,
+    writes: Writes,
+}
+
+/// Whether changes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// To all live members.
+    Members,
+    /// Not at all: the array was opened to be read.
+    Nothing,
+}
+
+struct State {
+    members: Vec<Known>,
+    /// What all superblocks say alike.
+    array: Superblock,
+    /// The sector from which parity may be wrong, apart from writes under way.
+    unsynced_from: Option<u64>,
+    active: bool,
+    intents: Option<Intents>,
+}
+
+impl std::fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metadata").field("writes", &self.writes).finish_non_exhaustive()
+    }
+}
+
+impl Metadata {
+    /// `array` is the freshest superblock.
+    pub(crate) fn new(
+        mut array: Superblock,
+        members: Vec<Known>,
+        intents: Option<Intents>,
+        writes: Writes,
+    ) -> Metadata {
+        // Whoever is not here misses what is written from now on.
+        for number in 0..array.numbers() {
+            let here = |known: &Known| known.live && known.superblock.number() == number;
+            if matches!(array.role_of(number), Role::Active(_)) && !members.iter().any(here) {
+                array.set_role_of(number, Role::Faulty);
+            }
+        }
+        let unsynced_from = array.resync_from();
+        let state = State { members, array, unsynced_from, active: false, intents };
+        Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
+    }
+
+    /// What all superblocks say alike; the part that is one member's means nothing.
+    pub fn array(&self) -> Superblock {
+        self.known.lock().array.clone()
+    }
+
+    /// All devices that are told of changes.
+    pub fn members(&self) -> Vec<KnownMember> {
+        let state = self.known.lock();
+        let live = state.members.iter().filter(|known| known.live);
+        let member = |known: &Known| KnownMember {
+            name: known.name.clone(),
+            slot: known.slot,
+            superblock: known.superblock.clone(),
+        };
+        live.map(member).collect()
+    }
+
+    /// The event up to which cleared bits of the bitmap were in step on all members; `None` without
+    /// a bitmap.
+    pub fn events_cleared(&self) -> Option<u64> {
+        let state = self.known.lock();
+        state.intents.as_ref().map(|intents| intents.header.events_cleared())
+    }
+
+    /// The bitmap's header and bits, and the byte of each member where they are.
+    pub(crate) fn bitmap(&self) -> Option<([u8; bitmap::HEADER_SIZE], u64, Vec<u8>)> {
+        let state = self.known.lock();
+        let intents = state.intents.as_ref()?;
+        Some((intents.header.encode(), intents.offset, intents.bits.clone()))
+    }
+
+    /// Gives a new device the slot, rebuilt up to `recovery`: recorded on all. It keeps its number
+    /// if it has one that is nobody else's; who had the slot has failed by that.
+    ///
+    /// # Errors
+    /// If there is no number left, or it cannot be recorded.
+    pub(crate) fn seat(
+        &self,
+        mut new: Known,
+        slot: usize,
+        recovery: Recovery,
+    ) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        let had = |known: &&Known| known.live && known.slot == Some(slot);
+        if let Some(before) = state.members.iter().find(had).map(|k| k.superblock.number()) {
+            state.fail(before);
+        }
+        let own = new.superblock.number();
+        let number = state.number_for(own).ok_or_else(|| refused("no device number is left"))?;
+        let device = new.superblock.device();
+        state.array.set_role_of(number, Role::Active(slot as u16));
+        new.superblock.set_device(number, device);
+        new.superblock.set_recovery(recovery);
+        new.slot = Some(slot);
+        new.live = true;
+        state.members.retain(|known| known.live);
+        state.members.push(new);
+        state.commit(self.writes)
+    }
+
+    /// Forgets the devices that failed: their numbers are free again.
+    pub(crate) fn forget_failed(&self) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        for number in 0..state.array.numbers() {
+            if state.array.role_of(number) == Role::Faulty {
+                state.array.set_role_of(number, Role::Spare);
+            }
+        }
+        state.commit(self.writes)
+    }
+
+    /// Records that all parity is right: after recovery from the log, or because it was said so.
+    pub(crate) fn declare_clean(&self) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        state.active = false;
+        state.unsynced_from = None;
+        state.array.set_resync_from(None);
+        state.commit(self.writes)
+    }
+}
+
+impl Record for Metadata {
+    fn mark_active(&self) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        if state.active {
+            return Ok(Slots::NONE);
+        }
+        state.active = true;
+        state.array.set_resync_from(Some(0));
+        state.commit(self.writes)
+    }
+
+    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        state.active = false;
+        state.unsynced_from = None;
+        state.array.set_resync_from(None);
+        state.commit(self.writes)
+    }
+
+    fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        let live =
+            |known: &Known| known.live && known.slot.is_some_and(|slot| failed.contains(slot));
+        let numbers: Vec<u32> = state
+            .members
+            .iter()
+            .filter(|known| live(known))
+            .map(|k| k.superblock.number())
+            .collect();
+        if numbers.is_empty() {
+            return Ok(Slots::NONE);
+        }
+        numbers.into_iter().for_each(|number| state.fail(number));
+        state.commit(self.writes)
+    }
+
+    fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        let recovery = match bytes {
+            u64::MAX => Recovery::InSync,
+            bytes => Recovery::Below(bytes / SECTOR),
+        };
+        let member = state.members.iter_mut().find(|known| known.live && known.slot == Some(slot));
+        match member {
+            Some(member) => member.superblock.set_recovery(recovery),
+            None => return Err(refused("a slot without a member cannot be rebuilt")),
+        }
+        state.commit(self.writes)
+    }
+
+    fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError> {
+        let mut state = self.known.lock();
+        state.unsynced_from = (bytes != u64::MAX).then_some(bytes / SECTOR);
+        if state.active {
+            // Rows behind the checkpoint are being written: until the array is clean, a crash
+            // leaves all in doubt.
+            return Ok(Slots::NONE);
+        }
+        let unsynced_from = state.unsynced_from;
+        state.array.set_resync_from(unsynced_from);
+        state.commit(self.writes)
+    }
+
+    fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+        self.known.lock().write_bits(self.writes, at, bits)
+    }
+}
+
+impl State {
+    fn number_for(&self, own: u32) -> Option<u32> {
+        let taken = |number: u32| {
+            self.members.iter().any(|known| known.live && known.superblock.number() == number)
+        };
+        let free = |number: &u32| {
+            !taken(*number) && !matches!(self.array.role_of(*number), Role::Active(_))
+        };
+        let spare = |number: &u32| free(number) && self.array.role_of(*number) == Role::Spare;
+        let numbers = || 0..self.array.numbers();
+        let own = Some(own).filter(|own| *own < self.array.numbers() && free(own));
+        own.or_else(|| numbers().find(spare)).or_else(|| numbers().find(free))
+    }
+
+    fn fail(&mut self, number: u32) {
+        self.array.set_role_of(number, Role::Faulty);
+        for known in &mut self.members {
+            known.live &= known.superblock.number() != number;
+        }
+    }
+
+    /// Slots without a member that is in step.
+    fn degraded(&self) -> Slots {
+        let whole = |slot: &usize| {
+            self.members.iter().any(|known| {
+                known.live
+                    && known.slot == Some(*slot)
+                    && known.superblock.recovery() == Recovery::InSync
+            })
+        };
+        (0..self.array.members() as usize).filter(|slot| !whole(slot)).collect()
+    }
+
+    /// Writes what changed to all live members; gives the slots of those that failed meanwhile.
+    fn commit(&mut self, writes: Writes) -> Result<Slots, DeviceError> {
+        let mut lost = Slots::NONE;
+        if writes == Writes::Nothing {
+            return Ok(lost);
+        }
+        loop {
+            self.array.set_events(self.array.events().saturating_add(1));
+            self.array.set_time(now());
+            let events = self.array.events();
+            if let Some(intents) = &mut self.intents {
+                intents.header.set_events(events);
+                intents.header.set_fresh();
+            }
+            let failed = self.write_everywhere(|known, intents| {
+                if let Some(intents) = intents {
+                    known.device.write_at(intents.offset, &intents.header.encode())?;
+                }
+                known.device.write_durable_at(SUPERBLOCK_OFFSET, &known.superblock.encode())
+            });
+            match self.lose(failed)? {
+                None => return Ok(lost),
+                Some(slots) => lost |= slots,
+            }
+        }
+    }
+
+    fn write_bits(&mut self, writes: Writes, at: usize, bits: &[u8]) -> Result<Slots, DeviceError> {
+        let events = self.array.events();
+        let whole = self.degraded().is_empty();
+        let Some(intents) = self.intents.as_mut().filter(|_| writes == Writes::Members) else {
+            return Ok(Slots::NONE);
+        };
+        let old = intents.bits.get_mut(at..).ok_or_else(|| refused("bits beyond the bitmap"))?;
+        // The engine keeps whole sectors; behind the last bit something else may begin.
+        let count = old.len().min(bits.len());
+        let (old, bits) = (&mut old[..count], &bits[..count]);
+        let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
+        old.copy_from_slice(bits);
+        // What is cleared now is in step on all members of this event: who knows less must not
+        // trust the bits. That has to be known before the first of them is cleared.
+        let raise = clears && whole && intents.header.events_cleared() < events;
+        if raise {
+            intents.header.set_events_cleared(events);
+        }
+        let bits_at = intents.offset + bitmap::HEADER_SIZE as u64 + at as u64;
+        let failed = self.write_everywhere(|known, intents| {
+            if let Some(intents) = intents.filter(|_| raise) {
+                known.device.write_durable_at(intents.offset, &intents.header.encode())?;
+            }
+            known.device.write_durable_at(bits_at, bits)
+        });
+        match self.lose(failed)? {
+            None => Ok(Slots::NONE),
+            Some(lost) => Ok(lost | self.commit(writes)?),
+        }
+    }
+
+    /// Calls `write` for every live member; gives the numbers of those that failed, and why.
+    fn write_everywhere(
+        &mut self,
+        write: impl Fn(&Known, Option<&Intents>) -> Result<(), DeviceError>,
+    ) -> Vec<(u32, DeviceError)> {
+        let State { members, array, intents, .. } = self;
+        let mut failed = Vec::new();
+        for known in members.iter_mut().filter(|known| known.live) {
+            known.superblock.adopt(array);
+            // A spare has nothing that could be in step or not.
+            let intents = intents.as_ref().filter(|_| known.slot.is_some());
+            if let Err(error) = write(known, intents) {
+                failed.push((known.superblock.number(), error));
+            }
+        }
+        failed
+    }
+
+    /// Counts members as failed that could not be written; `None` if there are none, else their
+    /// slots, and then the others have yet to be told.
+    fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
+        let mut slots = Slots::NONE;
+        let mut first = None;
+        for (number, error) in failed {
+            let slot = self.members.iter().find(|k| k.superblock.number() == number);
+            slots |= slot.and_then(|known| known.slot).map_or(Slots::NONE, Slots::one);
+            first.get_or_insert((number, error));
+            let missing = self.degraded() | slots;
+            if missing.count() > 1 {
+                // Not recorded: what the others say must stay enough to start from.
+                break;
+            }
+            self.fail(number);
+        }
+        match first {
+            Some((_, error)) if (self.degraded() | slots).count() > 1 => Err(error),
+            Some(_) => Ok(Some(slots)),
+            None => Ok(None),
+        }
+    }
+}
+
+fn refused(why: &'static str) -> DeviceError {
+    DeviceError::new(Operation::Write, 0, 0, io::Error::other(why))
+}
+
+/// Microseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

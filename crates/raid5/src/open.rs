@@ -1,0 +1,426 @@
+//! An array put together from its members, and kept in order while it is used.
+
+use crate::assembly::Assembly;
+use crate::bad_blocks::BadBlocksDevice;
+use crate::keeper::Keeper;
+use crate::log_recovery::{self, LogOutcome};
+use crate::metadata::{Intents, Known, Writes};
+use crate::{
+    Array, AssembleError, Candidate, Consistency, Geometry, Layout, LeftOut, LogArea, Member,
+    Metadata, Policies, Record, Setup,
+};
+use lanefs_device::{Access, Device, DeviceError, Operation, OverlayDevice};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
+use std::io;
+
+/// Bytes that recovery may change while an array is only read: all of its logs' parity and more.
+const OVERLAY: u64 = 1 << 30;
+
+/// What to do with an array that was being written when it stopped, and misses a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DirtyAndDegraded {
+    /// Not start it: what the missing member held in rows being written is lost in silence.
+    #[default]
+    Refuse,
+    /// Start it all the same, taking parity as right everywhere.
+    Accept,
+}
+
+/// Who goes on with what is left to do while the array is used: rebuilding, resync, going clean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upkeep {
+    /// A thread of the array's own.
+    #[default]
+    Background,
+    /// Nobody but the caller.
+    Caller,
+}
+
+/// How to open an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayOptions {
+    /// For what.
+    pub access: Access,
+    /// See [`DirtyAndDegraded`].
+    pub dirty_and_degraded: DirtyAndDegraded,
+    /// See [`Upkeep`].
+    pub upkeep: Upkeep,
+    /// Choices that change no result.
+    pub policies: Policies,
+}
+
+impl ArrayOptions {
+    /// As is usual, for `access`.
+    pub fn new(access: Access) -> ArrayOptions {
+        ArrayOptions {
+            access,
+            dirty_and_degraded: DirtyAndDegraded::Refuse,
+            upkeep: Upkeep::Background,
+            policies: Policies::default(),
+        }
+    }
+}
+
+/// An array in use. Dropping it marks it clean, but has nobody to tell of an error.
+pub struct OpenArray {
+    array: Arc<Array>,
+    metadata: Arc<Metadata>,
+    keeper: Option<Keeper>,
+    left_out: Vec<LeftOut>,
+    log: Option<LogOutcome>,
+    access: Access,
+}
+
+impl std::fmt::Debug for OpenArray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenArray").field("array", &self.array).finish_non_exhaustive()
+    }
+}
+
+impl OpenArray {
+    /// Puts an array together. `absent` is how many members the caller knows not to be there.
+    ///
+    /// Nothing is written unless that is needed: a log is applied and emptied, a bitmap that is
+    /// out of date is cleared.
+    ///
+    /// # Errors
+    /// See [`AssembleError`].
+    pub fn assemble(
+        candidates: Vec<Candidate>,
+        absent: usize,
+        options: ArrayOptions,
+    ) -> Result<OpenArray, AssembleError> {
+        let plan = Assembly::plan(&candidates)?;
+        let fresh = candidates[plan.freshest].superblock.clone();
+        let name = candidates[plan.freshest].name.clone();
+        let start = Start { plan, fresh, candidates, options };
+        let geometry = start.geometry()?;
+        start.check(absent)?;
+        let mut members = start.members(&geometry)?;
+        let signature = ppl::signature(start.fresh.set());
+        let outcome = start.apply_log(&geometry, &mut members, signature, &name)?;
+        start.run(geometry, members, outcome, signature)
+    }
+
+    /// The array.
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// Its superblocks.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Devices that were given and take no part.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// What the partial parity log gave, if it was looked at.
+    pub fn log(&self) -> Option<LogOutcome> {
+        self.log
+    }
+
+    /// Ends work in the background and marks the array clean, if that is so.
+    ///
+    /// # Errors
+    /// What the members say.
+    pub fn close(mut self) -> Result<(), DeviceError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), DeviceError> {
+        self.without_upkeep();
+        match self.access {
+            Access::ReadOnly => Ok(()),
+            // Once to see that nobody writes any more.
+            Access::ReadWrite => self.array.stop(),
+        }
+    }
+
+    /// Stops work in the background, so that the caller can do it.
+    pub fn without_upkeep(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
+        }
+    }
+
+    fn check_writable(
+        &self,
+        operation: Operation,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), DeviceError> {
+        match self.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => {
+                let refused = io::ErrorKind::ReadOnlyFilesystem;
+                Err(DeviceError::new(operation, offset, len, refused))
+            }
+        }
+    }
+}
+
+impl Drop for OpenArray {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+impl Device for OpenArray {
+    fn len(&self) -> u64 {
+        self.array.len()
+    }
+    fn alignment(&self) -> u32 {
+        self.array.alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        self.access == Access::ReadOnly || self.array.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.array.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Write, offset, buf.len() as u64)?;
+        self.array.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Write, offset, 0)?;
+        self.array.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        match self.access {
+            Access::ReadOnly => Ok(()),
+            Access::ReadWrite => self.array.flush(),
+        }
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Write, offset, buf.len() as u64)?;
+        self.array.write_durable_at(offset, buf)
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Write, offset, len)?;
+        self.array.write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.check_writable(Operation::Discard, offset, len)?;
+        self.array.discard(offset, len)
+    }
+}
+
+/// What an array is started from.
+struct Start {
+    plan: Assembly,
+    fresh: Superblock,
+    candidates: Vec<Candidate>,
+    options: ArrayOptions,
+}
+
+impl Start {
+    fn geometry(&self) -> Result<Geometry, AssembleError> {
+        let fresh = &self.fresh;
+        // Level 5 has six layouts, and the superblock was checked to name one.
+        let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
+        let chunk = u64::from(fresh.chunk()) * SECTOR;
+        let members = fresh.members() as usize;
+        Geometry::new(layout, members, chunk, fresh.size().saturating_mul(SECTOR)).map_err(
+            |error| {
+                let name = self.candidates[self.plan.freshest].name.clone();
+                AssembleError::Geometry { name, error }
+            },
+        )
+    }
+
+    fn has_log(&self) -> bool {
+        self.fresh.features().intersects(Features::ANY_PPL)
+    }
+
+    /// The byte of the data areas from which parity is in doubt; `None`: nowhere.
+    fn doubtful_from(&self) -> Option<u64> {
+        let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
+        Some(from * SECTOR)
+    }
+
+    fn check(&self, absent: usize) -> Result<(), AssembleError> {
+        let (plan, members) = (&self.plan, self.fresh.members() as usize);
+        let given = self.candidates.len() - plan.spares.len() + absent;
+        let missing = plan.degraded();
+        if missing.len() > 1 && given >= members {
+            let left_out = plan.left_out.clone();
+            return Err(AssembleError::TooManyMissing { members, missing, left_out });
+        }
+        if given < members {
+            return Err(AssembleError::Absent { given, members });
+        }
+        if let Some(&slot) = missing.first()
+            && self.doubtful_from().is_some()
+            && !self.has_log()
+            && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
+        {
+            return Err(AssembleError::DirtyAndDegraded { slot });
+        }
+        Ok(())
+    }
+
+    fn members(&self, geometry: &Geometry) -> Result<Vec<Option<Member>>, AssembleError> {
+        let in_memory = self.options.access == Access::ReadOnly
+            && self.has_log()
+            && self.doubtful_from().is_some();
+        let member = |seat: &Option<(usize, Recovery)>| {
+            let Some((at, recovery)) = *seat else { return Ok(None) };
+            let candidate = &self.candidates[at];
+            let mut device = candidate.device.clone();
+            let bad = candidate.bad_blocks()?;
+            if !bad.is_empty() {
+                device = Arc::new(BadBlocksDevice::new(device, bad));
+            }
+            if in_memory {
+                device = Arc::new(OverlayDevice::new(device, OVERLAY));
+            }
+            let recovered = match recovery {
+                Recovery::InSync => u64::MAX,
+                Recovery::Below(sector) => sector.saturating_mul(SECTOR).min(geometry.member_len()),
+            };
+            let log = candidate.superblock.ppl();
+            Ok(Some(Member {
+                device,
+                data_offset: candidate.superblock.data().offset,
+                log: log.map(|area| LogArea { offset: area.offset, len: area.len }),
+                recovered,
+            }))
+        };
+        self.plan.slots.iter().map(member).collect()
+    }
+
+    /// Applies the log if it says anything.
+    fn apply_log(
+        &self,
+        geometry: &Geometry,
+        members: &mut [Option<Member>],
+        signature: u32,
+        name: &std::path::Path,
+    ) -> Result<Option<LogOutcome>, AssembleError> {
+        if !self.has_log() || self.doubtful_from().is_none() {
+            return Ok(None);
+        }
+        let outcome = log_recovery::recover(geometry, members, signature);
+        let failed = |error| AssembleError::Device { name: name.into(), error };
+        outcome.map(Some).map_err(failed)
+    }
+
+    fn run(
+        self,
+        geometry: Geometry,
+        members: Vec<Option<Member>>,
+        log: Option<LogOutcome>,
+        signature: u32,
+    ) -> Result<OpenArray, AssembleError> {
+        let degraded = !self.plan.degraded().is_empty();
+        let doubtful = self.doubtful_from();
+        let is_right = match (doubtful, log) {
+            (None, _) => false,
+            // As the kernel has it: a log that was applied whole leaves nothing to do. That it
+            // was empty may also mean that the array never was in step.
+            (Some(from), Some(log)) => {
+                log.damaged == 0 && (degraded || from == 0 && log.entries > 0)
+            }
+            (Some(_), None) => degraded,
+        };
+        let unsynced_from = match doubtful {
+            Some(from) if !is_right && !degraded => from,
+            _ => u64::MAX,
+        };
+        let writes = match self.options.access {
+            Access::ReadWrite => Writes::Members,
+            Access::ReadOnly => Writes::Nothing,
+        };
+        let intents = self.intents()?;
+        let metadata = Metadata::new(self.fresh.clone(), self.known(), intents.clone(), writes);
+        let metadata = Arc::new(metadata);
+        let has_log = self.has_log();
+        let consistency = match (&intents, has_log) {
+            (Some(intents), _) => Consistency::Bitmap {
+                chunk: intents.header.chunk(),
+                bits: match (doubtful, degraded) {
+                    // Left over by a lazy clearing that a clean stop forestalled.
+                    (None, false) => vec![0; intents.bits.len()],
+                    _ => intents.bits.clone(),
+                },
+            },
+            (None, true) => Consistency::PartialParity { signature },
+            (None, false) => Consistency::Resync,
+        };
+        if writes == Writes::Members {
+            if is_right {
+                metadata.declare_clean()?;
+            }
+            if has_log {
+                log_recovery::clear(&members, signature)?;
+            }
+            if let Consistency::Bitmap { bits, .. } = &consistency
+                && intents.is_some_and(|intents| intents.bits != *bits)
+            {
+                metadata.write_bits(0, bits)?;
+            }
+        }
+        let array = Arc::new(Array::start(Setup {
+            geometry,
+            members,
+            record: metadata.clone(),
+            consistency,
+            // Until the first write it is not: what is in doubt is said by `unsynced_from`.
+            active: false,
+            unsynced_from,
+            policies: self.options.policies,
+        })?);
+        let wanted = self.options.upkeep == Upkeep::Background && writes == Writes::Members;
+        Ok(OpenArray {
+            keeper: wanted.then(|| Keeper::start(array.clone())),
+            array,
+            metadata,
+            left_out: self.plan.left_out,
+            log,
+            access: self.options.access,
+        })
+    }
+
+    fn known(&self) -> Vec<Known> {
+        let seats = self.plan.slots.iter().enumerate();
+        let seated = seats.filter_map(|(slot, seat)| seat.map(|(at, _)| (at, Some(slot))));
+        let spares = self.plan.spares.iter().map(|at| (*at, None));
+        let known = |(at, slot): (usize, Option<usize>)| Known {
+            name: self.candidates[at].name.clone(),
+            device: self.candidates[at].device.clone(),
+            superblock: self.candidates[at].superblock.clone(),
+            slot,
+            live: true,
+        };
+        seated.chain(spares).map(known).collect()
+    }
+
+    /// The bitmap of the member that knows best. One that cannot be believed has all bits set.
+    fn intents(&self) -> Result<Option<Intents>, AssembleError> {
+        let fresh = &self.candidates[self.plan.freshest];
+        let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
+        read_intents(fresh, area.offset, area.len).map(Some)
+    }
+}
+
+fn read_intents(fresh: &Candidate, offset: u64, space: u64) -> Result<Intents, AssembleError> {
+    let failed = |error| AssembleError::Device { name: fresh.name.clone(), error };
+    let mut head = [0; bitmap::HEADER_SIZE];
+    fresh.device.read_at(offset, &mut head).map_err(failed)?;
+    let superblock = &fresh.superblock;
+    let expected = bitmap::Expected { set: superblock.set(), sync_size: superblock.size(), space };
+    let header = bitmap::Header::decode(&head, &expected)
+        .map_err(|cause| AssembleError::Format { name: fresh.name.clone(), cause })?;
+    // Checked to be within the space, and that is within the device.
+    let mut bits = vec![0; header.bit_bytes() as usize];
+    fresh.device.read_at(offset + bitmap::HEADER_SIZE as u64, &mut bits).map_err(failed)?;
+    if header.is_stale() || header.events() < superblock.events() {
+        bits.fill(0xff);
+    }
+    Ok(Intents { header, offset, bits })
+}

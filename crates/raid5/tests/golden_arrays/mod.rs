@@ -1,0 +1,92 @@
+//! The members of golden arrays, in memory.
+
+use lanefs_device::{Device, RamDevice};
+use lanefs_raid5::Candidate;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// One device.
+#[derive(Clone)]
+pub struct GoldenMember {
+    pub name: PathBuf,
+    pub device: Arc<RamDevice>,
+}
+
+/// The members of an array, by slot.
+pub struct Golden {
+    pub members: Vec<GoldenMember>,
+}
+
+/// Unpacks one of the archives; members in the order of their names. `None` where tar cannot.
+pub fn unpack(archive: &str) -> Option<Golden> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let done = Command::new("tar")
+        .arg("-xJSf")
+        .arg(archives.join(archive).with_extension("tar.xz"))
+        .arg("-C")
+        .arg(folder.path())
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        println!("skipped: tar cannot unpack {archive} (package xz-utils)");
+        return None;
+    }
+    let mut members = Vec::new();
+    let mut folders = vec![folder.path().to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let name = entry.expect("an entry").path();
+            if name.is_dir() {
+                folders.push(name);
+                continue;
+            }
+            let device = Arc::new(RamDevice::from_file(&name).expect("a member"));
+            members.push(GoldenMember { name, device });
+        }
+    }
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(Golden { members })
+}
+
+impl Golden {
+    /// The members but one.
+    pub fn candidates(&self, without: Option<usize>) -> Vec<Candidate> {
+        let members = self.members.iter().enumerate().filter(|(slot, _)| Some(*slot) != without);
+        let read = |(_, member): (usize, &GoldenMember)| {
+            Candidate::read(&member.name, member.device.clone()).expect("a member")
+        };
+        members.map(read).collect()
+    }
+
+    /// The same again, for one of the two to be changed.
+    pub fn copies(&self) -> Golden {
+        let copy = |member: &GoldenMember| GoldenMember {
+            name: member.name.clone(),
+            device: Arc::new(RamDevice::copy_of(&*member.device).expect("a copy")),
+        };
+        Golden { members: self.members.iter().map(copy).collect() }
+    }
+}
+
+/// The SHA-256 of what a device holds.
+pub fn digest(device: &dyn Device) -> String {
+    let mut program = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sha256sum");
+    let mut input = program.stdin.take().expect("a pipe");
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < device.len() {
+        let piece = buf.len().min((device.len() - at) as usize);
+        device.read_at(at, &mut buf[..piece]).expect("the content");
+        input.write_all(&buf[..piece]).expect("a pipe");
+        at += piece as u64;
+    }
+    drop(input);
+    let output = program.wait_with_output().expect("sha256sum").stdout;
+    String::from_utf8_lossy(&output).split_whitespace().next().expect("a digest").to_owned()
+}

@@ -1,0 +1,305 @@
+//! Arrays made here, from their making through failures and repairs.
+
+use lanefs_device::{Access, Device, RamDevice};
+use lanefs_ondisk::md::{Recovery, Role, Uuid};
+use lanefs_raid5::{
+    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, InitialParity, Layout,
+    NewConsistency, NewMember, OpenArray, Rebuild, Scrub, Standing, Upkeep, create,
+};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const LEN: u64 = 6 << 20;
+const ALL: [NewConsistency; 3] =
+    [NewConsistency::PartialParity, NewConsistency::Bitmap(Some(64 << 10)), NewConsistency::Resync];
+
+/// The members of one array, in memory, by slot.
+struct Members(Vec<(PathBuf, Arc<dyn Device>)>);
+
+fn ram(name: &str) -> (PathBuf, Arc<dyn Device>) {
+    (name.into(), Arc::new(RamDevice::create(LEN).expect("memory")))
+}
+
+impl Members {
+    fn create(count: usize, consistency: NewConsistency, parity: InitialParity) -> Members {
+        let members: Vec<_> = (0..count).map(|slot| ram(&format!("m{slot}"))).collect();
+        let options = CreateOptions {
+            set: Uuid([7; 16]),
+            devices: (0..count).map(|slot| Uuid([slot as u8 + 1; 16])).collect(),
+            name: "test:life".into(),
+            layout: Layout::LeftSymmetric,
+            chunk: 32 << 10,
+            consistency,
+            size: None,
+            parity,
+        };
+        create(&members, &options).expect("an array");
+        Members(members)
+    }
+
+    fn candidates(&self, without: Option<usize>) -> Vec<Candidate> {
+        let members = self.0.iter().enumerate().filter(|(slot, _)| Some(*slot) != without);
+        let read = |(_, (name, device)): (usize, &(PathBuf, Arc<dyn Device>))| {
+            Candidate::read(name, device.clone()).expect("a member")
+        };
+        members.map(read).collect()
+    }
+
+    fn open(&self, without: Option<usize>) -> Result<OpenArray, AssembleError> {
+        let absent = usize::from(without.is_some());
+        let options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+        OpenArray::assemble(self.candidates(without), absent, options)
+    }
+
+    fn copies(&self) -> Members {
+        let copy = |(name, device): &(PathBuf, Arc<dyn Device>)| {
+            let copy: Arc<dyn Device> = Arc::new(RamDevice::copy_of(&**device).expect("a copy"));
+            (name.clone(), copy)
+        };
+        Members(self.0.iter().map(copy).collect())
+    }
+}
+
+/// Writes of all sizes at random places; gives what the array then holds.
+fn scribble(array: &OpenArray, seed: u64, count: usize) -> Vec<u8> {
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut model = content(array);
+    for _ in 0..count {
+        let at = rng.usize(..model.len());
+        let len = rng.usize(1..300_000).min(model.len() - at);
+        model[at..at + len].fill_with(|| rng.u8(..));
+        array.write_at(at as u64, &model[at..at + len]).expect("a write");
+    }
+    array.flush().expect("a flush");
+    model
+}
+
+fn content(array: &OpenArray) -> Vec<u8> {
+    let mut all = vec![0; array.len() as usize];
+    array.read_at(0, &mut all).expect("the content");
+    all
+}
+
+fn wrong_rows(array: &OpenArray) -> u64 {
+    array
+        .array()
+        .scrub(Scrub::Check, &mut |_| ControlFlow::Continue(()))
+        .expect("scrub")
+        .0
+        .wrong_rows
+}
+
+#[test]
+fn what_was_written_is_there_without_any_one_member() {
+    for consistency in ALL {
+        let members = Members::create(4, consistency, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 1, 40);
+        assert_eq!(wrong_rows(&array), 0);
+        array.close().expect("closed");
+        for candidate in members.candidates(None) {
+            assert_eq!(candidate.superblock.resync_from(), None, "{consistency:?}");
+        }
+        for without in (0..4).map(Some).chain([None]) {
+            let array = members.copies().open(without).expect("an array");
+            assert!(content(&array) == model, "{consistency:?} without {without:?}");
+        }
+    }
+}
+
+#[test]
+fn an_array_that_is_being_written_says_so_on_every_member() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let before = members.candidates(None)[0].superblock.events();
+    array.write_at(5000, b"x").expect("a write");
+    for candidate in members.candidates(None) {
+        assert_eq!(candidate.superblock.resync_from(), Some(0));
+        assert_eq!(candidate.superblock.events(), before + 1);
+    }
+}
+
+#[test]
+fn parity_of_members_with_old_content_is_made_right() {
+    for consistency in ALL {
+        let members: Vec<_> = (0..4).map(|slot| ram(&format!("m{slot}"))).collect();
+        for (slot, (_, device)) in members.iter().enumerate() {
+            device.write_at(0, &vec![slot as u8 * 37 + 1; LEN as usize]).expect("rubbish");
+        }
+        let options = CreateOptions {
+            set: Uuid([7; 16]),
+            devices: (0..4).map(|slot| Uuid([slot; 16])).collect(),
+            name: "test:old".into(),
+            layout: Layout::RightAsymmetric,
+            chunk: 64 << 10,
+            consistency,
+            size: None,
+            parity: InitialParity::Unknown,
+        };
+        create(&members, &options).expect("an array");
+        let members = Members(members);
+        let array = members.open(None).expect("an array");
+        let go_on = &mut |_| ControlFlow::Continue(());
+        for (slot, standing) in array.array().status().members.iter().enumerate() {
+            if matches!(standing, Standing::Rebuilding { .. }) {
+                array.array().rebuild(slot, Rebuild::Whole, go_on).expect("rebuilt");
+            }
+        }
+        array.array().resync(go_on).expect("in step");
+        assert_eq!(wrong_rows(&array), 0, "{consistency:?}");
+        let model = content(&array);
+        array.close().expect("closed");
+        let array = members.open(Some(1)).expect("an array");
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
+fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
+    for consistency in ALL {
+        let mut members = Members::create(4, consistency, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        scribble(&array, 2, 10);
+        array.array().fail(2).expect("failed");
+        let model = scribble(&array, 3, 20);
+        array.close().expect("closed");
+        let roles: Vec<_> = [0, 1, 3]
+            .iter()
+            .map(|slot| members.candidates(None)[*slot].superblock.roles())
+            .collect();
+        assert!(roles.iter().all(|roles| roles[2] == Role::Faulty), "{roles:?}");
+        // It comes back by itself: the others know better.
+        let array = members.open(None).expect("an array");
+        assert_eq!(array.left_out().len(), 1, "{consistency:?}");
+        let (name, device) = ram("new");
+        let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([99; 16]) };
+        assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Rebuild::Whole });
+        let seen = Candidate::read(&name, device.clone()).expect("a member").superblock;
+        assert_eq!((seen.role(), seen.recovery()), (Role::Active(2), Recovery::Below(0)));
+        // Halfway it stops, and goes on from there when the array is opened again.
+        let mut rows = 0;
+        let mut half = |_| {
+            rows += 1;
+            if rows > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        array.array().rebuild(2, Rebuild::Whole, &mut half).expect("half of it");
+        array.close().expect("closed");
+        members.0[2] = (name, device);
+        let array = members.open(None).expect("an array");
+        assert!(matches!(array.array().status().members[2], Standing::Rebuilding { row: 21 }));
+        array
+            .array()
+            .rebuild(2, Rebuild::Whole, &mut |_| ControlFlow::Continue(()))
+            .expect("rebuilt");
+        assert_eq!(wrong_rows(&array), 0, "{consistency:?}");
+        assert!(content(&array) == model);
+        array.close().expect("closed");
+        let array = members.open(Some(0)).expect("an array");
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
+fn a_member_that_was_away_is_caught_up_from_the_bitmap() {
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let members = Members::create(4, consistency, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    scribble(&array, 4, 20);
+    array.close().expect("closed");
+    // Written without member 1.
+    let array = members.open(Some(1)).expect("an array");
+    array.write_at(100_000, b"while it was away").expect("a write");
+    let model = content(&array);
+    array.close().expect("closed");
+    let array = members.open(Some(1)).expect("an array");
+    let (name, device) = members.0[1].clone();
+    let new = NewMember { name, device, uuid: Uuid([50; 16]) };
+    let added = array.add(new).expect("added");
+    assert_eq!(added, Added { slot: 1, misses: Rebuild::Intended });
+    let before = array.array().statistics().data_writes;
+    array.array().rebuild(1, added.misses, &mut |_| ControlFlow::Continue(())).expect("caught up");
+    let rows = array.array().statistics().data_writes - before;
+    assert!((1..8).contains(&rows), "{rows} rows were written");
+    assert_eq!(wrong_rows(&array), 0);
+    array.close().expect("closed");
+    let array = members.open(Some(2)).expect("an array");
+    assert!(array.left_out().is_empty());
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn a_member_that_was_away_longer_than_the_bitmap_tells_is_rebuilt() {
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let mut members = Members::create(4, consistency, InitialParity::Right);
+    let old = members.copies();
+    let array = members.open(None).expect("an array");
+    scribble(&array, 5, 20);
+    array.close().expect("closed");
+    // The bits of those writes are cleared by now: what member 3 was then, nobody can tell.
+    members.open(None).expect("an array").close().expect("closed");
+    let array = members.open(Some(3)).expect("an array");
+    let (name, device) = old.0[3].clone();
+    members.0[3] = (name.clone(), device.clone());
+    let new = NewMember { name, device, uuid: Uuid([51; 16]) };
+    assert_eq!(array.add(new).expect("added"), Added { slot: 3, misses: Rebuild::Whole });
+}
+
+#[test]
+fn a_member_is_replaced_without_the_array_missing_one() {
+    for consistency in ALL {
+        let mut members = Members::create(3, consistency, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 6, 20);
+        let (name, device) = ram("new");
+        let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([9; 16]) };
+        array.replace(1, new, &mut |_| {}).expect("replaced");
+        let old = std::mem::replace(&mut members.0[1], (name, device));
+        for without in [None, Some(0), Some(2)] {
+            let array = members.copies().open(without).expect("an array");
+            assert!(content(&array) == model, "{consistency:?} without {without:?}");
+            assert_eq!(array.left_out(), []);
+        }
+        // The old one is one no more.
+        members.0[1] = old;
+        assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
+    }
+}
+
+#[test]
+fn numbers_of_failed_devices_are_free_once_they_are_forgotten() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    array.array().fail(0).expect("failed");
+    array.forget_failed().expect("forgotten");
+    array.close().expect("closed");
+    assert_eq!(members.candidates(None)[1].superblock.roles()[0], Role::Spare);
+}
+
+#[test]
+fn a_small_device_cannot_become_a_member() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let array = members.open(Some(1)).expect("an array");
+    let device = Arc::new(RamDevice::create(1 << 20).expect("memory"));
+    let new = NewMember { name: "small".into(), device, uuid: Uuid([9; 16]) };
+    assert!(matches!(array.add(new), Err(AssembleError::TooSmall { .. })));
+}
+
+#[test]
+fn the_array_is_made_right_and_clean_in_the_background() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Unknown);
+    let options = ArrayOptions::new(Access::ReadWrite);
+    let array = OpenArray::assemble(members.candidates(None), 0, options).expect("an array");
+    array.write_at(77, b"written meanwhile").expect("a write");
+    let start = std::time::Instant::now();
+    while array.array().status().unsynced_rows > 0 || array.array().status().active {
+        assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // Without being closed: as a power cut leaves it.
+    let copies = members.copies();
+    assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
+    assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);
+}
