@@ -7,10 +7,12 @@
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -68,7 +70,11 @@ impl RamDevice {
     pub fn from_file(path: impl AsRef<Path>) -> io::Result<RamDevice> {
         let file = File::open(path)?;
         let ram = RamDevice::create(file.metadata()?.len())?;
-        ram.fill(|at, piece| file.read_exact_at(piece, at))?;
+        let mut at = 0;
+        while let Some(data) = next_data(&file, at, ram.len)? {
+            ram.fill(data.clone(), |at, piece| file.read_exact_at(piece, at))?;
+            at = data.end;
+        }
         Ok(ram)
     }
 
@@ -78,15 +84,19 @@ impl RamDevice {
     /// What the device or the host says.
     pub fn copy_of(device: &dyn Device) -> io::Result<RamDevice> {
         let ram = RamDevice::create(device.len())?;
-        ram.fill(|at, piece| device.read_at(at, piece).map_err(io::Error::other))?;
+        ram.fill(0..ram.len, |at, piece| device.read_at(at, piece).map_err(io::Error::other))?;
         Ok(ram)
     }
 
-    fn fill(&self, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<()> {
+    fn fill(
+        &self,
+        range: Range<u64>,
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
-        let mut at = 0;
-        while at < self.len {
-            let n = (PIECE as u64).min(self.len - at);
+        let mut at = range.start;
+        while at < range.end {
+            let n = (PIECE as u64).min(range.end - at);
             let part = &mut piece[..n as usize];
             read(at, part)?;
             if part.iter().any(|b| *b != 0) {
@@ -179,6 +189,22 @@ struct Parts {
     head: usize,
     /// Whole words after the head.
     words: usize,
+}
+
+/// The next bytes of `file` from `at` on that are not a hole; all that are left where the host does
+/// not know of holes.
+fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<Range<u64>>> {
+    if at >= len {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..len)),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(len);
+    Ok((start < end).then_some(start..end))
 }
 
 fn split(offset: u64, len: usize) -> Parts {
