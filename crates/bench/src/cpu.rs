@@ -1,33 +1,173 @@
-//! CPU time of processes.
+//! CPU time of processes, of the kernel's own threads, and of the whole machine.
 
+use std::collections::HashMap;
 use std::fs;
+use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
-/// User and system time of this process and of the children that it has waited for.
-pub(crate) fn of_this_process() -> Option<Duration> {
-    from_stat(&fs::read_to_string("/proc/self/stat").ok()?, Children::Counted)
+/// Where CPU time went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cpu {
+    /// In this process, its children that ended, and the server.
+    pub processes: Duration,
+    /// In the kernel's own threads: journal, writeback, and the rest but loop devices.
+    pub kernel: Duration,
+    /// In the kernel's threads that served loop devices.
+    pub loop_devices: Duration,
+    /// On all processors, whoever used it: what else ran meanwhile counts too.
+    pub machine: Duration,
 }
 
-/// User and system time of process `pid`, all its threads.
-pub(crate) fn of_process(pid: u32) -> Option<Duration> {
-    from_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, Children::Ignored)
+impl Cpu {
+    /// What an operation cost: of the kernel's threads all, since they work for whoever is
+    /// measured on a machine that does nothing else.
+    pub fn total(&self) -> Duration {
+        self.processes + self.kernel + self.loop_devices
+    }
+
+    /// For each of `operations`.
+    pub fn per(&self, operations: u64) -> Option<Cpu> {
+        let per = |time: Duration| -> Option<Duration> {
+            let nanos = time.as_nanos().checked_div(u128::from(operations))?;
+            Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+        };
+        Some(Cpu {
+            processes: per(self.processes)?,
+            kernel: per(self.kernel)?,
+            loop_devices: per(self.loop_devices)?,
+            machine: per(self.machine)?,
+        })
+    }
+}
+
+impl AddAssign for Cpu {
+    fn add_assign(&mut self, other: Cpu) {
+        self.processes += other.processes;
+        self.kernel += other.kernel;
+        self.loop_devices += other.loop_devices;
+        self.machine += other.machine;
+    }
+}
+
+/// A reading of all the clocks.
+pub(crate) struct Reading {
+    processes: Duration,
+    threads: HashMap<u32, KernelThread>,
+    machine: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Children {
-    Counted,
-    Ignored,
+struct KernelThread {
+    time: Duration,
+    serves_loop: bool,
 }
 
-/// From a line of proc(5)'s `stat`: fields 14 to 17, in clock ticks. The second field is a name in
-/// parentheses that may hold anything, parentheses too.
-fn from_stat(line: &str, children: Children) -> Option<Duration> {
-    let (_, fields) = line.rsplit_once(')')?;
-    let wanted = if children == Children::Counted { 4 } else { 2 };
-    let ticks = fields.split_ascii_whitespace().skip(11).take(wanted);
-    let sum = ticks.map(str::parse::<u64>).sum::<Result<u64, _>>().ok()?;
+impl Reading {
+    /// Before what is measured: the clock of this process last, so that reading is not measured.
+    pub(crate) fn before(server: Option<u32>) -> Option<Reading> {
+        let (threads, machine) = (kernel_threads(), machine()?);
+        Some(Reading { threads, machine, processes: processes(server)? })
+    }
+
+    /// After it: the clock of this process first.
+    pub(crate) fn after(server: Option<u32>) -> Option<Reading> {
+        let processes = processes(server)?;
+        let machine = machine()?;
+        Some(Reading { processes, machine, threads: kernel_threads() })
+    }
+}
+
+impl Sub for &Reading {
+    type Output = Cpu;
+    fn sub(self, before: &Reading) -> Cpu {
+        let mut spent = Cpu {
+            processes: self.processes.saturating_sub(before.processes),
+            machine: self.machine.saturating_sub(before.machine),
+            ..Cpu::default()
+        };
+        for (id, now) in &self.threads {
+            let then = before.threads.get(id);
+            let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
+            // A worker is named after what it did last: loop devices if either name says so.
+            if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
+                spent.loop_devices += time;
+            } else {
+                spent.kernel += time;
+            }
+        }
+        spent
+    }
+}
+
+/// This process with its children that ended, and the server.
+fn processes(server: Option<u32>) -> Option<Duration> {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = Duration::new(own.tv_sec.try_into().ok()?, own.tv_nsec.try_into().ok()?);
+    let children = Stat::parse(&fs::read_to_string("/proc/self/stat").ok()?)?.children;
+    let served = match server {
+        Some(pid) => Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.time,
+        None => Duration::ZERO,
+    };
+    Some(own + children + served)
+}
+
+/// The kernel's threads: children of kthreadd, which is process 2. None where they are hidden.
+fn kernel_threads() -> HashMap<u32, KernelThread> {
+    let Ok(all) = fs::read_dir("/proc") else { return HashMap::new() };
+    let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter_map(|id| {
+        let stat = Stat::parse(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?;
+        let serves_loop = stat.name.contains("loop");
+        (stat.parent == 2).then_some((id, KernelThread { time: stat.time, serves_loop }))
+    })
+    .collect()
+}
+
+/// All processors: all but idle and waiting for I/O, and what a hypervisor took, in proc(5)'s `stat`.
+fn machine() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    busy(text.lines().next()?)
+}
+
+fn busy(line: &str) -> Option<Duration> {
+    let fields = line.strip_prefix("cpu ")?.split_ascii_whitespace();
+    // user nice system idle iowait irq softirq
+    let fields: Vec<u64> = fields.take(7).map(|f| f.parse().ok()).collect::<Option<_>>()?;
+    let [user, nice, system, _, _, irq, softirq] = fields[..] else { return None };
+    Some(ticks(user + nice + system + irq + softirq))
+}
+
+fn ticks(count: u64) -> Duration {
     let nanos = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-    Some(Duration::from_nanos(sum.checked_mul(nanos)?))
+    Duration::from_nanos(count.saturating_mul(nanos))
+}
+
+/// What is of interest in a line of proc(5)'s `/proc/PID/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    name: String,
+    parent: u32,
+    /// All its threads, user and system.
+    time: Duration,
+    /// Children that it has waited for.
+    children: Duration,
+}
+
+impl Stat {
+    /// The second field is a name in parentheses that may hold anything, parentheses too; the times
+    /// are fields 14 to 17, in clock ticks.
+    fn parse(line: &str) -> Option<Stat> {
+        let (head, fields) = line.rsplit_once(')')?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = fields.split_ascii_whitespace().take(15).collect();
+        let number = |at: usize| -> Option<u64> { fields.get(at)?.parse().ok() };
+        Some(Stat {
+            name,
+            parent: number(1)?.try_into().ok()?,
+            time: ticks(number(11)? + number(12)?),
+            children: ticks(number(13)? + number(14)?),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -36,15 +176,47 @@ mod tests {
 
     #[test]
     fn the_fields_are_found_behind_a_hostile_name() {
-        let line = "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 7 3 20 0 1 0 5 6 7";
-        assert_eq!(from_stat(line, Children::Ignored), Some(Duration::from_millis(2000)));
-        assert_eq!(from_stat(line, Children::Counted), Some(Duration::from_millis(2100)));
-        assert_eq!(from_stat("42 (a", Children::Ignored), None);
+        let line = "42 (a) b (c)) S 2 42 42 0 -1 4194560 100 0 0 0 150 50 7 3 20 0 1 0 5 6 7";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent), ("a) b (c)", 2));
+        assert_eq!(stat.time, Duration::from_millis(2000));
+        assert_eq!(stat.children, Duration::from_millis(100));
+        assert_eq!(Stat::parse("42 (a"), None);
     }
 
     #[test]
-    fn this_process_has_a_time() {
-        assert!(of_this_process().is_some());
-        assert_eq!(of_process(u32::MAX), None);
+    fn idle_processors_are_not_busy() {
+        let line = "cpu  100 20 30 4000 500 6 7 80 9 10";
+        assert_eq!(busy(line), Some(Duration::from_millis(1630)));
+        assert_eq!(busy("cpu0 1 2 3 4 5 6 7"), None);
+    }
+
+    #[test]
+    fn what_this_process_does_is_seen() {
+        let before = Reading::before(None).unwrap();
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        let spent = &Reading::after(None).unwrap() - &before;
+        assert!(spent.processes > Duration::from_millis(1), "{spent:?}");
+        assert!(Reading::before(Some(u32::MAX)).is_none());
+    }
+
+    #[test]
+    fn threads_of_loop_devices_are_counted_apart() {
+        let thread =
+            |millis, serves_loop| KernelThread { time: Duration::from_millis(millis), serves_loop };
+        let reading = |threads: &[(u32, KernelThread)]| Reading {
+            processes: Duration::ZERO,
+            machine: Duration::ZERO,
+            threads: threads.iter().copied().collect(),
+        };
+        let before = reading(&[(7, thread(10, false)), (8, thread(5, true))]);
+        let after =
+            reading(&[(7, thread(20, false)), (8, thread(6, false)), (9, thread(40, true))]);
+        let spent = &after - &before;
+        assert_eq!(spent.kernel, Duration::from_millis(10));
+        assert_eq!(spent.loop_devices, Duration::from_millis(41));
     }
 }

@@ -57,9 +57,25 @@ impl Place for HostDirectory {
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
-        let found =
-            fs::statat(&self.top, path, AtFlags::empty()).map_err(|e| Error::host(path, e))?;
+        let found = fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|e| Error::host(path, e))?;
         Ok(found.st_size.unsigned_abs())
+    }
+
+    fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
+        match self.open_with(dir, OFlags::WRONLY | OFlags::TMPFILE) {
+            Ok(file) => Ok(Box::new(HostFile { file, path: dir.into() })),
+            // Not every file system knows how; programs then do this.
+            Err(Error::Host { source, .. })
+                if source.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) =>
+            {
+                let path = format!("{dir}/unnamed");
+                let file = self.open(&path, How::New)?;
+                self.remove(&path)?;
+                Ok(file)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn remove(&self, path: &str) -> Result<()> {
@@ -80,6 +96,18 @@ impl Place for HostDirectory {
             }
         }
         Ok(entries)
+    }
+
+    fn names(&self, path: &str) -> Result<Vec<String>> {
+        let dir = self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(dir).map_err(|e| Error::host(path, e))? {
+            let entry = entry.map_err(|e| Error::host(path, e))?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
     }
 
     fn free_blocks(&self) -> Result<u64> {
@@ -137,8 +165,12 @@ impl Opened for HostFile {
         self.told(fs::fdatasync(&self.file))
     }
 
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.told(fs::fallocate(&self.file, FallocateFlags::empty(), 0, len))
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.told(fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.told(fs::ftruncate(&self.file, len))
     }
 
     fn set_modified(&self, seconds: i64) -> Result<()> {

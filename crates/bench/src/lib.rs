@@ -6,28 +6,37 @@
 #![forbid(unsafe_code)]
 
 mod cpu;
+mod efficiency;
 mod error;
 mod host;
+mod html;
+mod latency;
 mod library;
 mod machine;
 mod peers;
 mod place;
 mod report;
 mod run;
+mod seeds;
 mod statistics;
 mod target;
 mod tree;
 mod workload;
 mod workloads;
 
+pub use cpu::Cpu;
+pub use efficiency::{AIMS, Aim, efficiency_foot, efficiency_head, efficiency_line};
 pub use error::{Error, Result};
 pub use host::HostDirectory;
-pub use library::Library;
+pub use html::{Chapter, chapters, html};
+pub use latency::Latencies;
+pub use library::{Library, Mounting};
 pub use machine::Machine;
 pub use peers::{Peers, enter_private_mounts};
 pub use place::{How, Opened, Place};
 pub use report::{json, table};
-pub use run::{Measured, Outcome, Plan, run};
+pub use run::{Figures, Measured, Outcome, Plan, run};
+pub use seeds::{Seed, SeedPlan, alone, run_seed, seed_foot, seed_head, seed_lines};
 pub use statistics::Summary;
 pub use target::{Server, Target, TargetSpec};
 pub use tree::Tree;

@@ -2,12 +2,21 @@
 
 use crate::{Error, How, Opened, Place, Result};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
-use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, SetAttr, SetTime, SyncMode};
+use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
+
+/// How the library mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mounting {
+    /// How it is done what the seeds changed.
+    pub policies: Policies,
+    /// The most memory for caches; `None`: the default.
+    pub cache_bytes: Option<u64>,
+}
 
 /// An image that this process has open.
 pub struct Library {
@@ -22,16 +31,21 @@ fn at<T>(path: &str, result: Told<T>) -> Result<T> {
 }
 
 impl Library {
-    /// Opens the file system on `device`.
-    pub fn on(device: Arc<dyn Device>) -> Result<Library> {
-        let vfs = at("/", Vfs::open(device, VfsOptions::default()))?;
+    /// Opens the file system on `device`, with these policies and caches.
+    pub fn on(device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
+        let mut options = VfsOptions::default();
+        options.mount.policies = how.policies;
+        if let Some(bytes) = how.cache_bytes {
+            options.mount.cache_bytes = bytes;
+        }
+        let vfs = at("/", Vfs::open(device, options))?;
         Ok(Library { vfs, who: Credentials::superuser() })
     }
 
     /// Opens the image at `path`.
-    pub fn open(path: &Path) -> Result<Library> {
+    pub fn open(path: &Path, how: Mounting) -> Result<Library> {
         let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
-        Library::on(Arc::new(device))
+        Library::on(Arc::new(device), how)
     }
 
     fn walk(&self, path: &str) -> Told<InodeRef> {
@@ -101,6 +115,13 @@ impl Place for Library {
         Ok(at(path, self.walk(path))?.attr().size)
     }
 
+    fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
+        let open = self
+            .walk(dir)
+            .and_then(|dir| self.vfs.open_unnamed(&self.who, &dir, OpenFlags::WRITE, &FILE));
+        Ok(Box::new(LibraryFile { library: self, open: at(dir, open)?, path: dir.into() }))
+    }
+
     fn remove(&self, path: &str) -> Result<()> {
         self.named(path, |dir, name| self.vfs.unlink(&self.who, dir, name))
     }
@@ -118,6 +139,17 @@ impl Place for Library {
         let mut entries = 0;
         at(path, self.walk(path).and_then(|dir| self.each_entry(dir, |_| entries += 1)))?;
         Ok(entries)
+    }
+
+    fn names(&self, path: &str) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let read = self.walk(path).and_then(|dir| {
+            self.each_entry(dir, |entry| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+            })
+        });
+        at(path, read)?;
+        Ok(names)
     }
 
     fn free_blocks(&self) -> Result<u64> {
@@ -175,8 +207,13 @@ impl Opened for LibraryFile<'_> {
         at(&self.path, self.library.vfs.fsync(&self.open, SyncMode::Data))
     }
 
-    fn allocate(&self, len: u64) -> Result<()> {
-        at(&self.path, self.library.vfs.fallocate(&self.open, Fallocate::Allocate, 0, len))
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let vfs = &self.library.vfs;
+        at(&self.path, vfs.fallocate(&self.open, Fallocate::Allocate, offset, len))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        at(&self.path, self.library.vfs.set_len(&self.open, len)).map(drop)
     }
 
     fn set_modified(&self, seconds: i64) -> Result<()> {

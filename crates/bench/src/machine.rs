@@ -25,7 +25,7 @@ impl Machine {
         let load = read("/proc/loadavg");
         let uname = rustix::system::uname();
         Machine {
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: Machine::processors(),
             model: model.into(),
             kernel: format!(
                 "{} {}",
@@ -34,6 +34,11 @@ impl Machine {
             ),
             load: load.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(" "),
         }
+    }
+
+    /// How many processors this process may use.
+    pub fn processors() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -4,7 +4,7 @@
 //! system in memory that is mounted there too, and servers die with their parent: so nothing is
 //! left, however the process ends, and no signal needs to be caught.
 
-use crate::{Error, HostDirectory, Library, Result, Server, Target};
+use crate::{Error, HostDirectory, Library, Mounting, Result, Server, Target};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -21,10 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Makes an ext4 image of `bytes` at `path`, as all images here are made: 4 KiB blocks, an inode
 /// for each 8 KiB, and nothing left to be initialised in the background while it is measured.
 pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
+    make_image_with(path, bytes, &[])
+}
+
+/// As [`make_image`], with more words for mke2fs.
+pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<()> {
     let size = format!("{}k", bytes / 1024);
     let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
     let words = ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "8192", "-E", lazy];
-    call(Command::new(find("mke2fs")?).args(words).arg(path).arg(size))
+    call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
 }
 
 /// Where `name` is on this machine; administrators' programs need not be in the PATH.
@@ -103,6 +108,14 @@ impl Peers {
         Ok((targets, missing))
     }
 
+    /// Sets up the kernel's ext4 alone.
+    ///
+    /// # Errors
+    /// If it cannot be mounted.
+    pub fn kernel_ext4(&mut self) -> Result<Target> {
+        self.ext4()
+    }
+
     fn top(&self) -> &Path {
         self.dir.path()
     }
@@ -129,7 +142,7 @@ impl Peers {
 
     fn lanefs_as_library(&mut self) -> Result<Target> {
         let (image, _) = self.new_image("lanefs-library")?;
-        let place = Box::new(Library::open(&image)?);
+        let place = Box::new(Library::open(&image, Mounting::default())?);
         Ok(Target { name: "Lanefs library".into(), place, server: Server::None })
     }
 

@@ -9,14 +9,18 @@ pub trait Place: Send + Sync {
     fn make_dir(&self, path: &str) -> Result<()>;
     /// Opens a file.
     fn open<'a>(&'a self, path: &str, how: How) -> Result<Box<dyn Opened + 'a>>;
-    /// The size of what is there, in bytes.
+    /// The size of what is there, in bytes; symbolic links are not followed.
     fn stat(&self, path: &str) -> Result<u64>;
+    /// Makes a file without a name, as if in the directory `dir`, to be written.
+    fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>>;
     /// Takes the name of a file away.
     fn remove(&self, path: &str) -> Result<()>;
     /// Moves a file.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Lists a directory: how many entries it has, "." and ".." not counted.
     fn list(&self, path: &str) -> Result<u64>;
+    /// The names in a directory, "." and ".." left out.
+    fn names(&self, path: &str) -> Result<Vec<String>>;
     /// Free blocks: the cheapest question that a mounted file system is really asked each time.
     fn free_blocks(&self) -> Result<u64>;
     /// Removes a directory and all below it.
@@ -60,8 +64,10 @@ pub trait Opened: Send {
     fn sync(&self) -> Result<()>;
     /// fdatasync(2).
     fn sync_data(&self) -> Result<()>;
-    /// Allocates the first `len` bytes.
-    fn allocate(&self, len: u64) -> Result<()>;
+    /// Allocates `len` bytes from `offset`.
+    fn allocate(&self, offset: u64, len: u64) -> Result<()>;
+    /// Sets the size.
+    fn set_len(&self, len: u64) -> Result<()>;
     /// Sets the time of the last change, in seconds since 1970.
     fn set_modified(&self, seconds: i64) -> Result<()>;
     /// Lets the host's page cache forget the file, so that the next read asks the file system.

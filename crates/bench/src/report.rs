@@ -1,6 +1,6 @@
 //! Figures for people and for programs.
 
-use crate::{Machine, Measured, Outcome, Summary};
+use crate::{Chapter, Figures, Machine, Measured, Outcome, Summary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -16,35 +16,39 @@ pub fn table(measured: &Measured) -> String {
         let figures = match outcome {
             Outcome::Failed(why) => format!("failed: {why}"),
             Outcome::NotThere => "-".into(),
-            Outcome::Ran { cpu_per_op, .. } => {
+            Outcome::Ran(measured) => {
                 let ratio = first.and_then(|first| outcome.ratio_to(first));
-                figures(outcome.rate(), workload.unit(), ratio, *cpu_per_op)
+                line(measured, workload.unit(), ratio)
             }
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{workload:13} {threads:>2}  {name:width$}  {figures}");
+        let _ = writeln!(text, "{workload:20} {threads:>2}  {name:width$}  {figures}");
     }
     text
 }
 
-fn figures(
-    rate: Option<Summary>,
-    unit: &str,
-    ratio: Option<Summary>,
-    cpu: Option<Duration>,
-) -> String {
+fn line(measured: &Figures, unit: &str, ratio: Option<Summary>) -> String {
+    let rate = Summary::of(measured.rates.iter().copied());
     let Some(rate) = rate else { return "nothing was done in the time".into() };
     let spread = format!("{}..{}", short(rate.min), short(rate.max));
     let ratio = ratio.map_or(String::new(), |ratio| {
         format!("x{} ({}..{})", factor(ratio.median), factor(ratio.min), factor(ratio.max))
     });
-    let cpu = cpu
-        .map_or(String::new(), |cpu| format!("{} us CPU", short(cpu.as_nanos() as f64 / 1000.0)));
-    format!("{:>9} {unit:9}  {spread:17}  {ratio:22}  {cpu:>13}", short(rate.median))
+    let micros = |time: Duration| short(time.as_nanos() as f64 / 1000.0);
+    let cpu = measured.cpu_per_op().map_or(String::new(), |cpu| {
+        let apart = match cpu.loop_devices {
+            Duration::ZERO => String::new(),
+            part => format!(", {} of it loop device", micros(part)),
+        };
+        format!("{} us CPU{apart}", micros(cpu.total()))
+    });
+    let late = measured.latencies.percentile(0.99);
+    let late = late.map_or(String::new(), |late| format!("99 % < {} us", micros(late)));
+    format!("{:>9} {unit:9}  {spread:17}  {ratio:22}  {late:16}  {cpu}", short(rate.median))
 }
 
 /// Three digits that say something, thousands apart.
-fn short(figure: f64) -> String {
+pub(crate) fn short(figure: f64) -> String {
     match figure {
         f if f < 10.0 => format!("{f:.2}"),
         f if f < 100.0 => format!("{f:.1}"),
@@ -62,45 +66,65 @@ fn short(figure: f64) -> String {
     }
 }
 
-fn factor(ratio: f64) -> String {
+pub(crate) fn factor(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
 }
 
 /// All of a run, the figure of each slice too.
-pub fn json(before: &Machine, after: &Machine, all: &[Measured]) -> Value {
+pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Value {
     let outcome = |(name, outcome): &(String, Outcome)| match outcome {
         Outcome::Failed(why) => json!({"target": name, "failed": why}),
         Outcome::NotThere => json!({"target": name, "failed": "cannot be run there"}),
-        Outcome::Ran { rates, cpu_per_op } => {
-            let median = outcome.rate().map(|rate| rate.median);
-            let cpu = cpu_per_op.map(|cpu| cpu.as_nanos() as u64);
-            json!({"target": name, "median": median, "slices": rates, "cpu_ns_per_op": cpu})
+        Outcome::Ran(figures) => {
+            let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let cpu = figures.cpu_per_op();
+            let late = |share| figures.latencies.percentile(share).map(nanos);
+            let waits = figures.waits.iter().map(
+                |of| json!({"lock": format!("{:?}", of.rank), "waits": of.waits, "ns": of.nanos}),
+            );
+            json!({
+                "target": name,
+                "median": outcome.rate().map(|rate| rate.median),
+                "slices": figures.rates,
+                "operations": figures.operations,
+                "cpu_ns_per_op": cpu.map(|cpu| nanos(cpu.total())),
+                "cpu_ns_per_op_loop_device": cpu.map(|cpu| nanos(cpu.loop_devices)),
+                "cpu_ns_per_op_kernel_threads": cpu.map(|cpu| nanos(cpu.kernel)),
+                "cpu_ns_per_op_whole_machine": cpu.map(|cpu| nanos(cpu.machine)),
+                "latency_ns": {"50%": late(0.5), "90%": late(0.9), "99%": late(0.99), "99.9%": late(0.999)},
+                "lock_waits": waits.collect::<Vec<_>>(),
+            })
         }
     };
-    let measured = |measured: &Measured| {
+    let measured = |title: &str, measured: &Measured| {
         json!({
+            "chapter": title,
             "workload": measured.workload.name(),
             "unit": measured.workload.unit(),
             "threads": measured.threads,
             "targets": measured.outcomes.iter().map(outcome).collect::<Vec<_>>(),
         })
     };
+    let all = chapters
+        .iter()
+        .flat_map(|chapter| chapter.measured.iter().map(move |one| measured(&chapter.title, one)));
     json!({
         "before": before.json(),
         "after": after.json(),
-        "measured": all.iter().map(measured).collect::<Vec<_>>(),
+        "measured": all.collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Workload;
+    use crate::{Cpu, Workload};
 
     fn measured() -> Measured {
-        let ran = |rates: &[f64]| Outcome::Ran {
-            rates: rates.to_vec(),
-            cpu_per_op: Some(Duration::from_nanos(1500)),
+        let ran = |rates: &[f64]| {
+            let cpu = Cpu { processes: Duration::from_micros(15), ..Cpu::default() };
+            let figures = Figures { cpu: Some(cpu), operations: 10, ..Figures::default() };
+            Outcome::Ran(Box::new(Figures { rates: rates.to_vec(), ..figures }))
         };
         Measured {
             workload: Workload::Create,
@@ -127,7 +151,7 @@ mod tests {
     #[test]
     fn programs_get_every_slice() {
         let machine = Machine::now();
-        let value = json(&machine, &machine, &[measured()]);
+        let value = json(&machine, &machine, &crate::chapters(&[measured()]));
         assert_eq!(value["measured"][0]["targets"][0]["slices"][2], 3000.0);
         assert_eq!(value["measured"][0]["targets"][2]["failed"], "no space");
         assert_eq!(value["before"]["cpus"], value["after"]["cpus"]);

@@ -1,9 +1,11 @@
 //! Targets take turns, slice by slice.
 
+use crate::cpu::{Cpu, Reading};
 use crate::statistics::Summary;
 use crate::workload::{Seat, Step, Worker};
-use crate::{Result, Scale, Server, Target, Workload, cpu};
+use crate::{Latencies, Result, Scale, Server, Target, Workload};
 use lanefs_lanes::sync::thread;
+use lanefs_lanes::{Contention, Rank};
 use std::time::{Duration, Instant};
 
 /// What is to be measured.
@@ -36,19 +38,56 @@ pub struct Measured {
 #[derive(Debug)]
 pub enum Outcome {
     /// It ran.
-    Ran {
-        /// Operations per second, slice by slice.
-        rates: Vec<f64>,
-        /// CPU time of one operation, this process and the server, if the host tells.
-        cpu_per_op: Option<Duration>,
-    },
+    Ran(Box<Figures>),
     /// It failed; why.
     Failed(String),
     /// It cannot be run there.
     NotThere,
 }
 
+/// What was measured of a workload on a target.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Operations per second, slice by slice.
+    pub rates: Vec<f64>,
+    /// In all slices.
+    pub operations: u64,
+    /// CPU time in all slices, if the host tells.
+    pub cpu: Option<Cpu>,
+    /// Of a sample of the operations.
+    pub latencies: Latencies,
+    /// Waits for Lanefs's locks in this process, in all slices, of the ranks that had any.
+    pub waits: Vec<Contention>,
+}
+
+impl Figures {
+    /// CPU time of one operation.
+    pub fn cpu_per_op(&self) -> Option<Cpu> {
+        self.cpu?.per(self.operations)
+    }
+
+    fn add_waits(&mut self, before: &[Contention], after: &[Contention]) {
+        for (before, after) in before.iter().zip(after) {
+            let (waits, nanos) = (after.waits - before.waits, after.nanos - before.nanos);
+            match self.waits.iter_mut().find(|sum| sum.rank == after.rank) {
+                Some(sum) => (sum.waits, sum.nanos) = (sum.waits + waits, sum.nanos + nanos),
+                None if waits > 0 => self.waits.push(Contention { waits, nanos, ..*after }),
+                None => {}
+            }
+        }
+        self.waits.sort_by_key(|of| Rank::ALL.iter().position(|rank| *rank == of.rank));
+    }
+}
+
 impl Outcome {
+    /// The figures, if it ran.
+    pub fn figures(&self) -> Option<&Figures> {
+        match self {
+            Outcome::Ran(figures) => Some(figures),
+            Outcome::Failed(_) | Outcome::NotThere => None,
+        }
+    }
+
     /// Operations per second.
     pub fn rate(&self) -> Option<Summary> {
         Summary::of(self.rates().iter().copied())
@@ -61,10 +100,7 @@ impl Outcome {
 
     /// Slice by slice; empty if it did not run.
     pub fn rates(&self) -> &[f64] {
-        match self {
-            Outcome::Ran { rates, .. } => rates,
-            Outcome::Failed(_) | Outcome::NotThere => &[],
-        }
+        self.figures().map_or(&[], |figures| &figures.rates)
     }
 }
 
@@ -88,9 +124,7 @@ struct Contestant<'a> {
     /// The directory for this workload.
     dir: String,
     workers: Vec<Box<dyn Worker + 'a>>,
-    rates: Vec<f64>,
-    operations: u64,
-    cpu: Option<Duration>,
+    figures: Figures,
     state: State,
 }
 
@@ -126,9 +160,7 @@ impl<'a> Contestant<'a> {
             target,
             dir: format!("bench-{workload}-{threads}"),
             workers: Vec::new(),
-            rates: Vec::new(),
-            operations: 0,
-            cpu: Some(Duration::ZERO),
+            figures: Figures { cpu: Some(Cpu::default()), ..Figures::default() },
             state: State::NotThere,
         };
         if workload.fits(&*target.place) {
@@ -158,27 +190,32 @@ impl<'a> Contestant<'a> {
             worker.prepare(Instant::now() + slice)?;
         }
         place.settle()?;
-        let cpu_before = self.cpu_now();
-        let (operations, time) = race(&mut self.workers, slice)?;
-        let cpu_after = self.cpu_now();
-        let spent = cpu_after.zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
-        self.cpu = self.cpu.zip(spent).map(|(sum, spent)| sum + spent);
-        self.operations += operations;
-        if operations > 0 {
-            self.rates.push(operations as f64 / time.as_secs_f64().max(1e-9));
+        let server = match self.target.server {
+            Server::None => None,
+            Server::Process(pid) => Some(pid),
+        };
+        let waits = lanefs_lanes::contention();
+        let before = Reading::before(server);
+        let raced = race(&mut self.workers, slice)?;
+        let after = Reading::after(server);
+        let figures = &mut self.figures;
+        figures.add_waits(&waits, &lanefs_lanes::contention());
+        figures.cpu = match (figures.cpu, before, after) {
+            (Some(mut sum), Some(before), Some(after)) => {
+                sum += &after - &before;
+                Some(sum)
+            }
+            _ => None,
+        };
+        figures.operations += raced.operations;
+        figures.latencies.add(&raced.latencies);
+        if raced.operations > 0 {
+            figures.rates.push(raced.operations as f64 / raced.time.as_secs_f64().max(1e-9));
         }
         for worker in &mut self.workers {
             worker.clean()?;
         }
         place.settle()
-    }
-
-    fn cpu_now(&self) -> Option<Duration> {
-        let own = cpu::of_this_process()?;
-        match self.target.server {
-            Server::None => Some(own),
-            Server::Process(pid) => Some(own + cpu::of_process(pid)?),
-        }
     }
 
     fn end(mut self) -> (String, Outcome) {
@@ -193,21 +230,23 @@ impl<'a> Contestant<'a> {
         let outcome = match self.state {
             State::Failed(why) => Outcome::Failed(why),
             State::NotThere => Outcome::NotThere,
-            State::Running => {
-                let count = u32::try_from(self.operations).unwrap_or(u32::MAX);
-                Outcome::Ran {
-                    rates: self.rates,
-                    cpu_per_op: self.cpu.and_then(|cpu| cpu.checked_div(count)),
-                }
-            }
+            State::Running => Outcome::Ran(Box::new(self.figures)),
         };
         (self.target.name.clone(), outcome)
     }
 }
 
-/// Runs all workers at once for `slice`; gives the operations of all, and how long the slowest
-/// took.
-fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration) -> Result<(u64, Duration)> {
+/// What workers did.
+#[derive(Default)]
+struct Raced {
+    operations: u64,
+    /// How long the slowest took.
+    time: Duration,
+    latencies: Latencies,
+}
+
+/// Runs all workers at once for `slice`.
+fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration) -> Result<Raced> {
     // They start together because they all sleep until then: what they would wait on otherwise
     // would be shared.
     let start = Instant::now() + Duration::from_millis(2);
@@ -221,29 +260,40 @@ fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration) -> Result<(u64, D
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Result<Vec<_>>>()
     })?;
-    let operations = runs.iter().map(|(operations, _)| operations).sum();
-    let time = runs.iter().map(|(_, time)| *time).max().unwrap_or_default();
-    Ok((operations, time))
+    let mut all = Raced::default();
+    for run in &runs {
+        all.operations += run.operations;
+        all.time = all.time.max(run.time);
+        all.latencies.add(&run.latencies);
+    }
+    Ok(all)
 }
 
 /// Operations that pass unseen by the clock: at most so many, at most for about so long.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
-fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<(u64, Duration)> {
+/// The first operation of each batch is timed by itself: a sample of the latencies.
+fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<Raced> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
-    let (mut operations, mut batch, mut seen) = (0, 1, begun);
+    let mut done = Raced::default();
+    let (mut batch, mut seen) = (1, begun);
     loop {
-        for _ in 0..batch {
+        for n in 0..batch {
             if worker.step()? == Step::NothingLeft {
-                return Ok((operations, begun.elapsed()));
+                done.time = begun.elapsed();
+                return Ok(done);
             }
-            operations += 1;
+            done.operations += 1;
+            if n == 0 {
+                done.latencies.record(seen.elapsed());
+            }
         }
         let now = Instant::now();
         if now - begun >= slice {
-            return Ok((operations, now - begun));
+            done.time = now - begun;
+            return Ok(done);
         }
         // A clock is not read for nothing where an operation takes less than a microsecond.
         batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
@@ -254,7 +304,8 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<(u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tree;
+    use crate::{Mounting, Tree};
+    use lanefs_ext4::Policies;
     use lanefs_lanes::sync::Arc;
 
     fn tiny() -> Plan {
@@ -282,11 +333,16 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_runs_on_the_library_in_ram() {
+    fn every_workload_runs_on_the_library_in_ram_with_both_sets_of_policies() {
         if !has_mke2fs() {
             return;
         }
-        let target = Target::in_memory(64 << 20).unwrap();
+        runs_on_the_library(Mounting::default());
+        runs_on_the_library(Mounting { policies: Policies::before(), cache_bytes: Some(1 << 20) });
+    }
+
+    fn runs_on_the_library(how: Mounting) {
+        let target = Target::in_memory(64 << 20, how).unwrap();
         let free = target.place.free_blocks().unwrap();
         let targets = [target];
         for measured in run(&tiny(), &targets, |_| {}) {
@@ -295,8 +351,8 @@ mod tests {
             assert_eq!(name, "lib:ram");
             match outcome {
                 Outcome::NotThere => assert_eq!(measured.workload, Workload::GitStatus),
-                Outcome::Ran { rates, .. } => {
-                    assert_eq!(rates.len(), 2, "{what}");
+                Outcome::Ran(figures) => {
+                    assert_eq!(figures.rates.len(), 2, "{what}");
                     assert!(outcome.rate().unwrap().min > 0.0, "{what}");
                 }
                 Outcome::Failed(why) => panic!("{what}: {why}"),

@@ -1,7 +1,7 @@
 //! What is measured against what.
 
-use crate::peers::make_image;
-use crate::{Error, HostDirectory, Library, Place, Result};
+use crate::peers::make_image_with;
+use crate::{Error, HostDirectory, Library, Mounting, Place, Result};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 use std::path::PathBuf;
@@ -54,11 +54,11 @@ pub struct Target {
 
 impl Target {
     /// Opens what `spec` names.
-    pub fn open(spec: &TargetSpec) -> Result<Target> {
+    pub fn open(spec: &TargetSpec, how: Mounting) -> Result<Target> {
         match spec {
-            TargetSpec::Ram => Target::in_memory(RAM_IMAGE),
+            TargetSpec::Ram => Target::in_memory(RAM_IMAGE, how),
             TargetSpec::Image(path) => {
-                let place = Box::new(Library::open(path)?);
+                let place = Box::new(Library::open(path, how)?);
                 Ok(Target { name: format!("lib:{}", path.display()), place, server: Server::None })
             }
             TargetSpec::Directory(path) => {
@@ -69,16 +69,30 @@ impl Target {
     }
 
     /// Lanefs on a new image of `bytes` in this process's memory.
-    pub fn in_memory(bytes: u64) -> Result<Target> {
+    pub fn in_memory(bytes: u64, how: Mounting) -> Result<Target> {
+        Target::in_memory_with(bytes, &[], how)
+    }
+
+    /// As [`Target::in_memory`], in groups of 32 MiB: some for each of many workers.
+    pub fn with_many_groups(bytes: u64, how: Mounting) -> Result<Target> {
+        Target::in_memory_with(bytes, &["-g", "8192"], how)
+    }
+
+    fn in_memory_with(bytes: u64, more: &[&str], how: Mounting) -> Result<Target> {
         let image = tempfile::Builder::new()
             .prefix("lanefs-bench-")
             .tempfile()
             .map_err(|e| Error::host("a temporary file", e))?;
-        make_image(image.path(), bytes)?;
+        make_image_with(image.path(), bytes, more)?;
         let ram = RamDevice::from_file(image.path())
             .map_err(|e| Error::host(image.path().display().to_string(), e))?;
-        let place = Box::new(Library::on(Arc::new(ram))?);
+        let place = Box::new(Library::on(Arc::new(ram), how)?);
         Ok(Target { name: "lib:ram".into(), place, server: Server::None })
+    }
+
+    /// The same under another name.
+    pub fn named(self, name: impl Into<String>) -> Target {
+        Target { name: name.into(), ..self }
     }
 }
 

@@ -20,6 +20,18 @@ pub enum Workload {
     OpenClose,
     /// Makes an empty file and removes it.
     CreateUnlink,
+    /// Makes files in a directory of its own, asks for each, removes each: mdtest -F -C -r -u.
+    CreateStatRemove,
+    /// Makes an empty file and removes it, all threads in one directory.
+    CreateUnlinkShared,
+    /// Makes a file without a name and closes it.
+    Anonymous,
+    /// Asks for the attributes of every file of a tree of its own, as `git diff` does.
+    TreeDiff,
+    /// Lists the directories of a tree of its own, and asks for the attributes of every file.
+    ReaddirStat,
+    /// Allocates 8 KiB at the end of a file up to 1 MiB, then empties it.
+    Fallocate2,
     /// Moves a file to another name and back.
     Rename,
     /// Lists a directory.
@@ -46,12 +58,18 @@ pub enum Workload {
 
 impl Workload {
     /// All, in the order in which they are told of.
-    pub const ALL: [Workload; 16] = [
+    pub const ALL: [Workload; 22] = [
         Workload::Create,
         Workload::Stat,
         Workload::Remove,
         Workload::OpenClose,
         Workload::CreateUnlink,
+        Workload::CreateStatRemove,
+        Workload::CreateUnlinkShared,
+        Workload::Anonymous,
+        Workload::TreeDiff,
+        Workload::ReaddirStat,
+        Workload::Fallocate2,
         Workload::Rename,
         Workload::Readdir,
         Workload::DirectRead,
@@ -73,6 +91,12 @@ impl Workload {
             Workload::Remove => "remove",
             Workload::OpenClose => "open-close",
             Workload::CreateUnlink => "create-unlink",
+            Workload::CreateStatRemove => "create-stat-remove",
+            Workload::CreateUnlinkShared => "create-unlink-shared",
+            Workload::Anonymous => "anonymous",
+            Workload::TreeDiff => "tree-diff",
+            Workload::ReaddirStat => "readdir-stat",
+            Workload::Fallocate2 => "fallocate2",
             Workload::Rename => "rename",
             Workload::Readdir => "readdir",
             Workload::DirectRead => "direct-read",
@@ -91,7 +115,7 @@ impl Workload {
     pub fn unit(self) -> &'static str {
         match self {
             Workload::SeqRead | Workload::SeqWrite => "MiB/s",
-            Workload::Readdir => "lists/s",
+            Workload::Readdir | Workload::ReaddirStat => "lists/s",
             Workload::Untar => "entries/s",
             _ => "ops/s",
         }
@@ -110,6 +134,14 @@ impl Workload {
             Workload::Remove => Box::new(names::Remove::new(seat)),
             Workload::OpenClose => Box::new(names::Lookup::new(seat, names::Question::OpenClose)?),
             Workload::CreateUnlink => Box::new(names::CreateUnlink::new(seat)),
+            Workload::CreateStatRemove => Box::new(names::CreateStatRemove::new(seat)),
+            Workload::CreateUnlinkShared => Box::new(names::CreateUnlink::shared(seat)),
+            Workload::Anonymous => Box::new(names::Anonymous::new(seat)),
+            Workload::TreeDiff => Box::new(listing::Walk::new(seat, listing::Stride::File)?),
+            Workload::ReaddirStat => {
+                Box::new(listing::Walk::new(seat, listing::Stride::Directory)?)
+            }
+            Workload::Fallocate2 => Box::new(data::Fallocate2::new(seat)?),
             Workload::Rename => Box::new(names::Move::new(seat)?),
             Workload::Readdir => Box::new(listing::List::new(seat)?),
             Workload::DirectRead => Box::new(data::Direct::new(seat, data::Direction::Read)?),

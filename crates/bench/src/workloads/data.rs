@@ -32,7 +32,7 @@ impl Aligned {
 /// Makes a file of `len` bytes, written and forced out.
 fn fill(seat: &Seat<'_>, path: &str, len: u64) -> Result<()> {
     let file = seat.place.open(path, How::New)?;
-    file.allocate(len)?;
+    file.allocate(0, len)?;
     let chunk = vec![0x5a; CHUNK];
     for offset in (0..len).step_by(CHUNK) {
         file.write_at(offset, &chunk)?;
@@ -84,6 +84,37 @@ impl Worker for Direct<'_> {
         match self.direction {
             Direction::Read => self.file.read_at(offset, bytes)?,
             Direction::Write => self.file.write_at(offset, bytes)?,
+        }
+        Ok(Step::Done)
+    }
+}
+
+/// Bytes that fallocate2 adds at a time, and the most that a file gets.
+const ADDED: u64 = 8 << 10;
+const FULL: u64 = 1 << 20;
+
+/// Allocates 8 KiB at the end of a file up to 1 MiB, empties it, and begins again: will-it-scale's
+/// fallocate2.
+pub(crate) struct Fallocate2<'a> {
+    file: Box<dyn Opened + 'a>,
+    at: u64,
+}
+
+impl<'a> Fallocate2<'a> {
+    pub fn new(seat: Seat<'a>) -> Result<Fallocate2<'a>> {
+        let file = seat.place.open(&format!("{}/grows", seat.own), How::New)?;
+        Ok(Fallocate2 { file, at: 0 })
+    }
+}
+
+impl Worker for Fallocate2<'_> {
+    fn step(&mut self) -> Result<Step> {
+        if self.at == FULL {
+            self.file.set_len(0)?;
+            self.at = 0;
+        } else {
+            self.file.allocate(self.at, ADDED)?;
+            self.at += ADDED;
         }
         Ok(Step::Done)
     }

@@ -63,6 +63,56 @@ impl Worker for Create<'_> {
     }
 }
 
+/// Files of one round of [`CreateStatRemove`].
+const ROUND: u32 = 1000;
+
+/// Makes some files, asks for each, removes each, and begins again: mdtest -F -C -r -u.
+pub(crate) struct CreateStatRemove<'a> {
+    seat: Seat<'a>,
+    files: Vec<String>,
+    next: usize,
+}
+
+impl<'a> CreateStatRemove<'a> {
+    pub fn new(seat: Seat<'a>) -> CreateStatRemove<'a> {
+        let files = ROUND.min(seat.scale.new_files).max(1);
+        let files = (0..files).map(|n| format!("{}/f{n}", seat.own)).collect();
+        CreateStatRemove { seat, files, next: 0 }
+    }
+}
+
+impl Worker for CreateStatRemove<'_> {
+    fn step(&mut self) -> Result<Step> {
+        let count = self.files.len();
+        let file = &self.files[self.next % count];
+        match self.next / count {
+            0 => self.seat.place.create(file)?,
+            1 => drop(self.seat.place.stat(file)?),
+            _ => self.seat.place.remove(file)?,
+        }
+        self.next = (self.next + 1) % (3 * count);
+        Ok(Step::Done)
+    }
+}
+
+/// Makes a file without a name, and closes it.
+pub(crate) struct Anonymous<'a> {
+    seat: Seat<'a>,
+}
+
+impl<'a> Anonymous<'a> {
+    pub fn new(seat: Seat<'a>) -> Anonymous<'a> {
+        Anonymous { seat }
+    }
+}
+
+impl Worker for Anonymous<'_> {
+    fn step(&mut self) -> Result<Step> {
+        self.seat.place.make_unnamed(&self.seat.own).map(drop)?;
+        Ok(Step::Done)
+    }
+}
+
 /// Removes empty files.
 pub(crate) struct Remove<'a> {
     rounds: Rounds<'a>,
@@ -111,8 +161,15 @@ pub(crate) struct CreateUnlink<'a> {
 }
 
 impl<'a> CreateUnlink<'a> {
+    /// In a directory of its own.
     pub fn new(seat: Seat<'a>) -> CreateUnlink<'a> {
         let path = format!("{}/file", seat.own);
+        CreateUnlink { seat, path }
+    }
+
+    /// In the directory that all share, under a name of its own.
+    pub fn shared(seat: Seat<'a>) -> CreateUnlink<'a> {
+        let path = format!("{}/file{}", seat.shared, seat.thread);
         CreateUnlink { seat, path }
     }
 }

@@ -1,0 +1,280 @@
+//! The seeds: each workload with the policies of before, of the steps published since, and of now,
+//! in turn on images in this process's memory.
+
+use crate::report::{factor, short};
+use crate::run::Measured;
+use crate::{Figures, Machine, Mounting, Outcome, Plan, Result, Scale, Summary, Target, Workload};
+use lanefs_ext4::{
+    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
+    StreamGoal,
+};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// A seed, and what shows it.
+#[derive(Debug, Clone)]
+pub struct Seed {
+    /// `S1` to `S5`.
+    pub name: &'static str,
+    /// What is done.
+    pub workload: Workload,
+    /// What contends.
+    pub about: &'static str,
+    /// How it was and how it is, by name: the first is before, the last is the default.
+    pub steps: Vec<(&'static str, Mounting)>,
+}
+
+/// Bytes of the caches under memory pressure: a fraction of what the workload looks at.
+const PRESSED: u64 = 2 << 20;
+
+impl Seed {
+    /// Those that are in the file system itself.
+    pub fn all() -> Vec<Seed> {
+        let after = Policies::default();
+        // Who draws from the parent's group meets there; where they would not meet, nothing shows.
+        let meeting = Policies {
+            placement: Placement::Shared,
+            busy_group: BusyGroup::Wait,
+            stream_goal: StreamGoal::Global,
+            group_search: GroupSearch::Scan,
+            ..after
+        };
+        let waiting =
+            Policies { placement: Placement::Shared, busy_group: BusyGroup::Wait, ..after };
+        let skipping =
+            Policies { busy_group: BusyGroup::Skip, stream_goal: StreamGoal::Inode, ..meeting };
+        let claiming = Policies { inode_claim: InodeClaiming::TwoStep, ..waiting };
+        let inodes = steps(&[("two-step", claiming), ("one-step", waiting), ("lanes", after)]);
+        let blocks = steps(&[
+            ("wait", meeting),
+            ("skip", skipping),
+            ("hashed", Policies { stream_goal: StreamGoal::Hashed, ..skipping }),
+            ("index", Policies { group_search: GroupSearch::Index, ..skipping }),
+            ("lanes", after),
+        ]);
+        let exclusive = Policies { overwrite: Overwrite::Exclusive, ..after };
+        let data = steps(&[("exclusive", exclusive), ("shared", after)]);
+        let one_lock = Policies { name_cache: NameCachePolicy::Global, ..after };
+        let names = steps(&[("one lock", one_lock), ("lanes", after)]);
+        let pressed = names
+            .iter()
+            .map(|(name, how)| (*name, Mounting { cache_bytes: Some(PRESSED), ..*how }))
+            .collect();
+        let seed = |name, workload, about, steps: &Vec<_>| Seed {
+            name,
+            workload,
+            about,
+            steps: steps.clone(),
+        };
+        vec![
+            seed(
+                "S1",
+                Workload::CreateStatRemove,
+                "inode allocation: workers in directories of their own (mdtest -F -C -r -u)",
+                &inodes,
+            ),
+            seed(
+                "S2",
+                Workload::Fallocate2,
+                "block allocation: 8 KiB appended by fallocate up to 1 MiB, truncated, again",
+                &blocks,
+            ),
+            seed(
+                "S3",
+                Workload::DirectWrite,
+                "overwrite: 4 KiB at random pages of one preallocated file",
+                &data,
+            ),
+            seed(
+                "S3",
+                Workload::DirectRead,
+                "randread: what S3's writes are compared with; reads were always shared",
+                &data,
+            ),
+            seed("S5", Workload::OpenClose, "open and close, own directories", &names),
+            seed("S5", Workload::CreateUnlink, "create and unlink, own directories", &names),
+            seed("S5", Workload::CreateUnlinkShared, "create and unlink, one directory", &names),
+            seed("S5", Workload::TreeDiff, "lstat of every file of an own tree (git diff)", &names),
+            seed("S5", Workload::Anonymous, "files without a name, opened and closed", &names),
+            seed("S5", Workload::TreeDiff, "the same with caches of 2 MiB: reclaim", &pressed),
+        ]
+    }
+}
+
+fn steps(named: &[(&'static str, Policies)]) -> Vec<(&'static str, Mounting)> {
+    named
+        .iter()
+        .map(|(name, policies)| (*name, Mounting { policies: *policies, cache_bytes: None }))
+        .collect()
+}
+
+/// How the seeds are measured.
+#[derive(Debug, Clone)]
+pub struct SeedPlan {
+    /// Workers; each count is measured for itself.
+    pub threads: Vec<u32>,
+    /// How often each step has its turn.
+    pub slices: u32,
+    /// How long a turn is.
+    pub slice: Duration,
+    /// Bytes of each image.
+    pub image: u64,
+}
+
+/// Measures one seed; `each` hears of every count of workers when it is done.
+///
+/// # Errors
+/// If an image cannot be made.
+pub fn run_seed(
+    seed: &Seed,
+    plan: &SeedPlan,
+    mut each: impl FnMut(&Measured),
+) -> Result<Vec<Measured>> {
+    let mut targets = Vec::new();
+    for (name, how) in &seed.steps {
+        targets.push(Target::with_many_groups(plan.image, *how)?.named(*name));
+    }
+    let plan = Plan {
+        workloads: vec![seed.workload],
+        threads: plan.threads.clone(),
+        slices: plan.slices,
+        slice: plan.slice,
+        scale: Scale::full(crate::Tree::default()),
+    };
+    Ok(crate::run(&plan, &targets, |measured| each(measured)))
+}
+
+/// What stands above the lines of a seed.
+pub fn seed_head(seed: &Seed) -> String {
+    let columns = format!(
+        "{:>8} {:<10}{:>12}{:>12}{:>8}  {:<22}{:>8}  {}",
+        "workers",
+        "policy",
+        "ops/s",
+        "per worker",
+        "of one",
+        "times before",
+        "us CPU",
+        "lock waits: count, total, mean"
+    );
+    format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
+}
+
+/// Medians of what one worker does alone, for each policy.
+pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
+    let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
+    match measured.threads {
+        1 => measured.outcomes.iter().map(|(_, outcome)| rate(outcome)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The lines of one count of workers; `alone` is what one does alone.
+pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
+    let mut text = String::new();
+    let threads = measured.threads;
+    let first = measured.outcomes.first().map(|(_, outcome)| outcome);
+    for (n, (name, outcome)) in measured.outcomes.iter().enumerate() {
+        let line = match outcome {
+            Outcome::Failed(why) => format!("failed: {why}"),
+            Outcome::NotThere => "-".into(),
+            Outcome::Ran(figures) => {
+                let one = alone.get(n).copied().flatten();
+                line(figures, threads, one, first.and_then(|first| outcome.ratio_to(first)))
+            }
+        };
+        let crowded = if threads as usize > Machine::processors() { "*" } else { "" };
+        let workers = if n == 0 { format!("{threads}{crowded}") } else { String::new() };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{workers:>8} {name:<10}{line}");
+    }
+    text
+}
+
+fn line(figures: &Figures, threads: u32, alone: Option<f64>, ratio: Option<Summary>) -> String {
+    let Some(rate) = Summary::of(figures.rates.iter().copied()) else {
+        return "nothing was done in the time".into();
+    };
+    let each = rate.median / f64::from(threads);
+    let share = alone.map_or(String::new(), |one| format!("{:.0} %", 100.0 * each / one));
+    let ratio = ratio.map_or(String::new(), |ratio| {
+        format!("{} ({}..{})", factor(ratio.median), factor(ratio.min), factor(ratio.max))
+    });
+    let micros = |nanos: f64| short(nanos / 1000.0);
+    let cpu = figures.cpu_per_op().map(|cpu| micros(cpu.processes.as_nanos() as f64));
+    let waits: Vec<String> = figures
+        .waits
+        .iter()
+        .filter(|of| of.waits > 0)
+        .map(|of| {
+            let total = of.nanos as f64;
+            let mean = micros(total / of.waits as f64);
+            format!("{:?} {}, {} ms, {mean} us", of.rank, of.waits, short(total / 1e6))
+        })
+        .collect();
+    format!(
+        "{:>12}{:>12}{share:>8}  {ratio:<22}{:>8}  {}",
+        short(rate.median),
+        short(each),
+        cpu.unwrap_or_default(),
+        if waits.is_empty() { "none".into() } else { waits.join("; ") }
+    )
+}
+
+/// What stands below all seeds.
+pub fn seed_foot(plan: &SeedPlan) -> String {
+    let processors = Machine::processors();
+    let mut text = String::from(
+        "\nratios slice by slice against the first policy, with the smallest and the largest; \
+         'of one': of what one worker does alone\n",
+    );
+    if plan.threads.iter().any(|threads| *threads as usize > processors) {
+        let _ = writeln!(
+            text,
+            "* more workers than the {processors} processors: they take turns, so that no policy can be \
+             faster than with {processors}; what they wait for shows all the same"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_ends_with_the_default() {
+        let seeds = Seed::all();
+        for name in ["S1", "S2", "S3", "S5"] {
+            assert!(seeds.iter().any(|seed| seed.name == name), "{name}");
+        }
+        for seed in seeds {
+            let (_, last) = seed.steps.last().expect("steps");
+            assert_eq!(last.policies, Policies::default(), "{seed:?}");
+            assert_ne!(seed.steps[0].1.policies, last.policies, "{seed:?}");
+        }
+    }
+
+    #[test]
+    fn a_seed_is_measured_and_told_with_its_waits() {
+        if crate::peers::program("mke2fs").is_none() {
+            println!("skipped: there is no mke2fs (package e2fsprogs)");
+            return;
+        }
+        let plan = SeedPlan {
+            threads: vec![1, 4],
+            slices: 2,
+            slice: Duration::from_millis(10),
+            image: 256 << 20,
+        };
+        let seed = Seed::all().into_iter().find(|seed| seed.workload == Workload::OpenClose);
+        let mut text = String::new();
+        let all = run_seed(&seed.expect("S5"), &plan, |measured| {
+            text += &seed_lines(measured, &alone(measured));
+        })
+        .expect("images");
+        assert_eq!(all.len(), 2);
+        assert!(all.iter().all(|m| m.outcomes.iter().all(|(_, o)| o.rate().is_some())), "{text}");
+        assert!(text.contains("one lock") && text.contains("lanes"), "{text}");
+    }
+}

@@ -1,0 +1,51 @@
+//! `lanefs bench seeds`
+
+use super::progress::Progress;
+use super::{Arguments, failure, print, save, tell_failures, threads};
+use crate::cli::{Failure, Report};
+use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
+
+const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Bytes of each image; memory is taken only where it is written.
+const IMAGE: u64 = 2 << 30;
+
+/// Measures all seeds.
+pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    let plan = SeedPlan {
+        threads: threads(arguments, &WORKERS),
+        slices: arguments.slices,
+        slice: arguments.seconds / arguments.slices,
+        image: IMAGE,
+    };
+    let before = Machine::now();
+    report.printed(print(&format!(
+        "{before}\n{} slices of {:?} in turn; images of {} GiB in groups of 32 MiB, in memory\n",
+        plan.slices,
+        plan.slice,
+        IMAGE >> 30
+    )));
+    let seeds = Seed::all();
+    let mut results: Vec<(String, Vec<Measured>)> = Vec::new();
+    for seed in &seeds {
+        report.printed(print(&lanefs_bench::seed_head(seed)));
+        let mut progress = Progress::new(&[seed.workload], &plan.threads);
+        let mut one = None;
+        let measured = lanefs_bench::run_seed(seed, &plan, |measured| {
+            progress.clear();
+            let alone = one.get_or_insert_with(|| lanefs_bench::alone(measured));
+            report.printed(print(&lanefs_bench::seed_lines(measured, alone)));
+            tell_failures(measured, report);
+            progress.next();
+        });
+        let title = format!("{} {}: {}", seed.name, seed.workload, seed.about);
+        results.push((title, measured.map_err(failure)?));
+    }
+    report.printed(print(&lanefs_bench::seed_foot(&plan)));
+    let after = Machine::now();
+    report.printed(print(&format!("at the end: {after}\n")));
+    let chapters: Vec<Chapter<'_>> = results
+        .iter()
+        .map(|(title, all)| Chapter { title: title.clone(), measured: all.iter().collect() })
+        .collect();
+    save(arguments, &before, &after, &chapters)
+}
