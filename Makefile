@@ -3,11 +3,12 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BUDGET  ?= 30m
+CONFLICTS ?= --reasons --json conflicts.json
 CARGO   ?= cargo
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint suites demo verify bench install uninstall
+.PHONY: help build test lint suites demo verify bench conflicts install uninstall
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ verify: ## the long tests with new seeds until BUDGET is spent
 
 bench: ## the figures
 	@scripts/bench
+
+conflicts: ## which operations share cache lines: the matrix of pairs and the table of threads
+	$(CARGO) run --release --locked -p lanefs-trace --bin lanefs-conflicts -- $(CONFLICTS)
 
 install: build ## the binary and the link that lets mount(8) find it
 	install -D -m 755 "$(TARGET)/release/lanefs" "$(DESTDIR)$(PREFIX)/bin/lanefs"

@@ -6,12 +6,13 @@ use crate::dir::Indexing;
 use crate::directory::checked_entry;
 use crate::extent::{self, Extent, Nodes, State};
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, InodeRef, Nameless};
+use crate::inode::{Concerns, Inode, InodeRef};
 use crate::meta::MetaKind;
 use crate::read::now;
 use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
 
@@ -116,7 +117,7 @@ impl Fs {
         let inode = self.apply_birth(&mut handle, born);
         self.add_orphan(&mut handle, &inode);
         inode.state.lock().linkable = true;
-        inode.holds.set_nameless(Nameless::Yes);
+        set_nameless(&inode, Nameless::Yes);
         Ok(inode)
     }
 

@@ -4,6 +4,7 @@ use crate::alloc::{Groups, Overwrite};
 use crate::block_reader::BlockReader;
 use crate::commit::Handle;
 use crate::dir::{DirContext, Indexing};
+use crate::home::Home;
 use crate::inodes::Inodes;
 use crate::meta::{MetaCache, MetaKind};
 use crate::orphan::Orphans;
@@ -14,9 +15,9 @@ use crate::table::{TableBlock, TableRef, Tables};
 use crate::{Access, Atime, Error, InodeRef, Names, OnError};
 use lanefs_device::Device;
 use lanefs_journal::Journal;
-use lanefs_lanes::Mutex;
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::sync::{Arc, Weak};
+use lanefs_lanes::{LaneArc, Mutex};
 use lanefs_ondisk::checksum::{Checksums, Seed};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -27,7 +28,8 @@ use lanefs_ondisk::{Block, Group, Ino, extent as disk_extent, inode as disk, orp
 
 /// The operations of a mounted file system. All take `&self`, from any number of threads.
 pub struct Fs {
-    pub(crate) weak: Weak<Fs>,
+    /// The first handle, which keeps all lanes' counts.
+    pub(crate) home: LaneArc<Home>,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,

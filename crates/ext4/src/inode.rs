@@ -2,13 +2,13 @@
 
 use crate::commit::{Dirty, Handle};
 use crate::extent;
-use crate::fs::Fs;
+use crate::home::Home;
 use crate::table::TableRef;
 use crate::{Attr, Rdev};
 use lanefs_journal::{Listed, Tid, Tracked};
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use lanefs_lanes::sync::{Arc, Weak};
-use lanefs_lanes::{Mutex, Published, SeqCell, SharedLock};
+use lanefs_lanes::{Hold, Holdable, Holds, LaneArc, Mutex, Published, SeqCell, SharedLock, Shares};
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{FileType, Ino};
 use std::ops::Deref;
@@ -24,7 +24,8 @@ pub struct Inode {
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
     pub(crate) file_type: FileType,
-    pub(crate) fs: Weak<Fs>,
+    /// The way to its mount.
+    pub(crate) home: LaneArc<Home>,
     /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
@@ -213,123 +214,57 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
     }
 }
 
-/// How many hold an inode, and whether it has names.
-///
-/// One word, changed by CAS: the count below, and two bits. *Nameless*: its last name is gone, so
-/// that the count reaching zero ends it. *Dead*: it was ended or evicted; it cannot be held again.
-pub(crate) struct Holds(AtomicU64);
-
-const NAMELESS: u64 = 1 << 62;
-const DEAD: u64 = 1 << 63;
-const COUNT: u64 = NAMELESS - 1;
-
-impl Holds {
-    pub(crate) fn new(count: u64) -> Holds {
-        Holds(AtomicU64::new(count))
+impl Holdable for Inode {
+    fn holds(&self) -> &Holds {
+        &self.holds
     }
-
-    /// Adds `n`; false if it is dead.
-    pub(crate) fn add(&self, n: u64) -> bool {
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
-                (w & DEAD == 0 && (w & COUNT) + n < NAMELESS).then(|| w + n)
-            })
-            .is_ok()
+    fn shares(&self) -> Option<&Shares<Inode>> {
+        self.home.shares()
     }
-
-    /// Takes `n` away; true if that ended a nameless inode, which the caller must then delete.
-    #[must_use]
-    pub(crate) fn subtract(&self, n: u64) -> bool {
-        let mut ended = false;
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
-            // More than there are: a kernel that forgets too often must not wrap the count.
-            let count = (w & COUNT).saturating_sub(n);
-            ended = count == 0 && w & NAMELESS != 0 && w & DEAD == 0;
-            Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
-        });
-        ended
-    }
-
-    /// Says whether the inode has names; the caller holds it.
-    pub(crate) fn set_nameless(&self, nameless: Nameless) {
-        match nameless {
-            Nameless::Yes => self.0.fetch_or(NAMELESS, Ordering::AcqRel),
-            Nameless::No => self.0.fetch_and(!NAMELESS, Ordering::AcqRel),
-        };
-    }
-
-    /// Makes an inode with names that one holds, the caller, nameless and dead: it cannot be held
-    /// again, and its end is the caller's. False if others hold it too.
-    pub(crate) fn end_as_only_holder(&self) -> bool {
-        let ended = DEAD | NAMELESS | 1;
-        self.0.compare_exchange(1, ended, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Makes an inode without names dead, whoever holds it; false if it is that, or has names. Holds
-    /// that are given back later change nothing.
-    pub(crate) fn end_nameless(&self) -> bool {
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| {
-                (w & NAMELESS != 0 && w & DEAD == 0).then_some(w | DEAD)
-            })
-            .is_ok()
-    }
-
-    /// Makes an inode that nobody holds dead, for eviction.
-    pub(crate) fn evict(&self) -> bool {
-        self.0.compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-/// Whether an inode has no name left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nameless {
-    Yes,
-    No,
 }
 
 /// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
 /// if its last name goes. Dropping the last hold of an inode without names frees it, which takes
 /// its operation lock: not to be dropped with an operation lock held.
+///
+/// Holds of several lanes on one inode share no line ([`Hold`]).
 pub struct InodeRef {
-    pub(crate) inode: Arc<Inode>,
+    hold: Hold<Inode>,
 }
 
 impl InodeRef {
     /// A hold on `inode`, or `None` if it is dead.
     pub(crate) fn new(inode: &Arc<Inode>) -> Option<InodeRef> {
-        inode.holds.add(1).then(|| InodeRef { inode: inode.clone() })
+        Some(InodeRef { hold: Hold::take(inode)? })
     }
 
-    /// Takes over a hold that was counted already.
+    /// Takes over a hold that was counted in the inode's word already.
     pub(crate) fn adopt(inode: Arc<Inode>) -> InodeRef {
-        InodeRef { inode }
+        InodeRef { hold: Hold::adopt(inode) }
     }
 }
 
 impl Deref for InodeRef {
     type Target = Arc<Inode>;
     fn deref(&self) -> &Arc<Inode> {
-        &self.inode
+        &self.hold
     }
 }
 
 impl Clone for InodeRef {
     fn clone(&self) -> InodeRef {
-        // Held already, so not dead; the count cannot overflow 2^62.
-        let held = self.inode.holds.add(1);
-        debug_assert!(held, "a held inode is not dead");
-        InodeRef { inode: self.inode.clone() }
+        match InodeRef::new(self) {
+            Some(hold) => hold,
+            None => unreachable!("a held inode is not dead"),
+        }
     }
 }
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        if self.inode.holds.subtract(1) {
+        if self.hold.release() {
             // The mount may be gone: then the orphan record stays, and the next mount deletes it.
-            if let Some(fs) = self.inode.fs.upgrade() {
-                fs.delete_inode(&self.inode);
-            }
+            self.home.visit(|fs| fs.delete_inode(self));
         }
     }
 }

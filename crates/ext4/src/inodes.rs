@@ -2,14 +2,14 @@
 
 use crate::Error;
 use crate::fs::Fs;
-use crate::inode::{Holds, Inode, InodeRef, InodeState, attr_of};
+use crate::inode::{Inode, InodeRef, InodeState, attr_of};
 use crate::one_lock::OneLockCache;
 use crate::plant::{Step, left_out};
 use crate::table::TableRef;
 use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lanefs_lanes::{Mutex, Published, Rank, SeqCell, SharedLock};
+use lanefs_lanes::{Holds, Mutex, Published, Rank, SeqCell, SharedLock};
 use lanefs_ondisk::{Corruption, Ino, inode as disk};
 
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
@@ -118,12 +118,14 @@ impl Inodes {
     pub(crate) fn reclaim(&self, keep: usize) {
         let excess = self.len().saturating_sub(keep);
         for inode in self.unused(excess) {
+            // Nobody may take its last name away while its holds are counted.
+            let Some(_quiet) = inode.op.try_exclusive() else { continue };
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = inode.state.lock();
             // An orphan that could not be ended keeps its place in the file or list.
             let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
             let idle = clean && state.orphan.is_none();
-            let unheld = || inode.holds.evict() || left_out(Step::HoldsKeepInodes);
+            let unheld = || lanefs_lanes::evict(&inode) || left_out(Step::HoldsKeepInodes);
             let evicted = idle && (state.freed || unheld());
             drop(state);
             if evicted {
@@ -234,7 +236,7 @@ impl Fs {
             ino,
             generation,
             file_type,
-            fs: self.weak.clone(),
+            home: self.home.clone(),
             table,
             offset,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),

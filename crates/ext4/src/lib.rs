@@ -16,6 +16,7 @@ mod error;
 pub mod extent;
 mod fallocate;
 mod fs;
+mod home;
 mod inode;
 mod inodes;
 mod links;

@@ -3,12 +3,13 @@
 use crate::create::{MAX_LINKS, remove_directory_link};
 use crate::directory::checked_entry;
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, InodeRef, Nameless};
+use crate::inode::{Concerns, Inode, InodeRef};
 use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named};
 use lanefs_lanes::ExclusiveHold;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
@@ -57,7 +58,7 @@ impl Fs {
         });
         if links == 0 {
             self.remove_orphan(&mut handle, inode);
-            inode.holds.set_nameless(Nameless::No);
+            set_nameless(inode, Nameless::No);
         }
         inode.change(&mut handle, Concerns::Attributes, |state| {
             state.disk.links += 1;
@@ -182,14 +183,14 @@ impl Fs {
         }
         // Not before its links are seen to be none: who finds it dead must know that it is gone for
         // good, and not load it again.
-        if ends && victim.holds.end_as_only_holder() {
+        if ends && end_as_only_holder(victim) {
             self.end_inode(handle, victim);
             return;
         }
         if !left_out(Step::OrphanRecorded) {
             self.add_orphan(handle, victim);
         }
-        victim.holds.set_nameless(Nameless::Yes);
+        set_nameless(victim, Nameless::Yes);
     }
 }
 

@@ -14,11 +14,10 @@ use crate::Error;
 use crate::block_reader::BlockReader;
 use crate::commit::{Dirty, Handle};
 use crate::fs::Fs;
-use crate::inode::Holds;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Map, Mutex, Rank};
+use lanefs_lanes::{Holds, Map, Mutex, Rank};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// What a metadata block is, and whose: what its checksum needs.

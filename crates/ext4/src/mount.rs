@@ -3,6 +3,7 @@
 use crate::alloc::Groups;
 use crate::extent::{self, Nodes};
 use crate::fs::Fs;
+use crate::home::{Counting, Home, Keepers};
 use crate::inodes::Inodes;
 use crate::meta::MetaCache;
 use crate::orphan::Orphans;
@@ -39,6 +40,7 @@ const IMAGE_CAP: u64 = 64 << 20;
 ///
 /// Dropping it does what [`Mount::close`] does, but has nobody to tell of an error.
 pub struct Mount {
+    keepers: Option<Keepers>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
 }
@@ -79,8 +81,13 @@ impl Mount {
         let overhead = system.count();
         let reserved = superblock.reserved_blocks().saturating_add(extent_reserve(&superblock));
         let hasher = name_hasher(&superblock)?;
-        let fs = Arc::new_cyclic(|weak| Fs {
-            weak: weak.clone(),
+        let one_lock = options.names.clone().one_lock();
+        let counting = match one_lock {
+            Some(_) => Counting::InOneWord,
+            None => Counting::ByLane,
+        };
+        let fs = Arc::new(Fs {
+            home: Home::new(counting),
             groups: Groups::new(
                 geometry,
                 checksums,
@@ -89,7 +96,7 @@ impl Mount {
                 reserved,
                 options.policies,
             ),
-            inodes: Inodes::new(options.names.clone().one_lock()),
+            inodes: Inodes::new(one_lock),
             tables: Tables::new(&geometry, &descriptors),
             meta: MetaCache::new(),
             orphans: Orphans::new(),
@@ -120,8 +127,9 @@ impl Mount {
             descriptors,
             overhead,
         });
+        let keepers = Keepers::new(&fs);
         fs.root()?;
-        let mut mount = Mount { fs, committer: None };
+        let mut mount = Mount { keepers: Some(keepers), fs, committer: None };
         if access == Access::ReadWrite {
             mount.begin_writing()?;
         }
@@ -197,6 +205,8 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // Nobody to tell: what was promised by fsync is in the log all the same.
         let _ = self.shut_down();
+        // From here on the end of a nameless inode is left to the next mount.
+        self.keepers = None;
     }
 }
 

@@ -8,12 +8,13 @@ use crate::Error;
 use crate::commit::{Dirty, Handle};
 use crate::extent;
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, InodeRef, Nameless};
+use crate::inode::{Concerns, Inode, InodeRef};
 use crate::meta::{MetaKind, MetaRef};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Lane, LaneCounter, Mutex, Rank};
+use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
@@ -210,7 +211,7 @@ impl Fs {
         // All are marked before the first is ended: the end of one rewrites the chain.
         for inode in held {
             if inode.attr().links == 0 {
-                inode.holds.set_nameless(Nameless::Yes);
+                set_nameless(&inode, Nameless::Yes);
                 continue;
             }
             let _exclusive = inode.op.exclusive();

@@ -9,10 +9,9 @@
 use crate::Error;
 use crate::commit::Handle;
 use crate::fs::Fs;
-use crate::inode::Holds;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Map, Mutex, Rank};
+use lanefs_lanes::{Holds, Map, Mutex, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};

@@ -37,6 +37,8 @@ pub(crate) enum Step {
     AdvanceFence,
     /// Waiting for the second epoch after the retirement.
     SecondEpoch,
+    /// The hold that a fold itself has while it counts.
+    FoldHolds,
     /// The Release with which a map's node becomes reachable.
     NodeRelease,
     /// The Release with which a map's bucket is marked as moved.

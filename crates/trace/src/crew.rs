@@ -1,64 +1,127 @@
 //! Threads that live together and work in turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
-
-type Job<'env, S> = Box<dyn FnOnce(&mut S) + Send + 'env>;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads, each with a state of its own that was made on it and stays there.
-pub struct Crew<'env, S> {
-    doors: Vec<mpsc::Sender<Job<'env, S>>>,
+///
+/// Handing over allocates nothing: memory that one thread allocates and another frees would end up
+/// in the latter's part of the allocator, and be found as a line that threads share.
+pub struct Crew<'scope, S> {
+    desks: &'scope [Desk<S>],
 }
 
-impl<'env, S> Crew<'env, S> {
+/// What a thread is to do next.
+struct Desk<S> {
+    work: Mutex<Work<S>>,
+    changed: Condvar,
+}
+
+enum Work<S> {
+    Idle,
+    Todo(Job<S>),
+    Over,
+}
+
+/// A job on the stack of whoever waits for it.
+struct Job<S>(*mut (dyn FnMut(&mut S) + 'static));
+
+// SAFETY: the closure behind it is `Send`, as `Crew::on` demands, and while a thread has the
+// pointer, the one that made it does nothing but wait.
+unsafe impl<S> Send for Job<S> {}
+
+impl<S> Desk<S> {
+    fn work(&self) -> MutexGuard<'_, Work<S>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, work: MutexGuard<'a, Work<S>>) -> MutexGuard<'a, Work<S>> {
+        self.changed.wait(work).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, mut state: S) {
+        let mut work = self.work();
+        loop {
+            match &*work {
+                Work::Over => return,
+                Work::Idle => work = self.wait(work),
+                Work::Todo(job) => {
+                    // SAFETY: `Crew::on` keeps the closure alive, and touches it no more, until it
+                    // finds the desk idle again.
+                    unsafe { (*job.0)(&mut state) };
+                    *work = Work::Idle;
+                    self.changed.notify_all();
+                }
+            }
+        }
+    }
+}
+
+/// Ends the threads, also if the work panics.
+struct End<'a, S>(&'a [Desk<S>]);
+
+impl<S> Drop for End<'_, S> {
+    fn drop(&mut self) {
+        for desk in self.0 {
+            *desk.work() = Work::Over;
+            desk.changed.notify_all();
+        }
+    }
+}
+
+impl<S> Crew<'_, S> {
     /// Starts `threads` threads, each with what `make` makes of its number, and runs `work` with
     /// them; they end with it.
     pub fn with<R>(
         threads: usize,
-        make: impl Fn(usize) -> S + Send + Clone + 'env,
-        work: impl FnOnce(&Crew<'env, S>) -> R,
+        make: impl Fn(usize) -> S + Sync,
+        work: impl FnOnce(&Crew<'_, S>) -> R,
     ) -> R {
+        let desks: Vec<Desk<S>> = (0..threads)
+            .map(|_| Desk { work: Mutex::new(Work::Idle), changed: Condvar::new() })
+            .collect();
+        let (desks, make) = (&*desks, &make);
         std::thread::scope(|scope| {
-            let doors = (0..threads)
-                .map(|number| {
-                    let (door, jobs) = mpsc::channel::<Job<'env, S>>();
-                    let make = make.clone();
-                    scope.spawn(move || {
-                        let mut state = make(number);
-                        jobs.into_iter().for_each(|job| job(&mut state));
-                    });
-                    door
-                })
-                .collect();
-            work(&Crew { doors })
+            let _end = End(desks);
+            for (number, desk) in desks.iter().enumerate() {
+                scope.spawn(move || desk.serve(make(number)));
+            }
+            work(&Crew { desks })
         })
     }
 
     /// How many there are.
     pub fn threads(&self) -> usize {
-        self.doors.len()
+        self.desks.len()
     }
 
     /// Runs `job` on thread number `thread`, and waits for what it gives.
     ///
     /// # Panics
     /// If there is no such thread, or with the panic of the job.
-    pub fn on<R: Send + 'env>(
-        &self,
-        thread: usize,
-        job: impl FnOnce(&mut S) -> R + Send + 'env,
-    ) -> R {
-        let (answer, result) = mpsc::channel();
-        let job = move |state: &mut S| {
-            let done = catch_unwind(AssertUnwindSafe(|| job(state)));
-            // Whoever asked waits for it.
-            answer.send(done).unwrap_or_default();
+    pub fn on<R: Send>(&self, thread: usize, job: impl FnOnce(&mut S) -> R + Send) -> R {
+        let desk = &self.desks[thread];
+        let mut job = Some(job);
+        let mut result = None;
+        let mut once = |state: &mut S| {
+            if let Some(job) = job.take() {
+                result = Some(catch_unwind(AssertUnwindSafe(|| job(state))));
+            }
         };
-        assert!(self.doors[thread].send(Box::new(job)).is_ok(), "a thread ended early");
-        match result.recv() {
-            Ok(Ok(value)) => value,
-            Ok(Err(panic)) => resume_unwind(panic),
-            Err(_) => panic!("a thread ended early"),
+        let erased: *mut (dyn FnMut(&mut S) + '_) = &mut once;
+        // SAFETY: only the lifetime is changed; nobody has the pointer once this function returns.
+        let erased: *mut (dyn FnMut(&mut S) + 'static) = unsafe { std::mem::transmute(erased) };
+        let mut work = desk.work();
+        *work = Work::Todo(Job(erased));
+        desk.changed.notify_all();
+        while matches!(*work, Work::Todo(_)) {
+            work = desk.wait(work);
+        }
+        drop(work);
+        match result {
+            Some(Ok(value)) => value,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => panic!("a thread ended early"),
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct Touch {
 }
 
 /// Sites kept of one line and kind; more tell nothing new.
-const SITES: usize = 8;
+const SITES: usize = 12;
 
 impl Touch {
     /// Whether it was written at all.
@@ -122,6 +122,21 @@ impl Footprint {
             coarse.lines.entry(Line(line.0 >> shift)).or_default().merge(touch);
         }
         coarse
+    }
+
+    /// What is left when only the accesses that `keep` says are looked at.
+    pub fn only(&self, mut keep: impl FnMut(&Site) -> bool) -> Footprint {
+        let mut left = Footprint { lines: BTreeMap::new(), ..*self };
+        for (line, touch) in &self.lines {
+            let mut filter = |sites: &[Site]| -> Vec<Site> {
+                sites.iter().filter(|site| keep(site)).cloned().collect()
+            };
+            let touch = Touch { reads: filter(&touch.reads), writes: filter(&touch.writes) };
+            if !(touch.reads.is_empty() && touch.writes.is_empty()) {
+                left.lines.insert(*line, touch);
+            }
+        }
+        left
     }
 
     pub(crate) fn count_instruction(&mut self) {

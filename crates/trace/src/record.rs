@@ -47,6 +47,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported
 pub struct Recorder {
     machine: machine::Machine,
     decoder: crate::access::Decoder,
+    fs_base: u64,
 }
 
 impl Recorder {
@@ -56,7 +57,7 @@ impl Recorder {
     /// [`Unsupported`] on other machines.
     pub fn new() -> Result<Recorder, Unsupported> {
         let mut recorder =
-            Recorder { machine: machine::Machine::new()?, decoder: Default::default() };
+            Recorder { machine: machine::Machine::new()?, decoder: Default::default(), fs_base: 0 };
         // An emulator may ignore the flag: a few instructions must leave a few steps.
         let ((), probe) = recorder.record(|| std::hint::black_box(()))?;
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
@@ -67,9 +68,20 @@ impl Recorder {
     /// # Errors
     /// As [`record`].
     pub fn record<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
+        let result = self.step(work);
+        Ok((result, self.footprint()))
+    }
+
+    /// The first half of [`Recorder::record`]: allocates nothing on the thread that is recorded.
+    pub fn step<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let (result, fs_base) = self.machine.run(work);
-        let footprint = self.decoder.footprint(self.machine.steps(), fs_base);
-        Ok((result, footprint))
+        self.fs_base = fs_base;
+        result
+    }
+
+    /// The second half, on any thread: what the last steps touched.
+    pub fn footprint(&mut self) -> Footprint {
+        self.decoder.footprint(self.machine.steps(), self.fs_base)
     }
 }
 

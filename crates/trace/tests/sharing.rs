@@ -13,7 +13,7 @@ fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
         2,
         |number| number,
         |crew| {
-            let run = move |me: &mut usize| {
+            let run = |me: &mut usize| {
                 work(*me);
                 record(|| work(*me)).expect("this machine is supported").1
             };

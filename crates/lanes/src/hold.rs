@@ -1,0 +1,353 @@
+//! Holds: what many lanes keep in memory at once, without a line that they share.
+//!
+//! A value that can be held has a hold word: a count, the lane that held it last, and three bits.
+//! While one lane holds it, the count is all. The second lane sets *spread*: from then on each
+//! lane counts its holds in a share of its own, found in the lane's table by the value's address.
+//!
+//! ```text
+//! word = dead | nameless | spread | lane | count
+//! take:    dead: fail.  spread: lock my table; still spread: my share += 1.
+//!          another lane's: set spread, again.  else count += 1, lane = mine
+//! release: of a share: share -= 1; closed: count -= 1.  of the word: count -= 1
+//!          (count 0 and nameless and not spread: dead, whoever did that ends the value)
+//! fold:    spread off, count += MANY (and nameless, in the same step)
+//!          for each lane: lock its table; take the share out, close it, count += what it held
+//!          count -= MANY
+//! ```
+//!
+//! *Invariants*: a share is in a table only while the word says spread, or while a fold is on its
+//! way to it; a nameless value never spreads again; while a fold runs the count is not zero, so
+//! nobody ends the value on a count that is not the whole.
+//!
+//! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
+
+use crate::hash::FixedHasher;
+use crate::plant::{self, Step};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::{Lane, Mutex, PerLane, Rank};
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::ops::Deref;
+
+const DEAD: u64 = 1 << 63;
+const NAMELESS: u64 = 1 << 62;
+const SPREAD: u64 = 1 << 61;
+/// The lane that held last, plus one: sixteen bits from here.
+const LANE: u32 = 44;
+const LANE_BITS: u64 = 0xffff << LANE;
+const COUNT: u64 = (1 << LANE) - 1;
+/// What a fold adds while it runs: more than anybody holds.
+const MANY: u64 = 1 << 40;
+
+/// In a share: taken out of its table, its count moved to the word.
+const CLOSED: u64 = 1 << 63;
+
+/// Shares in a lane's table from which on those that nobody uses are dropped.
+const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
+
+/// A hold word. Starts with holds of the calling lane.
+#[derive(Debug)]
+pub struct Holds(AtomicU64);
+
+/// What can be held by many lanes.
+pub trait Holdable: Send + Sync + Sized + 'static {
+    /// Its word.
+    fn holds(&self) -> &Holds;
+    /// Where lanes count their shares; `None` if the word is to count all.
+    fn shares(&self) -> Option<&Shares<Self>>;
+}
+
+/// The lanes' tables of shares.
+pub struct Shares<T> {
+    lanes: PerLane<Mutex<Table<T>>>,
+}
+
+type Table<T> = HashMap<usize, Arc<Share<T>>, BuildHasherDefault<FixedHasher>>;
+
+/// A lane's holds on one value, on lines of their own.
+#[repr(align(128))]
+struct Share<T> {
+    holds: AtomicU64,
+    value: Arc<T>,
+}
+
+/// A counted hold. It is not let go by dropping it but by [`Hold::release`]: the last one of a
+/// nameless value has something left to do.
+pub struct Hold<T> {
+    way: Way<T>,
+}
+
+enum Way<T> {
+    Word(Arc<T>),
+    Share(Arc<Share<T>>),
+}
+
+/// Whether a value has lost its last name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nameless {
+    /// It has: the last hold ends it.
+    Yes,
+    /// It has not, or has got one.
+    No,
+}
+
+/// Why a hold cannot be had from the word.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    Dead,
+    Spread,
+}
+
+fn lane_bits() -> u64 {
+    (Lane::current().index() as u64 + 1) << LANE
+}
+
+impl Holds {
+    /// A word with `count` holds of the calling lane.
+    pub fn new(count: u64) -> Holds {
+        Holds(AtomicU64::new(lane_bits() | count))
+    }
+
+    /// Adds `n` holds that are counted in the word, whoever has others; false if it is dead.
+    pub fn add(&self, n: u64) -> bool {
+        self.update(|w| {
+            (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
+        })
+        .is_ok()
+    }
+
+    /// Takes `n` such holds away; true if that ended a nameless value, which is the caller's to do.
+    #[must_use]
+    pub fn subtract(&self, n: u64) -> bool {
+        let mut ended = false;
+        let _ = self.update(|w| {
+            // More than there are: a kernel that forgets too often must not wrap the count.
+            let count = (w & COUNT).saturating_sub(n);
+            ended = count == 0 && w & (NAMELESS | DEAD | SPREAD) == NAMELESS;
+            Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
+        });
+        ended
+    }
+
+    /// Makes a value without a name dead, whoever holds it; false if it is that, or has one. Holds
+    /// that are given back later change nothing.
+    pub fn end_nameless(&self) -> bool {
+        self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
+    }
+
+    /// Makes a value that nobody holds, and that is not spread, dead; false if it is held, or has no
+    /// name.
+    pub fn evict(&self) -> bool {
+        const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
+        self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
+    }
+
+    fn update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
+    }
+
+    /// One more in the word, unless the value is, or has now become, one of several lanes.
+    fn take(&self, may_spread: bool) -> Result<(), Refused> {
+        let mine = lane_bits();
+        let mut refused = Refused::Dead;
+        let taken = self.update(|w| {
+            let lane = w & LANE_BITS;
+            if w & DEAD != 0 {
+                refused = Refused::Dead;
+                return None;
+            }
+            if may_spread && w & SPREAD != 0 {
+                refused = Refused::Spread;
+                return None;
+            }
+            if may_spread && w & NAMELESS == 0 && lane != mine && lane != 0 {
+                refused = Refused::Spread;
+                return Some(w | SPREAD);
+            }
+            refused = Refused::Dead;
+            Some(((w & !LANE_BITS) | mine) + 1)
+        });
+        match (taken, refused) {
+            (_, Refused::Spread) => Err(Refused::Spread),
+            (Ok(_), Refused::Dead) => Ok(()),
+            (Err(_), Refused::Dead) => Err(Refused::Dead),
+        }
+    }
+
+    fn is_spread(&self) -> bool {
+        self.0.load(Ordering::Acquire) & SPREAD != 0
+    }
+}
+
+/// Says whether `value` has lost its last name; the caller holds it.
+pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
+    let holds = value.holds();
+    match nameless {
+        Nameless::No => {
+            holds.0.fetch_and(!NAMELESS, Ordering::AcqRel);
+        }
+        Nameless::Yes => {
+            let ended = fold(value, NAMELESS);
+            debug_assert!(!ended, "the caller holds it");
+        }
+    }
+}
+
+/// Makes a value with a name that one holds, the caller, nameless and dead: it cannot be held
+/// again, and its end is the caller's. False if others hold it too.
+///
+/// # Locking
+/// As [`evict`].
+pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
+    let holds = value.holds();
+    if holds.is_spread() {
+        let ended = fold(value, 0);
+        debug_assert!(!ended, "it has a name");
+    }
+    holds.update(|w| (w & !LANE_BITS == 1).then_some(w | DEAD | NAMELESS)).is_ok()
+}
+
+/// Makes a value that nobody holds dead, for eviction. False if it is held or has no name.
+///
+/// # Locking
+/// Nobody may take its last name away meanwhile.
+pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
+    let holds = value.holds();
+    if holds.is_spread() {
+        let ended = fold(value, 0);
+        debug_assert!(!ended, "it has a name");
+    }
+    holds.evict()
+}
+
+/// Counts all holds in the word again and sets `bits` with that; true if that ended the value.
+fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
+    let holds = value.holds();
+    let many = if plant::left_out(Step::FoldHolds) { 0 } else { MANY };
+    let before = holds.update(|w| {
+        Some((w & !(SPREAD | LANE_BITS) | bits) + if w & SPREAD != 0 { many } else { 0 })
+    });
+    let (Ok(before), Some(shares)) = (before, value.shares()) else { return false };
+    if before & SPREAD == 0 {
+        return false;
+    }
+    // With the one in `Shares::take`: a lane whose table is looked at before it put a share there
+    // finds that the value is spread no more.
+    fence(Ordering::SeqCst);
+    for lane in Lane::given() {
+        let share = shares.lanes.of(lane).lock().remove(&address(value));
+        if let Some(share) = share {
+            let held = share.holds.swap(CLOSED, Ordering::AcqRel);
+            assert!(holds.add_any(held), "while it is folded nobody ends it");
+        }
+    }
+    holds.subtract(many)
+}
+
+impl Holds {
+    /// As [`Holds::add`], while a fold has added its many.
+    fn add_any(&self, n: u64) -> bool {
+        self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
+    }
+}
+
+fn address<T>(value: &Arc<T>) -> usize {
+    std::ptr::from_ref::<T>(value).addr()
+}
+
+impl<T: Holdable> Default for Shares<T> {
+    fn default() -> Self {
+        Shares::new()
+    }
+}
+
+impl<T: Holdable> Shares<T> {
+    /// Empty tables.
+    pub fn new() -> Shares<T> {
+        Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
+    }
+
+    /// Forgets all shares that nobody uses: they keep their values in memory.
+    pub fn clear(&self) {
+        for lane in Lane::all() {
+            drop(std::mem::take(&mut *self.lanes.of(lane).lock()));
+        }
+    }
+
+    /// One more in the calling lane's share of a value that is spread; `None` if it is no more.
+    fn take(&self, value: &Arc<T>) -> Option<Arc<Share<T>>> {
+        let mut unused = Vec::new();
+        let mut table = self.lanes.mine().lock();
+        crate::world::fence_after_update();
+        if !value.holds().is_spread() {
+            return None;
+        }
+        if let Some(share) = table.get(&address(value)) {
+            // Under the lock a share in the table is not closed.
+            share.holds.fetch_add(1, Ordering::Relaxed);
+            return Some(share.clone());
+        }
+        if table.len() >= TABLE {
+            let idle = |share: &Arc<Share<T>>| share.holds.load(Ordering::Acquire) == 0;
+            unused.extend(table.extract_if(|_, share| idle(share)).map(|(_, share)| share));
+        }
+        let share = Arc::new(Share { holds: AtomicU64::new(1), value: value.clone() });
+        table.insert(address(value), share.clone());
+        // The end of a value is not for under the lock.
+        drop(table);
+        drop(unused);
+        Some(share)
+    }
+}
+
+impl<T: Holdable> Hold<T> {
+    /// A hold on `value`, or `None` if it is dead.
+    pub fn take(value: &Arc<T>) -> Option<Hold<T>> {
+        let shares = value.shares();
+        loop {
+            match value.holds().take(shares.is_some()) {
+                Ok(()) => return Some(Hold { way: Way::Word(value.clone()) }),
+                Err(Refused::Dead) => return None,
+                Err(Refused::Spread) => {}
+            }
+            if let Some(share) = shares.and_then(|shares| shares.take(value)) {
+                return Some(Hold { way: Way::Share(share) });
+            }
+        }
+    }
+
+    /// Takes over a hold that was counted in the word already.
+    pub fn adopt(value: Arc<T>) -> Hold<T> {
+        Hold { way: Way::Word(value) }
+    }
+
+    /// Lets go; true if that ended a nameless value, which is the caller's to do. Once only.
+    #[must_use]
+    pub fn release(&self) -> bool {
+        match &self.way {
+            Way::Word(value) => value.holds().subtract(1),
+            Way::Share(share) => {
+                let open = share.holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
+                    (held & CLOSED == 0).then(|| held.saturating_sub(1))
+                });
+                open.is_err() && share.value.holds().subtract(1)
+            }
+        }
+    }
+}
+
+impl<T> Deref for Hold<T> {
+    type Target = Arc<T>;
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        match &self.way {
+            Way::Word(value) => value,
+            Way::Share(share) => &share.value,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "hold_tests.rs"]
+mod tests;

@@ -1,0 +1,194 @@
+//! Holds: none is lost when they spread and when they are folded, and a value ends once.
+
+use super::*;
+use crate::sync::thread;
+
+struct Thing {
+    holds: Holds,
+    shares: Arc<Shares<Thing>>,
+}
+
+impl Holdable for Thing {
+    fn holds(&self) -> &Holds {
+        &self.holds
+    }
+    fn shares(&self) -> Option<&Shares<Thing>> {
+        Some(&self.shares)
+    }
+}
+
+fn thing() -> Arc<Thing> {
+    Arc::new(Thing { holds: Holds::new(1), shares: Arc::new(Shares::new()) })
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod plain {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn on_another_lane<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+        thread::scope(|s| s.spawn(work).join().expect("no panic"))
+    }
+
+    fn count(thing: &Arc<Thing>) -> u64 {
+        thing.holds.0.load(Ordering::Relaxed) & COUNT
+    }
+
+    #[test]
+    fn one_lane_counts_in_the_word() {
+        let thing = thing();
+        let second = Hold::take(&thing).expect("alive");
+        assert_eq!(count(&thing), 2);
+        assert!(!second.release());
+    }
+
+    #[test]
+    fn the_only_holder_ends_a_value_at_once() {
+        let thing = thing();
+        let second = on_another_lane(|| Hold::take(&thing).expect("alive"));
+        assert!(!end_as_only_holder(&thing));
+        assert!(!second.release());
+        assert!(end_as_only_holder(&thing));
+        assert!(Hold::take(&thing).is_none());
+        assert!(!Hold::adopt(thing).release(), "it was ended already");
+    }
+
+    #[test]
+    fn the_second_lane_leaves_the_word_alone() {
+        let thing = thing();
+        let hold = on_another_lane(|| Hold::take(&thing).expect("alive"));
+        assert!(thing.holds.is_spread());
+        assert_eq!(count(&thing), 1);
+        let before = thing.holds.0.load(Ordering::Relaxed);
+        on_another_lane(|| assert!(!Hold::take(&thing).expect("alive").release()));
+        assert_eq!(thing.holds.0.load(Ordering::Relaxed), before);
+        assert!(!hold.release());
+    }
+
+    #[test]
+    fn a_nameless_value_ends_with_its_last_hold_wherever_that_was_taken() {
+        let thing = thing();
+        let first = Hold::adopt(thing.clone());
+        let (second, third) = on_another_lane(|| {
+            (Hold::take(&thing).expect("alive"), Hold::take(&thing).expect("alive"))
+        });
+        set_nameless(&thing, Nameless::Yes);
+        assert_eq!(count(&thing), 3);
+        assert!(!second.release());
+        assert!(!first.release());
+        assert!(third.release());
+        assert!(Hold::take(&thing).is_none());
+    }
+
+    #[test]
+    fn a_nameless_value_does_not_spread_again() {
+        let thing = thing();
+        set_nameless(&thing, Nameless::Yes);
+        let hold = on_another_lane(|| Hold::take(&thing).expect("alive"));
+        assert!(!thing.holds.is_spread());
+        assert!(!hold.release());
+        assert!(Hold::adopt(thing).release());
+    }
+
+    #[test]
+    fn what_a_lane_holds_is_not_evicted() {
+        let thing = thing();
+        let hold = on_another_lane(|| Hold::take(&thing).expect("alive"));
+        assert!(!Hold::adopt(thing.clone()).release());
+        assert!(!evict(&thing));
+        assert!(!hold.release());
+        assert!(evict(&thing));
+        assert!(Hold::take(&thing).is_none());
+    }
+
+    #[test]
+    fn shares_that_nobody_uses_make_room() {
+        let shares = Arc::new(Shares::new());
+        let things: Vec<_> = (0..TABLE + 5)
+            .map(|_| Arc::new(Thing { holds: Holds::new(1), shares: shares.clone() }))
+            .collect();
+        on_another_lane(|| {
+            for thing in &things {
+                assert!(!Hold::take(thing).expect("alive").release());
+            }
+            assert!(shares.lanes.mine().lock().len() <= TABLE);
+        });
+        shares.clear();
+        assert!(things.iter().all(|thing| Arc::strong_count(thing) == 1));
+    }
+
+    #[test]
+    fn many_threads_end_a_value_once() {
+        for _ in 0..200 {
+            let (thing, ends) = (thing(), AtomicUsize::new(0));
+            thread::scope(|s| {
+                for _ in 0..4 {
+                    s.spawn(|| {
+                        for _ in 0..20 {
+                            let Some(hold) = Hold::take(&thing) else { return };
+                            let other = Hold::take(&thing);
+                            for hold in [Some(hold), other].into_iter().flatten() {
+                                ends.fetch_add(hold.release().into(), Ordering::Relaxed);
+                            }
+                        }
+                    });
+                }
+                let mine = Hold::adopt(thing.clone());
+                thread::yield_now();
+                set_nameless(&thing, Nameless::Yes);
+                ends.fetch_add(mine.release().into(), Ordering::Relaxed);
+            });
+            assert_eq!(ends.load(Ordering::Relaxed), 1);
+            assert!(Hold::take(&thing).is_none());
+        }
+    }
+}
+
+/// Two lanes hold and let go while the name is taken away: the value ends, once.
+#[cfg(any(loom, shuttle))]
+fn a_value_loses_its_name_while_lanes_hold_it() {
+    let thing = thing();
+    let ends = Arc::new(AtomicU64::new(0));
+    let holder = {
+        let (thing, ends) = (thing.clone(), ends.clone());
+        thread::spawn(move || {
+            if let Some(hold) = Hold::take(&thing) {
+                ends.fetch_add(hold.release().into(), Ordering::Relaxed);
+            }
+            drop(thing);
+        })
+    };
+    let mine = Hold::adopt(thing.clone());
+    set_nameless(&thing, Nameless::Yes);
+    ends.fetch_add(mine.release().into(), Ordering::Relaxed);
+    holder.join().expect("no panic");
+    assert_eq!(ends.load(Ordering::Relaxed), 1, "ends");
+    assert!(Hold::take(&thing).is_none(), "still alive");
+    thing.shares.clear();
+}
+
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+
+    const MODEL: &str = "hold::tests::loom_tests::loom_a_value_without_a_name_ends_once";
+
+    #[test]
+    fn loom_a_value_without_a_name_ends_once() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(a_value_loses_its_name_while_lanes_hold_it);
+    }
+
+    #[test]
+    fn loom_finds_a_fold_that_does_not_hold_what_it_counts() {
+        finds_missing(Step::FoldHolds, MODEL, &["nobody ends it", "the caller holds it", "ends"]);
+    }
+}
+
+#[cfg(shuttle)]
+#[test]
+fn shuttle_a_value_without_a_name_ends_once() {
+    shuttle::check_random(a_value_loses_its_name_while_lanes_hold_it, 3000);
+}

@@ -1,0 +1,201 @@
+//! Which operations share cache lines? Prints the matrix of pairs and the table of threads.
+
+mod known;
+mod matrix;
+mod operations;
+mod reason;
+mod rounds;
+mod setting;
+mod stage;
+mod table;
+
+use clap::Parser;
+use lanefs::device::RamDevice;
+use lanefs::{FileSystem, FormatOptions, OpenOptions};
+use lanefs_ext4::mkfs::Contents;
+use lanefs_trace::{Crew, Granule, Recorder};
+use matrix::Pair;
+use reason::Reasons;
+use rounds::Troupe;
+use setting::Setting;
+use stage::Stage;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use table::Row;
+
+/// Traces the operations of the library on live threads, and finds the cache lines they share.
+///
+/// On a RAM device, journal on. Counted is what happens in every operation; what happens once for
+/// many (refills of a lane's stash, ticks of the clock) is counted apart.
+#[derive(Parser)]
+struct Arguments {
+    /// Settings to trace; all if none is given.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    settings: Vec<Setting>,
+    /// Threads of the table; 0 for none.
+    #[arg(long, value_delimiter = ',', default_value = "2,8,64")]
+    threads: Vec<usize>,
+    /// Rounds traced for each pair; 0 for no matrix.
+    #[arg(long, default_value_t = 2)]
+    rounds: usize,
+    /// Only operations whose names contain this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Look at pairs of lines, which processors fetch together.
+    #[arg(long)]
+    pairs_of_lines: bool,
+    /// Why each pair shares lines.
+    #[arg(long)]
+    reasons: bool,
+    /// Writes all that was found to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Fails if a pair shares lines that is not in this list.
+    #[arg(long)]
+    known: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !lanefs_trace::is_supported() {
+        println!("skipped: {}", lanefs_trace::Unsupported);
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lanefs-conflicts: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type AnyError = Box<dyn std::error::Error>;
+
+fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
+    own_arenas();
+    let fs = file_system()?;
+    let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
+    let threads = counts.iter().copied().max().unwrap_or(0).max(2);
+    let (pairs, rows) = Crew::with(
+        threads,
+        |me| Stage::new(&fs, me),
+        |crew| -> Result<_, AnyError> {
+            let recorder = Mutex::new(Recorder::new()?);
+            Ok(trace_all(&Troupe { fs: &fs, crew, recorder }, arguments, &counts))
+        },
+    )?;
+    fs.close()?;
+    if let Some(path) = &arguments.json {
+        let found = serde_json::json!({ "pairs": pairs, "threads": rows });
+        std::fs::write(path, serde_json::to_string_pretty(&found)?)?;
+    }
+    match &arguments.known {
+        Some(path) => known::check(path, &pairs),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// An image with more groups than lanes on a device in memory, which commits when told to: a commit
+/// is no operation's own, and is counted by tracing the first round after one.
+fn file_system() -> Result<FileSystem, AnyError> {
+    let device = Arc::new(RamDevice::create(64 << 30)?);
+    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
+    FileSystem::format(&*device, &options)?;
+    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600));
+    Ok(FileSystem::open_device(device, &options)?)
+}
+
+/// An allocator's arena for each thread, as there would be on a machine of as many cores: by default
+/// glibc has eight for a core, and shares them beyond.
+fn own_arenas() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a number that the allocator reads when it makes arenas; no thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1024);
+    }
+}
+
+fn trace_all(
+    troupe: &Troupe<'_, '_>,
+    arguments: &Arguments,
+    counts: &[usize],
+) -> (Vec<Pair>, Vec<Row>) {
+    let granule = if arguments.pairs_of_lines { Granule::Pair } else { Granule::Line };
+    let settings = match &*arguments.settings {
+        [] => &Setting::ALL,
+        some => some,
+    };
+    let mut reasons = Reasons::new();
+    let (mut pairs, mut rows) = (Vec::new(), Vec::new());
+    let only = &arguments.only;
+    for &setting in settings {
+        println!("\n== {} ==", setting.title());
+        if arguments.rounds > 0 {
+            let found =
+                matrix::trace(troupe, &mut reasons, setting, granule, only, arguments.rounds);
+            report(&found, arguments);
+            pairs.extend(found);
+        }
+        if !counts.is_empty() {
+            println!("{:>28} threads instr. transfers hottest apart syscalls", "");
+            let each = |row: &Row| print_row(row, arguments);
+            rows.extend(table::trace(troupe, &mut reasons, setting, granule, only, counts, each));
+        }
+    }
+    summarise(&pairs);
+    (pairs, rows)
+}
+
+fn print_row(row: &Row, arguments: &Arguments) {
+    let Row { operation, threads, instructions, transfers, hottest, apart, system_calls, .. } = row;
+    println!(
+        "{operation:>28} {threads:>7} {instructions:>6} {transfers:>9.2} {hottest:>7.2} \
+         {apart:>5.2} {system_calls:>8.2}"
+    );
+    if let (true, Some(reason)) = (arguments.reasons, &row.reason) {
+        println!("{reason}");
+    }
+}
+
+fn report(pairs: &[Pair], arguments: &Arguments) {
+    matrix::print(pairs);
+    if !arguments.reasons {
+        return;
+    }
+    // By reason: one shared line makes many pairs.
+    let mut by_reason: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for pair in pairs {
+        for reason in &pair.reasons {
+            let name = format!("{} | {}", pair.first, pair.second);
+            by_reason.entry(reason).or_default().push(name);
+        }
+    }
+    let mut by_reason: Vec<_> = by_reason.into_iter().collect();
+    by_reason.sort_by_key(|(_, pairs)| std::cmp::Reverse(pairs.len()));
+    for (reason, pairs) in by_reason {
+        println!(
+            "{reason}\n      {} pairs: {}",
+            pairs.len(),
+            pairs[..pairs.len().min(6)].join("; ")
+        );
+    }
+}
+
+fn summarise(pairs: &[Pair]) {
+    if pairs.is_empty() {
+        return;
+    }
+    println!();
+    for setting in Setting::ALL {
+        let of: Vec<&Pair> = pairs.iter().filter(|pair| pair.setting == setting).collect();
+        let free = of.iter().filter(|pair| pair.lines == 0).count();
+        println!("{:>36}: {free} of {} pairs free", setting.title(), of.len());
+    }
+    let free = pairs.iter().filter(|pair| pair.lines == 0).count();
+    let share = 100.0 * free as f64 / pairs.len() as f64;
+    println!("{:>36}: {free} of {} pairs free, {share:.1} %", "in all", pairs.len());
+}

@@ -1,0 +1,111 @@
+//! Every operation on one thread against every operation on another.
+
+use crate::operations::{OPERATIONS, Operation};
+use crate::reason::{Reason, Reasons};
+use crate::rounds::Troupe;
+use crate::setting::Setting;
+use lanefs_trace::{Footprint, Granule, conflicts};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A pair of operations in a setting.
+#[derive(Debug, Serialize)]
+pub struct Pair {
+    pub setting: Setting,
+    pub first: &'static str,
+    pub second: &'static str,
+    /// Lines shared in the worse of the two ways to hand them out.
+    pub lines: usize,
+    /// Lines shared by refills and at ticks of the clock.
+    pub apart: usize,
+    pub reasons: BTreeSet<Reason>,
+}
+
+/// What one operation touched on one of two threads.
+struct Trace {
+    name: &'static str,
+    steady: [Footprint; 2],
+    whole: [Footprint; 2],
+}
+
+/// The operations of a setting, of those whose names contain `only`.
+pub fn operations(setting: Setting, only: &str) -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS
+        .iter()
+        .filter(move |op| setting != Setting::File || op.commutes)
+        .filter(move |op| op.name.contains(only))
+}
+
+/// Traces each operation on two threads, and compares all pairs of one's and the other's.
+pub fn trace(
+    troupe: &Troupe<'_, '_>,
+    reasons: &mut Reasons,
+    setting: Setting,
+    granule: Granule,
+    only: &str,
+    rounds: usize,
+) -> Vec<Pair> {
+    troupe.enter(setting);
+    let mut traces = Vec::new();
+    for operation in operations(setting, only) {
+        let mut whole = [Footprint::new(), Footprint::new()];
+        for round in troupe.run(operation, 2, rounds) {
+            whole.iter_mut().zip(&round).for_each(|(all, one)| all.merge(one));
+        }
+        let whole = whole.map(|footprint| footprint.in_granules(granule));
+        let steady = [reasons.steady(&whole[0]), reasons.steady(&whole[1])];
+        traces.push(Trace { name: operation.name, steady, whole });
+    }
+    reasons.look_again();
+    let mut pairs = Vec::new();
+    for (at, first) in traces.iter().enumerate() {
+        for second in &traces[at..] {
+            let ways = [[0, 1], [1, 0]];
+            let count = |of: fn(&Trace) -> &[Footprint; 2]| {
+                let shared = |[a, b]: [usize; 2]| conflicts(&of(first)[a], &of(second)[b]).len();
+                ways.map(shared).into_iter().max().unwrap_or(0)
+            };
+            let (lines, all) = (count(|trace| &trace.steady), count(|trace| &trace.whole));
+            let explained = ways.iter().flat_map(|[a, b]| {
+                conflicts(&first.steady[*a], &second.steady[*b])
+                    .into_iter()
+                    .map(|conflict| reasons.explain(&conflict, granule))
+                    .collect::<Vec<_>>()
+            });
+            pairs.push(Pair {
+                setting,
+                first: first.name,
+                second: second.name,
+                lines,
+                apart: all.saturating_sub(lines),
+                reasons: explained.collect(),
+            });
+        }
+    }
+    pairs
+}
+
+/// The triangle of pairs: a dot for one that is free, else the lines it shares.
+pub fn print(pairs: &[Pair]) {
+    let mut names: Vec<&str> = Vec::new();
+    for pair in pairs {
+        if !names.contains(&pair.first) {
+            names.push(pair.first);
+        }
+    }
+    for (at, second) in names.iter().enumerate() {
+        print!("{:>28} {at:>3} ", second);
+        for first in &names[..=at] {
+            let found = pairs.iter().find(|pair| pair.first == *first && pair.second == *second);
+            match found.map(|pair| pair.lines) {
+                Some(0) => print!("  ."),
+                Some(lines) => print!(" {:>2}", lines.min(99)),
+                None => print!("  ?"),
+            }
+        }
+        println!();
+    }
+    print!("{:33}", "");
+    (0..names.len()).for_each(|at| print!(" {at:>2}"));
+    println!();
+}

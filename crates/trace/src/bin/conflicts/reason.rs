@@ -1,0 +1,143 @@
+//! Why a line is shared: where its data is, and what touched it.
+
+use lanefs_trace::{Conflict, Footprint, Granule, Memory, Site, Symbols, Touch};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+
+/// What happens now and then, on behalf of many operations, and is counted apart. Told by the
+/// functions on the way to an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Apart {
+    /// A lane's stash is refilled or given back, a table grows, an epoch ends.
+    Refill,
+    /// The clock ticked since the last change or read of this file.
+    Tick,
+}
+
+const APART: &[(&str, Apart)] = &[
+    ("::refill", Apart::Refill),
+    ("epoch::pay", Apart::Refill),
+    ("stamp_change", Apart::Tick),
+    ("touch_atime", Apart::Tick),
+];
+
+/// A line that two operations share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Reason {
+    /// Where the data is.
+    pub place: String,
+    /// What the first did, and by which functions.
+    pub first: String,
+    /// What the second did.
+    pub second: String,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    {}", self.place)?;
+        writeln!(f, "      {}", self.first)?;
+        write!(f, "      {}", self.second)
+    }
+}
+
+/// Explains accesses; what was explained is remembered.
+pub struct Reasons {
+    symbols: Symbols,
+    memory: Memory,
+    apart: HashMap<u64, Option<Apart>>,
+}
+
+impl Reasons {
+    pub fn new() -> Reasons {
+        let memory = Memory::look().unwrap_or_default();
+        Reasons { symbols: Symbols::new(), memory, apart: HashMap::new() }
+    }
+
+    /// Mappings may have come since the last look.
+    pub fn look_again(&mut self) {
+        self.memory = Memory::look().unwrap_or_default();
+    }
+
+    /// What of `footprint` happens in every operation.
+    pub fn steady(&mut self, footprint: &Footprint) -> Footprint {
+        footprint.only(|site| self.apart(site).is_none())
+    }
+
+    fn apart(&mut self, site: &Site) -> Option<Apart> {
+        let mut ips = site.calls.iter().chain([&site.ip]);
+        ips.find_map(|ip| self.apart_at(*ip))
+    }
+
+    fn apart_at(&mut self, ip: u64) -> Option<Apart> {
+        if let Some(known) = self.apart.get(&ip) {
+            return *known;
+        }
+        let frames = self.symbols.frames(ip);
+        let found = APART
+            .iter()
+            .find(|(name, _)| frames.iter().any(|frame| frame.function.contains(name)))
+            .map(|(_, apart)| *apart);
+        self.apart.insert(ip, found);
+        found
+    }
+
+    /// Why the two share a line.
+    pub fn explain(&mut self, conflict: &Conflict<'_>, granule: Granule) -> Reason {
+        let address = conflict.line.address(granule);
+        let sites = |touch: &Touch| touch.writes.first().or(touch.reads.first()).cloned();
+        let exact = sites(conflict.first).map_or(address, |site| site.address);
+        let place = self.memory.place(exact, &mut self.symbols);
+        let first = self.describe(conflict.first);
+        let second = self.describe(conflict.second);
+        let (first, second) = if first <= second { (first, second) } else { (second, first) };
+        Reason { place, first, second }
+    }
+
+    fn describe(&mut self, touch: &Touch) -> String {
+        let (verb, site) = match (touch.writes.first(), touch.reads.first()) {
+            (Some(site), _) => ("written", site),
+            (None, Some(site)) => ("read", site),
+            (None, None) => return String::new(),
+        };
+        format!("{verb} by {}", self.way(site))
+    }
+
+    /// The functions of ours that lead to an access, innermost first.
+    fn way(&mut self, site: &Site) -> String {
+        const SHOWN: usize = 4;
+        let mut names: Vec<String> = Vec::new();
+        for ip in [&site.ip].into_iter().chain(site.calls.iter().rev()) {
+            for frame in self.symbols.frames(*ip) {
+                let ours = frame.function.contains("lanefs");
+                if (ours || names.is_empty()) && names.len() < SHOWN {
+                    names.push(match (&frame.place, names.is_empty()) {
+                        (Some(place), true) => format!("{} ({place})", short(&frame.function)),
+                        _ => short(&frame.function),
+                    });
+                }
+            }
+        }
+        names.join(" < ")
+    }
+}
+
+/// A path without crates and type parameters: the last two words.
+fn short(function: &str) -> String {
+    let mut plain = String::new();
+    let mut depth = 0_u32;
+    for c in function.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            c if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let words: Vec<&str> =
+        plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
+    let plain = words[words.len().saturating_sub(2)..].join("::");
+    // A method of a trait on a type: all of the path was in brackets.
+    if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
+}

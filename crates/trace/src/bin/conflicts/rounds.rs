@@ -1,0 +1,66 @@
+//! Rounds of operations on live threads, all but the last few untraced.
+
+use crate::operations::Operation;
+use crate::setting::Setting;
+use crate::stage::Stage;
+use lanefs::FileSystem;
+use lanefs_trace::{Crew, Footprint, Recorder};
+use std::sync::{Mutex, PoisonError};
+
+/// Untraced rounds before the traced ones: caches fill, tables grow, stashes are drawn.
+const WARM: usize = 2;
+
+/// The threads of a run, each on its stage.
+pub struct Troupe<'c, 'fs> {
+    pub fs: &'fs FileSystem,
+    pub crew: &'c Crew<'c, Stage<'fs>>,
+    pub recorder: Mutex<Recorder>,
+}
+
+impl Troupe<'_, '_> {
+    /// All threads go to their places in `setting`.
+    pub fn enter(&self, setting: Setting) {
+        for thread in 0..self.crew.threads() {
+            self.crew.on(thread, |stage| stage.enter(setting));
+        }
+    }
+
+    /// What each of the first `threads` threads touches in each of `rounds` rounds of `operation`,
+    /// the committer being at rest: `[round][thread]`.
+    pub fn run(
+        &self,
+        operation: &'static Operation,
+        threads: usize,
+        rounds: usize,
+    ) -> Vec<Vec<Footprint>> {
+        self.fs.sync().expect("a RAM device does not fail");
+        for _ in 0..WARM {
+            self.prepare(operation, threads);
+            for thread in 0..threads {
+                self.crew.on(thread, |stage| (operation.act)(stage));
+            }
+        }
+        (0..rounds)
+            .map(|_| {
+                self.prepare(operation, threads);
+                (0..threads).map(|thread| self.trace(operation, thread)).collect()
+            })
+            .collect()
+    }
+
+    fn prepare(&self, operation: &'static Operation, threads: usize) {
+        for thread in 0..threads {
+            self.crew.on(thread, |stage| {
+                stage.next_round();
+                (operation.prepare)(stage);
+            });
+        }
+    }
+
+    fn trace(&self, operation: &'static Operation, thread: usize) -> Footprint {
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = &mut *recorder;
+        self.crew.on(thread, |stage| steps.step(|| (operation.act)(stage)));
+        recorder.footprint()
+    }
+}

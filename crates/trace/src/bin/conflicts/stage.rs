@@ -1,0 +1,112 @@
+//! Where a thread works: its directory, its files, what the next operation needs.
+
+use crate::setting::Setting;
+use lanefs::{File, FileOptions, FileSystem};
+use std::io::Write;
+
+/// Bytes of a thread's file, all written.
+pub const FILE: u64 = 256 << 10;
+
+/// Bytes of a page, and of each read and write.
+pub const PAGE: u64 = 4096;
+
+/// A thread's place in the tree, and what its operations work on. All was made on the thread
+/// itself, as by a program that minds its own files.
+pub struct Stage<'fs> {
+    pub fs: &'fs FileSystem,
+    me: usize,
+    round: u64,
+    /// The directory of the operations, and the one that renames lead to.
+    pub home: String,
+    pub away: String,
+    /// A file that is there, with an attribute; and a symbolic link.
+    pub file: String,
+    pub link: String,
+    /// What this round makes, moves or removes.
+    pub name: String,
+    pub other: String,
+    /// `file`, open; set by entering a setting.
+    open: Option<File<'fs>>,
+    /// Opened by an operation's preparation, to be used or let go by the operation.
+    pub held: Option<File<'fs>>,
+    pub page: Vec<u8>,
+}
+
+/// The attribute of each file.
+pub const ATTRIBUTE: &str = "user.colour";
+
+impl<'fs> Stage<'fs> {
+    pub fn new(fs: &'fs FileSystem, me: usize) -> Stage<'fs> {
+        Stage {
+            fs,
+            me,
+            round: 0,
+            home: String::new(),
+            away: String::new(),
+            file: String::new(),
+            link: String::new(),
+            name: String::new(),
+            other: String::new(),
+            open: None,
+            held: None,
+            page: vec![me as u8; PAGE as usize],
+        }
+    }
+
+    /// The thread's file, open for reading and writing.
+    pub fn open(&self) -> &File<'fs> {
+        self.open.as_ref().expect("a setting was entered")
+    }
+
+    /// Where in the file this thread reads and writes: a page of its own.
+    pub fn offset(&self) -> u64 {
+        self.me as u64 % (FILE / PAGE) * PAGE
+    }
+
+    /// Goes to the thread's place in `setting`, and makes it if it is not there.
+    pub fn enter(&mut self, setting: Setting) {
+        let me = self.me;
+        (self.open, self.held) = (None, None);
+        (self.home, self.away) = match setting {
+            Setting::Directories => (format!("/{me}"), format!("/{me}-away")),
+            Setting::Names => ("/all".into(), "/all-away".into()),
+            Setting::File => ("/one".into(), "/one-away".into()),
+        };
+        self.file = match setting {
+            Setting::File => "/one/file".into(),
+            _ => format!("{}/{me}-file", self.home),
+        };
+        self.link = match setting {
+            Setting::File => "/one/link".into(),
+            _ => format!("{}/{me}-link", self.home),
+        };
+        for dir in [&self.home, &self.away] {
+            if !self.fs.exists(dir).expect("a RAM device does not fail") {
+                self.fs.create_dir(dir).expect("room for a directory");
+            }
+        }
+        if !self.fs.exists(&self.file).expect("a RAM device does not fail") {
+            let mut file = self.fs.create_file(&self.file).expect("room for a file");
+            file.write_all(&vec![1; FILE as usize]).expect("room for its data");
+            self.fs.set_xattr(&self.file, ATTRIBUTE, b"blue").expect("room for an attribute");
+            self.fs.symlink("file", &self.link).expect("room for a link");
+        }
+        let options = FileOptions::new().read().write();
+        self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
+    }
+
+    /// Names for the next round that nobody else has, and that were not there before. What the
+    /// last round left is removed, so that directories stay as small as they were.
+    pub fn next_round(&mut self) {
+        self.round += 1;
+        self.held = None;
+        for left in [&self.name, &self.other] {
+            if !left.is_empty() && self.fs.symlink_metadata(left).is_ok() {
+                self.fs.remove_dir_all(left).expect("what a thread made it may remove");
+            }
+        }
+        let (me, round) = (self.me, self.round);
+        self.name = format!("{}/{me}-{round}", self.home);
+        self.other = format!("{}/{me}-{round}-other", self.home);
+    }
+}
