@@ -51,6 +51,12 @@ pub struct Outbox {
     len: usize,
 }
 
+impl Default for Outbox {
+    fn default() -> Outbox {
+        Outbox::new()
+    }
+}
+
 impl Outbox {
     const LEAD: usize = size_of::<OutHeader>();
     const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
@@ -69,6 +75,11 @@ impl Outbox {
     /// Bytes put so far, without the header.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether nothing was put.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Appends a record.

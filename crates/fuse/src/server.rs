@@ -14,11 +14,12 @@ mod writers;
 mod xattrs;
 
 use crate::abi::{self, opcode};
-use crate::buffer::{MAX_DATA, Outbox};
+use crate::buffer::Outbox;
 use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
+use crate::service::{Answer, Service, Weight};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,26 +33,6 @@ const BULK: u32 = 128 << 10;
 /// Freeing a file of more sectors than this is long: 1 MiB.
 const LONG_FREE_SECTORS: u64 = 2048;
 
-/// Whether a request was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// What is in the outbox goes to the kernel.
-    Reply,
-    /// The kernel waits for no reply.
-    Silence,
-}
-
-/// How long a request may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
-    /// As a rule it waits for nothing.
-    Quick,
-    /// It waits for the device.
-    Slow,
-    /// It moves much data.
-    Bulk,
-}
-
 /// A mounted file system as the kernel sees it.
 pub struct Server {
     mount: Mount,
@@ -61,6 +42,55 @@ pub struct Server {
     flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
     broken: AtomicBool,
+}
+
+impl Service for Server {
+    fn weight(&self, request: &Request<'_>) -> Weight {
+        let mut body = request.again();
+        let (weight, holds) = match request.header.opcode {
+            opcode::FSYNC
+            | opcode::FSYNCDIR
+            | opcode::SYNCFS
+            | opcode::FALLOCATE
+            | opcode::LSEEK
+            | opcode::BATCH_FORGET => (Weight::Slow, true),
+            opcode::FORGET => (Weight::Slow, self.frees_much(request.header.nodeid)),
+            opcode::SETATTR => {
+                let changes_size = |set: abi::SetattrIn| set.valid & abi::fattr::SIZE != 0;
+                (Weight::Slow, body.take().is_ok_and(changes_size))
+            }
+            opcode::OPEN => {
+                let truncates = |open: abi::OpenIn| open.flags & libc::O_TRUNC as u32 != 0;
+                (Weight::Slow, body.take().is_ok_and(truncates))
+            }
+            opcode::COPY_FILE_RANGE => (Weight::Bulk, true),
+            opcode::READ => {
+                (Weight::Bulk, body.take().is_ok_and(|read: abi::ReadIn| read.size >= BULK))
+            }
+            opcode::WRITE => {
+                (Weight::Bulk, body.take().is_ok_and(|write: abi::WriteIn| write.size >= BULK))
+            }
+            _ => (Weight::Quick, true),
+        };
+        if holds { weight } else { Weight::Quick }
+    }
+
+    fn serve(
+        &self,
+        request: Request<'_>,
+        outbox: &mut Outbox,
+        kernel: &Channel,
+    ) -> Result<Answer, Errno> {
+        outbox.clear();
+        if self.is_broken() {
+            return match request.header.opcode {
+                opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::Silence),
+                opcode::RELEASE => Ok(Answer::Reply),
+                _ => Err(Errno::IO),
+            };
+        }
+        self.guarded(|| self.dispatch(request, outbox, kernel))
+    }
 }
 
 impl Server {
@@ -107,37 +137,6 @@ impl Server {
         Ok(self.fs().get(node.ino, node.generation)?)
     }
 
-    /// Whether to let another thread read requests meanwhile.
-    pub fn weight(&self, request: &Request<'_>) -> Weight {
-        let mut body = request.again();
-        let (weight, holds) = match request.header.opcode {
-            opcode::FSYNC
-            | opcode::FSYNCDIR
-            | opcode::SYNCFS
-            | opcode::FALLOCATE
-            | opcode::LSEEK
-            | opcode::BATCH_FORGET => (Weight::Slow, true),
-            opcode::FORGET => (Weight::Slow, self.frees_much(request.header.nodeid)),
-            opcode::SETATTR => {
-                let changes_size = |set: abi::SetattrIn| set.valid & abi::fattr::SIZE != 0;
-                (Weight::Slow, body.take().is_ok_and(changes_size))
-            }
-            opcode::OPEN => {
-                let truncates = |open: abi::OpenIn| open.flags & libc::O_TRUNC as u32 != 0;
-                (Weight::Slow, body.take().is_ok_and(truncates))
-            }
-            opcode::COPY_FILE_RANGE => (Weight::Bulk, true),
-            opcode::READ => {
-                (Weight::Bulk, body.take().is_ok_and(|read: abi::ReadIn| read.size >= BULK))
-            }
-            opcode::WRITE => {
-                (Weight::Bulk, body.take().is_ok_and(|write: abi::WriteIn| write.size >= BULK))
-            }
-            _ => (Weight::Quick, true),
-        };
-        if holds { weight } else { Weight::Quick }
-    }
-
     /// Whether the last forget of this node frees many blocks.
     fn frees_much(&self, id: u64) -> bool {
         self.guarded(|| Ok(self.inode(id)?.attr()))
@@ -151,27 +150,6 @@ impl Server {
             self.broken.store(true, Ordering::Relaxed);
             Err(Errno::IO)
         })
-    }
-
-    /// Does what `request` asks, leaving the reply in `outbox`.
-    ///
-    /// # Errors
-    /// What the kernel is to be told.
-    pub fn serve(
-        &self,
-        request: Request<'_>,
-        outbox: &mut Outbox,
-        kernel: &Channel,
-    ) -> Result<Answer, Errno> {
-        outbox.clear();
-        if self.is_broken() {
-            return match request.header.opcode {
-                opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::Silence),
-                opcode::RELEASE => Ok(Answer::Reply),
-                _ => Err(Errno::IO),
-            };
-        }
-        self.guarded(|| self.dispatch(request, outbox, kernel))
     }
 
     fn dispatch(
@@ -263,62 +241,5 @@ impl Server {
             padding: 0,
             spare: [0; 6],
         });
-    }
-
-    /// The agreement with the kernel: what it offers of what this server wants.
-    ///
-    /// # Errors
-    /// EINVAL if the kernel is too old (before 7.31, Linux 5.4).
-    pub fn init(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
-        use abi::init;
-        // No ATOMIC_O_TRUNC exclusions: opens are always sent, so the flag is safe (with messages
-        // for opens switched off it would lose the truncation).
-        const WANTED: u64 = init::ASYNC_READ
-            | init::ATOMIC_O_TRUNC
-            | init::EXPORT_SUPPORT
-            | init::BIG_WRITES
-            | init::DONT_MASK
-            | init::HAS_IOCTL_DIR
-            | init::DO_READDIRPLUS
-            | init::READDIRPLUS_AUTO
-            | init::ASYNC_DIO
-            | init::WRITEBACK_CACHE
-            | init::PARALLEL_DIROPS
-            | init::POSIX_ACL
-            | init::MAX_PAGES
-            | init::CACHE_SYMLINKS
-            | init::NO_OPENDIR_SUPPORT
-            | init::HANDLE_KILLPRIV_V2
-            | init::SETXATTR_EXT
-            | init::INIT_EXT;
-        let offer: abi::InitIn = request.take()?;
-        if offer.major != abi::MAJOR || offer.minor < 31 {
-            return Err(Errno::INVAL);
-        }
-        let mut offered = u64::from(offer.flags);
-        if offered & init::INIT_EXT != 0 {
-            offered |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
-        }
-        let agreed = offered & WANTED;
-        // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
-        if agreed & init::SETXATTR_EXT == 0 || agreed & init::HANDLE_KILLPRIV_V2 == 0 {
-            return Err(Errno::INVAL);
-        }
-        outbox.clear();
-        outbox.put(&abi::InitOut {
-            major: abi::MAJOR,
-            minor: abi::MINOR,
-            max_readahead: offer.max_readahead.max(MAX_DATA as u32),
-            flags: agreed as u32,
-            max_background: 64,
-            congestion_threshold: 48,
-            max_write: MAX_DATA as u32,
-            time_gran: 1,
-            max_pages: (MAX_DATA / 4096) as u16,
-            map_alignment: 0,
-            flags2: (agreed >> 32) as u32,
-            unused: [0; 7],
-        });
-        Ok(())
     }
 }

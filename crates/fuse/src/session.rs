@@ -5,8 +5,9 @@ use crate::baton::{Baton, Turn};
 use crate::buffer::{Inbox, Outbox};
 use crate::channel::Channel;
 use crate::errno::Errno;
+use crate::handshake::agree;
 use crate::seat::Seat;
-use crate::server::{Answer, Server, Weight};
+use crate::service::{Answer, Service, Weight};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::thread;
@@ -15,19 +16,19 @@ use std::thread;
 pub const THREADS: usize = 16;
 
 /// A connection that has shaken hands.
-pub struct Session {
-    server: Server,
+pub struct Session<S> {
+    server: S,
     channel: Channel,
     baton: Baton,
 }
 
-impl Session {
+impl<S: Service> Session<S> {
     /// Takes over `device`, the descriptor that the mount was made with, and agrees with the kernel
     /// on how to talk.
     ///
     /// # Errors
     /// The kernel is too old, or went away.
-    pub fn start(device: OwnedFd, server: Server) -> io::Result<Session> {
+    pub fn start(device: OwnedFd, server: S) -> io::Result<Session<S>> {
         let channel = Channel::new(device);
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
         loop {
@@ -39,7 +40,7 @@ impl Session {
                 channel.reply(unique, &mut outbox, Some(Errno::IO));
                 continue;
             }
-            return match server.init(&mut request, &mut outbox) {
+            return match agree(&mut request, &mut outbox) {
                 Ok(()) => {
                     channel.reply(unique, &mut outbox, None);
                     Ok(Session { server, channel, baton: Baton::new(THREADS) })
@@ -56,7 +57,7 @@ impl Session {
     ///
     /// # Errors
     /// /dev/fuse failed; the server is still given back.
-    pub fn run(self) -> (Server, io::Result<()>) {
+    pub fn run(self) -> (S, io::Result<()>) {
         let this = &self;
         let outcome = thread::scope(|scope| {
             let watchdog = thread::Builder::new()

@@ -6,6 +6,7 @@ use crate::abi::{InHeader, opcode};
 use crate::buffer::Outbox;
 use crate::channel::Channel;
 use crate::request::Request;
+use crate::service::Service;
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};

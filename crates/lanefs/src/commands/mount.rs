@@ -82,7 +82,7 @@ fn parse_options(lists: &[String]) -> Result<Options, lanefs_fuse::OptionError> 
 }
 
 struct Started {
-    session: Session,
+    session: Session<Server>,
     mount_point: MountPoint,
     signals: Signals,
 }

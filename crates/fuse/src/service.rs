@@ -1,0 +1,44 @@
+//! What stands behind a session: whatever answers requests.
+
+use crate::buffer::Outbox;
+use crate::channel::Channel;
+use crate::errno::Errno;
+use crate::request::Request;
+
+/// Whether a request was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// What is in the outbox goes to the kernel.
+    Reply,
+    /// The kernel waits for no reply.
+    Silence,
+}
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// As a rule it waits for nothing.
+    Quick,
+    /// It waits for the device.
+    Slow,
+    /// It moves much data.
+    Bulk,
+}
+
+/// Answers the requests of one mount, from several threads. [`crate::Server`] is the one that serves
+/// ext4; the example `floor` measures what a session costs without a file system behind it.
+pub trait Service: Sync {
+    /// Whether to let another thread read requests meanwhile.
+    fn weight(&self, request: &Request<'_>) -> Weight;
+
+    /// Does what `request` asks, leaving the reply in `outbox`.
+    ///
+    /// # Errors
+    /// What the kernel is to be told.
+    fn serve(
+        &self,
+        request: Request<'_>,
+        outbox: &mut Outbox,
+        kernel: &Channel,
+    ) -> Result<Answer, Errno>;
+}
