@@ -4,10 +4,11 @@ use super::files::IMMUTABLE;
 use super::{FOREVER, Server};
 use crate::abi::{self, fattr};
 use crate::buffer::Outbox;
+use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Error, InodeRef, Rdev, SetAttr, SetTime};
+use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, SetAttr, SetTime};
 use lanefs_ondisk::{FileType, Time};
 
 const SET_USER_ID: u16 = 0o4000;
@@ -208,15 +209,36 @@ impl Server {
         Ok(())
     }
 
-    /// Takes set-user-ID, set-group-ID and capabilities away, as a write does.
-    pub(super) fn drop_privileges(&self, inode: &InodeRef) -> Result<(), Errno> {
+    /// Takes set-user-ID, set-group-ID and capabilities away, as a write does. No reply to a write
+    /// says so, and the kernel goes on with the mode that it knows: it is told to ask again, before
+    /// the reply, so that nobody executes the new contents with the old mode.
+    pub(super) fn drop_privileges(
+        &self,
+        inode: &InodeRef,
+        kernel: &Channel,
+    ) -> Result<(), Errno> {
         let now = inode.attr();
         let left = without_privileges(now.permissions);
         if left != now.permissions {
             self.fs()
                 .set_attr(inode, &SetAttr { permissions: Some(left), ..SetAttr::default() })?;
+            kernel.forget_attributes(Node::id(now.ino, now.generation));
         }
         self.drop_capabilities(inode, &now)
+    }
+
+    /// [`Server::drop_privileges`] for requests that do not say whether privileges must go: whoever
+    /// is not root loses them.
+    pub(super) fn drop_privileges_for(
+        &self,
+        by: Privilege,
+        inode: &InodeRef,
+        kernel: &Channel,
+    ) -> Result<(), Errno> {
+        match by {
+            Privilege::Root => self.drop_capabilities(inode, &inode.attr()),
+            Privilege::Ordinary => self.drop_privileges(inode, kernel),
+        }
     }
 
     /// Takes capabilities away; only what can be executed has any that matter.

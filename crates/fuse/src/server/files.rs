@@ -55,14 +55,19 @@ impl Server {
         }
     }
 
-    pub(super) fn open(&self, request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+    pub(super) fn open(
+        &self,
+        request: &mut Request<'_>,
+        outbox: &mut Outbox,
+        kernel: &Channel,
+    ) -> Result<(), Errno> {
         let input: abi::OpenIn = request.take()?;
         let flags = input.flags as i32;
         let inode = self.inode(request.header.nodeid)?;
         check_marks(&inode.attr(), flags)?;
         if flags & libc::O_TRUNC != 0 {
             if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
-                self.drop_privileges(&inode)?;
+                self.drop_privileges(&inode, kernel)?;
             }
             self.fs().set_attr(&inode, &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
@@ -112,7 +117,7 @@ impl Server {
             data.len()
         } else {
             if input.write_flags & abi::WRITE_KILL_SUIDGID != 0 {
-                self.drop_privileges(&inode)?;
+                self.drop_privileges(&inode, kernel)?;
             } else {
                 self.drop_capabilities(&inode, &inode.attr())?;
             }
@@ -159,7 +164,11 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn fallocate(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn fallocate(
+        &self,
+        request: &mut Request<'_>,
+        kernel: &Channel,
+    ) -> Result<(), Errno> {
         let input: abi::FallocateIn = request.take()?;
         let how = match input.mode {
             0 => Fallocate::Allocate,
@@ -170,13 +179,9 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let inode = self.inode(request.header.nodeid)?;
-        Ok(self.fs().fallocate(
-            &inode,
-            how,
-            input.offset,
-            input.length,
-            privilege(request.header.uid),
-        )?)
+        let by = privilege(request.header.uid);
+        self.drop_privileges_for(by, &inode, kernel)?;
+        Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
     }
 
     /// The kernel asks without writing its dirty pages first, which may lie in what is a hole here;
@@ -213,6 +218,7 @@ impl Server {
         &self,
         request: &mut Request<'_>,
         outbox: &mut Outbox,
+        kernel: &Channel,
     ) -> Result<(), Errno> {
         let input: abi::CopyFileRangeIn = request.take()?;
         if input.flags != 0 {
@@ -225,7 +231,9 @@ impl Server {
         let written = if n == 0 {
             0
         } else {
-            self.fs().write_at(&to, input.off_out, &data[..n], privilege(request.header.uid))?
+            let by = privilege(request.header.uid);
+            self.drop_privileges_for(by, &to, kernel)?;
+            self.fs().write_at(&to, input.off_out, &data[..n], by)?
         };
         self.fs().touch_atime(&from)?;
         outbox.clear();
