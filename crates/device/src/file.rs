@@ -1,6 +1,7 @@
 //! An image file or a block device of the host.
 
 use crate::device::check_range;
+use crate::host_use::{Host, User};
 use crate::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
@@ -38,11 +39,13 @@ pub struct OpenOptions {
 /// Why an image could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Somebody else holds it: another Lanefs (flock), or the host's mount of a block device.
-    #[error("{} is in use", path.display())]
+    /// Somebody else holds it: another Lanefs, or the host.
+    #[error("{} is in use {by}", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
+        /// Who.
+        by: User,
     },
     /// It is neither a regular file nor a block device.
     #[error("{} is neither a file nor a block device", path.display())]
@@ -107,8 +110,50 @@ impl FileDevice {
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
         let path = path.as_ref();
+        let in_use = |by| OpenError::InUse { path: path.into(), by };
+        let device = FileDevice::open_unlocked(path, access, options)?;
+        let lock = match access {
+            Access::ReadOnly => FlockOperation::NonBlockingLockShared,
+            Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        };
+        match rustix::fs::flock(&device.file, lock) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(in_use(User::Lock)),
+            Err(error) => return Err(OpenError::Io { path: path.into(), source: error.into() }),
+        }
+        let host = Host::this();
+        let metadata =
+            device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
+        if device.is_block {
+            // To write, O_EXCL has asked the host already.
+            if access == Access::ReadOnly && host.writes(&metadata) {
+                return Err(in_use(User::Host));
+            }
+        } else {
+            let part = device.start..device.start.saturating_add(device.len);
+            if let Some(user) = host.loop_user(&metadata, part, access) {
+                return Err(in_use(user));
+            }
+        }
+        Ok(device)
+    }
+
+    /// Opens the file or block device at `path` to look at it while others may use and change it:
+    /// nothing is locked, and what is read may be in the middle of a change.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`], but for those of being in use.
+    pub fn peek(path: impl AsRef<Path>, options: OpenOptions) -> Result<FileDevice, OpenError> {
+        FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
+    }
+
+    fn open_unlocked(
+        path: &Path,
+        access: Access,
+        options: OpenOptions,
+    ) -> Result<FileDevice, OpenError> {
         let failed = |source: io::Error| match source.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY | Errno::WOULDBLOCK) => OpenError::InUse { path: path.into() },
+            Some(Errno::BUSY) => OpenError::InUse { path: path.into(), by: User::Host },
             _ => OpenError::Io { path: path.into(), source },
         };
         let kind = std::fs::metadata(path).map_err(failed)?.file_type();
@@ -125,11 +170,6 @@ impl FileDevice {
             .custom_flags(exclusive.bits() as i32)
             .open(path)
             .map_err(failed)?;
-        let lock = match access {
-            Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-            Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-        };
-        rustix::fs::flock(&file, lock).map_err(|e| failed(e.into()))?;
         // A block device's metadata has no size; its end is where a seek lands.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let out_of_range = || OpenError::OutOfRange {

@@ -7,6 +7,7 @@
 mod device;
 mod faulty;
 mod file;
+mod host_use;
 mod overlay;
 mod ram;
 mod recording;
@@ -15,6 +16,7 @@ mod replay;
 pub use device::{Device, DeviceError, Operation};
 pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use host_use::User;
 pub use overlay::OverlayDevice;
 pub use ram::RamDevice;
 pub use recording::{Event, Recording, RecordingDevice};

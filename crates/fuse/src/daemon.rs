@@ -42,7 +42,7 @@ impl Parent {
             Some(mut report) => {
                 let _ = report.write_all(message.as_bytes());
             }
-            None => eprintln!("{message}"),
+            None => complain(message),
         }
     }
 }
@@ -78,13 +78,18 @@ fn wait_for_report(reads: OwnedFd) -> ExitCode {
     let read = std::fs::File::from(reads).read_to_end(&mut report);
     match report.as_slice() {
         b"+" => return ExitCode::SUCCESS,
-        b"" => eprintln!("the server ended before it was ready"),
-        message => eprintln!("{}", String::from_utf8_lossy(message)),
+        b"" => complain("lanefs mount: the server ended before it was ready"),
+        message => complain(&String::from_utf8_lossy(message)),
     }
     if let Err(error) = read {
-        eprintln!("{error}");
+        complain(&format!("lanefs mount: {error}"));
     }
     ExitCode::FAILURE
+}
+
+/// Says `line` on standard error; that nobody listens there is no reason to panic.
+fn complain(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Lets the terminal and the working directory go, once nothing more is to be printed.

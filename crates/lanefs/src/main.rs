@@ -8,5 +8,7 @@ mod copy;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    commands::run(std::env::args_os().collect())
+    // A panic has said what it is; the exit code is one of those that are documented.
+    std::panic::catch_unwind(|| commands::run(std::env::args_os().collect()))
+        .unwrap_or(ExitCode::FAILURE)
 }

@@ -212,11 +212,7 @@ impl Server {
     /// Takes set-user-ID, set-group-ID and capabilities away, as a write does. No reply to a write
     /// says so, and the kernel goes on with the mode that it knows: it is told to ask again, before
     /// the reply, so that nobody executes the new contents with the old mode.
-    pub(super) fn drop_privileges(
-        &self,
-        inode: &InodeRef,
-        kernel: &Channel,
-    ) -> Result<(), Errno> {
+    pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
         let now = inode.attr();
         let left = without_privileges(now.permissions);
         if left != now.permissions {

@@ -2,7 +2,9 @@
 
 use super::{Failure, Size};
 use lanefs::{FileSystem, OpenOptions};
+use lanefs_device::Access;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -42,10 +44,15 @@ impl Images {
         }
         let mut images = Images { open: Vec::new() };
         for (image, real, intent) in intents {
-            let options = OpenOptions::new().offset(arguments.offset.bytes());
-            let options = if intent == Intent::Read { options.read_only() } else { options };
-            let fs = FileSystem::open_with(&image, &options)
-                .map_err(|error| open_failure(&image, &error))?;
+            let (options, access) = match intent {
+                Intent::Read => (OpenOptions::new().read_only(), Access::ReadOnly),
+                Intent::Change => (OpenOptions::new(), Access::ReadWrite),
+            };
+            let part = lanefs_device::OpenOptions { offset: arguments.offset.bytes(), len: None };
+            let device = super::open_image(&image, access, part)
+                .map_err(|error| Failure::opening(&image, &error))?;
+            let fs = FileSystem::open_device(Arc::new(device), &options)
+                .map_err(|error| Failure::within(image.display(), &error))?;
             images.open.push((real, fs));
         }
         Ok(images)
@@ -66,18 +73,5 @@ impl Images {
             fs.close().err().map(|error| Failure::within(image.display(), &error))
         };
         self.open.into_iter().filter_map(close).collect()
-    }
-}
-
-fn open_failure(image: &Path, error: &lanefs::Error) -> Failure {
-    match error.cause() {
-        lanefs::Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
-            Failure::new(image.display(), "in use by another program or mount")
-        }
-        lanefs::Cause::Open(lanefs_device::OpenError::Io { source, .. }) => {
-            Failure::host(image.display(), source)
-        }
-        lanefs::Cause::Open(error) => Failure::new(error, "cannot be opened"),
-        cause => Failure::new(image.display(), cause),
     }
 }

@@ -1,8 +1,10 @@
 //! Messages and exit codes.
 
+use lanefs_device::OpenError;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::fmt::{self, Display};
-use std::io;
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Something did not work: where, and why.
@@ -23,6 +25,25 @@ impl Failure {
         match error.path() {
             Some(path) => Failure::new(format_args!("{image}:{}", path.display()), error.cause()),
             None => Failure::new(image, error.cause()),
+        }
+    }
+
+    /// Why `image` cannot be opened.
+    pub fn opening(image: &Path, error: &OpenError) -> Failure {
+        let image = image.display();
+        match error {
+            OpenError::InUse { by, .. } => Failure::new(image, format_args!("in use {by}")),
+            OpenError::Io { source, .. } => Failure::host(image, source),
+            OpenError::NotADevice { .. } => {
+                Failure::new(image, "neither a file nor a block device")
+            }
+            OpenError::OutOfRange { offset, len: 0, size, .. } => {
+                Failure::new(image, format_args!("byte {offset} is beyond its {size} bytes"))
+            }
+            OpenError::OutOfRange { offset, len, size, .. } => Failure::new(
+                image,
+                format_args!("{len} bytes at byte {offset} are not within its {size} bytes"),
+            ),
         }
     }
 
@@ -54,6 +75,14 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// Says something on standard error, on one line. Nobody may listen there any more, and that is no
+/// reason to stop: the exit code says it too.
+pub fn complain(line: impl Display) {
+    // One write, so that the lines of several threads are not torn.
+    let line = format!("{}\n", printable(&line.to_string()));
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
 /// Where a command tells of failures, and how it ends.
 pub struct Report {
     command: &'static str,
@@ -69,7 +98,7 @@ impl Report {
     /// Says that something failed; the command goes on, and will end with 1.
     pub fn fail(&self, failure: impl Display) {
         self.failed.store(true, Ordering::Relaxed);
-        eprintln!("lanefs {}: {}", self.command, printable(&failure.to_string()));
+        complain(format_args!("lanefs {}: {failure}", self.command));
     }
 
     /// As [`Report::fail`] if `result` is an error.
@@ -79,7 +108,8 @@ impl Report {
         }
     }
 
-    /// What writing to standard output gave. A reader that has gone is not worth a message.
+    /// What writing to standard output gave. A reader that has gone is not worth a message, but the
+    /// command ends with 1, as not all was said.
     pub fn printed(&self, result: io::Result<()>) {
         match result {
             Ok(()) => {}

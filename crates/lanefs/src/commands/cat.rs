@@ -27,7 +27,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match Images::open(arguments.image, wanted) {
         Ok(images) => {
             for place in &arguments.places {
-                let done = images.get(&place.image).and_then(|fs| print(fs, place, &mut out));
+                let fs = images.get(&place.image);
+                let done = fs.and_then(|fs| print(fs, place, &mut out, &report));
                 report.check(done);
             }
         }
@@ -36,8 +37,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Prints one file.
-pub fn print(fs: &FileSystem, place: &Place, out: &mut dyn Write) -> Result<(), Failure> {
+/// Prints one file. What standard output says to it is told to `report`.
+pub fn print(
+    fs: &FileSystem,
+    place: &Place,
+    out: &mut dyn Write,
+    report: &Report,
+) -> Result<(), Failure> {
     let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
     let file: File<'_> = fs.open_file(&place.path).map_err(within)?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(CHUNK);
@@ -49,10 +55,11 @@ pub fn print(fs: &FileSystem, place: &Place, out: &mut dyn Write) -> Result<(), 
             break;
         }
         at += read as u64;
-        match out.write_all(buf.get(..read).unwrap_or_default()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            written => written.map_err(|error| Failure::host("standard output", &error))?,
+        if let Err(error) = out.write_all(buf.get(..read).unwrap_or_default()) {
+            report.printed(Err(error));
+            return Ok(());
         }
     }
-    out.flush().map_err(|error| Failure::host("standard output", &error))
+    report.printed(out.flush());
+    Ok(())
 }

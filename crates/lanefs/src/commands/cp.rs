@@ -192,7 +192,8 @@ pub fn copy(
                 let Operand::Image(place) = source else {
                     return Err(Failure::new(source, "is not in an image"));
                 };
-                report.check(super::cat::print(images.get(&place.image)?, place, &mut out));
+                let fs = images.get(&place.image)?;
+                report.check(super::cat::print(fs, place, &mut out, report));
             }
             Ok(())
         }

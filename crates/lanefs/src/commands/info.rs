@@ -10,9 +10,11 @@ use lanefs_ondisk::superblock::{
     JournalPlace, OnError, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
 use serde_json::{Value, json};
+use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
@@ -50,18 +52,32 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let image = arguments.image.as_path();
     let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
-    let device = FileDevice::open(image, Access::ReadOnly, part).map_err(|error| match error {
-        OpenError::Io { source, .. } => Failure::host(image.display(), &source),
-        OpenError::InUse { .. } => {
-            Failure::new(image.display(), "in use by another program or mount")
-        }
-        error => Failure::new("cannot be opened", error),
-    })?;
     let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).map_err(|error| failed(&error))?;
-    let superblock = Superblock::decode(&bytes).map_err(|error| failed(&error))?;
+    let opening = |error: OpenError| Failure::opening(image, &error);
+    let (device, in_use) = match FileDevice::open(image, Access::ReadOnly, part) {
+        Ok(device) => (device, None),
+        Err(OpenError::InUse { by, .. }) => {
+            (FileDevice::peek(image, part).map_err(opening)?, Some(by))
+        }
+        Err(error) => return Err(opening(error)),
+    };
+    if device.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        let cause = format!("{} bytes are too few for an ext4 file system", device.len());
+        return Err(Failure::new(image.display(), cause));
+    }
+    let superblock = match read_superblock(&device) {
+        // Read in the middle of a change, it is whole a moment later.
+        Err(_) if in_use.is_some() => {
+            std::thread::sleep(Duration::from_millis(50));
+            read_superblock(&device)
+        }
+        read => read,
+    };
+    let superblock = superblock.map_err(|error| failed(&*error))?;
     let mut facts = of_superblock(&superblock);
+    if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
+        facts.insert("in_use".into(), json!(by.to_string()));
+    }
     if arguments.groups {
         let groups = of_groups(&device, &superblock, image)?;
         if let Some(facts) = facts.as_object_mut() {
@@ -69,6 +85,12 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         }
     }
     Ok(facts)
+}
+
+fn read_superblock(device: &FileDevice) -> Result<Superblock, Box<dyn Error>> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(Superblock::decode(&bytes)?)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -143,7 +143,10 @@ impl<W: Write> Listing<'_, W> {
                 .map_err(within)?
         };
         if !metadata.is_dir() || self.arguments.directory {
-            let name = place.path.clone().into_os_string();
+            // As it was written, so that it can be found again.
+            let mut name = place.image.clone().into_os_string();
+            name.push(":");
+            name.push(&place.path);
             let entry = Entry { name, path: place.path.clone(), metadata };
             return Ok(self.print(fs, &users, &[entry])?);
         }

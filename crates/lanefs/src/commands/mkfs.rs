@@ -1,7 +1,7 @@
 //! `lanefs mkfs`
 
 use super::cp::default_workers;
-use crate::cli::{Failure, Report, Size, human};
+use crate::cli::{Failure, Report, Size, human, open_image};
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
 };
@@ -143,7 +143,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         file.set_len(arguments.offset.bytes().saturating_add(size.bytes()))
             .map_err(|error| Failure::host(path.display(), &error))?;
     }
-    let whole = open(arguments, None).map_err(|error| failed(&error))?;
+    let whole = open(arguments, None)?;
     let (len, size) = (whole.len(), arguments.size().map(Size::bytes));
     drop(whole);
     if let Some(size) = size
@@ -152,7 +152,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         grow(path, arguments.offset.bytes().saturating_add(size))?;
     }
     // Not a byte beyond the size is touched: it may be another partition's.
-    let device = open(arguments, size).map_err(|error| failed(&error))?;
+    let device = open(arguments, size)?;
     if !arguments.force {
         match existing_signature(&device).map_err(|error| failed(&error))? {
             None => {}
@@ -165,9 +165,10 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     mkfs(&device, &options).map_err(|error| failed(&error))
 }
 
-fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, lanefs_device::OpenError> {
-    let options = OpenOptions { offset: arguments.offset.bytes(), len };
-    FileDevice::open(&arguments.image, Access::ReadWrite, options)
+fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> {
+    let part = OpenOptions { offset: arguments.offset.bytes(), len };
+    open_image(&arguments.image, Access::ReadWrite, part)
+        .map_err(|error| Failure::opening(&arguments.image, &error))
 }
 
 /// Makes an image file longer.

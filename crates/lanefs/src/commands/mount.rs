@@ -1,5 +1,6 @@
 //! `lanefs mount`: an image as a directory.
 
+use crate::cli::{complain, open_image};
 use lanefs_device::{Access, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
@@ -120,7 +121,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
     if !options.read_only {
-        match FileDevice::open(source, Access::ReadWrite, part) {
+        match open_image(source, Access::ReadWrite, part) {
             Err(OpenError::Io { source: error, .. })
                 if matches!(
                     error.kind(),
@@ -132,7 +133,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
             other => return other,
         }
     }
-    FileDevice::open(source, Access::ReadOnly, part)
+    open_image(source, Access::ReadOnly, part)
 }
 
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
@@ -171,17 +172,19 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {
-                    eprintln!("lanefs: {}: {error}", mount_point.path().display());
+                    complain(format_args!("lanefs: {}: {error}", mount_point.path().display()));
                 }
             }
-            Err(error) => eprintln!("lanefs: {}: {error}", mount_point.path().display()),
+            Err(error) => {
+                complain(format_args!("lanefs: {}: {error}", mount_point.path().display()));
+            }
             Ok(()) => {}
         }
     }
 }
 
 fn failed(error: &dyn Error) -> ExitCode {
-    eprintln!("{}", message(error));
+    complain(message(error));
     ExitCode::FAILURE
 }
 

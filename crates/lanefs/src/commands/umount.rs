@@ -1,5 +1,6 @@
 //! `lanefs umount`: unmounts, and returns when the image is closed.
 
+use crate::cli::{complain, host_cause};
 use lanefs_fuse::{Busy, MountEntry, detach};
 use rustix::fs::FlockOperation;
 use std::fs::File;
@@ -22,7 +23,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match unmount(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lanefs umount: {}: {error}", arguments.mount_point.display());
+            let cause = host_cause(&error);
+            complain(format_args!("lanefs umount: {}: {cause}", arguments.mount_point.display()));
             ExitCode::FAILURE
         }
     }

@@ -164,8 +164,12 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             self.work();
         } else {
             std::thread::scope(|scope| {
-                for _ in 0..workers {
-                    scope.spawn(|| self.work());
+                let spawn = |_| scope.spawn(|| self.work());
+                let threads: Vec<_> = (0..workers).map(spawn).collect();
+                for thread in threads {
+                    if thread.join().is_err() {
+                        self.report.fail("a thread panicked: not everything was copied");
+                    }
                 }
             });
         }
@@ -181,6 +185,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
 
     fn work(&self) {
         while let Some(work) = self.next_work() {
+            let _busy = Busy(self);
             match self.source.names(&work.from) {
                 Ok(names) => {
                     for name in names {
@@ -195,8 +200,6 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 }
                 Err(failure) => self.report.fail(failure),
             }
-            self.queue.lock().busy -= 1;
-            self.changed.notify_all();
         }
     }
 
@@ -250,7 +253,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             }
         }
         if self.plan.verbose == Verbose::Yes {
-            self.progress.say(&format!("{} -> {}", self.source.show(from), shown()));
+            let line = format!("{} -> {}", self.source.show(from), shown());
+            // A reader that has gone does not stop the copy.
+            self.report.printed(self.progress.say(&line));
         }
         if is_dir {
             let made = self.target.make_dir(dir, name, self.first_permissions(&meta))?;
@@ -395,6 +400,17 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             attributes,
             times: keep.times.then_some((meta.atime, meta.mtime)),
         })
+    }
+}
+
+/// A thread that has work. The others wait for what it may bring; that it brings nothing more, they are
+/// told however it ends.
+struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
+
+impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
+    fn drop(&mut self) {
+        self.0.queue.lock().busy -= 1;
+        self.0.changed.notify_all();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Copies that are done before that show nothing.
@@ -51,10 +51,8 @@ impl Progress {
     }
 
     /// Prints a line without tearing what is shown.
-    pub fn say(&self, line: &str) {
-        // A reader that has gone does not stop the copy.
-        let print = || drop(writeln!(std::io::stdout(), "{}", crate::cli::printable(line)));
-        self.bar.suspend(print);
+    pub fn say(&self, line: &str) -> io::Result<()> {
+        self.bar.suspend(|| writeln!(io::stdout(), "{}", crate::cli::printable(line)))
     }
 
     /// Everything is copied.

@@ -1,0 +1,195 @@
+//! Who else of the host uses a file or a block device: what `flock` does not show.
+//!
+//! A loop device opens its file without any lock, so that without this look an image that the kernel
+//! has mounted would be written by two file systems at once. Nothing prevents a loop device that is
+//! attached after the look.
+
+use crate::Access;
+use std::fmt;
+use std::fs::Metadata;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Who uses an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum User {
+    /// Whoever locked it: a Lanefs mount or command, or another program that takes the lock.
+    Lock,
+    /// The host: it is a block device that is mounted, part of an array, or somebody's alone.
+    Host,
+    /// The host, by way of a loop device.
+    Loop {
+        /// The loop device.
+        device: PathBuf,
+        /// A directory where the loop device is mounted, if it is mounted as far as can be seen.
+        mounted_on: Option<PathBuf>,
+    },
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            User::Lock => f.write_str("by another program or mount"),
+            User::Host => {
+                f.write_str("by the host: it is mounted, or taken by an array or another program")
+            }
+            User::Loop { device, mounted_on: Some(dir) } => {
+                write!(f, "by the kernel: {} is mounted on {}", device.display(), dir.display())
+            }
+            User::Loop { device, mounted_on: None } => {
+                write!(f, "by the kernel: it is attached to {}", device.display())
+            }
+        }
+    }
+}
+
+/// Where the host tells of its devices and mounts.
+pub(crate) struct Host<'p> {
+    /// sysfs' folder of block devices.
+    pub blocks: &'p Path,
+    /// The table of mounts, in the form of mountinfo.
+    pub mounts: &'p Path,
+}
+
+impl Host<'static> {
+    /// This one.
+    pub(crate) fn this() -> Host<'static> {
+        Host { blocks: Path::new("/sys/block"), mounts: Path::new("/proc/self/mountinfo") }
+    }
+}
+
+/// A line of the table of mounts.
+struct Mounted {
+    on: PathBuf,
+    writable: bool,
+}
+
+impl Host<'_> {
+    /// The loop device that stands in the way of `access` to the bytes `part` of a file.
+    ///
+    /// To write, nobody else may keep these bytes in a cache of its own, not even to read. To read, it
+    /// is enough that nobody changes them: a loop device that is read-only is no matter. One that can
+    /// be written is, mounted or not: where it is mounted may not be seen from here, and what is read
+    /// in the middle of a change would be told as damage.
+    pub(crate) fn loop_user(
+        &self,
+        file: &Metadata,
+        part: Range<u64>,
+        access: Access,
+    ) -> Option<User> {
+        let devices = std::fs::read_dir(self.blocks).ok()?;
+        devices.flatten().find_map(|entry| {
+            let dir = entry.path();
+            let word = |name: &str| {
+                let text = std::fs::read_to_string(dir.join(name)).ok()?;
+                Some(text.trim_end_matches('\n').to_owned())
+            };
+            let number = |name: &str| word(name).and_then(|text| text.parse::<u64>().ok());
+            let backing = std::fs::metadata(word("loop/backing_file")?).ok()?;
+            if (backing.dev(), backing.ino()) != (file.dev(), file.ino()) {
+                return None;
+            }
+            let start = number("loop/offset").unwrap_or(0);
+            let end = match number("loop/sizelimit").unwrap_or(0) {
+                0 => u64::MAX,
+                len => start.saturating_add(len),
+            };
+            let apart = end <= part.start || part.end <= start;
+            if apart || access == Access::ReadOnly && number("ro") == Some(1) {
+                return None;
+            }
+            let mounted = word("dev").and_then(|dev| self.mounted(&dev));
+            Some(User::Loop {
+                device: Path::new("/dev").join(entry.file_name()),
+                mounted_on: mounted.map(|mounted| mounted.on),
+            })
+        })
+    }
+
+    /// True if a block device is mounted to be written, so that what is read from it may be in the
+    /// middle of a change.
+    pub(crate) fn writes(&self, block_device: &Metadata) -> bool {
+        let rdev = block_device.rdev();
+        let dev = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+        self.mounted(&dev).is_some_and(|mounted| mounted.writable)
+    }
+
+    /// Where the device `MAJOR:MINOR` is mounted.
+    fn mounted(&self, dev: &str) -> Option<Mounted> {
+        let table = std::fs::read_to_string(self.mounts).ok()?;
+        table.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            // The last word has the options of the file system, which all its mounts share.
+            let writable = words.last()?.split(',').any(|option| option == "rw");
+            let on = words.get(4)?.into();
+            (words.get(2) == Some(&dev)).then_some(Mounted { on, writable })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Fake {
+        dir: tempfile::TempDir,
+        image: Metadata,
+    }
+
+    /// A host with loop1 on 4 KiB at 8192 of an image.
+    fn fake(read_only: &str) -> Fake {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        fs::write(&image, "x").unwrap();
+        for (path, text) in [
+            ("blocks/loop0/dev", "7:0\n".to_owned()),
+            ("blocks/loop1/dev", "7:1\n".to_owned()),
+            ("blocks/loop1/ro", read_only.to_owned()),
+            ("blocks/loop1/loop/backing_file", format!("{}\n", image.display())),
+            ("blocks/loop1/loop/offset", "8192\n".to_owned()),
+            ("blocks/loop1/loop/sizelimit", "4096\n".to_owned()),
+            ("mounts", "40 22 7:1 / /mnt rw,nosuid - ext4 /dev/loop1 rw,stripe=4\n".to_owned()),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let image = fs::metadata(image).unwrap();
+        Fake { dir, image }
+    }
+
+    fn user(fake: &Fake, part: Range<u64>, access: Access) -> Option<User> {
+        let (blocks, mounts) = (fake.dir.path().join("blocks"), fake.dir.path().join("mounts"));
+        Host { blocks: &blocks, mounts: &mounts }.loop_user(&fake.image, part, access)
+    }
+
+    #[test]
+    fn a_loop_device_on_the_same_bytes_is_in_the_way() {
+        let fake = fake("0\n");
+        for access in [Access::ReadWrite, Access::ReadOnly] {
+            let user = user(&fake, 0..8193, access).unwrap();
+            assert_eq!(user.to_string(), "by the kernel: /dev/loop1 is mounted on /mnt");
+        }
+        assert_eq!(user(&fake, 0..8192, Access::ReadWrite), None);
+        assert_eq!(user(&fake, 12288..u64::MAX, Access::ReadWrite), None);
+    }
+
+    #[test]
+    fn one_that_is_only_read_is_in_the_way_of_writers_alone() {
+        let fake = fake("1\n");
+        assert_eq!(user(&fake, 0..u64::MAX, Access::ReadOnly), None);
+        assert!(user(&fake, 0..u64::MAX, Access::ReadWrite).is_some());
+    }
+
+    #[test]
+    fn other_files_and_hosts_without_sysfs_are_no_matter() {
+        let mut fake = fake("0\n");
+        fake.image = fs::metadata(fake.dir.path()).unwrap();
+        assert_eq!(user(&fake, 0..u64::MAX, Access::ReadWrite), None);
+        let nowhere = Host { blocks: Path::new("/none"), mounts: Path::new("/none") };
+        assert_eq!(nowhere.loop_user(&fake.image, 0..1, Access::ReadWrite), None);
+        assert!(!nowhere.writes(&fake.image));
+    }
+}
