@@ -4,7 +4,7 @@ mod efficiency;
 mod progress;
 mod seeds;
 
-use crate::cli::{Failure, Report};
+use crate::cli::{Failure, Report, complain};
 use lanefs_bench::{
     Chapter, Machine, Measured, Mounting, Peers, Plan, Scale, Target, TargetSpec, Tree, Workload,
 };
@@ -154,7 +154,9 @@ fn measure_workloads(arguments: &Arguments, report: &Report) -> Result<(), Failu
         let program = enter_private_mounts(arguments)?;
         let (found, missing) = set_up(&mut peers, &program).map_err(failure)?;
         targets.extend(found);
-        missing.iter().for_each(|error| eprintln!("lanefs bench: not measured: {error}"));
+        for error in missing {
+            complain(format_args!("lanefs bench: not measured: {error}"));
+        }
     }
     for (spec, name, how) in wanted(arguments) {
         let target = Target::open(&spec, how).map_err(failure)?;
