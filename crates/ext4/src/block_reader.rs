@@ -9,4 +9,7 @@ use std::sync::Arc;
 pub(crate) trait BlockReader: Send + Sync {
     /// The contents of `block`, one block long. Sleeps.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
+
+    /// What was read is damaged in this way: told once.
+    fn damaged(&self, _error: &Error) {}
 }

@@ -11,7 +11,7 @@ use crate::meta::{MetaKind, MetaRef};
 use crate::{DirEntry, DirId, Error, Named};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{self, Name};
-use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::inode::{Cause as InodeCause, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -307,16 +307,21 @@ impl Fs {
     }
 
     /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before
-    /// it can be held; [`Error::Stale`] if the entry still names a free inode after that.
+    /// it can be held; damage if the entry still names a free inode after that.
     pub fn find(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>, Error> {
+        let mut free = None;
         for _ in 0..64 {
             let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
             match self.get(named.ino, None) {
-                Err(Error::Stale) => {}
+                Err(Error::Stale) => free = Some(named.ino),
                 other => return other.map(Some),
             }
         }
-        Err(Error::Stale)
+        // A name that goes away takes its inode with it, not the other way round.
+        let ino = free.ok_or(Error::Stale)?;
+        let error = Corruption::Inode { ino, cause: InodeCause::NotInUse }.into();
+        self.note_error(&error);
+        Err(error)
     }
 
     /// Entries after `cookie` (0: from the start) in hash order, "." and ".." first.

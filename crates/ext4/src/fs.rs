@@ -78,6 +78,10 @@ impl BlockReader for Fs {
         }
         self.read_home(block)
     }
+
+    fn damaged(&self, error: &Error) {
+        self.note_error(error);
+    }
 }
 
 impl Fs {
@@ -130,7 +134,10 @@ impl Fs {
     /// Damage that was found where nobody can be told: remembered in the superblock, and the end
     /// of writing if the mount says so.
     pub(crate) fn note_error(&self, error: &Error) {
-        let (117, OnError::ReadOnly) = (error.errno(), self.on_error) else { return };
+        // EUCLEAN: the image is at fault, not the device or the caller.
+        if error.errno() != 117 {
+            return;
+        }
         let now = crate::read::now();
         self.superblock.note_error(ErrorRecord {
             time: now.secs.try_into().unwrap_or(0),
@@ -141,7 +148,9 @@ impl Fs {
             // EFSCORRUPTED in the superblock's own numbering (kernel documentation, "Super Block").
             code: 16,
         });
-        self.become_read_only();
+        if self.on_error == OnError::ReadOnly {
+            self.become_read_only();
+        }
     }
 
     /// The contents of `block` on the device, whatever the journal holds.

@@ -200,7 +200,9 @@ impl Fs {
         let table = self.table_block(place.group, place.table_block)?;
         let base = table.base(self)?;
         let raw = self.record_in(&base, place.offset).ok_or(Error::Stale)?;
-        let decoded = disk::Inode::decode(raw, ino, &self.geometry, self.checksums)?;
+        let decoded = disk::Inode::decode(raw, ino, &self.geometry, self.checksums)
+            .map_err(Error::from)
+            .inspect_err(|error| self.note_error(error))?;
         if decoded.links == 0 && !self.finishing_orphans.load(Ordering::Acquire) {
             return Err(Error::Stale);
         }

@@ -71,7 +71,7 @@ impl Fs {
             if let Some(result) = published() {
                 return Ok(result);
             }
-            let map = self.load_map(inode)?;
+            let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
             inode.map.store(Some(map));
         }
         published().ok_or(Error::Busy)

@@ -172,9 +172,13 @@ impl MetaCache {
         if let Some(found) = self.cached(block, kind)? {
             return Ok(found);
         }
-        fs.check_metadata_place(block, kind)?;
-        let bytes = fs.read_block(block)?;
-        fs.verify(block, kind, &bytes)?;
+        let read = || {
+            fs.check_metadata_place(block, kind)?;
+            let bytes = fs.read_block(block)?;
+            fs.verify(block, kind, &bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read().inspect_err(|error| fs.note_error(error))?;
         let loaded = MetaBlock::new(block, kind, bytes, None);
         self.blocks.insert(block.0, loaded.clone());
         Ok(MetaRef(loaded))

@@ -1,6 +1,6 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
-use crate::create::{add_directory_link, remove_directory_link};
+use crate::create::{MAX_LINKS, add_directory_link, remove_directory_link};
 use crate::directory::{DirEdit, checked_entry};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
@@ -9,8 +9,8 @@ use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named, Rename};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::dirent::Name;
-use lanefs_ondisk::{FileType, Ino};
+use lanefs_ondisk::dirent::{Cause, Name};
+use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
 /// The two ends of a rename as they were found.
 struct Ends<'r> {
@@ -55,6 +55,17 @@ impl Fs {
             (Some(target), _) if target.ino == source.ino => return Ok(true),
             (Some(target), Rename::Replace) => check_kinds(source, target)?,
             _ => {}
+        }
+        // Entries that name the directory they are in: two edits of one directory would be planned.
+        let damaged = |dir: &InodeRef, entry: &InodeRef| {
+            let (ino, block, cause) = (dir.ino, FileBlock(0), Cause::NamesItself);
+            (dir.ino == entry.ino).then_some(Corruption::Directory { ino, block, cause })
+        };
+        let there = target.as_ref().and_then(|target| damaged(to, target));
+        if let Some(damage) = damaged(from, source).or(there) {
+            let error = damage.into();
+            self.note_error(&error);
+            return Err(error);
         }
         let other_parent = from.ino != to.ino;
         let moves = |inode: &InodeRef| other_parent && inode.file_type == FileType::Directory;
@@ -142,6 +153,10 @@ impl Fs {
         // Subdirectories that `from` loses, and that `to` gains.
         let lost = i32::from(is_dir(source)) - i32::from(exchanged.is_some_and(is_dir));
         let gained = lost - i32::from(replaced.is_some_and(is_dir));
+        if !same_dir {
+            self.check_room_for_directories(to, gained)?;
+            self.check_room_for_directories(from, -lost)?;
+        }
 
         let leaving = leaving.finish()?;
         let arriving = arriving.map(DirEdit::finish).transpose()?;
@@ -190,6 +205,14 @@ impl Fs {
         self.names.publish(from.dir_id(), name.bytes(), exchanged.map(named));
         self.names.publish(to.dir_id(), new_name.bytes(), Some(named(source)));
         Ok(true)
+    }
+
+    /// Without the feature `dir_nlink` a directory has only so many subdirectories.
+    fn check_room_for_directories(&self, dir: &InodeRef, gained: i32) -> Result<(), Error> {
+        if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.dir_nlink {
+            return Err(Error::TooManyLinks);
+        }
+        Ok(())
     }
 
     /// An edit that lets `..` of `dir` name `parent`.

@@ -14,6 +14,8 @@ pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 /// What the committer patches: touched by it alone but at mount and close.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
+    /// An error was found that no image has yet: by anybody, whatever he holds. [rank LaneList]
+    error: Mutex<Option<ErrorRecord>>,
     want_extra_isize: u16,
 }
 
@@ -22,16 +24,15 @@ struct Inner {
     /// The block that the superblock is in, with what is around it.
     image: Vec<u8>,
     descriptors: HashMap<Block, Arc<[u8]>>,
-    /// An error was recorded that no image has yet.
-    error: Option<ErrorRecord>,
 }
 
 impl SuperState {
     /// `image` is the block that holds the superblock.
     pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
         let want_extra_isize = superblock.extra_isize();
-        let inner = Inner { superblock, image, descriptors: HashMap::new(), error: None };
-        SuperState { inner: Mutex::new(Rank::Load, inner), want_extra_isize }
+        let inner = Inner { superblock, image, descriptors: HashMap::new() };
+        let error = Mutex::new(Rank::LaneList, None);
+        SuperState { inner: Mutex::new(Rank::Load, inner), error, want_extra_isize }
     }
 
     /// Bytes beyond the first 128 that new inodes use for fields.
@@ -61,7 +62,7 @@ impl SuperState {
         if let Some(head) = orphan_head {
             inner.superblock.set_last_orphan((head.0 != 0).then_some(head));
         }
-        if let Some(error) = inner.error.take() {
+        if let Some(error) = self.error.lock().take() {
             inner.superblock.record_error(&error);
         }
         inner.encode().into()
@@ -71,7 +72,7 @@ impl SuperState {
     pub(crate) fn update(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         let mut inner = self.inner.lock();
         change(&mut inner.superblock);
-        if let Some(error) = inner.error.take() {
+        if let Some(error) = self.error.lock().take() {
             inner.superblock.record_error(&error);
         }
         inner.encode()
@@ -84,7 +85,7 @@ impl SuperState {
 
     /// An error to be remembered with the next image.
     pub(crate) fn note_error(&self, error: ErrorRecord) {
-        self.inner.lock().error = Some(error);
+        *self.error.lock() = Some(error);
     }
 }
 

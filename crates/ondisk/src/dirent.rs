@@ -116,6 +116,8 @@ pub enum Cause {
     MisplacedDot { offset: usize },
     #[error("the directory does not start with \".\" and \"..\"")]
     NoDots,
+    #[error("an entry names the directory that it is in")]
+    NamesItself,
     #[error("no checksum tail")]
     NoTail,
     #[error("the block is a hole")]

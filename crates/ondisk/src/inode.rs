@@ -26,6 +26,8 @@ use zerocopy::FromBytes;
 pub enum Cause {
     #[error("the file system has no such inode")]
     NoSuchInode,
+    #[error("a name leads to it, and it is free")]
+    NotInUse,
     #[error("{len} bytes are not an inode")]
     Length { len: usize },
     #[error("checksum is {found:#010x} where {expected:#010x} is right")]

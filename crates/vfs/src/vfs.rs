@@ -105,7 +105,8 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Stale)
+        // Damage, if the name leads to an inode that is free for good.
+        self.fs().find(dir, name).and(Err(Error::Stale))
     }
 
     fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {

@@ -131,8 +131,20 @@ impl<C: Candidates> Chooser<'_, C> {
         Ok(None)
     }
 
-    /// The last resort: every group that is not full, waiting for its guard.
+    /// The last resort: every group that is not full, waiting for its guard. First those that the
+    /// index knows, for to look at a million full groups takes a while.
     fn any(&self, ask: &Ask) -> Result<Option<Run>, C::Error> {
+        for part in [self.start..self.groups.groups(), 0..self.start] {
+            let mut from = part.start;
+            while let Some(group) = self.groups.next_with_order(0, from)
+                && group < part.end
+            {
+                if let Attempt::Taken(run) = self.groups.attempt(group, ask, Wait::Wait)? {
+                    return Ok(Some(run));
+                }
+                from = group + 1;
+            }
+        }
         for group in (self.start..self.groups.groups()).chain(0..self.start) {
             if self.groups.open_blocks(group) == 0 {
                 continue;
@@ -156,12 +168,13 @@ mod tests {
         runs: Vec<u32>,
         busy: Vec<bool>,
         tried: RefCell<Vec<(u32, Wait)>>,
+        looked: std::cell::Cell<u32>,
     }
 
     impl Fake {
         fn new(runs: &[u32]) -> Fake {
             let (runs, busy) = (runs.to_vec(), vec![false; runs.len()]);
-            Fake { runs, busy, tried: RefCell::new(Vec::new()) }
+            Fake { runs, busy, tried: RefCell::default(), looked: std::cell::Cell::default() }
         }
 
         fn choose(&self, group: u32, want: u32, at_least: u32) -> Option<Run> {
@@ -183,6 +196,7 @@ mod tests {
         }
 
         fn open_blocks(&self, group: u32) -> u32 {
+            self.looked.set(self.looked.get() + 1);
             self.runs[group as usize]
         }
 
@@ -251,6 +265,16 @@ mod tests {
             assert_eq!(taken(fake.choose(0, 4096, 4096)), Some((groups as u32 - 1, 4096)));
             assert_eq!(fake.tried().len(), 2);
         }
+    }
+
+    #[test]
+    fn the_last_resort_finds_the_one_group_that_is_not_full_without_looking_at_the_others() {
+        let mut runs = vec![0; 1_000_000];
+        runs[999_998] = 3;
+        let fake = Fake::new(&runs);
+        assert_eq!(taken(fake.choose(5, 64, 64)), Some((999_998, 3)));
+        assert_eq!(fake.looked.get(), 0, "at groups that the index does not know");
+        assert!(fake.tried().len() < 4);
     }
 
     #[test]

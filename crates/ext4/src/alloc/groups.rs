@@ -100,6 +100,9 @@ pub(crate) struct Groups {
     pub(super) placed: PerLane<AtomicU32>,
     /// Where the last streams were put: one goal, or some for [`StreamGoal::Hashed`]. [rank Guard]
     streams: Box<[Padded<Mutex<u32>>]>,
+    /// How often a chooser looked at a group.
+    #[cfg(test)]
+    pub(super) looked: AtomicU64,
     /// Free blocks and inodes as captured. [rank Guard]
     pub(super) captured: Mutex<(i64, i64)>,
 }
@@ -145,6 +148,8 @@ impl Groups {
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
             streams: stream_goals(policies.stream_goal, geometry.group_count()),
+            #[cfg(test)]
+            looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
         }
     }
@@ -223,10 +228,10 @@ impl Groups {
             state.desc
         };
         let format = &self.shared.format;
-        let read = format
+        let bitmaps = format
             .read_blocks(read, group, &desc)
             .and_then(|blocks| Ok((blocks, format.read_inodes(read, group, &desc)?)));
-        match read {
+        match bitmaps {
             Ok((blocks, inodes)) => {
                 let geometry = &format.geometry;
                 // Reserved inodes lie in group 0.
@@ -239,6 +244,7 @@ impl Groups {
             Err(error) => {
                 if let Error::Corruption(cause) = &error {
                     self.give_up(group, cause.clone());
+                    read.damaged(&error);
                 }
                 Err(error)
             }
@@ -456,6 +462,8 @@ impl Candidates for Search<'_> {
     }
 
     fn open_blocks(&self, group: u32) -> u32 {
+        #[cfg(test)]
+        self.groups.looked.fetch_add(1, Ordering::Relaxed);
         self.groups.shared.summaries.open_blocks(group)
     }
 
@@ -468,6 +476,8 @@ impl Candidates for Search<'_> {
     }
 
     fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Error> {
+        #[cfg(test)]
+        self.groups.looked.fetch_add(1, Ordering::Relaxed);
         let shared = &self.groups.shared;
         if shared.summaries.open_blocks(group) == 0 {
             return Ok(Attempt::Lacking);

@@ -85,6 +85,19 @@ impl Groups {
                 tries += 1;
             }
         }
+        // The last resort: directories where there is no room for more, waiting for guards; those
+        // that the index knows, and then all, since it is a hint.
+        for part in [from..groups, 0..from] {
+            let mut at = part.start;
+            while let Some(group) = next(at)
+                && group < part.end
+            {
+                if let Attempt::Taken(index) = self.attempt_inode(read, group, Wait::Wait)? {
+                    return self.inode_claim(group, index);
+                }
+                at = group + 1;
+            }
+        }
         for group in (from..groups).chain(0..from) {
             if summaries.open_inodes(group) > 0
                 && let Attempt::Taken(index) = self.attempt_inode(read, group, Wait::Wait)?

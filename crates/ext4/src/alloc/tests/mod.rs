@@ -4,6 +4,7 @@ mod claims;
 mod commits;
 mod damage;
 mod placement;
+mod scale;
 mod threads;
 
 use super::*;

@@ -70,6 +70,14 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
 
 /// Groups of an image of `count` groups that is only thought of: nothing of it is ever read.
 fn imagined(count: u32) -> (Groups, Geometry) {
+    imagined_with(count, &|_, _| ())
+}
+
+/// As [`imagined`], with descriptors as `change` makes them.
+pub(super) fn imagined_with(
+    count: u32,
+    change: &dyn Fn(u32, &mut GroupDesc),
+) -> (Groups, Geometry) {
     const PER_GROUP: u32 = 8192;
     let mut raw = RawSuperblock::zeroed();
     raw.s_magic.set(0xef53);
@@ -94,7 +102,7 @@ fn imagined(count: u32) -> (Groups, Geometry) {
         let first = geometry.group_first_block(Group(group)).expect("a group").0;
         let start = first + u64::from(geometry.group_overhead(Group(group)));
         let table = geometry.itable_blocks();
-        GroupDesc {
+        let mut desc = GroupDesc {
             block_bitmap: Block(start),
             inode_bitmap: Block(start + 1),
             inode_table: Block(start + 2),
@@ -106,7 +114,9 @@ fn imagined(count: u32) -> (Groups, Geometry) {
             block_bitmap_csum: 0,
             inode_bitmap_csum: 0,
             exclude_bitmap: Block(0),
-        }
+        };
+        change(group, &mut desc);
+        desc
     });
     let descriptors: Vec<GroupDesc> = descriptors.collect();
     let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));

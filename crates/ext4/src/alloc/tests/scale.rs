@@ -1,0 +1,122 @@
+//! What an allocation costs with a hundred groups and with a million, most of them full.
+//!
+//! Groups looked at: `cargo test --release -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
+//! Instructions: one of these tests under `valgrind --tool=callgrind --collect-atstart=no
+//! '--toggle-collect=*claim_again*'`: of the second round, in which no bitmap is read.
+
+use super::placement::imagined_with;
+use super::*;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// As many as a hundred groups have room for.
+const CLAIMS: u64 = 24;
+/// Groups that one claim may look at: some tries for each of some orders, however many groups.
+const MOST: u64 = 200;
+
+/// Which bits of which group are free.
+type Free = fn(group: u32, groups: u32) -> Vec<Range<u32>>;
+
+/// Of ten groups nine are full, of the rest one in ten has more than single blocks.
+fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
+    let singles = (0..40).map(|n| 4000 + 100 * n..4001 + 100 * n);
+    match group.wrapping_mul(2_654_435_761).rotate_left(16) % 100 {
+        0..90 => Vec::new(),
+        90..99 => singles.collect(),
+        _ => singles.chain(std::iter::once(8000..8150)).collect(),
+    }
+}
+
+/// All are full but the last, which has single blocks.
+fn the_last(group: u32, groups: u32) -> Vec<Range<u32>> {
+    let singles = (0..190).map(|n| 500 + 2 * n..501 + 2 * n);
+    if group + 1 == groups { singles.collect() } else { Vec::new() }
+}
+
+/// Makes up the bitmaps.
+struct Bitmaps {
+    geometry: Geometry,
+    free: Free,
+    reads: AtomicU64,
+}
+
+impl BlockReader for Bitmaps {
+    fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let (group, _) = self.geometry.group_of(block).expect("a bitmap");
+        let mut bytes = vec![0xff; 1024];
+        for bit in (self.free)(group.0, self.geometry.group_count()).into_iter().flatten() {
+            bytes[bit as usize / 8] &= !(1 << (bit % 8));
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Groups looked at by all claims and by one at most, and bitmaps read.
+#[derive(Debug)]
+struct Cost {
+    looked: u64,
+    most: u64,
+    reads: u64,
+}
+
+/// What `claims` cost, each of a size and the least of it that is welcome.
+fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
+    let (fixture, geometry) = imagined_with(groups, &|group, desc| {
+        desc.free_blocks = free(group, groups).iter().map(|run| run.end - run.start).sum();
+        desc.flags = lanefs_ondisk::group_desc::GroupFlags::INODE_UNINIT;
+    });
+    let reader = Bitmaps { geometry, free, reads: AtomicU64::new(0) };
+    let looked = || fixture.looked.load(Ordering::Relaxed);
+    let request = |n: u64| {
+        let group = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % u64::from(groups);
+        let (want, at_least) = sizes[n as usize % sizes.len()];
+        let (goal, privilege) = (Block(group * 8192 + 1), Privilege::Ordinary);
+        Request { goal, want, at_least, privilege, stream: None }
+    };
+    let mut held = Vec::new();
+    let mut most = 0;
+    for n in 0..claims {
+        let before = looked();
+        held.push(fixture.claim_blocks(&reader, &request(n)).expect("room"));
+        most = most.max(looked() - before);
+    }
+    let cost = Cost { looked: looked(), most, reads: reader.reads.load(Ordering::Relaxed) };
+    println!("{groups} groups, {claims} claims: {cost:?}");
+    drop(held);
+    let again: Vec<Claim> =
+        (0..claims).map(|n| claim_again(&fixture, &reader, &request(n))).collect();
+    println!("once more: {} looked at", looked() - cost.looked);
+    drop(again);
+    cost
+}
+
+#[inline(never)]
+fn claim_again(groups: &Groups, reader: &Bitmaps, request: &Request) -> Claim {
+    groups.claim_blocks(reader, request).expect("room")
+}
+
+const MIXED: [(u32, u32); 4] = [(1, 1), (4, 1), (16, 8), (40, 40)];
+
+#[test]
+fn scale_a_hundred_groups() {
+    assert!(cost(100, little, CLAIMS, &MIXED).most <= MOST);
+}
+
+#[test]
+fn scale_ten_thousand_groups() {
+    assert!(cost(10_000, little, CLAIMS, &MIXED).most <= MOST);
+}
+
+#[test]
+#[ignore = "long: a million groups take seconds to make up"]
+fn scale_a_million_groups() {
+    let many = cost(1_000_000, little, CLAIMS, &MIXED);
+    let few = cost(10_000, little, CLAIMS, &MIXED);
+    assert!(many.most <= MOST && many.looked <= 2 * few.looked && many.reads <= 2 * few.reads);
+}
+
+#[test]
+fn scale_the_only_group_with_room_is_found_at_once() {
+    assert!(cost(100_000, the_last, 10, &[(64, 64)]).most <= MOST);
+}

@@ -1,0 +1,95 @@
+//! Entries that no ext4 would have written: each an error that names the damage, and remembered.
+
+mod image;
+
+use image::{Image, directory, file};
+use lanefs_ext4::{Access, Error, MountOptions, OnError, Rename};
+use std::process::Command;
+
+fn continuing() -> MountOptions {
+    MountOptions { on_error: OnError::Continue, ..MountOptions::default() }
+}
+
+fn errors_recorded(image: &Image) -> String {
+    let told = Command::new("dumpe2fs").arg("-h").arg(image.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    told.lines().find(|line| line.starts_with("FS Error count")).unwrap_or("none").to_owned()
+}
+
+#[test]
+fn an_entry_that_names_its_own_directory_is_not_moved_out_of_it() {
+    let image = Image::made(&["-O", "^metadata_csum"], "8M");
+    image.debugfs(&["mkdir a", "mkdir b", "ln a a/self", "ln b b/self"]);
+    for how in [Rename::Replace, Rename::Exchange] {
+        let mount = image.mount_with(Access::ReadWrite, continuing());
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        let a = fs.find(&root, b"a").unwrap().unwrap();
+        let b = fs.find(&root, b"b").unwrap().unwrap();
+        let new: &[u8] = if how == Rename::Exchange { b"self" } else { b"other" };
+        let moved = fs.rename(&a, b"self", &b, new, how);
+        assert!(matches!(moved, Err(Error::Corruption(_))), "{moved:?}");
+        let there = fs.find(&a, b"self").unwrap().unwrap();
+        assert_eq!(there.ino(), a.ino(), "nothing was changed");
+        drop((there, a, b, root));
+        mount.close().unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_leads_to_a_free_inode_is_damage_and_no_stale_handle() {
+    let image = Image::made(&["-O", "^metadata_csum"], "8M");
+    image.debugfs(&["mkdir d", "write /etc/hostname d/f"]);
+    let found = image.debugfs(&["stat d/f"]);
+    assert!(found.contains("Inode:"), "{found}");
+    image.debugfs(&["sif d/f links_count 0", "sif d/f dtime 1"]);
+    let mount = image.mount_with(Access::ReadWrite, continuing());
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let dir = fs.find(&root, b"d").unwrap().unwrap();
+    let got = fs.find(&dir, b"f").map(|_| ());
+    assert!(matches!(got, Err(Error::Corruption(_))), "{got:?}");
+    assert!(!fs.is_read_only(), "errors=continue");
+    drop((dir, root));
+    mount.close().unwrap();
+    assert!(errors_recorded(&image).ends_with(" 1"), "{}", errors_recorded(&image));
+}
+
+#[test]
+fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
+    let image = Image::made(&[], "8M");
+    image.debugfs(&["mkdir d", "sif d generation 77"]);
+    let options = MountOptions { on_error: OnError::ReadOnly, ..MountOptions::default() };
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    // The block's checksum was made with the other generation.
+    let dir = fs.find(&root, b"d").unwrap().unwrap();
+    assert_eq!(fs.find(&dir, b"f").map(|_| ()).unwrap_err().errno(), 117);
+    assert!(fs.is_read_only());
+    assert!(matches!(fs.create(&root, b"new", &file(0o644)), Err(Error::ReadOnly)));
+    drop((dir, root));
+    let _ = mount.close();
+    assert!(errors_recorded(&image).ends_with(" 1"), "{}", errors_recorded(&image));
+}
+
+#[test]
+fn without_dir_nlink_no_rename_makes_more_subdirectories_than_there_may_be() {
+    let image = Image::made(&["-O", "^dir_nlink"], "8M");
+    image.debugfs(&["mkdir full", "sif full links_count 65000"]);
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let full = fs.find(&root, b"full").unwrap().unwrap();
+    fs.create(&root, b"d", &directory()).unwrap();
+    fs.create(&full, b"f", &file(0o644)).unwrap();
+    let moved = fs.rename(&root, b"d", &full, b"d", Rename::Replace);
+    assert!(matches!(moved, Err(Error::TooManyLinks)), "{moved:?}");
+    let exchanged = fs.rename(&root, b"d", &full, b"f", Rename::Exchange);
+    assert!(matches!(exchanged, Err(Error::TooManyLinks)), "{exchanged:?}");
+    let exchanged = fs.rename(&full, b"f", &root, b"d", Rename::Exchange);
+    assert!(matches!(exchanged, Err(Error::TooManyLinks)), "{exchanged:?}");
+    assert_eq!(full.attr().links, 65000);
+    drop((full, root));
+    mount.close().unwrap();
+}
