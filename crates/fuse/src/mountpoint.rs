@@ -201,6 +201,7 @@ fn mount_flags(options: &Options) -> MountFlags {
     flags.set(MountFlags::NODEV, options.no_devices);
     flags.set(MountFlags::NOSUID, options.no_set_user_id);
     flags.set(MountFlags::NOEXEC, options.no_execute);
+    flags.set(MountFlags::NOSYMFOLLOW, options.no_symlinks);
     flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
     flags.set(MountFlags::DIRSYNC, options.synchronous_directories);
     flags
@@ -251,6 +252,8 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
         (options.allow_other, ",allow_other"),
         (options.read_only, ",ro"),
         (options.no_execute, ",noexec"),
+        // A helper that does not know it refuses: better than a mount that follows them.
+        (options.no_symlinks, ",nosymfollow"),
         (options.synchronous, ",sync"),
         (options.synchronous_directories, ",dirsync"),
     ];

@@ -32,6 +32,8 @@ pub struct Options {
     pub no_set_user_id: bool,
     /// Nothing can be executed.
     pub no_execute: bool,
+    /// Symbolic links are not followed.
+    pub no_symlinks: bool,
     /// Each write is durable when it returns.
     pub synchronous: bool,
     /// Each change of a name is.
@@ -85,6 +87,7 @@ impl Default for Options {
             no_devices: false,
             no_set_user_id: false,
             no_execute: false,
+            no_symlinks: false,
             synchronous: false,
             synchronous_directories: false,
             policies: Policies::default(),
@@ -110,8 +113,6 @@ const IGNORED: &[&str] = &[
     "silent",
     "loud",
     "quiet",
-    "nosymfollow",
-    "symfollow",
     "iversion",
     "noiversion",
     "mand",
@@ -135,10 +136,14 @@ const IGNORED: &[&str] = &[
     "noblock_validity",
     "init_itable",
     "noinit_itable",
-    "grpid",
     "nogrpid",
-    "bsdgroups",
     "sysvgroups",
+    "bsddf",
+    "noquota",
+    "uid32",
+    "oldalloc",
+    "orlov",
+    "data_err",
     // Hints, and what may be left out at no cost in safety.
     "nobarrier",
     "lazytime",
@@ -156,6 +161,11 @@ const IGNORED: &[&str] = &[
     "prefetch_block_bitmaps",
     "no_prefetch_block_bitmaps",
     "mb_optimize_scan",
+    "bh",
+    "nobh",
+    "mbcache",
+    "nombcache",
+    "debug",
     // Of FUSE: the name and type that mount.fuse3 passes.
     "subtype",
     "blkdev",
@@ -169,6 +179,33 @@ const IGNORED: &[&str] = &[
     "noauto_cache",
     "fsck",
 ];
+
+/// What ext4 in the kernel can do and a program may rely on, and why it is not done here.
+const REFUSED: &[(&str, &str)] = &[
+    ("remount", "unmount and mount again"),
+    ("bind", "mount the image first, then bind its directory"),
+    ("move", "unmount and mount again"),
+    ("grpid", "a directory with set-group-ID gives its group to new files, others do not"),
+    ("bsdgroups", "a directory with set-group-ID gives its group to new files, others do not"),
+    ("resuid", "the reserved blocks are root's"),
+    ("resgid", "the reserved blocks are root's"),
+    ("sb", "e2fsck -b repairs from a backup superblock"),
+    ("minixdf", "statfs counts as ext4 does by default"),
+    ("nouid32", "owners have 32 bits"),
+    ("abort", "it is for tests of the kernel"),
+    ("dax", "there is no direct access to the device's memory"),
+    ("max_dir_size_kb", "directories have no limit"),
+    ("journal_dev", "a journal on a device of its own is not supported"),
+    ("journal_path", "a journal on a device of its own is not supported"),
+    ("quota", QUOTA),
+    ("usrquota", QUOTA),
+    ("grpquota", QUOTA),
+    ("prjquota", QUOTA),
+    ("usrjquota", QUOTA),
+    ("grpjquota", QUOTA),
+    ("jqfmt", QUOTA),
+];
+const QUOTA: &str = "quotas are not kept";
 
 impl Options {
     /// Adds what a list as after `-o` says; later words win over earlier ones.
@@ -230,6 +267,8 @@ impl Options {
             "nosuid" => self.no_set_user_id = true,
             "exec" => self.no_execute = false,
             "noexec" => self.no_execute = true,
+            "symfollow" => self.no_symlinks = false,
+            "nosymfollow" => self.no_symlinks = true,
             "sync" => self.synchronous = true,
             "dirsync" => self.synchronous_directories = true,
             "fsname" => self.shown_source = value.map(str::to_owned),
@@ -244,15 +283,16 @@ impl Options {
                     reason: "file data is not journaled (data=ordered is always on)",
                 });
             }
-            "remount" | "bind" | "move" => {
-                return Err(OptionError::Refused {
-                    name: name.to_owned(),
-                    reason: "unmount and mount again",
-                });
-            }
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
             _ if name == "comment" || IGNORED.contains(&name) => {}
-            _ => return Err(OptionError::Unknown { name: name.to_owned() }),
+            _ => {
+                let name = name.to_owned();
+                let refused = REFUSED.iter().find(|(refused, _)| *refused == name);
+                return Err(match refused {
+                    Some(&(_, reason)) => OptionError::Refused { name, reason },
+                    None => OptionError::Unknown { name },
+                });
+            }
         }
         Ok(())
     }
@@ -324,6 +364,15 @@ mod tests {
         assert_eq!(ext4.commit_interval, Duration::from_secs(30));
         assert_eq!(ext4.on_error, OnError::Continue);
         assert_eq!(ext4.policies, Policies::before());
+    }
+
+    #[test]
+    fn what_ext4_does_and_we_do_not_is_refused_with_a_reason() {
+        for word in ["grpid", "usrquota", "resuid=7", "sb=32768", "dax=always", "remount"] {
+            assert!(matches!(parsed(word), Err(OptionError::Refused { .. })), "{word}");
+        }
+        assert!(parsed("nosymfollow").unwrap().no_symlinks);
+        assert!(REFUSED.iter().all(|(name, _)| !IGNORED.contains(name)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A mount inside a user namespace. A program of its own: a new mount namespace keeps a copy of each
+//! Mounts inside namespaces of their own. A program of its own: a new mount namespace keeps a copy of each
 //! mount that is there when it begins, and other tests' servers would wait for its end.
 
 mod mounting;
@@ -24,6 +24,35 @@ fn a_mount_works_in_a_user_namespace() {
     );
     let said = run(Command::new("unshare")
         .args(["-Urm", "sh", "-euc", &script])
+        .current_dir(image.dir.path()));
+    assert_eq!(said.trim(), "text");
+    image.assert_clean();
+}
+
+/// mount(8) runs mount.fuse3 with a PATH of its own, so the program must lie where `make install` puts
+/// it: in a mount namespace it can, and nobody else sees it.
+#[test]
+#[ignore = "long: a real mount"]
+fn mount_8_and_fstab_find_the_installed_program() {
+    if !can_mount() || !needs("unshare") || !needs("mount.fuse3") {
+        return;
+    }
+    let image = Image::new("64M");
+    let script = format!(
+        "mount -t tmpfs none /usr/local/bin
+         ln -s {LANEFS} /usr/local/bin/lanefs
+         mount -t fuse.lanefs -o noatime,nosuid,nodev,nofail,x-a=b \"$PWD/disk.img\" \"$PWD/mnt\"
+         grep -q ' fuse.lanefs rw,nosuid,nodev' /proc/mounts
+         echo text >mnt/file
+         {LANEFS} umount mnt
+         echo \"$PWD/disk.img $PWD/mnt fuse.lanefs noauto,ro,nosymfollow 0 0\" >fstab
+         mount -T fstab mnt
+         cat mnt/file
+         ! touch mnt/other 2>/dev/null
+         {LANEFS} umount mnt"
+    );
+    let said = run(Command::new("unshare")
+        .args(["-m", "sh", "-euc", &script])
         .current_dir(image.dir.path()));
     assert_eq!(said.trim(), "text");
     image.assert_clean();
