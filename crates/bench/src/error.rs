@@ -27,6 +27,9 @@ pub enum Error {
     /// An image could not be opened.
     #[error(transparent)]
     Image(#[from] lanefs_device::OpenError),
+    /// A device that is measured by itself failed.
+    #[error(transparent)]
+    Device(#[from] lanefs_device::DeviceError),
     /// A program that the benchmark runs failed.
     #[error("{program}: {said}")]
     Program {

@@ -15,6 +15,7 @@ mod library;
 mod machine;
 mod peers;
 mod place;
+pub mod raid;
 mod report;
 mod run;
 mod seeds;

@@ -24,7 +24,7 @@ use crate::unsynced::Unsynced;
 use crate::{ArrayError, BLOCK, Geometry, Record, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Mutex, MutexGuard, Rank};
+use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
 /// How the array bridges a crash in the middle of a row's writes.
@@ -109,7 +109,7 @@ pub struct Array {
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
     /// By slot; none without a partial parity log.
-    logs: Vec<ParityLog>,
+    logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
     state: Mutex<()>,
     stopped: OnceLock<DeviceError>,
@@ -167,7 +167,7 @@ impl Array {
             Consistency::PartialParity { signature } => (0..members.count())
                 .map(|slot| {
                     let area = members.present(slot).and_then(|m| m.log);
-                    ParityLog::new(slot, signature, setup.policies.log_carries, area)
+                    Padded(ParityLog::new(slot, signature, setup.policies.log_carries, area))
                 })
                 .collect(),
             Consistency::Resync | Consistency::Bitmap { .. } => Vec::new(),
@@ -301,7 +301,7 @@ impl Array {
 
     pub(crate) fn stop_writes(&self, cause: &DeviceError) {
         let _ = self.stopped.set(cause.clone());
-        self.logs.iter().for_each(ParityLog::wake);
+        self.logs.iter().for_each(|log| log.wake());
     }
 
     /// A member failed: it is recorded and done without, or the array's writes stop.
@@ -382,7 +382,7 @@ impl Array {
 
     /// The log of the member that has the parity of `row`.
     pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
-        self.logs.get(self.shape.parity_slot(row))
+        self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
     }
 
     /// # Locking

@@ -26,6 +26,11 @@ macro_rules! counts {
                 Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
             }
 
+            /// Both together.
+            pub fn plus(&self, other: &Statistics) -> Statistics {
+                Statistics { $($field: self.$field.wrapping_add(other.$field)),* }
+            }
+
             /// Each count with its name.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field)),*]

@@ -1,10 +1,9 @@
 //! An array of RAM members below a file system: whole, without a member, or being rebuilt all the
 //! time, under the suites that otherwise run on one device.
 
-use lanefs_device::{Device, DeviceError, RamDevice};
+use lanefs_device::{Device, DeviceError};
 use lanefs_raid5::{
-    Array, Consistency, Ended, Geometry, Layout, LogArea, Member, Policies, Rebuild, Record, Setup,
-    Slots, Standing, StripeWake,
+    Array, Consistency, Ended, Geometry, Layout, Member, Policies, Rebuild, Standing, StripeWake,
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,33 +22,6 @@ pub enum Health {
     Rebuilding,
 }
 
-/// Bytes before each member's share: its log.
-const DATA_OFFSET: u64 = 1 << 20;
-
-/// A record that is kept nowhere: the members are RAM, and nobody starts the array again.
-struct Forgotten;
-
-impl Record for Forgotten {
-    fn mark_active(&self) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-    fn mark_clean(&self) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-    fn fail_members(&self, _: Slots) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-    fn set_recovered(&self, _: usize, _: u64) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-    fn set_resynced(&self, _: u64) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-    fn write_bits(&self, _: usize, _: &[u8]) -> Result<Slots, DeviceError> {
-        Ok(Slots::NONE)
-    }
-}
-
 /// An image on an array: what is written goes to both, what is read comes from the array, and at
 /// the end both must be the same. So whoever judges the image judges the array.
 pub struct OnArray {
@@ -58,10 +30,8 @@ pub struct OnArray {
     rebuilding: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-fn member(len: u64, recovered: u64) -> Member {
-    let log = LogArea { offset: 4096, len: DATA_OFFSET - 4096 };
-    let device = Arc::new(RamDevice::create(DATA_OFFSET + len).expect("memory for a member"));
-    Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
+fn fresh(shape: &Geometry) -> Member {
+    Member::in_memory(shape, 0).expect("memory for a member")
 }
 
 impl OnArray {
@@ -81,15 +51,8 @@ impl OnArray {
             _ => Consistency::PartialParity { signature: 7 },
         };
         let stripe_wake = if seed.is_multiple_of(2) { StripeWake::One } else { StripeWake::All };
-        let array = Array::start(Setup {
-            geometry: shape,
-            members: (0..members).map(|_| Some(member(shape.member_len(), u64::MAX))).collect(),
-            record: Arc::new(Forgotten),
-            consistency,
-            active: false,
-            unsynced_from: u64::MAX,
-            policies: Policies { stripe_wake, rows: 4, ..Policies::default() },
-        });
+        let policies = Policies { stripe_wake, rows: 4, ..Policies::default() };
+        let array = Array::in_memory(shape, consistency, policies);
         let array = Arc::new(array.expect("the array starts"));
         copy(&*image, &*array);
         let lost = (seed / 7) as usize % members;
@@ -118,8 +81,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
         let count = array.geometry().members();
         for slot in (0..count).cycle().skip(first).take(count * 50) {
             array.fail(slot).expect("one may fail");
-            let fresh = member(array.geometry().member_len(), 0);
-            array.attach(slot, fresh).expect("a place for a new member");
+            array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
             let pace = || match told.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),

@@ -1,0 +1,297 @@
+//! fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
+//!
+//! Both ways of waking who waits for a row are measured in turn, in one run, on arrays of the same
+//! shape in this process's memory.
+
+use crate::{Error, Result};
+use lanefs_device::Device;
+use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
+use lanefs_ext4::{Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_lanes::sync::Arc;
+use lanefs_raid5::{Array, Consistency, Policies, Statistics, StripeWake};
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// Bytes of a file, and of one write.
+const FILE: usize = 4 << 20;
+const WRITE: usize = 512 << 10;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct FsMarkPlan {
+    /// Members of the arrays, one array of each number.
+    pub members: Vec<usize>,
+    /// Workers; each count is measured for itself.
+    pub threads: Vec<u32>,
+    /// Rows that may be under way at once.
+    pub rows: usize,
+    /// Turns of each policy.
+    pub slices: u32,
+    /// How long a turn is.
+    pub slice: Duration,
+    /// Bytes of each file system.
+    pub image: u64,
+}
+
+impl Default for FsMarkPlan {
+    fn default() -> FsMarkPlan {
+        FsMarkPlan {
+            members: vec![4, 9],
+            threads: vec![1, 64],
+            rows: 4,
+            slices: 5,
+            slice: Duration::from_secs(2),
+            image: 1 << 30,
+        }
+    }
+}
+
+/// What one policy did with one array and number of workers, over all its turns.
+#[derive(Debug, Clone)]
+pub struct FsMarkLine {
+    /// Members of the array.
+    pub members: usize,
+    /// Workers.
+    pub threads: u32,
+    /// The policy.
+    pub wake: StripeWake,
+    /// Files in each second, by turn.
+    pub rates: Vec<f64>,
+    /// Files in all turns.
+    pub files: u64,
+    /// CPU time in user mode and in the kernel, of the process.
+    pub user: Duration,
+    /// See `user`.
+    pub system: Duration,
+    /// Context switches of the workers, voluntary and not.
+    pub switches: u64,
+    /// What the array counted.
+    pub counted: Statistics,
+}
+
+/// A file system on an array, for one policy.
+struct Target {
+    wake: StripeWake,
+    array: Arc<Array>,
+    mount: Mount,
+}
+
+/// The workload.
+pub struct FsMark;
+
+impl FsMark {
+    /// Measures; `each` hears of every line when it is done.
+    ///
+    /// # Errors
+    /// If a file system cannot be made, or an operation fails.
+    pub fn run(plan: &FsMarkPlan, mut each: impl FnMut(&FsMarkLine)) -> Result<Vec<FsMarkLine>> {
+        let mut all = Vec::new();
+        for &members in &plan.members {
+            let targets = [StripeWake::All, StripeWake::One]
+                .map(|wake| Target::new(members, wake, plan))
+                .into_iter()
+                .collect::<Result<Vec<_>>>()?;
+            for &threads in &plan.threads {
+                let mut lines: Vec<FsMarkLine> =
+                    targets.iter().map(|t| FsMarkLine::new(members, threads, t.wake)).collect();
+                for _ in 0..plan.slices {
+                    for (target, line) in targets.iter().zip(&mut lines) {
+                        target.turn(plan.slice, line)?;
+                    }
+                }
+                lines.iter().for_each(&mut each);
+                all.extend(lines);
+            }
+            for target in targets {
+                lanefs(target.mount.close())?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What stands above the lines.
+    pub fn head(plan: &FsMarkPlan) -> String {
+        format!(
+            "S4 fsmark: files of {} MiB in writes of {} KiB, fsync before close, at most {} rows at once\n\
+             {:>8} {:>8} {:<6}{:>9}{:>20}{:>12}{:>12}{:>12}{:>12}{:>10}\n",
+            FILE >> 20,
+            WRITE >> 10,
+            plan.rows,
+            "members",
+            "workers",
+            "wake",
+            "files/s",
+            "(least..most)",
+            "user ms/f",
+            "sys ms/f",
+            "switches/f",
+            "waits/row",
+            "wakes/row"
+        )
+    }
+}
+
+fn lanefs<T>(result: std::result::Result<T, lanefs_ext4::Error>) -> Result<T> {
+    result.map_err(|source| Error::Lanefs { path: "fsmark".into(), source })
+}
+
+impl Target {
+    fn new(members: usize, wake: StripeWake, plan: &FsMarkPlan) -> Result<Target> {
+        let policies = Policies { stripe_wake: wake, rows: plan.rows, ..Policies::default() };
+        let array = super::array(members, plan.image, Consistency::Resync, policies)?;
+        let made = mkfs(&*array, &MkfsOptions::default());
+        made.map_err(|e| Error::host("a file system", std::io::Error::other(e)))?;
+        let device: Arc<dyn Device> = array.clone();
+        let mount = lanefs(Mount::open(device, MountOptions::default()))?;
+        let (fs, root) = (mount.fs(), lanefs(mount.fs().root())?);
+        // A directory for each worker that there may be, as fsmark makes them.
+        for worker in 0..plan.threads.iter().copied().max().unwrap_or(1) {
+            let new =
+                NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+            lanefs(fs.create(&root, format!("{worker}").as_bytes(), &new))?;
+        }
+        drop(root);
+        Ok(Target { wake, array, mount })
+    }
+
+    fn turn(&self, slice: Duration, line: &mut FsMarkLine) -> Result<()> {
+        let (before, cpu) = (self.array.statistics(), process_cpu());
+        let begun = Instant::now();
+        let end = begun + slice;
+        let done: Vec<Result<(u64, u64)>> = std::thread::scope(|s| {
+            let fs = self.mount.fs();
+            let workers: Vec<_> =
+                (0..line.threads).map(|w| s.spawn(move || work(fs, w, end))).collect();
+            workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Ok((0, 0)))).collect()
+        });
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut files = 0;
+        for worker in done {
+            let (made, switches) = worker?;
+            files += made;
+            line.switches += switches;
+        }
+        let spent = process_cpu();
+        line.user += spent.0.saturating_sub(cpu.0);
+        line.system += spent.1.saturating_sub(cpu.1);
+        line.files += files;
+        line.rates.push(files as f64 / seconds);
+        line.counted = line.counted.plus(&self.array.statistics().since(&before));
+        Ok(())
+    }
+}
+
+/// Makes files until the time is over; how many, and how often the thread was switched.
+fn work(fs: &Arc<Fs>, worker: u32, end: Instant) -> Result<(u64, u64)> {
+    let data = vec![worker as u8 + 1; WRITE];
+    let root = lanefs(fs.root())?;
+    let dir = lanefs(fs.lookup(&root, format!("{worker}").as_bytes()))?;
+    let dir = dir.ok_or(lanefs_ext4::Error::NotFound);
+    let dir = lanefs(dir.and_then(|named| fs.get(named.ino, None)))?;
+    let mut files = 0;
+    while Instant::now() < end {
+        // Two names in turn, so that the image holds two files of each worker at most.
+        let name = format!("file{}", files % 2);
+        if files >= 2 || lanefs(fs.lookup(&dir, name.as_bytes()))?.is_some() {
+            lanefs(fs.unlink(&dir, name.as_bytes()))?;
+        }
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        let file = lanefs(fs.create(&dir, name.as_bytes(), &new))?;
+        for at in (0..FILE).step_by(WRITE) {
+            lanefs(fs.write_at(&file, at as u64, &data, Privilege::Root))?;
+        }
+        lanefs(fs.fsync(&file, SyncMode::Full))?;
+        fs.release(&file);
+        files += 1;
+    }
+    Ok((files, switches()))
+}
+
+/// Context switches of the calling thread, by proc(5).
+fn switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let count = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum()
+}
+
+/// CPU time of the process in user mode and in the kernel: fields 14 and 15 of proc(5)'s `stat`.
+fn process_cpu() -> (Duration, Duration) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let tick = Duration::from_secs(1) / rustix::param::clock_ticks_per_second().max(1) as u32;
+    let mut ticks = fields.split_ascii_whitespace().skip(11).map(|f| f.parse::<u32>().unwrap_or(0));
+    let (user, system) = (ticks.next().unwrap_or(0), ticks.next().unwrap_or(0));
+    (tick * user, tick * system)
+}
+
+impl FsMarkLine {
+    fn new(members: usize, threads: u32, wake: StripeWake) -> FsMarkLine {
+        FsMarkLine {
+            members,
+            threads,
+            wake,
+            rates: Vec::new(),
+            files: 0,
+            user: Duration::ZERO,
+            system: Duration::ZERO,
+            switches: 0,
+            counted: Statistics::default(),
+        }
+    }
+
+    /// Wake-ups for each unit of the row budget that came free.
+    pub fn wakes_per_unit(&self) -> f64 {
+        self.counted.budget_wake_ups as f64 / self.counted.units_freed.max(1) as f64
+    }
+
+    /// The line of the table.
+    pub fn text(&self) -> String {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        let files = self.files.max(1) as f64;
+        let millis = |time: Duration| time.as_secs_f64() * 1e3 / files;
+        let (least, most) = (rates.first().unwrap_or(&0.0), rates.last().unwrap_or(&0.0));
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "{:>8} {:>8} {:<6}{:>9.1}{:>20}{:>12.3}{:>12.3}{:>12.2}{:>12.4}{:>10.4}",
+            self.members,
+            self.threads,
+            match self.wake {
+                StripeWake::All => "all",
+                StripeWake::One => "one",
+            },
+            rates.get(rates.len() / 2).unwrap_or(&0.0),
+            format!("({least:.1}..{most:.1})"),
+            millis(self.user),
+            millis(self.system),
+            self.switches as f64 / files,
+            self.counted.budget_waits as f64 / self.counted.units_freed.max(1) as f64,
+            self.wakes_per_unit()
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_policies_are_measured_in_turn_and_one_wakes_at_most_one() {
+        let plan = FsMarkPlan {
+            members: vec![4],
+            threads: vec![1, 8],
+            rows: 1,
+            slices: 2,
+            slice: Duration::from_millis(60),
+            image: 256 << 20,
+        };
+        let lines = FsMark::run(&plan, |line| println!("{}", line.text())).expect("it runs");
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| line.files > 0 && line.rates.len() == 2));
+        let one = lines.iter().filter(|line| line.wake == StripeWake::One);
+        assert!(one.into_iter().all(|line| line.wakes_per_unit() <= 1.0), "{lines:?}");
+    }
+}

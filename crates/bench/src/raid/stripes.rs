@@ -1,0 +1,194 @@
+//! Rows written as fast as memory allows, and what small writes cost in member operations.
+
+use crate::Result;
+use lanefs_device::{Device, RamDevice};
+use lanefs_lanes::xor;
+use lanefs_raid5::{Consistency, Policies, Statistics};
+use std::time::{Duration, Instant};
+
+/// What the members' memory and the exclusive or allow: each by itself, on the same buffers and the
+/// same number of bytes that a row needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    /// Seconds to copy one row's data and parity into devices in memory.
+    pub copy: f64,
+    /// Seconds to find one row's parity.
+    pub xor: f64,
+    /// Bytes of data in a row.
+    pub row: u64,
+}
+
+impl Bound {
+    /// Bytes of data in each second that nothing could beat which copies, then sums.
+    pub fn rate(&self) -> f64 {
+        self.row as f64 / (self.copy + self.xor)
+    }
+}
+
+/// Full rows written in sequence.
+#[derive(Debug, Clone)]
+pub struct Streaming {
+    /// Members of the array.
+    pub members: usize,
+    /// Bytes of data in each second, by turn.
+    pub rates: Vec<f64>,
+    /// The bound, by turn: measured before each.
+    pub bounds: Vec<Bound>,
+    /// What the array counted.
+    pub counted: Statistics,
+}
+
+impl Streaming {
+    /// The median, over the turns, of what share of its bound was reached.
+    pub fn share(&self) -> f64 {
+        let mut shares: Vec<f64> =
+            self.rates.iter().zip(&self.bounds).map(|(rate, bound)| rate / bound.rate()).collect();
+        shares.sort_by(f64::total_cmp);
+        shares.get(shares.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
+/// Writes full rows in sequence, in turn with what bounds that.
+///
+/// # Errors
+/// If memory is short, or a write fails.
+pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
+    let array = super::array(members, len, Consistency::Resync, Policies::default())?;
+    let shape = *array.geometry();
+    let row: Vec<u8> = (0..shape.row_len()).map(|at| (at % 251) as u8).collect();
+    // Memory that was never touched is slow the first time: that is the host's, not ours.
+    let write_all = || -> Result<Duration> {
+        let begun = Instant::now();
+        for at in 0..shape.rows() {
+            array.write_at(at * shape.row_len(), &row)?;
+        }
+        Ok(begun.elapsed())
+    };
+    write_all()?;
+    let chunk = shape.chunk();
+    let rams: Vec<RamDevice> = (0..members)
+        .map(|_| RamDevice::create(shape.member_len()))
+        .collect::<std::io::Result<_>>()
+        .map_err(|e| crate::Error::host("devices in memory", e))?;
+    let mut parity = vec![0; chunk as usize];
+    let mut bound = || -> Result<Bound> {
+        let parts: Vec<&[u8]> = row.chunks(chunk as usize).collect();
+        let begun = Instant::now();
+        for at in 0..shape.rows() {
+            for (ram, part) in rams.iter().zip(parts.iter().copied().chain([&parity[..]])) {
+                ram.write_at(at * chunk, part)?;
+            }
+        }
+        let copied = begun.elapsed();
+        let begun = Instant::now();
+        for _ in 0..shape.rows() {
+            xor(&mut parity, &parts);
+            std::hint::black_box(&parity);
+        }
+        let summed = begun.elapsed();
+        let rows = shape.rows() as f64;
+        let row = shape.row_len();
+        Ok(Bound { copy: copied.as_secs_f64() / rows, xor: summed.as_secs_f64() / rows, row })
+    };
+    bound()?;
+    let before = array.statistics();
+    let (mut rates, mut bounds) = (Vec::new(), Vec::new());
+    for _ in 0..turns {
+        bounds.push(bound()?);
+        rates.push(shape.len() as f64 / write_all()?.as_secs_f64());
+    }
+    Ok(Streaming { members, rates, bounds, counted: array.statistics().since(&before) })
+}
+
+/// Writes of 4 KiB at random places.
+#[derive(Debug, Clone)]
+pub struct SmallWrites {
+    /// Members of the array.
+    pub members: usize,
+    /// Workers.
+    pub threads: u32,
+    /// How the array bridges a crash.
+    pub consistency: &'static str,
+    /// Writes in each second.
+    pub rate: f64,
+    /// Writes.
+    pub writes: u64,
+    /// What the array counted.
+    pub counted: Statistics,
+}
+
+/// Writes 4 KiB at random places from `threads` threads for `time`; each has places of its own.
+///
+/// # Errors
+/// If memory is short, or a write fails.
+pub fn small_writes(
+    members: usize,
+    threads: u32,
+    consistency: (&'static str, Consistency),
+    time: Duration,
+) -> Result<SmallWrites> {
+    const LEN: u64 = 256 << 20;
+    let (name, consistency) = consistency;
+    let array = super::array(members, LEN, consistency, Policies::default())?;
+    let blocks = array.geometry().len() / 4096;
+    let row = vec![1; array.geometry().row_len() as usize];
+    for at in 0..array.geometry().rows() {
+        array.write_at(at * row.len() as u64, &row)?;
+    }
+    let before = array.statistics();
+    let begun = Instant::now();
+    let done: Vec<Result<u64>> = std::thread::scope(|s| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                let array = &array;
+                s.spawn(move || {
+                    let mut rng = fastrand::Rng::with_seed(worker.into());
+                    let (mut writes, data) = (0, [worker as u8; 4096]);
+                    while begun.elapsed() < time {
+                        for _ in 0..16 {
+                            let block = rng.u64(..blocks / u64::from(threads));
+                            let block = block * u64::from(threads) + u64::from(worker);
+                            array.write_at(block * 4096, &data)?;
+                            writes += 1;
+                        }
+                    }
+                    Ok(writes)
+                })
+            })
+            .collect();
+        workers.into_iter().map(|w| w.join().unwrap_or(Ok(0))).collect()
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    let writes = done.into_iter().sum::<Result<u64>>()?;
+    let counted = array.statistics().since(&before);
+    Ok(SmallWrites {
+        members,
+        threads,
+        consistency: name,
+        rate: writes as f64 / seconds,
+        writes,
+        counted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_rows_cost_a_write_of_each_member_and_nothing_else() {
+        let done = streaming(4, 16 << 20, 1).expect("memory");
+        assert_eq!(done.counted.data_writes, 3 * done.counted.parity_writes);
+        assert_eq!(done.counted.data_reads + done.counted.parity_reads, 0);
+        assert!(done.share() > 0.0);
+    }
+
+    #[test]
+    fn small_writes_cost_two_reads_and_two_writes() {
+        let time = Duration::from_millis(20);
+        let done = small_writes(9, 2, ("resync", Consistency::Resync), time).expect("memory");
+        let c = done.counted;
+        assert_eq!((c.data_reads, c.parity_reads), (done.writes, done.writes));
+        assert_eq!((c.data_writes, c.parity_writes), (done.writes, done.writes));
+    }
+}

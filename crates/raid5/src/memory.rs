@@ -1,0 +1,72 @@
+//! Arrays in memory: for benchmarks and for tests of what runs on arrays.
+
+use crate::{
+    Array, ArrayError, Consistency, Geometry, LogArea, Member, Policies, Record, Setup, Slots,
+};
+use lanefs_device::{DeviceError, RamDevice};
+use lanefs_lanes::sync::Arc;
+
+/// Bytes before each member's share: its log.
+const DATA_OFFSET: u64 = 1 << 20;
+
+/// A record that is kept nowhere: of members in memory, which nobody assembles again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unrecorded;
+
+impl Record for Unrecorded {
+    fn mark_active(&self) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn mark_clean(&self) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn fail_members(&self, _: Slots) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn set_recovered(&self, _: usize, _: u64) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn set_resynced(&self, _: u64) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+    fn write_bits(&self, _: usize, _: &[u8]) -> Result<Slots, DeviceError> {
+        Ok(Slots::NONE)
+    }
+}
+
+impl Member {
+    /// A member in memory of an array of this shape, with space for a log, rebuilt up to byte
+    /// `recovered` of its share; `u64::MAX`: in sync.
+    ///
+    /// # Errors
+    /// When there is no address space left.
+    pub fn in_memory(shape: &Geometry, recovered: u64) -> std::io::Result<Member> {
+        let device = Arc::new(RamDevice::create(DATA_OFFSET + shape.member_len())?);
+        let log = Some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 });
+        Ok(Member { device, data_offset: DATA_OFFSET, log, recovered })
+    }
+}
+
+impl Array {
+    /// A whole array of zeros in memory.
+    ///
+    /// # Errors
+    /// When there is no address space left.
+    pub fn in_memory(
+        shape: Geometry,
+        consistency: Consistency,
+        policies: Policies,
+    ) -> std::io::Result<Array> {
+        let members = (0..shape.members()).map(|_| Member::in_memory(&shape, u64::MAX).map(Some));
+        let setup = Setup {
+            geometry: shape,
+            members: members.collect::<Result<_, _>>()?,
+            record: Arc::new(Unrecorded),
+            consistency,
+            active: false,
+            unsynced_from: u64::MAX,
+            policies,
+        };
+        Array::start(setup).map_err(|error: ArrayError| std::io::Error::other(error))
+    }
+}
