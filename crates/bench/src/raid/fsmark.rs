@@ -33,6 +33,11 @@ pub struct FsMarkPlan {
     pub image: u64,
 }
 
+impl FsMarkPlan {
+    /// Shorter turns would end before 64 workers have made a file each.
+    pub const LEAST_SLICE: Duration = Duration::from_millis(500);
+}
+
 impl Default for FsMarkPlan {
     fn default() -> FsMarkPlan {
         FsMarkPlan {

@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use super::{Arguments, failure, print, save, tell_failures, threads};
 use crate::cli::{Failure, Report};
+use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
 
 const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -41,6 +42,7 @@ pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         results.push((title, measured.map_err(failure)?));
     }
     report.printed(print(&lanefs_bench::seed_foot(&plan)));
+    arrays(arguments, report)?;
     let after = Machine::now();
     report.printed(print(&format!("at the end: {after}\n")));
     let chapters: Vec<Chapter<'_>> = results
@@ -48,4 +50,19 @@ pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         .map(|(title, all)| Chapter { title: title.clone(), measured: all.iter().collect() })
         .collect();
     save(arguments, &before, &after, &chapters)
+}
+
+/// S4, which is not in the file system but in the array below it.
+fn arrays(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    let plan = FsMarkPlan {
+        threads: threads(arguments, &FsMarkPlan::default().threads),
+        slices: arguments.slices,
+        // Long enough for files of 64 workers: a slice of a few milliseconds would end before one.
+        slice: (arguments.seconds / arguments.slices).max(FsMarkPlan::LEAST_SLICE),
+        ..FsMarkPlan::default()
+    };
+    report.printed(print(&format!("\n{}", FsMark::head(&plan))));
+    let each = |line: &FsMarkLine| report.printed(print(&format!("{}\n", line.text())));
+    FsMark::run(&plan, each).map_err(failure)?;
+    Ok(())
 }
