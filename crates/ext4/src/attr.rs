@@ -38,6 +38,38 @@ pub struct Attr {
 }
 
 /// As words, for the cell that stat reads without a lock.
+/// What decides who may use an inode: of its attributes those that hardly ever change, so that a
+/// walk through a directory does not meet those who make names there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// The low 12 bits of the mode.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Attr {
+    /// The part that decides who may use the inode.
+    pub fn rights(&self) -> Rights {
+        Rights { permissions: self.permissions, uid: self.uid, gid: self.gid }
+    }
+}
+
+impl lanefs_lanes::Words for Rights {
+    type Array = [u64; 2];
+
+    fn to_words(&self) -> [u64; 2] {
+        [u64::from(self.uid) << 32 | u64::from(self.gid), u64::from(self.permissions)]
+    }
+
+    fn from_words(words: [u64; 2]) -> Rights {
+        let (uid, gid) = ((words[0] >> 32) as u32, words[0] as u32);
+        Rights { permissions: words[1] as u16, uid, gid }
+    }
+}
+
 impl lanefs_lanes::Words for Attr {
     type Array = [u64; 15];
 
@@ -306,6 +338,7 @@ mod tests {
             flags: u32::MAX,
         };
         assert_eq!(Attr::from_words(attr.to_words()), attr);
+        assert_eq!(Rights::from_words(attr.rights().to_words()), attr.rights());
         let with = Attr { crtime: Some(time(5)), ..attr };
         assert_eq!(Attr::from_words(with.to_words()), with);
     }

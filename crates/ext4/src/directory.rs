@@ -73,6 +73,25 @@ impl DirBlocks for DirEdit<'_> {
     }
 }
 
+/// A directory that is read and not changed; its operation lock is held shared.
+struct DirView<'f> {
+    fs: &'f Fs,
+    dir: &'f Arc<Inode>,
+    context: DirContext,
+    count: u32,
+}
+
+impl DirBlocks for DirView<'_> {
+    fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error> {
+        let (block, kind) = self.fs.directory_place(self.dir, n)?;
+        self.fs.meta.read(self.fs, block, kind)
+    }
+
+    fn count(&self) -> u32 {
+        self.count
+    }
+}
+
 impl DirEdit<'_> {
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
         dir::find(&self.context, self, name)
@@ -193,13 +212,24 @@ impl Fs {
         })
     }
 
+    /// Reads a directory; its operation lock is held.
+    fn view_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirView<'f>, Error> {
+        let DirEdit { context, count, .. } = self.edit_directory(dir)?;
+        Ok(DirView { fs: self, dir, context, count })
+    }
+
     /// Block `n` of a directory.
     fn directory_block(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<MetaRef, Error> {
+        let (block, kind) = self.directory_place(dir, n)?;
+        self.meta.get(self, block, kind)
+    }
+
+    fn directory_place(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<(Block, MetaKind), Error> {
         match self.with_map(dir, |map| map.find(n))? {
             Mapping::Mapped { block, state: State::Written, .. } => {
                 let kind =
                     MetaKind::Directory { ino: dir.ino, generation: dir.generation, block: n };
-                self.meta.get(self, block, kind)
+                Ok((block, kind))
             }
             _ => {
                 Err(Corruption::Directory { ino: dir.ino, block: n, cause: dirent::Cause::Hole }
@@ -288,7 +318,8 @@ impl Fs {
         if dir.file_type == FileType::Directory && dir.attr().links == 0 {
             return Ok(None);
         }
-        let found = self.edit_directory(dir)?.find(name)?;
+        let view = self.view_directory(dir)?;
+        let found = dir::find(&view.context, &view, name)?;
         let named = match found {
             None => None,
             Some(Found { ino, file_type: Some(file_type), .. }) => Some(Named { ino, file_type }),
@@ -332,7 +363,7 @@ impl Fs {
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let _shared = dir.op.shared();
-        let blocks = self.edit_directory(dir)?;
+        let blocks = self.view_directory(dir)?;
         if dir.attr().links == 0 {
             return Ok(());
         }

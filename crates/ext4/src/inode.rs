@@ -4,13 +4,16 @@ use crate::commit::{Dirty, Handle};
 use crate::extent;
 use crate::home::Home;
 use crate::table::TableRef;
-use crate::{Attr, Rdev};
+use crate::write::WindowSlot;
+use crate::{Attr, Rdev, Rights};
 use lanefs_journal::{Listed, Tid, Tracked};
-use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use lanefs_lanes::{Hold, Holdable, Holds, LaneArc, Mutex, Published, SeqCell, SharedLock, Shares};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_lanes::{
+    Cached, Hold, Holdable, Holds, LaneArc, Mutex, Published, Rank, SeqCell, SharedLock, Shares,
+};
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
-use lanefs_ondisk::{FileType, Ino};
+use lanefs_ondisk::{Block, FileType, Ino};
 use std::ops::Deref;
 
 /// An inode in memory.
@@ -20,31 +23,68 @@ use std::ops::Deref;
 /// The *operation lock* `op` is held exclusively by changes, shared by data reads, overwrites and
 /// scans, across I/O and waits. The *state guard* `state` is a leaf: taken by Apply inside a handle
 /// and by the committer. `attr` and `map` are snapshots that Apply replaces: read with neither.
+///
+/// # Layout
+///
+/// Who only passes through a directory, or opens a file, reads the first lines, which hardly ever
+/// change; changes write those behind [`LineStart`].
+#[repr(C)]
 pub struct Inode {
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
     pub(crate) file_type: FileType,
+    /// Set by a look-up, cleared by reclaim.
+    pub(crate) used: AtomicBool,
     /// The way to its mount.
     pub(crate) home: LaneArc<Home>,
     /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
+    /// Of `attr` what walks ask for; written under `state`.
+    rights: SeqCell<Rights>,
+    /// Where a symbolic link leads, once somebody asked: that never changes.
+    pub(crate) target: OnceLock<Box<[u8]>>,
+    /// The attributes in the inode and its attribute block, once they were needed. Stored and
+    /// cleared under `state`.
+    pub(crate) xattrs: Cached<StoredXattrs>,
+    changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
-    pub(crate) attr: SeqCell<Attr>,
+    attr: SeqCell<Attr>,
     /// All mappings, once they were needed; loaded under `op`, replaced by Apply.
     pub(crate) map: Published<Option<extent::Map>>,
     /// One loader of `map` at a time.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
-    pub(crate) window: Mutex<Option<crate::write::Window>>,
+    pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode, and anything needed to read its data.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     pub(crate) holds: Holds,
-    /// Set by a look-up, cleared by reclaim.
-    pub(crate) used: lanefs_lanes::sync::atomic::AtomicBool,
+}
+
+/// What follows it begins a cache line.
+#[repr(align(64))]
+struct LineStart;
+
+/// What a new object of an inode is made from.
+pub(crate) struct Parts {
+    pub(crate) ino: Ino,
+    pub(crate) file_type: FileType,
+    pub(crate) home: LaneArc<Home>,
+    pub(crate) table: TableRef,
+    pub(crate) offset: usize,
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: Box<[u8]>,
+}
+
+/// Attributes as an inode stores them.
+pub(crate) struct StoredXattrs {
+    /// The area in the inode.
+    pub(crate) in_inode: Box<[u8]>,
+    /// The attribute block.
+    pub(crate) block: Option<Block>,
 }
 
 /// What an inode's guard guards.
@@ -109,6 +149,44 @@ pub(crate) enum Concerns {
 }
 
 impl Inode {
+    /// An inode in memory, with one hold.
+    pub(crate) fn new(parts: Parts) -> Inode {
+        let Parts { ino, file_type, home, table, offset, disk, raw } = parts;
+        let attr = attr_of(ino, file_type, &disk);
+        let state = InodeState {
+            disk,
+            raw,
+            tracked: Tracked::new(),
+            listed: None,
+            orphan: None,
+            linkable: false,
+            tail_pending: None,
+            freed: false,
+        };
+        Inode {
+            ino,
+            generation: attr.generation,
+            file_type,
+            used: AtomicBool::new(true),
+            home,
+            table,
+            offset,
+            rights: SeqCell::new(attr.rights()),
+            target: OnceLock::new(),
+            xattrs: Cached::default(),
+            changes: LineStart,
+            op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
+            attr: SeqCell::new(attr),
+            map: Published::new(None),
+            loading: Mutex::new(Rank::InodeLoad, ()),
+            state: Mutex::new(Rank::Guard, state),
+            window: WindowSlot::new(),
+            synced_by: AtomicU64::new(0),
+            data_synced_by: AtomicU64::new(0),
+            holds: Holds::new(1),
+        }
+    }
+
     /// The number.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -129,6 +207,20 @@ impl Inode {
         self.attr.load()
     }
 
+    /// What decides who may use it; takes no lock, and is not written when names or data change.
+    pub fn rights(&self) -> Rights {
+        self.rights.load()
+    }
+
+    /// Publishes the attributes of `disk`; under the guard.
+    pub(crate) fn publish(&self, disk: &disk::Inode) {
+        let attr = self.attr_of(disk);
+        self.attr.store(attr);
+        if attr.rights() != self.rights.load() {
+            self.rights.store(attr.rights());
+        }
+    }
+
     /// Apply: changes the inode under its guard and publishes the new attributes.
     pub(crate) fn change<R>(
         self: &Arc<Self>,
@@ -141,8 +233,7 @@ impl Inode {
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || InodeState::record(disk, raw, *freed));
         let result = change(&mut state);
-        let attr = self.attr_of(&state.disk);
-        self.attr.store(attr);
+        self.publish(&state.disk);
         if newly {
             state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
         }

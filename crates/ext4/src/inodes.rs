@@ -2,14 +2,13 @@
 
 use crate::Error;
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeRef, InodeState, attr_of};
+use crate::inode::{Inode, InodeRef, Parts};
 use crate::one_lock::OneLockCache;
 use crate::plant::{Step, left_out};
 use crate::table::TableRef;
-use lanefs_journal::Tracked;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lanefs_lanes::{Holds, Mutex, Published, Rank, SeqCell, SharedLock};
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::{Corruption, Ino, inode as disk};
 
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
@@ -130,7 +129,7 @@ impl Inodes {
             drop(state);
             if evicted {
                 // Not left to the destructor, which may run much later.
-                drop(inode.window.lock().take());
+                drop(inode.window.take());
                 self.remove(&inode);
             }
         }
@@ -222,36 +221,9 @@ impl Fs {
         raw: Box<[u8]>,
     ) -> Result<Arc<Inode>, Error> {
         let file_type = decoded.file_type().ok_or(Error::Stale)?;
-        let attr = attr_of(ino, file_type, &decoded);
-        let generation = decoded.generation;
-        let state = InodeState {
-            disk: decoded,
-            raw,
-            tracked: Tracked::new(),
-            listed: None,
-            orphan: None,
-            linkable: false,
-            tail_pending: None,
-            freed: false,
-        };
-        Ok(Arc::new(Inode {
-            ino,
-            generation,
-            file_type,
-            home: self.home.clone(),
-            table,
-            offset,
-            op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
-            attr: SeqCell::new(attr),
-            map: Published::new(None),
-            loading: Mutex::new(Rank::InodeLoad, ()),
-            state: Mutex::new(Rank::Guard, state),
-            window: Mutex::new(Rank::Window, None),
-            synced_by: AtomicU64::new(0),
-            data_synced_by: AtomicU64::new(0),
-            holds: Holds::new(1),
-            used: AtomicBool::new(true),
-        }))
+        let home = self.home.clone();
+        let parts = Parts { ino, file_type, home, table, offset, disk: decoded, raw };
+        Ok(Arc::new(Inode::new(parts)))
     }
 
     /// The bytes of a record inside a table block.

@@ -46,8 +46,8 @@ pub use alloc::{
     Privilege, StreamGoal, UnknownPolicy,
 };
 pub use attr::{
-    Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Seek, SetAttr, SetTime, SetXattr,
-    StatFs, SyncMode,
+    Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek, SetAttr, SetTime,
+    SetXattr, StatFs, SyncMode,
 };
 pub use error::Error;
 pub use fs::Fs;

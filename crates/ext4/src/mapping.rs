@@ -227,9 +227,11 @@ impl Fs {
         }
     }
 
-    /// Where a file's first block would best be: near its inode.
+    /// Where a file's first block would best be: near its inode, or where the lane is at home, so
+    /// that the files of one directory can grow on many lanes.
     pub(crate) fn goal_of(&self, inode: &Inode) -> Block {
-        let group = self.geometry.inode_place(inode.ino).map(|place| place.group);
+        let place = self.geometry.inode_place(inode.ino);
+        let group = place.map(|place| self.groups.near(place.group));
         group.and_then(|group| self.geometry.group_first_block(group)).unwrap_or_default()
     }
 

@@ -17,7 +17,7 @@ use crate::fs::Fs;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Holds, Map, Mutex, Rank};
+use lanefs_lanes::{Cached, Holds, Map, Mutex, Pin, Rank};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// What a metadata block is, and whose: what its checksum needs.
@@ -42,6 +42,9 @@ pub(crate) struct MetaBlock {
     /// Set by a look-up, cleared by reclaim: a second chance.
     used: AtomicBool,
     state: Mutex<MetaState>,
+    /// What `state` has as its data, for readers that write nothing; written under `state`, and
+    /// there only once somebody read.
+    latest: Cached<Arc<[u8]>>,
 }
 
 struct MetaState {
@@ -65,7 +68,18 @@ impl MetaBlock {
             holds: Holds::new(1),
             used: AtomicBool::new(true),
             state: Mutex::new(Rank::Guard, state),
+            latest: Cached::default(),
         })
+    }
+
+    /// A copy of the contents, made without a write to what others read.
+    fn copy(&self, pin: &Pin) -> Arc<[u8]> {
+        if let Some(data) = self.latest.get(pin) {
+            return Arc::from(&**data);
+        }
+        let state = self.state.lock();
+        self.latest.store(state.data.clone());
+        state.data.clone()
     }
 
     /// The contents as they are now.
@@ -88,6 +102,7 @@ impl MetaBlock {
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
         let result = change(data);
+        self.latest.clear();
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Meta(self.clone())));
@@ -165,6 +180,23 @@ impl MetaCache {
         let loaded = self.load(fs, block, kind)?;
         fs.note_load();
         Ok(loaded)
+    }
+
+    /// The contents of `block`, for a reader under the owner's operation lock: a copy, since a hold
+    /// and a reference count would be lines that readers share. What is evicted meanwhile has been
+    /// the latest all the same, for who holds the lock keeps changes away.
+    pub(crate) fn read(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error> {
+        let pin = lanefs_lanes::pin();
+        if let Some(found) = self.blocks.find(&pin, &block.0)
+            && found.kind == kind
+        {
+            if !found.used.load(Ordering::Relaxed) {
+                found.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(found.copy(&pin));
+        }
+        drop(pin);
+        Ok(self.get(fs, block, kind)?.data())
     }
 
     fn load(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {

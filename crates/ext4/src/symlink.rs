@@ -12,6 +12,15 @@ impl Fs {
         if inode.file_type != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
         }
+        if let Some(target) = inode.target.get() {
+            return Ok(target.to_vec());
+        }
+        let target = self.load_target(inode)?;
+        // It never changes; of two that loaded it, one is kept.
+        Ok(inode.target.get_or_init(|| target.into()).to_vec())
+    }
+
+    fn load_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         let _shared = inode.op.shared();
         let (inside, size) = {
             let state = inode.state.lock();

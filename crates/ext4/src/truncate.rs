@@ -35,7 +35,7 @@ impl Fs {
             });
             return Ok(());
         }
-        drop(inode.window.lock().take());
+        drop(inode.window.take());
         let tail = self.tail_of(inode, size)?;
         let block_size = self.geometry.block_size().bytes() as u64;
         let keep = size.div_ceil(block_size) as u32;
@@ -152,7 +152,7 @@ impl Fs {
             return Ok(());
         }
         let _exclusive = inode.op.exclusive();
-        drop(inode.window.lock().take());
+        drop(inode.window.take());
         // An orphan of another system's that maps blocks in a way that is not ours to free.
         self.check_mapped_by_extents(inode)?;
         if is_mapped(inode) {

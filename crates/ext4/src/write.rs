@@ -9,6 +9,8 @@ use crate::mapping::EXTENTS_A_STEP;
 use crate::plant::{Step, left_out};
 use crate::read::now;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::{FileBlock, FileType};
 
 /// Blocks claimed ahead for a file that grows: `claim` begins at the block that file block `next`
@@ -16,6 +18,44 @@ use lanefs_ondisk::{FileBlock, FileType};
 pub(crate) struct Window {
     pub(crate) next: u32,
     pub(crate) claim: Claim,
+}
+
+/// Where an inode keeps its window.
+pub(crate) struct WindowSlot {
+    window: Mutex<Option<Window>>,
+    /// Whether there is one: who closes a file looks here first, and mostly takes no lock.
+    is_there: AtomicBool,
+}
+
+impl WindowSlot {
+    pub(crate) fn new() -> WindowSlot {
+        WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
+    }
+
+    /// The window, taken out.
+    pub(crate) fn take(&self) -> Option<Window> {
+        // One that is put here at this moment is its owner's, who puts it under the operation lock.
+        if !self.is_there.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut window = self.window.lock();
+        self.is_there.store(false, Ordering::Relaxed);
+        window.take()
+    }
+
+    /// As [`WindowSlot::take`], unless somebody is at it.
+    fn try_take(&self) -> Option<Window> {
+        let mut window = self.window.try_lock()?;
+        self.is_there.store(false, Ordering::Relaxed);
+        window.take()
+    }
+
+    /// Puts a window back, or a new one; the operation lock is held exclusively.
+    fn put(&self, new: Window) {
+        let mut window = self.window.lock();
+        *window = Some(new);
+        self.is_there.store(true, Ordering::Release);
+    }
 }
 
 /// Where a write goes.
@@ -292,7 +332,7 @@ impl Fs {
         len: u32,
         by: Privilege,
     ) -> Result<Claim, Error> {
-        let window = inode.window.lock().take();
+        let window = inode.window.take();
         if let Some(mut window) = window
             && window.next == at
         {
@@ -301,7 +341,7 @@ impl Fs {
             }
             let claim = window.claim.split_front(len);
             let rest = Window { next: at + len, claim: window.claim };
-            *inode.window.lock() = Some(rest);
+            inode.window.put(rest);
             return Ok(claim);
         }
         let growing = map.last().is_none_or(|last| last.end() <= at);
@@ -321,7 +361,7 @@ impl Fs {
         })?;
         if claim.len() > len {
             let front = claim.split_front(len);
-            *inode.window.lock() = Some(Window { next: at + len, claim });
+            inode.window.put(Window { next: at + len, claim });
             claim = front;
         }
         Ok(claim)
@@ -347,9 +387,7 @@ impl Fs {
     pub(crate) fn drop_windows(&self) {
         let mut windows = Vec::new();
         self.inodes.for_each(|inode| {
-            if let Some(mut window) = inode.window.try_lock() {
-                windows.extend(window.take());
-            }
+            windows.extend(inode.window.try_take());
         });
     }
 
@@ -437,7 +475,7 @@ impl Fs {
 
     /// Called when the last writer closes a file: gives back what was claimed ahead.
     pub fn release(&self, inode: &InodeRef) {
-        drop(inode.window.lock().take());
+        drop(inode.window.take());
     }
 
     fn check_writable_data(&self, inode: &Inode) -> Result<(), Error> {

@@ -6,7 +6,7 @@
 use crate::alloc::Claim;
 use crate::commit::Handle;
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, InodeRef};
+use crate::inode::{Concerns, Inode, InodeRef, StoredXattrs};
 use crate::meta::{MetaKind, MetaRef};
 use crate::read::now;
 use crate::xattr::{self, BlockChange, XattrState};
@@ -57,6 +57,9 @@ struct Snapshot {
     block: Option<MetaRef>,
 }
 
+/// An attribute block, if there is one, and its contents.
+type BlockData = Option<(Block, Arc<[u8]>)>;
+
 impl Fs {
     /// The value of an attribute by its full name (`user.x`). Access control lists come in the form
     /// of the system call.
@@ -106,9 +109,8 @@ impl Fs {
     /// The full names of all attributes, those of `trusted.` too.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let _shared = inode.op.shared();
-        let snapshot = self.xattr_snapshot(inode)?;
-        let data = snapshot.block.as_ref().map(|block| (block.block, block.data()));
-        xattr::list(&self.xattr_state(inode.ino, &snapshot.in_inode, &data))
+        let (in_inode, block) = self.read_xattrs(inode)?;
+        xattr::list(&self.xattr_state(inode.ino, &in_inode, &block))
     }
 
     fn commit_xattrs(&self, inode: &InodeRef, change: Option<XattrChange>) -> Result<(), Error> {
@@ -127,12 +129,8 @@ impl Fs {
     }
 
     fn xattr_snapshot(&self, inode: &Arc<Inode>) -> Result<Snapshot, Error> {
-        let (in_inode, block) = {
-            let state = inode.state.lock();
-            let area = state.disk.xattr_area(&self.geometry);
-            let bytes = area.and_then(|area| state.raw.get(area)).unwrap_or_default();
-            (bytes.to_vec(), state.disk.file_acl)
-        };
+        let (in_inode, block) =
+            self.with_stored_xattrs(inode, |stored| (stored.in_inode.to_vec(), stored.block));
         let block = match block {
             Some(block) => Some(self.meta.get(self, block, MetaKind::Xattr)?),
             None => None,
@@ -140,11 +138,40 @@ impl Fs {
         Ok(Snapshot { in_inode, block })
     }
 
+    /// Runs `f` on what the inode stores of its attributes; the operation lock is held.
+    fn with_stored_xattrs<R>(&self, inode: &Inode, f: impl Fn(&StoredXattrs) -> R) -> R {
+        {
+            let pin = lanefs_lanes::pin();
+            if let Some(stored) = inode.xattrs.get(&pin) {
+                return f(stored);
+            }
+        }
+        let state = inode.state.lock();
+        let area = state.disk.xattr_area(&self.geometry);
+        let bytes = area.and_then(|area| state.raw.get(area)).unwrap_or_default();
+        let stored = StoredXattrs { in_inode: bytes.into(), block: state.disk.file_acl };
+        let result = f(&stored);
+        inode.xattrs.store(stored);
+        result
+    }
+
+    /// The attributes in the inode, and a copy of its attribute block: for who only reads. The
+    /// operation lock is held.
+    fn read_xattrs(&self, inode: &Inode) -> Result<(Vec<u8>, BlockData), Error> {
+        let (in_inode, block) =
+            self.with_stored_xattrs(inode, |stored| (stored.in_inode.to_vec(), stored.block));
+        let block = match block {
+            Some(block) => Some((block, self.meta.read(self, block, MetaKind::Xattr)?)),
+            None => None,
+        };
+        Ok((in_inode, block))
+    }
+
     fn xattr_state<'a>(
         &self,
         ino: Ino,
         in_inode: &'a [u8],
-        block: &'a Option<(Block, Arc<[u8]>)>,
+        block: &'a BlockData,
     ) -> XattrState<'a> {
         XattrState {
             ino,
@@ -155,10 +182,8 @@ impl Fs {
     }
 
     fn stored_xattr(&self, inode: &Arc<Inode>, name: AttributeName<'_>) -> Result<Vec<u8>, Error> {
-        let snapshot = self.xattr_snapshot(inode)?;
-        let data = snapshot.block.as_ref().map(|block| (block.block, block.data()));
-        xattr::get(&self.xattr_state(inode.ino, &snapshot.in_inode, &data), name)
-            .map(<[u8]>::to_vec)
+        let (in_inode, block) = self.read_xattrs(inode)?;
+        xattr::get(&self.xattr_state(inode.ino, &in_inode, &block), name).map(<[u8]>::to_vec)
     }
 
     /// Plans to set or remove one attribute and claims what that needs; the operation lock is held
@@ -241,11 +266,10 @@ impl Fs {
 
     /// Whether looking for attributes can find any.
     fn may_have_xattrs(&self, inode: &Inode) -> bool {
-        let state = inode.state.lock();
-        let area = state.disk.xattr_area(&self.geometry);
-        let bytes = area.and_then(|area| state.raw.get(area)).unwrap_or_default();
         // The area begins with a magic number if it is in use.
-        state.disk.file_acl.is_some() || bytes.iter().take(4).any(|byte| *byte != 0)
+        self.with_stored_xattrs(inode, |stored| {
+            stored.block.is_some() || stored.in_inode.iter().take(4).any(|byte| *byte != 0)
+        })
     }
 
     /// The mode and lists of a new inode in `dir`, whose operation lock is held.
@@ -352,6 +376,7 @@ impl Fs {
             block
         });
         inode.change(handle, Concerns::Attributes, |state| {
+            inode.xattrs.clear();
             area(state);
             if lost {
                 state.disk.file_acl = None;

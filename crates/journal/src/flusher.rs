@@ -10,7 +10,8 @@
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Condvar, LaneCounter, Mutex, Rank};
+use lanefs_lanes::sync::atomic::{AtomicI64, Ordering};
+use lanefs_lanes::{Condvar, LaneCounter, Mutex, Padded, Rank};
 
 pub(crate) struct Flusher {
     device: Arc<dyn Device>,
@@ -20,7 +21,11 @@ pub(crate) struct Flusher {
     state: Mutex<State>,
     /// A flush ended.
     ended: Condvar,
+    /// `State::covered`, for who has nothing to wait for; `FAILED` once a flush has failed. On a line of its own, written by flushes alone.
+    covered: Padded<AtomicI64>,
 }
+
+const FAILED: i64 = i64::MIN;
 
 struct State {
     in_flight: bool,
@@ -37,6 +42,7 @@ impl Flusher {
             completed: LaneCounter::new(0),
             state: Mutex::new(Rank::Journal, state),
             ended: Condvar::new(),
+            covered: Padded(AtomicI64::new(0)),
         }
     }
 
@@ -53,6 +59,10 @@ impl Flusher {
     /// Flushes if a write completed since the last flush was submitted; says whether it did.
     pub(crate) fn flush_if_needed(&self) -> Result<bool, DeviceError> {
         let mine = self.completed.sum();
+        // Acquire: what the flush covered is durable.
+        if self.covered.load(Ordering::Acquire) >= mine {
+            return Ok(false);
+        }
         self.exclusively(|state| state.covered < mine, |device| device.flush())
     }
 
@@ -97,8 +107,14 @@ impl Flusher {
         let mut state = self.state.lock();
         state.in_flight = false;
         match &result {
-            Ok(()) => done(&mut state, sampled),
-            Err(error) => state.failed = Some(error.clone()),
+            Ok(()) => {
+                done(&mut state, sampled);
+                self.covered.store(state.covered, Ordering::Release);
+            }
+            Err(error) => {
+                state.failed = Some(error.clone());
+                self.covered.store(FAILED, Ordering::Release);
+            }
         }
         self.ended.notify_all();
         result.map(|()| true)

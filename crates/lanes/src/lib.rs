@@ -40,7 +40,7 @@ pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwReadGuard, RwWriteGuard};
 pub use map::{Change, Map};
 pub use membership::{Member, Membership};
 pub use number_set::NumberSet;
-pub use published::Published;
+pub use published::{Cached, Published};
 pub use rank::Rank;
 pub use shared::{ExclusiveHold, SharedHold, SharedLock};
 pub use wait::WaitBuckets;

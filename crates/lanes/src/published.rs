@@ -56,6 +56,58 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
+/// As [`Published`], of a value that may not be there: it takes no memory until it is.
+pub struct Cached<T> {
+    value: AtomicPtr<T>,
+    _owns: PhantomData<T>,
+}
+
+impl<T: Send + Sync + 'static> Default for Cached<T> {
+    fn default() -> Cached<T> {
+        Cached { value: AtomicPtr::new(std::ptr::null_mut()), _owns: PhantomData }
+    }
+}
+
+impl<T: Send + Sync + 'static> Cached<T> {
+    /// The value, if there is one; it stays as it is while the pin lives.
+    #[inline]
+    pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
+        // SAFETY: as in `Published::get`, for a pointer that may be null.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Replaces the value. Writers are best ordered by the caller's lock.
+    pub fn store(&self, value: T) {
+        self.replace(Box::into_raw(Box::new(value)));
+    }
+
+    /// Takes the value away; without one it writes nothing.
+    #[inline]
+    pub fn clear(&self) {
+        if !self.value.load(Ordering::Relaxed).is_null() {
+            self.replace(std::ptr::null_mut());
+        }
+    }
+
+    fn replace(&self, new: *mut T) {
+        let old = self.value.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
+            retire(unsafe { Retired::new(old) });
+        }
+    }
+}
+
+impl<T> Drop for Cached<T> {
+    fn drop(&mut self) {
+        let value = self.value.load(Ordering::Acquire);
+        if !value.is_null() {
+            // SAFETY: nobody borrows `self`, so nobody reads the value, which is an owned box.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -76,6 +128,27 @@ mod tests {
         let value = Published::new(1);
         value.store(2);
         assert_eq!(value.with(&pin(), |v| *v), 2);
+    }
+
+    #[test]
+    fn a_cached_value_is_there_from_its_store_to_its_clearing() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let cached = Cached::default();
+        assert!(cached.get(&pin()).is_none());
+        cached.clear();
+        cached.store(Counted(drops.clone()));
+        let pinned = pin();
+        let seen = cached.get(&pinned).expect("just stored");
+        cached.clear();
+        assert!(cached.get(&pinned).is_none());
+        assert_eq!(seen.0.load(Ordering::Relaxed), 0);
+        drop(pinned);
+        cached.store(Counted(drops.clone()));
+        drop(cached);
+        while drops.load(Ordering::Relaxed) < 2 {
+            advance();
+            std::thread::yield_now();
+        }
     }
 
     #[test]

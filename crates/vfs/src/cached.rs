@@ -63,7 +63,7 @@ fn id(dir: &Inode) -> DirId {
 
 /// Whether a walk may end at `inode`: it is not to be followed, and is a directory if a slash says so.
 fn ends_there(inode: &Inode, slash: Slash, follow: Follow) -> bool {
-    let file_type = inode.attr().file_type;
+    let file_type = inode.file_type();
     let through = file_type == FileType::Symlink && follow == Follow::Links;
     !through && (!slash.follows() || file_type == FileType::Directory)
 }
@@ -80,7 +80,7 @@ impl Vfs {
         let (dir, name, slash, seen) = {
             let pin = pin();
             let reached = self.reach(&pin, who, start, path)?;
-            if !searches_by_mode(who, &reached.dir.attr()) {
+            if !searches_by_mode(who, &reached.dir) {
                 return None;
             }
             let dir = id(&reached.dir);
@@ -152,11 +152,11 @@ impl Vfs {
             if rest.is_empty() {
                 return Some(Reached { dir, name, slash, before: path.len() - left.len() });
             }
-            if !searches_by_mode(who, &dir.attr()) {
+            if !searches_by_mode(who, &dir) {
                 return None;
             }
             let next = self.step(pin, &dir, name)?;
-            if next.attr().file_type != FileType::Directory {
+            if next.file_type() != FileType::Directory {
                 return None;
             }
             (dir, left) = (next, rest);

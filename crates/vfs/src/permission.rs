@@ -5,7 +5,7 @@
 //! refused privilege or a flag [`Error::NotPermitted`] (EPERM).
 
 use crate::{Credentials, Error, Vfs};
-use lanefs_ext4::{Attr, InodeRef};
+use lanefs_ext4::{Attr, Inode, InodeRef, Rights};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
@@ -54,12 +54,11 @@ enum Verdict {
     AskList(bool),
 }
 
-fn by_mode(who: &Credentials, attr: &Attr, want: Want) -> Verdict {
+fn by_mode(who: &Credentials, file_type: FileType, attr: &Rights, want: Want) -> Verdict {
     let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
     if who.is_superuser() {
         // Nobody executes what nobody may execute; directories are always searched.
-        let executable =
-            attr.file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
+        let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
         return if executable || !want.contains(Want::EXECUTE) {
             Verdict::Yes
         } else {
@@ -78,8 +77,9 @@ fn by_mode(who: &Credentials, attr: &Attr, want: Want) -> Verdict {
 }
 
 /// True if the mode alone lets `who` search the directory: nothing has to be read to know it.
-pub(crate) fn searches_by_mode(who: &Credentials, dir: &Attr) -> bool {
-    who.is_checked_elsewhere() || by_mode(who, dir, Want::EXECUTE) == Verdict::Yes
+pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
+    let verdict = || by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE);
+    who.is_checked_elsewhere() || verdict() == Verdict::Yes
 }
 
 impl Vfs {
@@ -110,7 +110,7 @@ impl Vfs {
         if who.is_checked_elsewhere() {
             return Ok(());
         }
-        let allowed = match by_mode(who, attr, want) {
+        let allowed = match by_mode(who, attr.file_type, &attr.rights(), want) {
             Verdict::Yes => true,
             Verdict::No => false,
             Verdict::AskList(otherwise) => {
@@ -177,18 +177,18 @@ pub(crate) mod tests {
     fn the_owner_is_judged_by_the_owner_bits_alone() {
         let file = attr(FileType::Regular, 0o077, 5, 6);
         let who = Credentials::new(5, 6, []);
-        assert_eq!(by_mode(&who, &file, Want::READ), Verdict::No);
+        assert_eq!(by_mode(&who, file.file_type, &file.rights(), Want::READ), Verdict::No);
     }
 
     #[test]
     fn a_supplementary_group_counts_as_a_group() {
         let file = attr(FileType::Regular, 0o640, 5, 6);
         assert_eq!(
-            by_mode(&Credentials::new(7, 8, [6]), &file, Want::READ),
+            by_mode(&Credentials::new(7, 8, [6]), file.file_type, &file.rights(), Want::READ),
             Verdict::AskList(true)
         );
         assert_eq!(
-            by_mode(&Credentials::new(7, 8, []), &file, Want::READ),
+            by_mode(&Credentials::new(7, 8, []), file.file_type, &file.rights(), Want::READ),
             Verdict::AskList(false)
         );
     }
@@ -196,20 +196,29 @@ pub(crate) mod tests {
     #[test]
     fn without_group_bits_no_list_is_read() {
         let file = attr(FileType::Regular, 0o604, 5, 6);
-        assert_eq!(by_mode(&Credentials::new(7, 8, []), &file, Want::READ), Verdict::Yes);
-        assert_eq!(by_mode(&Credentials::new(7, 6, []), &file, Want::READ), Verdict::No);
+        assert_eq!(
+            by_mode(&Credentials::new(7, 8, []), file.file_type, &file.rights(), Want::READ),
+            Verdict::Yes
+        );
+        assert_eq!(
+            by_mode(&Credentials::new(7, 6, []), file.file_type, &file.rights(), Want::READ),
+            Verdict::No
+        );
     }
 
     #[test]
     fn the_superuser_reads_and_writes_all_but_executes_only_executables() {
         let root = Credentials::superuser();
         let plain = attr(FileType::Regular, 0o000, 5, 6);
-        assert_eq!(by_mode(&root, &plain, Want::READ | Want::WRITE), Verdict::Yes);
-        assert_eq!(by_mode(&root, &plain, Want::EXECUTE), Verdict::No);
+        assert_eq!(
+            by_mode(&root, plain.file_type, &plain.rights(), Want::READ | Want::WRITE),
+            Verdict::Yes
+        );
+        assert_eq!(by_mode(&root, plain.file_type, &plain.rights(), Want::EXECUTE), Verdict::No);
         let script = attr(FileType::Regular, 0o001, 5, 6);
-        assert_eq!(by_mode(&root, &script, Want::EXECUTE), Verdict::Yes);
+        assert_eq!(by_mode(&root, script.file_type, &script.rights(), Want::EXECUTE), Verdict::Yes);
         let dir = attr(FileType::Directory, 0o000, 5, 6);
-        assert_eq!(by_mode(&root, &dir, Want::all()), Verdict::Yes);
+        assert_eq!(by_mode(&root, dir.file_type, &dir.rights(), Want::all()), Verdict::Yes);
     }
 
     #[test]

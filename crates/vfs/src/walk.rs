@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
                 return Ok(Last::Root);
             };
             let at = self.at.inode();
-            if at.attr().file_type != FileType::Directory {
+            if at.file_type() != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
             self.vfs.check(self.who, at, Want::EXECUTE)?;
@@ -132,7 +132,7 @@ impl<'a> Walk<'a> {
             self.pos = pos;
             match next {
                 None => {}
-                Some(inode) if inode.attr().file_type == FileType::Symlink => {
+                Some(inode) if inode.file_type() == FileType::Symlink => {
                     self.follow(&inode, Slash::None)?;
                 }
                 Some(inode) => self.at = At::Held(inode),
@@ -193,7 +193,7 @@ impl<'a> Walk<'a> {
                 Last::Dot | Last::Root => return Ok(self.into_dir()),
             };
             let inode = self.vfs.child(self.dir(), &name)?.ok_or(Error::NotFound)?;
-            match inode.attr().file_type {
+            match inode.file_type() {
                 FileType::Symlink if follow == Follow::Links || slash == Slash::Trailing => {
                     self.follow(&inode, slash)?;
                 }

@@ -3,7 +3,7 @@
 use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
 use super::claim::Claim;
 use super::group::{Dirtied, GroupState, Maps};
-use super::policy::{GroupSearch, Policies, StreamGoal};
+use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
 use super::runs;
@@ -152,6 +152,16 @@ impl Groups {
             looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
         }
+    }
+
+    /// Where the lane has new blocks rather than anywhere: `group`, if the lane is at home there or
+    /// all share, else one of its own.
+    pub(crate) fn near(&self, group: Group) -> Group {
+        let home = region::home(Lane::current(), self.shared.summaries.groups());
+        if self.policies.placement == Placement::Shared || home.contains(&group.0) {
+            return group;
+        }
+        Group(home.start + group.0 % (home.end - home.start))
     }
 
     /// Takes one run of blocks. Sleeps.

@@ -11,7 +11,7 @@ mod table;
 
 use clap::Parser;
 use lanefs::device::RamDevice;
-use lanefs::{FileSystem, FormatOptions, OpenOptions};
+use lanefs::{FileSystem, FormatOptions, NameCachePolicy, OpenOptions};
 use lanefs_ext4::mkfs::Contents;
 use lanefs_trace::{Crew, Granule, Recorder};
 use matrix::Pair;
@@ -105,7 +105,10 @@ fn file_system() -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
-    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600));
+    // So many names that no two of the run are likely to meet in one bucket of the name cache.
+    let options = OpenOptions::new()
+        .commit_interval(Duration::from_secs(3600))
+        .name_cache(NameCachePolicy::Lanes, 1 << 22);
     Ok(FileSystem::open_device(device, &options)?)
 }
 

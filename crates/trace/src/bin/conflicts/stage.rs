@@ -10,6 +10,9 @@ pub const FILE: u64 = 256 << 10;
 /// Bytes of a page, and of each read and write.
 pub const PAGE: u64 = 4096;
 
+/// Groups of a lane, and a few more.
+const GROUPS: usize = 10;
+
 /// A thread's place in the tree, and what its operations work on. All was made on the thread
 /// itself, as by a program that minds its own files.
 pub struct Stage<'fs> {
@@ -90,6 +93,14 @@ impl<'fs> Stage<'fs> {
             file.write_all(&vec![1; FILE as usize]).expect("room for its data");
             self.fs.set_xattr(&self.file, ATTRIBUTE, b"blue").expect("room for an attribute");
             self.fs.symlink("file", &self.link).expect("room for a link");
+        }
+        if setting == Setting::Directories {
+            // Directories go round the lane's groups: all are read before anything is traced.
+            for n in 0..GROUPS {
+                let name = format!("{}/{n}", self.home);
+                self.fs.create_dir(&name).expect("room for a directory");
+                self.fs.remove_dir(&name).expect("just made");
+            }
         }
         let options = FileOptions::new().read().write();
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
