@@ -10,7 +10,8 @@ use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Cached, Hold, Holdable, Holds, LaneArc, Mutex, Published, Rank, SeqCell, SharedLock, Shares,
+    Cached, Hold, Holdable, Holds, LaneArc, Lines, Mutex, Published, Rank, SeqCell, SharedLock,
+    Shares,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Ino};
@@ -43,7 +44,7 @@ pub struct Inode {
     /// Of `attr` what walks ask for; written under `state`.
     rights: SeqCell<Rights>,
     /// Where a symbolic link leads, once somebody asked: that never changes.
-    pub(crate) target: OnceLock<Box<[u8]>>,
+    pub(crate) target: OnceLock<Lines>,
     /// The attributes in the inode and its attribute block, once they were needed. Stored and
     /// cleared under `state`.
     pub(crate) xattrs: Cached<StoredXattrs>,
@@ -82,7 +83,7 @@ pub(crate) struct Parts {
 /// Attributes as an inode stores them.
 pub(crate) struct StoredXattrs {
     /// The area in the inode.
-    pub(crate) in_inode: Box<[u8]>,
+    pub(crate) in_inode: Lines,
     /// The attribute block.
     pub(crate) block: Option<Block>,
 }

@@ -17,7 +17,7 @@ use crate::fs::Fs;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Cached, Holds, Map, Mutex, Pin, Rank};
+use lanefs_lanes::{Cached, Holds, Lines, Map, Mutex, Pin, Rank};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// What a metadata block is, and whose: what its checksum needs.
@@ -44,7 +44,7 @@ pub(crate) struct MetaBlock {
     state: Mutex<MetaState>,
     /// What `state` has as its data, for readers that write nothing; written under `state`, and
     /// there only once somebody read.
-    latest: Cached<Arc<[u8]>>,
+    latest: Cached<Lines>,
 }
 
 struct MetaState {
@@ -78,8 +78,8 @@ impl MetaBlock {
             return Arc::from(&**data);
         }
         let state = self.state.lock();
-        self.latest.store(state.data.clone());
-        state.data.clone()
+        self.latest.store(Lines::from(&*state.data));
+        Arc::from(&*state.data)
     }
 
     /// The contents as they are now.

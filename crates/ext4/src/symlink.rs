@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
+use lanefs_lanes::Lines;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 
@@ -17,7 +18,7 @@ impl Fs {
         }
         let target = self.load_target(inode)?;
         // It never changes; of two that loaded it, one is kept.
-        Ok(inode.target.get_or_init(|| target.into()).to_vec())
+        Ok(inode.target.get_or_init(|| Lines::from(&*target)).to_vec())
     }
 
     fn load_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {

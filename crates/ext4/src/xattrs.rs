@@ -11,6 +11,7 @@ use crate::meta::{MetaKind, MetaRef};
 use crate::read::now;
 use crate::xattr::{self, BlockChange, XattrState};
 use crate::{Error, SetXattr};
+use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, set_refcount};
@@ -149,7 +150,7 @@ impl Fs {
         let state = inode.state.lock();
         let area = state.disk.xattr_area(&self.geometry);
         let bytes = area.and_then(|area| state.raw.get(area)).unwrap_or_default();
-        let stored = StoredXattrs { in_inode: bytes.into(), block: state.disk.file_acl };
+        let stored = StoredXattrs { in_inode: Lines::from(bytes), block: state.disk.file_acl };
         let result = f(&stored);
         inode.xattrs.store(stored);
         result

@@ -35,12 +35,13 @@ pub struct Journal<C: Client> {
     fate: Padded<Fate>,
     /// As in `progress`, for those who only look; written by each commit.
     durable: Padded<AtomicU64>,
-    /// [rank Journal]
-    progress: Mutex<Progress>,
+    /// [rank Journal] On lines of its own, and what wakes too: who waits for a commit is not to meet
+    /// those who read the fields above with every handle.
+    progress: Padded<Mutex<Progress>>,
     /// The committer has something to do.
-    work: Condvar,
+    work: Padded<Condvar>,
     /// Something in `progress` moved.
-    moved: Condvar,
+    moved: Padded<Condvar>,
 }
 
 struct Fate {
@@ -102,9 +103,9 @@ impl<C: Client> Journal<C> {
                 told: AtomicBool::new(false),
             }),
             durable: Padded(AtomicU64::new(before.0)),
-            progress: Mutex::new(Rank::Journal, progress),
-            work: Condvar::new(),
-            moved: Condvar::new(),
+            progress: Padded(Mutex::new(Rank::Journal, progress)),
+            work: Padded(Condvar::new()),
+            moved: Padded(Condvar::new()),
         })
     }
 

@@ -41,9 +41,9 @@ struct Arguments {
     /// Rounds traced for each pair; 0 for no matrix.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Only operations whose names contain this.
-    #[arg(long, default_value = "")]
-    only: String,
+    /// Only operations whose names contain one of these.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Look at pairs of lines, which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,

@@ -28,12 +28,12 @@ struct Trace {
     whole: [Footprint; 2],
 }
 
-/// The operations of a setting, of those whose names contain `only`.
-pub fn operations(setting: Setting, only: &str) -> impl Iterator<Item = &'static Operation> {
+/// The operations of a setting, of those whose names contain one of `only`; all, if there is none.
+pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()
         .filter(move |op| setting != Setting::File || op.commutes)
-        .filter(move |op| op.name.contains(only))
+        .filter(move |op| only.is_empty() || only.iter().any(|part| op.name.contains(part)))
 }
 
 /// Traces each operation on two threads, and compares all pairs of one's and the other's.
@@ -42,7 +42,7 @@ pub fn trace(
     reasons: &mut Reasons,
     setting: Setting,
     granule: Granule,
-    only: &str,
+    only: &[String],
     rounds: usize,
 ) -> Vec<Pair> {
     troupe.enter(setting);

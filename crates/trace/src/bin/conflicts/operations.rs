@@ -41,8 +41,8 @@ pub const OPERATIONS: &[Operation] = &[
     commuting("lstat", |s| assert!(done(s.fs.symlink_metadata(&s.link)).is_symlink())),
     commuting("fstat", |s| assert!(s.open().metadata().is_file())),
     fresh("look-up of nothing", |s| assert!(!done(s.fs.exists(&s.name)))),
-    commuting("open, close", |s| drop(done(s.fs.open_file(&s.file)))),
-    commuting("open to write, close", |s| {
+    commuting("open and close", |s| drop(done(s.fs.open_file(&s.file)))),
+    commuting("open to write and close", |s| {
         drop(done(s.fs.open_file_with(&s.file, &FileOptions::new().read().write())));
     }),
     commuting("read", |s| {
@@ -59,7 +59,7 @@ pub const OPERATIONS: &[Operation] = &[
     changing("punch", a_file_of_pages, |s| done(held(s).punch(PAGE, PAGE))),
     commuting("seek data", |s| assert!(done(s.open().seek_data(0)).is_some())),
     commuting("seek hole", |s| assert!(done(s.open().seek_hole(0)).is_some())),
-    fresh("create, close", |s| {
+    fresh("create and close", |s| {
         drop(done(s.fs.open_file_with(&s.name, &FileOptions::new().write().create_new())));
     }),
     fresh("mknod", |s| {

@@ -29,7 +29,7 @@ pub fn trace(
     reasons: &mut Reasons,
     setting: Setting,
     granule: Granule,
-    only: &str,
+    only: &[String],
     counts: &[usize],
     mut each: impl FnMut(&Row),
 ) -> Vec<Row> {
