@@ -10,6 +10,7 @@ mod ioctls;
 #[cfg(test)]
 mod malformed;
 mod names;
+mod tally;
 mod writers;
 mod xattrs;
 
@@ -23,6 +24,8 @@ use crate::service::{Answer, Service, Weight};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+use tally::Tally;
 use writers::Writers;
 
 /// Seconds for which the kernel may keep a name or attributes: for as long as the mount lasts.
@@ -38,6 +41,7 @@ pub struct Server {
     mount: Mount,
     block_size: u32,
     writers: Writers,
+    tally: Tally,
     /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
@@ -89,7 +93,10 @@ impl Service for Server {
                 _ => Err(Errno::IO),
             };
         }
-        self.guarded(|| self.dispatch(request, outbox, kernel))
+        let (opcode, begun) = (request.header.opcode, Instant::now());
+        let answer = self.guarded(|| self.dispatch(request, outbox, kernel));
+        self.tally.count(opcode, begun.elapsed());
+        answer
     }
 }
 
@@ -101,6 +108,7 @@ impl Server {
             mount,
             block_size,
             writers: Writers::new(),
+            tally: Tally::new(),
             flushing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
         }

@@ -15,6 +15,7 @@ mod mount;
 mod mv;
 mod rm;
 mod stat;
+mod stats;
 mod touch;
 mod tree;
 mod tree_walk;
@@ -57,6 +58,7 @@ enum Command {
     Truncate(truncate::Arguments),
     Df(df::Arguments),
     Bench(bench::Arguments),
+    Stats(stats::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),
 }
@@ -82,6 +84,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Truncate(arguments) => truncate::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Stats(arguments) => stats::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
     }

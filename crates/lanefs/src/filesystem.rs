@@ -5,7 +5,7 @@ use crate::error::{At, Error, Result};
 use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir};
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
-use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs};
+use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::{OsStr, OsString};
@@ -85,6 +85,12 @@ impl FileSystem {
     /// Space and inodes, used and free.
     pub fn space(&self) -> StatFs {
         self.vfs.stat_fs()
+    }
+
+    /// What was done and is held: waits for locks, commits, caches. `lanefs stats` shows the same of a
+    /// mount.
+    pub fn statistics(&self) -> Statistics {
+        self.vfs.fs().statistics()
     }
 
     /// Makes durable all that was done before the call.

@@ -57,7 +57,8 @@ pub use filesystem::FileSystem;
 pub use lanefs_device as device;
 pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
-    Atime, Attr, Fallocate, NewKind, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
+    Atime, Attr, Fallocate, NewKind, Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
+    Statistics,
 };
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};

@@ -252,3 +252,39 @@ fn a_user_mounts_his_own_image_with_fusermount3() {
     drop(mounted);
     image.assert_clean();
 }
+
+#[test]
+#[ignore = "long: a real mount"]
+fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &["-o", "allow_other"]);
+    for n in 0..20 {
+        fs::write(mounted.path.join(format!("file {n}")), "content").unwrap();
+    }
+    let stats =
+        |words: &[&str]| run(Command::new(LANEFS).arg("stats").arg(&mounted.path).args(words));
+    let told: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
+    assert_eq!(told["request.create.count"], 20, "{told}");
+    assert!(told["request.create.ns"].as_u64().unwrap() > 0);
+    assert!(told["cache.inodes"].as_u64().unwrap() >= 20);
+    assert!(told.get("lock.guard.waits").is_some() && told.get("journal.commits").is_some());
+    assert!(stats(&[]).lines().any(|line| line.starts_with("create ")));
+    // Nobody else, nowhere else, and in no list.
+    fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
+    let attribute = "system.lanefs_statistics";
+    let script = format!("import os; os.getxattr(os.sys.argv[1], '{attribute}')");
+    if needs("python3") {
+        let ask = |mut python: Command| {
+            let (status, said) = try_run(python.args(["-c", &script]).arg(&mounted.path));
+            (status.success(), said)
+        };
+        assert!(ask(Command::new("python3")).0);
+        let (served, said) = ask(as_nobody("python3"));
+        assert!(!served, "{said}");
+    }
+    mounted.umount();
+    image.assert_clean();
+}

@@ -1,0 +1,81 @@
+//! What a mount has done and holds.
+
+use crate::fs::Fs;
+use lanefs_lanes::Contention;
+
+/// A reading of a mount's counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistics {
+    /// Waits for locks by rank, of the whole process: counted where a lock was not free.
+    pub locks: Vec<Contention>,
+    /// What the journal did since the mount.
+    pub journal: lanefs_journal::Statistics,
+    /// Inodes in memory.
+    pub cached_inodes: u64,
+    /// Blocks of directories, extent trees and attributes in memory.
+    pub cached_metadata: u64,
+    /// Blocks of inode tables in memory.
+    pub cached_tables: u64,
+    /// How much memory the caches may take, in bytes.
+    pub cache_cap: u64,
+    /// Values of the whole process that wait until nobody can see them.
+    pub retired: u64,
+    /// Blocks that no file has.
+    pub free_blocks: u64,
+    /// Inodes that nobody has.
+    pub free_inodes: u64,
+}
+
+impl Statistics {
+    /// All figures by name, as `lock.guard.waits`; the same names in each reading. Those that go up
+    /// only are counters, the others say what is.
+    pub fn entries(&self) -> Vec<(String, u64)> {
+        let journal = &self.journal;
+        let mut all: Vec<(String, u64)> = [
+            ("journal.commits", journal.commits),
+            ("journal.flushes", journal.flushes),
+            ("journal.durable_writes", journal.durable_writes),
+            ("journal.blocks_logged", journal.blocks_logged),
+            ("journal.revokes_logged", journal.revokes_logged),
+            ("journal.log_blocks", journal.log_blocks),
+            ("journal.checkpoints", journal.checkpoints),
+            ("journal.blocks_home", journal.blocks_home),
+            ("journal.credit_waits", journal.credit_waits),
+            ("cache.inodes", self.cached_inodes),
+            ("cache.metadata_blocks", self.cached_metadata),
+            ("cache.table_blocks", self.cached_tables),
+            ("cache.cap_bytes", self.cache_cap),
+            ("cache.retired", self.retired),
+            ("free.blocks", self.free_blocks),
+            ("free.inodes", self.free_inodes),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for lock in &self.locks {
+            let rank = format!("{:?}", lock.rank).to_lowercase();
+            all.push((format!("lock.{rank}.waits"), lock.waits));
+            all.push((format!("lock.{rank}.ns"), lock.nanos));
+        }
+        all
+    }
+}
+
+impl Fs {
+    /// What this mount has done and holds, and the waits for locks of the process. Goes through all
+    /// caches to count them: not for each operation.
+    pub fn statistics(&self) -> Statistics {
+        let (inodes, metadata, tables) = self.cached();
+        let space = self.stat_fs();
+        Statistics {
+            locks: lanefs_lanes::contention(),
+            journal: self.journal_statistics(),
+            cached_inodes: inodes as u64,
+            cached_metadata: metadata as u64,
+            cached_tables: tables as u64,
+            cache_cap: self.cache_bytes,
+            retired: lanefs_lanes::limbo() as u64,
+            free_blocks: space.blocks_free,
+            free_inodes: space.inodes_free,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How many requests of each kind there were, and how long they took.
+//!
+//! Each thread adds on its own lane's lines; who asks adds the lanes up. The kernel's own caches
+//! answer much without asking, so these are requests and not system calls.
+
+use super::Server;
+use crate::abi::{self, InHeader, opcode};
+use lanefs_lanes::PerLane;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The attribute of the root that says it all, to the owner of the mount and to root. It is in no
+/// list, and is nothing that is on the disk.
+pub const ATTRIBUTE: &[u8] = b"system.lanefs_statistics";
+
+/// The kinds told apart, by the names of their counters.
+const KINDS: [(u32, &str); 24] = [
+    (opcode::LOOKUP, "lookup"),
+    (opcode::FORGET, "forget"),
+    (opcode::BATCH_FORGET, "batch_forget"),
+    (opcode::GETATTR, "getattr"),
+    (opcode::SETATTR, "setattr"),
+    (opcode::CREATE, "create"),
+    (opcode::MKDIR, "mkdir"),
+    (opcode::UNLINK, "unlink"),
+    (opcode::RMDIR, "rmdir"),
+    (opcode::RENAME2, "rename"),
+    (opcode::LINK, "link"),
+    (opcode::SYMLINK, "symlink"),
+    (opcode::READLINK, "readlink"),
+    (opcode::OPEN, "open"),
+    (opcode::RELEASE, "release"),
+    (opcode::READ, "read"),
+    (opcode::WRITE, "write"),
+    (opcode::READDIR, "readdir"),
+    (opcode::READDIRPLUS, "readdirplus"),
+    (opcode::FSYNC, "fsync"),
+    (opcode::FALLOCATE, "fallocate"),
+    (opcode::GETXATTR, "getxattr"),
+    (opcode::SETXATTR, "setxattr"),
+    (opcode::STATFS, "statfs"),
+];
+/// The rest together.
+const OTHER: usize = KINDS.len();
+
+/// Times under 1 us, 4 us, 16 us and so on; the last has no limit.
+const STEPS: usize = 9;
+
+/// The requests of one kind, on one lane.
+#[derive(Default)]
+struct Row {
+    count: AtomicU64,
+    nanos: AtomicU64,
+    under: [AtomicU64; STEPS],
+}
+
+/// All requests of a mount.
+pub(super) struct Tally {
+    lanes: PerLane<[Row; OTHER + 1]>,
+    /// By opcode, the row.
+    rows: [u8; 64],
+}
+
+fn step_of(nanos: u64) -> usize {
+    let micros = nanos / 1000;
+    // Two bits a step.
+    (micros.checked_ilog2().map_or(0, |bits| bits as usize / 2 + 1)).min(STEPS - 1)
+}
+
+impl Tally {
+    pub(super) fn new() -> Tally {
+        let mut rows = [OTHER as u8; 64];
+        for (row, (code, _)) in (0..).zip(KINDS) {
+            if let Some(place) = rows.get_mut(code as usize) {
+                *place = row;
+            }
+        }
+        rows[opcode::RENAME as usize] = rows[opcode::RENAME2 as usize];
+        rows[opcode::FSYNCDIR as usize] = rows[opcode::FSYNC as usize];
+        Tally { lanes: PerLane::new(|_| std::array::from_fn(|_| Row::default())), rows }
+    }
+
+    /// One request took so long.
+    pub(super) fn count(&self, opcode: u32, time: Duration) {
+        let row = self.rows.get(opcode as usize).map_or(OTHER, |row| usize::from(*row));
+        let Some(row) = self.lanes.mine().get(row) else { return };
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        row.count.fetch_add(1, Ordering::Relaxed);
+        row.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if let Some(under) = row.under.get(step_of(nanos)) {
+            under.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A line for each figure of each kind that there was.
+    fn tell(&self, text: &mut String) {
+        let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
+        for (row, name) in names.enumerate() {
+            let sum = |of: fn(&Row) -> &AtomicU64| -> u64 {
+                let rows = self.lanes.iter().filter_map(|rows| rows.get(row));
+                rows.map(|row| of(row).load(Ordering::Relaxed)).sum()
+            };
+            let count = sum(|row| &row.count);
+            if count == 0 {
+                continue;
+            }
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "request.{name}.count {count}");
+            let _ = writeln!(text, "request.{name}.ns {}", sum(|row| &row.nanos));
+            for step in 0..STEPS {
+                let rows = self.lanes.iter().filter_map(|rows| rows.get(row));
+                let under: u64 = rows
+                    .filter_map(|row| row.under.get(step))
+                    .map(|under| under.load(Ordering::Relaxed))
+                    .sum();
+                let limit = if step + 1 == STEPS {
+                    "more".into()
+                } else {
+                    (1u64 << (2 * step)).to_string()
+                };
+                let _ = writeln!(text, "request.{name}.under_us.{limit} {under}");
+            }
+        }
+    }
+}
+
+impl Server {
+    /// What `lanefs stats` asks for: lines of a name and a number.
+    pub(super) fn statistics(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.fs().statistics().entries() {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        self.tally.tell(&mut text);
+        text
+    }
+
+    /// Whether a request is for the statistics, by somebody who may see them: what others do on a
+    /// mount is nobody's business but its owner's.
+    pub(super) fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
+        let owner = rustix::process::geteuid().as_raw();
+        header.nodeid == abi::ROOT_ID
+            && name == ATTRIBUTE
+            && (header.uid == 0 || header.uid == owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_into_steps_of_four() {
+        let steps = [0, 999, 1000, 3999, 4000, 15_999, 16_000, u64::MAX].map(step_of);
+        assert_eq!(steps, [0, 0, 1, 1, 2, 2, 3, STEPS - 1]);
+    }
+
+    #[test]
+    fn requests_are_counted_by_kind_over_all_threads() {
+        let tally = Tally::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        tally.count(opcode::LOOKUP, Duration::from_micros(2));
+                        tally.count(opcode::RENAME, Duration::from_micros(2));
+                        tally.count(opcode::DESTROY, Duration::ZERO);
+                        tally.count(4096, Duration::MAX);
+                    }
+                });
+            }
+        });
+        let mut text = String::new();
+        tally.tell(&mut text);
+        let lines = [
+            "request.lookup.count 400",
+            "request.lookup.ns 800000",
+            "request.lookup.under_us.4 400",
+            "request.rename.count 400",
+            "request.other.count 800",
+            "request.other.under_us.more 400",
+        ];
+        for line in lines {
+            assert!(text.lines().any(|told| told == line), "{line} in {text}");
+        }
+        assert!(!text.contains("unlink"), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! `lanefs stats`
+
+use crate::cli::{Failure, Report, human};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Where the server answers with its counters: `docs/fuse.md`.
+const ATTRIBUTE: &str = "system.lanefs_statistics";
+/// The largest value that an attribute can have.
+const ROOM: usize = 64 << 10;
+
+/// Tells what a mounted file system is doing
+///
+/// Requests of the kernel with the time that they took, waits for locks by rank, commits and caches.
+/// What the kernel answers from its own caches never gets here. For the owner of the mount and root.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs stats mnt
+  lanefs stats mnt --watch 2
+  lanefs stats mnt --json")]
+pub struct Arguments {
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// All counters, for programs; with --watch a line each time
+    #[arg(long)]
+    json: bool,
+    /// Every so many seconds what was done meanwhile, until interrupted
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("stats");
+    if let Err(failure) = tell(arguments, &report) {
+        report.fail(failure);
+    }
+    report.exit()
+}
+
+fn tell(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    let mut before = Counters::default();
+    loop {
+        let now = Counters::read(&arguments.mountpoint)?;
+        let told = now.since(&before);
+        let shown = match arguments.json {
+            true => told.json(arguments.watch.is_some()),
+            false => told.table(),
+        };
+        report.printed(print(&shown));
+        let Some(seconds) = arguments.watch.filter(|_| !report.has_failed()) else { return Ok(()) };
+        std::thread::sleep(Duration::from_secs(seconds));
+        before = now;
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// All counters of a mount by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Counters(BTreeMap<String, u64>);
+
+/// What says how something is, and not how often something was.
+fn is_level(name: &str) -> bool {
+    name.starts_with("cache.") || name.starts_with("free.")
+}
+
+impl Counters {
+    fn read(mountpoint: &Path) -> Result<Counters, Failure> {
+        let mut value = vec![0; ROOM];
+        match rustix::fs::getxattr(mountpoint, ATTRIBUTE, &mut value[..]) {
+            Ok(len) => {
+                value.truncate(len);
+                Ok(Counters::parse(&String::from_utf8_lossy(&value)))
+            }
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => Err(Failure::new(
+                mountpoint.display(),
+                "no mounted Lanefs whose owner you are begins here",
+            )),
+            Err(error) => Err(Failure::host(mountpoint.display(), &error.into())),
+        }
+    }
+
+    fn parse(text: &str) -> Counters {
+        let lines = text.lines().filter_map(|line| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Counters(lines.collect())
+    }
+
+    /// What was done between the readings, and how things are now.
+    fn since(&self, before: &Counters) -> Counters {
+        let changed = self.0.iter().map(|(name, now)| {
+            let then = if is_level(name) { 0 } else { before.get(name) };
+            (name.clone(), now.saturating_sub(then))
+        });
+        Counters(changed.collect())
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    fn json(&self, one_line: bool) -> String {
+        let value = serde_json::json!(self.0);
+        if one_line { format!("{value}\n") } else { format!("{value:#}\n") }
+    }
+
+    /// What stands between `prefix` and the next point, each once.
+    fn kinds(&self, prefix: &str) -> Vec<&str> {
+        let mut kinds: Vec<&str> =
+            self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();
+        kinds.dedup();
+        kinds
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{:<14}{:>12}{:>12}{:>12}{:>12}\n",
+            "request", "count", "mean us", "50 % <", "99 % <"
+        );
+        // Writing to a string does not fail.
+        for kind in self.kinds("request.") {
+            let count = self.get(&format!("request.{kind}.count"));
+            if count == 0 {
+                continue;
+            }
+            let mean = self.get(&format!("request.{kind}.ns")) as f64 / count as f64 / 1000.0;
+            let _ = writeln!(
+                text,
+                "{kind:<14}{count:>12}{mean:>12.1}{:>12}{:>12}",
+                self.under(kind, 50),
+                self.under(kind, 99)
+            );
+        }
+        let _ =
+            writeln!(text, "\n{:<14}{:>12}{:>12}{:>12}", "lock", "waits", "total ms", "mean us");
+        for rank in self.kinds("lock.") {
+            let waits = self.get(&format!("lock.{rank}.waits"));
+            if waits == 0 {
+                continue;
+            }
+            let micros = self.get(&format!("lock.{rank}.ns")) as f64 / 1000.0;
+            let (total, mean) = (micros / 1000.0, micros / waits as f64);
+            let _ = writeln!(text, "{rank:<14}{waits:>12}{total:>12.2}{mean:>12.1}");
+        }
+        let journal = |name: &str| self.get(&format!("journal.{name}"));
+        let _ = writeln!(
+            text,
+            "\njournal: {} commits, {} blocks logged, {} flushes, {} checkpoints, {} blocks written home, \
+             {} waits for log space",
+            journal("commits"),
+            journal("blocks_logged"),
+            journal("flushes"),
+            journal("checkpoints"),
+            journal("blocks_home"),
+            journal("credit_waits"),
+        );
+        let cache = |name: &str| self.get(&format!("cache.{name}"));
+        let _ = writeln!(
+            text,
+            "caches: {} inodes, {} metadata blocks, {} inode-table blocks (cap {})\nfree: {} blocks, {} inodes",
+            cache("inodes"),
+            cache("metadata_blocks"),
+            cache("table_blocks"),
+            human(cache("cap_bytes")),
+            self.get("free.blocks"),
+            self.get("free.inodes"),
+        );
+        text
+    }
+
+    /// The time, in us, that `percent` of the requests of a kind stayed under.
+    fn under(&self, kind: &str, percent: u64) -> String {
+        let prefix = format!("request.{kind}.under_us.");
+        let mut steps: Vec<(Option<u64>, u64)> = self
+            .0
+            .iter()
+            .filter_map(|(name, count)| Some((name.strip_prefix(&prefix)?.parse().ok(), *count)))
+            .collect();
+        // "more" is no number, and comes last.
+        steps.sort_by_key(|(limit, _)| limit.unwrap_or(u64::MAX));
+        let all: u64 = steps.iter().map(|(_, count)| count).sum();
+        let wanted = (all * percent).div_ceil(100);
+        let mut seen = 0;
+        for (limit, count) in steps {
+            seen += count;
+            if seen >= wanted {
+                return limit.map_or("more".into(), |limit| format!("{limit} us"));
+            }
+        }
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "journal.commits 3\ncache.inodes 7\nlock.guard.waits 2\nlock.guard.ns 5000\n\
+        request.lookup.count 100\nrequest.lookup.ns 300000\nrequest.lookup.under_us.1 0\n\
+        request.lookup.under_us.4 98\nrequest.lookup.under_us.16 1\nrequest.lookup.under_us.more 1\n";
+
+    #[test]
+    fn counters_become_a_table() {
+        let table = Counters::parse(TEXT).table();
+        let words = |start: &str| -> Vec<String> {
+            let line = table.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+            line.split_whitespace().map(String::from).collect()
+        };
+        assert_eq!(words("lookup"), ["lookup", "100", "3.0", "4", "us", "16", "us"], "{table}");
+        assert_eq!(words("guard"), ["guard", "2", "0.01", "2.5"]);
+        assert!(table.contains("3 commits") && table.contains("7 inodes"), "{table}");
+    }
+
+    #[test]
+    fn what_is_watched_is_the_difference_and_levels_stay_levels() {
+        let before = Counters::parse(TEXT);
+        let mut now = before.clone();
+        now.0.insert("request.lookup.count".into(), 130);
+        let told = now.since(&before);
+        assert_eq!(told.get("request.lookup.count"), 30);
+        assert_eq!(told.get("journal.commits"), 0);
+        assert_eq!(told.get("cache.inodes"), 7);
+        assert_eq!(told.json(true).lines().count(), 1);
+    }
+}
