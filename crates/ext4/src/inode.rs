@@ -330,6 +330,16 @@ impl InodeRef {
         Some(InodeRef { hold: Hold::take(inode)? })
     }
 
+    /// A hold on an inode that was found under a pin ([`Fs::peek`]), or `None` if it is dead: it was
+    /// evicted or freed since. To be dropped after the pin.
+    pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
+        let held = InodeRef::new(inode)?;
+        if !inode.used.load(Ordering::Relaxed) {
+            inode.used.store(true, Ordering::Relaxed);
+        }
+        Some(held)
+    }
+
     /// Takes over a hold that was counted in the inode's word already.
     pub(crate) fn adopt(inode: Arc<Inode>) -> InodeRef {
         InodeRef { hold: Hold::adopt(inode) }

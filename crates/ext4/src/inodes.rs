@@ -150,9 +150,9 @@ impl Fs {
     ///
     /// Finds nothing with [`NameCachePolicy::Global`](crate::NameCachePolicy), whose inodes are found
     /// with their names.
-    pub fn peek<'p>(&'p self, pin: &'p lanefs_lanes::Pin, ino: Ino) -> Option<&'p Inode> {
+    pub fn peek<'p>(&'p self, pin: &'p lanefs_lanes::Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.inodes.table {
-            Table::Lanes(map) => map.find(pin, &ino.0).map(|inode| &**inode),
+            Table::Lanes(map) => map.find(pin, &ino.0),
             Table::OneLock(_) => None,
         }
     }

@@ -15,13 +15,13 @@ use crate::{Credentials, Follow, Vfs};
 use lanefs_ext4::{DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
-use lanefs_ondisk::{FileType, Ino};
+use lanefs_ondisk::FileType;
 use std::ops::Deref;
 
 /// An inode on the way.
 enum Passed<'p> {
     /// It is there as long as the pin is.
-    Pinned(&'p Inode),
+    Pinned(&'p Arc<Inode>),
     /// It is counted: found under the lock of a cache that has one.
     Counted(Arc<Inode>),
 }
@@ -45,18 +45,6 @@ struct Reached<'p, 'a> {
     before: usize,
 }
 
-/// An inode as it was seen: to be held if it still is that one.
-struct Seen {
-    ino: Ino,
-    generation: u32,
-}
-
-impl Seen {
-    fn of(inode: &Inode) -> Seen {
-        Seen { ino: inode.ino(), generation: inode.generation() }
-    }
-}
-
 fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
@@ -77,36 +65,53 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Option<InodeRef> {
-        let (dir, name, slash, seen) = {
+        let (dir, name, slash, held, still) = {
             let pin = pin();
             let reached = self.reach(&pin, who, start, path)?;
             if !searches_by_mode(who, &reached.dir) {
                 return None;
             }
             let dir = id(&reached.dir);
-            let seen = match self.one_lock() {
-                Some(_) => None,
+            let (held, still) = match self.one_lock() {
+                Some(_) => (None, true),
                 None => {
-                    let inode = self.step(&pin, &reached.dir, reached.name)?;
-                    if !ends_there(&inode, reached.slash, follow) {
-                        return None;
-                    }
-                    Some(Seen::of(&inode))
+                    let sighting = self.names().sight(&pin, dir, reached.name);
+                    let Known::Entry(named) = sighting.known else { return None };
+                    let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
+                    // Held, the inode keeps its number, so that a name which leads to the number
+                    // leads to it.
+                    (Some(held), self.names().still(&pin, dir, reached.name, &sighting))
                 }
             };
-            (dir, reached.name, reached.slash, seen)
+            (dir, reached.name, reached.slash, held, still)
         };
-        let Some(seen) = seen else {
-            let inode = self.one_lock()?.hold(dir, name)?;
-            return ends_there(&inode, slash, follow).then_some(inode);
+        // The pin is gone: the end of a hold may wait.
+        let inode = match held {
+            Some(held) => held,
+            None => self.one_lock()?.hold(dir, name)?,
         };
-        // Without the pin, for this may wait. Held, the inode keeps its number, so that a name which
-        // leads to the number leads to it.
-        let inode = self.fs().get(seen.ino, Some(seen.generation)).ok()?;
-        match self.names().find(dir, name) {
-            Known::Entry(named) if named.ino == seen.ino => Some(inode),
-            _ => None,
+        (still && ends_there(&inode, slash, follow)).then_some(inode)
+    }
+
+    /// The inode that `name` in `dir` leads to, held, or `None` if it is known to lead nowhere; nothing
+    /// if that cannot be told from memory.
+    pub(crate) fn child_cached(&self, dir: DirId, name: &[u8]) -> Option<Option<InodeRef>> {
+        if let Some(cache) = self.one_lock() {
+            return cache.hold(dir, name).map(Some);
         }
+        let (held, still) = {
+            let pin = pin();
+            let sighting = self.names().sight(&pin, dir, name);
+            let named = match sighting.known {
+                Known::Entry(named) => named,
+                Known::Absent => return Some(None),
+                Known::Unknown => return None,
+            };
+            let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
+            (held, self.names().still(&pin, dir, name, &sighting))
+        };
+        // Dropped without the pin, if it is not the one.
+        still.then_some(Some(held))
     }
 
     /// The directory of the last component of `path`, held, and how many bytes of the path lead to it;
@@ -117,17 +122,18 @@ impl Vfs {
         start: &InodeRef,
         path: &[u8],
     ) -> Option<(InodeRef, usize)> {
-        let (seen, before) = {
-            let pin = pin();
-            let reached = self.reach(&pin, who, start, path)?;
-            if id(&reached.dir) == id(start) {
-                return None;
-            }
-            (Seen::of(&reached.dir), reached.before)
-        };
+        let pin = pin();
+        let reached = self.reach(&pin, who, start, path)?;
+        if id(&reached.dir) == id(start) {
+            return None;
+        }
         // The directory may have moved since: then this is where it was when it was passed, as with
         // any walk that is overtaken by a rename.
-        Some((self.fs().get(seen.ino, Some(seen.generation)).ok()?, before))
+        let dir = match &reached.dir {
+            Passed::Pinned(inode) => InodeRef::found(inode)?,
+            Passed::Counted(inode) => InodeRef::found(inode)?,
+        };
+        Some((dir, reached.before))
     }
 
     /// Goes to the directory of the last component.
@@ -135,7 +141,7 @@ impl Vfs {
         &'p self,
         pin: &'p Pin,
         who: &Credentials,
-        start: &'p Inode,
+        start: &'p Arc<Inode>,
         path: &'a [u8],
     ) -> Option<Reached<'p, 'a>> {
         let mut dir = Passed::Pinned(start);
@@ -171,6 +177,6 @@ impl Vfs {
         let sighting = self.names().sight(pin, id(dir), name);
         let Known::Entry(named) = sighting.known else { return None };
         let inode = self.fs().peek(pin, named.ino)?;
-        (self.names().sight(pin, id(dir), name) == sighting).then_some(Passed::Pinned(inode))
+        self.names().still(pin, id(dir), name, &sighting).then_some(Passed::Pinned(inode))
     }
 }

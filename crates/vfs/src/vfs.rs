@@ -90,8 +90,11 @@ impl Vfs {
     /// number, so if the name still leads to that number, it leads to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        if let Some(found) = self.one_lock().and_then(|cache| cache.hold(id, name)) {
-            return Ok(Some(found));
+        // ".." changes when a directory moves, without being a name that anybody publishes.
+        if name != b".."
+            && let Some(found) = self.child_cached(id, name)
+        {
+            return Ok(found);
         }
         for _ in 0..RETRIES {
             let Some(named) = self.named(id, dir, name)? else { return Ok(None) };
@@ -111,7 +114,6 @@ impl Vfs {
 
     fn named(&self, id: DirId, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         use crate::names::Known;
-        // ".." changes when a directory moves, without being a name that anybody publishes.
         if name == b".." {
             return self.fs().lookup(dir, name);
         }

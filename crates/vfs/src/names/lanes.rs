@@ -103,17 +103,27 @@ fn with_room(old: Vec<Arc<Entry>>, new: Arc<Entry>) -> Vec<Arc<Entry>> {
 impl NameCache for LaneNames {
     fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting {
         let hash = dir.hash_of(name);
-        self.bucket(hash).ways.with(pin, |ways| {
-            let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
-                return Sighting::NONE;
-            };
-            // Read first: many threads that find one name must not write its line each time.
-            if !entry.used.load(Ordering::Relaxed) {
-                entry.used.store(true, Ordering::Relaxed);
-            }
-            // While pinned, what was published is not freed, so that its address is its own.
-            let mark = Arc::as_ptr(entry).addr() as u64;
-            Sighting { known: entry.leads_to.into(), mark }
-        })
+        let ways = self.bucket(hash).ways.get(pin);
+        let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
+            return Sighting::NONE;
+        };
+        // Read first: many threads that find one name must not write its line each time.
+        if !entry.used.load(Ordering::Relaxed) {
+            entry.used.store(true, Ordering::Relaxed);
+        }
+        // While pinned, what was published is not freed, so that its address is its own.
+        let mark = Arc::as_ptr(entry).addr() as u64;
+        Sighting { known: entry.leads_to.into(), mark, hash, version: version_of(ways) }
     }
+
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting) -> bool {
+        // As a rule nothing was published in the whole bucket.
+        version_of(self.bucket(seen.hash).ways.get(pin)) == seen.version
+            || self.sight(pin, dir, name) == *seen
+    }
+}
+
+/// What tells a bucket's contents from all others that are there as long as the pin is.
+fn version_of(ways: &Vec<Arc<Entry>>) -> usize {
+    std::ptr::from_ref(ways).addr()
 }

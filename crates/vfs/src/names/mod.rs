@@ -32,22 +32,38 @@ impl From<Option<Named>> for Known {
 }
 
 /// What was found, and a mark of when it was published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Sighting {
     /// What the name leads to.
     pub known: Known,
     /// Under one pin: equal marks of one name say that nothing was published for it in between.
     pub mark: u64,
+    /// The hash that it was looked for by.
+    pub(crate) hash: u64,
+    /// Where it was found, as it was then: a number that only the cache understands.
+    pub(crate) version: usize,
 }
 
 impl Sighting {
-    const NONE: Sighting = Sighting { known: Known::Unknown, mark: 0 };
+    const NONE: Sighting = Sighting { known: Known::Unknown, mark: 0, hash: 0, version: 0 };
+}
+
+/// Two sightings of one name are equal if nothing was published for it in between.
+impl PartialEq for Sighting {
+    fn eq(&self, other: &Sighting) -> bool {
+        self.known == other.known && self.mark == other.mark
+    }
 }
 
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
     /// What `name` in `dir` leads to, as far as is known.
     fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting;
+
+    /// Whether nothing was published for the name since `seen`, under the same pin.
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting) -> bool {
+        self.sight(pin, dir, name) == *seen
+    }
 
     /// As [`NameCache::sight`], without the mark.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
@@ -58,7 +74,11 @@ pub trait NameCache: Names {
 impl NameCache for OneLockCache {
     fn sight(&self, _: &Pin, dir: DirId, name: &[u8]) -> Sighting {
         let found = self.name(dir, name);
-        found.map_or(Sighting::NONE, |(entry, mark)| Sighting { known: entry.into(), mark })
+        found.map_or(Sighting::NONE, |(entry, mark)| Sighting {
+            known: entry.into(),
+            mark,
+            ..Sighting::NONE
+        })
     }
 }
 
