@@ -15,7 +15,7 @@ pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::UserNames;
 pub use operand::{Operand, Place};
 pub use owner::OwnerChange;
-pub use patience::open_image;
+pub use patience::{open_image, open_source};
 pub use report::{Failure, Report, complain, host_cause, printable};
 pub use size::{Size, human, parse_size};
 pub use time::{Shown, parse_time, show_time};

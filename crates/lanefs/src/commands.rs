@@ -13,6 +13,7 @@ mod mkdir;
 mod mkfs;
 mod mount;
 mod mv;
+mod raid;
 mod rm;
 mod stat;
 mod stats;
@@ -33,7 +34,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lanefs", version, max_term_width = 100)]
 #[command(after_help = "\
-A place in an image is written IMAGE:/path. Exit codes: 0 done, 1 something failed, 2 wrong usage.")]
+A place in an image is written IMAGE:/path; an array is md:MEMBER,MEMBER,... wherever an image can
+be. Exit codes: 0 done, 1 something failed, 2 wrong usage.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -57,6 +59,7 @@ enum Command {
     Touch(touch::Arguments),
     Truncate(truncate::Arguments),
     Df(df::Arguments),
+    Raid(raid::Arguments),
     Bench(bench::Arguments),
     Stats(stats::Arguments),
     Mount(mount::Arguments),
@@ -83,6 +86,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Touch(arguments) => touch::run(&arguments),
         Command::Truncate(arguments) => truncate::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
+        Command::Raid(arguments) => raid::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

@@ -22,6 +22,9 @@ pub enum Cause {
     /// The image or the block device cannot be opened.
     #[error(transparent)]
     Open(#[from] lanefs_device::OpenError),
+    /// An array cannot be put together.
+    #[error(transparent)]
+    Array(Box<lanefs_raid5::AssembleError>),
     /// A file system cannot be made.
     #[error(transparent)]
     Format(#[from] lanefs_ext4::mkfs::MkfsError),
@@ -54,6 +57,14 @@ impl Error {
             Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) => {
                 rustix::io::Errno::IO.raw_os_error()
             }
+            Cause::Array(error) => match **error {
+                lanefs_raid5::AssembleError::Device { .. }
+                | lanefs_raid5::AssembleError::Failed(_)
+                | lanefs_raid5::AssembleError::TooManyMissing { .. } => {
+                    rustix::io::Errno::IO.raw_os_error()
+                }
+                _ => rustix::io::Errno::INVAL.raw_os_error(),
+            },
             Cause::Open(_) | Cause::Format(_) => rustix::io::Errno::INVAL.raw_os_error(),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::directory::bytes;
 use crate::error::{At, Error, Result};
-use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir};
+use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir, Source};
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
@@ -23,6 +23,8 @@ type Ext4Error = lanefs_ext4::Error;
 pub struct FileSystem {
     vfs: Vfs,
     who: Credentials,
+    /// What it is on, if it was opened by name. Dropped after the file system.
+    source: Option<Source>,
 }
 
 impl FileSystem {
@@ -48,7 +50,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Opens the image or block device at `image` for reading and writing.
+    /// Opens the image or block device at `image` for reading and writing, or an array: see
+    /// [`Source::open`].
     pub fn open(image: impl AsRef<Path>) -> Result<FileSystem> {
         FileSystem::open_with(image, &OpenOptions::new())
     }
@@ -56,25 +59,37 @@ impl FileSystem {
     /// Opens the image or block device at `image` as `options` say.
     pub fn open_with(image: impl AsRef<Path>, options: &OpenOptions) -> Result<FileSystem> {
         let part = lanefs_device::OpenOptions { offset: options.offset, len: options.len };
-        let device = FileDevice::open(image, options.access(), part)?;
-        FileSystem::open_device(Arc::new(device), options)
+        let source = Source::open(image, options.access(), part)?;
+        FileSystem::open_source(source, options)
+    }
+
+    /// Opens the file system on `source`; the offset in `options` does not count.
+    pub fn open_source(source: Source, options: &OpenOptions) -> Result<FileSystem> {
+        let fs = FileSystem::open_device(source.device(), options)?;
+        Ok(FileSystem { source: Some(source), ..fs })
     }
 
     /// Opens the file system on any device; the offset in `options` does not count.
     pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<FileSystem> {
         let vfs = Vfs::open(device, options.vfs.clone())?;
-        Ok(FileSystem { vfs, who: options.who.clone() })
+        Ok(FileSystem { vfs, who: options.who.clone(), source: None })
     }
 
     /// Writes everything home and marks the file system clean. Dropping does the same, but has
     /// nobody to tell of an error.
     pub fn close(self) -> Result<()> {
-        Ok(self.vfs.close()?)
+        self.vfs.close()?;
+        self.source.map_or(Ok(()), Source::close)
     }
 
     /// The floor below: inodes, names and credentials.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
+    }
+
+    /// What it is on, if it was opened by name.
+    pub fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
     }
 
     /// Who the operations are done as.

@@ -38,7 +38,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Images are opened with [`FileSystem::open`], made with [`FileSystem::create`]. What is below is open
+//! Images are opened with [`FileSystem::open`], made with [`FileSystem::create`]. RAID-5 arrays are
+//! opened by the same name that the command line has for them, see [`Source`]. What is below is open
 //! too: [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
 #![forbid(unsafe_code)]
 
@@ -49,6 +50,7 @@ mod filesystem;
 mod metadata;
 mod options;
 mod remove;
+mod source;
 
 pub use directory::{DirEntry, ReadDir};
 pub use error::{Cause, Error, Result};
@@ -61,6 +63,8 @@ pub use lanefs_ext4::{
     Statistics,
 };
 pub use lanefs_ondisk::{FileType, Ino, Time};
+pub use lanefs_raid5 as raid5;
 pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};
 pub use metadata::{FileTimes, Metadata};
 pub use options::{FileOptions, OpenOptions};
+pub use source::Source;

@@ -38,6 +38,18 @@ impl Layout {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
+    /// The name that mdadm has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::LeftAsymmetric => "left-asymmetric",
+            Layout::RightAsymmetric => "right-asymmetric",
+            Layout::LeftSymmetric => "left-symmetric",
+            Layout::RightSymmetric => "right-symmetric",
+            Layout::ParityFirst => "parity-first",
+            Layout::ParityLast => "parity-last",
+        }
+    }
+
     /// md's number.
     pub fn md(self) -> u32 {
         self as u32

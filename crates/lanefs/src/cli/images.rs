@@ -1,10 +1,9 @@
 //! The images that a command works on.
 
-use super::{Failure, Size};
-use lanefs::{FileSystem, OpenOptions};
+use super::{Failure, Size, open_source, printable};
+use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -36,7 +35,7 @@ impl Images {
     ) -> Result<Images, Failure> {
         let mut intents: Vec<(PathBuf, PathBuf, Intent)> = Vec::new();
         for (image, intent) in wanted {
-            let real = image.canonicalize().map_err(|e| Failure::host(image.display(), &e))?;
+            let real = real_name(image)?;
             match intents.iter_mut().find(|(_, known, _)| *known == real) {
                 Some((_, _, most)) => *most = intent.max(*most),
                 None => intents.push((image.into(), real, intent)),
@@ -49,9 +48,11 @@ impl Images {
                 Intent::Change => (OpenOptions::new(), Access::ReadWrite),
             };
             let part = lanefs_device::OpenOptions { offset: arguments.offset.bytes(), len: None };
-            let device = super::open_image(&image, access, part)
-                .map_err(|error| Failure::opening(&image, &error))?;
-            let fs = FileSystem::open_device(Arc::new(device), &options)
+            let source = open_source(&image, access, part)?;
+            source.notes().iter().for_each(|note| {
+                eprintln!("lanefs: {}: {}", image.display(), printable(note));
+            });
+            let fs = FileSystem::open_source(source, &options)
                 .map_err(|error| Failure::within(image.display(), &error))?;
             images.open.push((real, fs));
         }
@@ -60,7 +61,7 @@ impl Images {
 
     /// The file system of an image that was opened.
     pub fn get(&self, image: &Path) -> Result<&FileSystem, Failure> {
-        let real = image.canonicalize().map_err(|e| Failure::host(image.display(), &e))?;
+        let real = real_name(image)?;
         let found = self.open.iter().find(|(known, _)| *known == real);
         found
             .map(|(_, fs)| fs)
@@ -73,5 +74,13 @@ impl Images {
             fs.close().err().map(|error| Failure::within(image.display(), &error))
         };
         self.open.into_iter().filter_map(close).collect()
+    }
+}
+
+/// What tells whether two names mean one image. Arrays go by how they were written.
+fn real_name(image: &Path) -> Result<PathBuf, Failure> {
+    match Source::array_name(image) {
+        Some(_) => Ok(image.into()),
+        None => image.canonicalize().map_err(|error| Failure::host(image.display(), &error)),
     }
 }

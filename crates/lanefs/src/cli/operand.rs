@@ -5,6 +5,9 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// What the name of an array begins with.
+const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
+
 /// A path in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
@@ -25,10 +28,13 @@ pub enum Operand {
     Standard,
 }
 
-/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root.
+/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. The colon of `md:`
+/// belongs to the array's name, whose first member may have an absolute path.
 fn split(operand: &[u8]) -> Option<Place> {
-    let colon = operand.windows(2).position(|pair| pair == b":/");
-    let colon = colon.or_else(|| operand.ends_with(b":").then(|| operand.len() - 1))?;
+    let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
+    let rest = operand.get(from..)?;
+    let colon = rest.windows(2).position(|pair| pair == b":/");
+    let colon = colon.or_else(|| rest.ends_with(b":").then(|| rest.len() - 1))? + from;
     let (image, path) = operand.split_at(colon);
     if image.is_empty() {
         return None;
@@ -107,6 +113,16 @@ mod tests {
     fn a_trailing_colon_is_the_root() {
         assert_eq!(operand("a.img:"), Operand::Image(place("a.img", "/")));
         assert_eq!(operand("a.img:/"), Operand::Image(place("a.img", "/")));
+    }
+
+    #[test]
+    fn the_colons_of_an_array_belong_to_its_name() {
+        let array = "md:/dev/sda,/dev/sdb,missing";
+        assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
+        assert_eq!(operand("md:a,b,c:"), Operand::Image(place("md:a,b,c", "/")));
+        let array = "md:11111111:22222222:33333333:44444444,/srv";
+        assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
+        assert_eq!(Place::from(OsString::from("md:/a,/b,/c")), place("md:/a,/b,/c", "/"));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Waiting for whoever is just closing an image.
 
+use super::Failure;
+use lanefs::{Cause, Source};
 use lanefs_device::{Access, FileDevice, OpenError, OpenOptions, User};
 use lanefs_fuse::MountEntry;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an image that is in use is waited for. umount(8) returns before the server of a mount has
@@ -23,6 +26,30 @@ pub fn open_image(
                 std::thread::sleep(PAUSE);
             }
             opened => return opened,
+        }
+    }
+}
+
+/// Opens an image or an array, waiting as [`open_image`] does.
+pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Source, Failure> {
+    if Source::array_name(name).is_none() {
+        let device = open_image(name, access, part);
+        let device = device.map_err(|error| Failure::opening(name, &error))?;
+        return Ok(Source::Image(Arc::new(device)));
+    }
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let error = match Source::open(name, access, part) {
+            Ok(source) => return Ok(source),
+            Err(error) => error,
+        };
+        match error.cause() {
+            Cause::Open(OpenError::InUse { path, by })
+                if may_end(path, by) && Instant::now() < end =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            _ => return Err(Failure::opening_source(name, &error)),
         }
     }
 }

@@ -47,6 +47,19 @@ impl Failure {
         }
     }
 
+    /// Why what `name` means, an image or an array, cannot be opened.
+    pub fn opening_source(name: &Path, error: &lanefs::Error) -> Failure {
+        match error.cause() {
+            lanefs::Cause::Open(
+                error @ (OpenError::InUse { path, .. }
+                | OpenError::NotADevice { path }
+                | OpenError::OutOfRange { path, .. }
+                | OpenError::Io { path, .. }),
+            ) => Failure::opening(path, error),
+            cause => Failure::new(name.display(), cause),
+        }
+    }
+
     /// The host's error on one of its paths.
     pub fn host(path: impl Display, error: &io::Error) -> Failure {
         Failure::new(path, host_cause(error))

@@ -1,7 +1,7 @@
 //! `lanefs info`
 
-use crate::cli::{Failure, ImageArguments, Report, Shown, human, printable, show_time};
-use lanefs::Time;
+use crate::cli::{Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time};
+use lanefs::{Source, Time};
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
@@ -14,6 +14,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal (`EXT3_JNL_BACKUP_BLOCKS`).
@@ -54,10 +55,14 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
     let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
     let opening = |error: OpenError| Failure::opening(image, &error);
-    let (device, in_use) = match FileDevice::open(image, Access::ReadOnly, part) {
+    let opened = match Source::array_name(image) {
+        Some(_) => Ok(open_source(image, Access::ReadOnly, part)?.device()),
+        None => FileDevice::open(image, Access::ReadOnly, part).map(shared),
+    };
+    let (device, in_use) = match opened {
         Ok(device) => (device, None),
         Err(OpenError::InUse { by, .. }) => {
-            (FileDevice::peek(image, part).map_err(opening)?, Some(by))
+            (shared(FileDevice::peek(image, part).map_err(opening)?), Some(by))
         }
         Err(error) => return Err(opening(error)),
     };
@@ -65,11 +70,11 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         let cause = format!("{} bytes are too few for an ext4 file system", device.len());
         return Err(Failure::new(image.display(), cause));
     }
-    let superblock = match read_superblock(&device) {
+    let superblock = match read_superblock(&*device) {
         // Read in the middle of a change, it is whole a moment later.
         Err(_) if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
-            read_superblock(&device)
+            read_superblock(&*device)
         }
         read => read,
     };
@@ -79,7 +84,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         facts.insert("in_use".into(), json!(by.to_string()));
     }
     if arguments.groups {
-        let groups = of_groups(&device, &superblock, image)?;
+        let groups = of_groups(&*device, &superblock, image)?;
         if let Some(facts) = facts.as_object_mut() {
             facts.insert("groups".into(), groups);
         }
@@ -87,7 +92,11 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     Ok(facts)
 }
 
-fn read_superblock(device: &FileDevice) -> Result<Superblock, Box<dyn Error>> {
+fn shared(device: FileDevice) -> Arc<dyn Device> {
+    Arc::new(device)
+}
+
+fn read_superblock(device: &dyn Device) -> Result<Superblock, Box<dyn Error>> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     Ok(Superblock::decode(&bytes)?)
@@ -192,7 +201,7 @@ fn of_superblock(superblock: &Superblock) -> Value {
     Value::Object(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn of_groups(device: &FileDevice, superblock: &Superblock, image: &Path) -> Result<Value, Failure> {
+fn of_groups(device: &dyn Device, superblock: &Superblock, image: &Path) -> Result<Value, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
     let geometry = superblock.geometry();
     let mut groups = Vec::new();

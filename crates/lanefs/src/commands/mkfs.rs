@@ -1,11 +1,11 @@
 //! `lanefs mkfs`
 
 use super::cp::default_workers;
-use crate::cli::{Failure, Report, Size, human, open_image};
+use crate::cli::{Failure, Report, Size, human, open_image, open_source};
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
 };
-use lanefs::{FileSystem, Follow};
+use lanefs::{FileSystem, Follow, Source};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::mkfs::{
     InodeCount, InodeTables, JournalSize, MkfsOptions, Report as Made, existing_signature, mkfs,
@@ -23,13 +23,14 @@ Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
   lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      with the tree rootfs in it
+  lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, fitted to its rows
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
 
 The layout is that of `mke2fs -t ext4` 1.47 with its own defaults. With SOURCE_DATE_EPOCH, --uuid
 and --hash-seed given, the same command makes the same bytes.")]
 pub struct Arguments {
-    /// The image file, made if it is not there, or a block device
+    /// The image file, made if it is not there, a block device, or an array (md:...)
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Its size (suffixes K, M, G, T); the whole of a file or device that is there, if not given
@@ -112,7 +113,7 @@ impl Arguments {
 /// Makes it, and fills it.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
-    let is_new = !arguments.image.exists();
+    let is_new = !arguments.image.exists() && Source::array_name(&arguments.image).is_none();
     match make(arguments) {
         Ok(made) => {
             if !arguments.quiet {
@@ -136,7 +137,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let path = &arguments.image;
     let failed = |cause: &dyn std::fmt::Display| Failure::new(path.display(), cause);
-    let options = options(arguments).map_err(|cause| failed(&cause))?;
+    let mut options = options(arguments).map_err(|cause| failed(&cause))?;
+    if Source::array_name(path).is_some() {
+        let source = open_source(path, Access::ReadWrite, whole_of(arguments))?;
+        source.notes().iter().for_each(|note| eprintln!("lanefs: {}: {note}", path.display()));
+        fit_to_rows(&mut options, &source);
+        let device = source.device();
+        refuse_overwriting(arguments, &*device)?;
+        return mkfs(&*device, &options).map_err(|error| failed(&error));
+    }
     if !path.exists() {
         let size = arguments.size().ok_or_else(|| failed(&"it is not there: give a --size"))?;
         let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
@@ -153,20 +162,46 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     }
     // Not a byte beyond the size is touched: it may be another partition's.
     let device = open(arguments, size)?;
-    if !arguments.force {
-        match existing_signature(&device).map_err(|error| failed(&error))? {
-            None => {}
-            Some(what) => {
-                let cause = format!("it seems to hold {what}; --force overwrites it");
-                return Err(failed(&cause));
-            }
-        }
-    }
+    refuse_overwriting(arguments, &device)?;
     mkfs(&device, &options).map_err(|error| failed(&error))
 }
 
+fn refuse_overwriting(arguments: &Arguments, device: &dyn Device) -> Result<(), Failure> {
+    if arguments.force {
+        return Ok(());
+    }
+    let failed = |cause: &dyn std::fmt::Display| Failure::new(arguments.image.display(), cause);
+    match existing_signature(device).map_err(|error| failed(&error))? {
+        None => Ok(()),
+        Some(what) => Err(failed(&format_args!("it seems to hold {what}; --force overwrites it"))),
+    }
+}
+
+fn whole_of(arguments: &Arguments) -> OpenOptions {
+    OpenOptions { offset: arguments.offset.bytes(), len: None }
+}
+
+/// Tells the file system of the rows of the array beneath, unless the user did.
+fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
+    let Some(array) = source.array() else { return };
+    let size = options.size.unwrap_or(array.len());
+    let block = options.block_size.map_or(default_block(size), |size| size.bytes() as u64);
+    let shape = array.array().geometry();
+    if options.stride == 0 {
+        options.stride = u16::try_from(shape.chunk() / block).unwrap_or(0);
+    }
+    if options.stripe_width == 0 {
+        options.stripe_width = u32::try_from(shape.row_len() / block).unwrap_or(0);
+    }
+}
+
+/// The block size in bytes that a file system of `size` bytes gets if nobody asks for another.
+fn default_block(size: u64) -> u64 {
+    if size >= 512 << 20 { 4096 } else { 1024 }
+}
+
 fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> {
-    let part = OpenOptions { offset: arguments.offset.bytes(), len };
+    let part = OpenOptions { len, ..whole_of(arguments) };
     open_image(&arguments.image, Access::ReadWrite, part)
         .map_err(|error| Failure::opening(&arguments.image, &error))
 }
@@ -197,8 +232,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
         _ if arguments.no_journal => JournalSize::None,
         None => JournalSize::BySize,
         Some(size) => {
-            let default =
-                if arguments.size().is_some_and(|s| s.bytes() >= 512 << 20) { 4096 } else { 1024 };
+            let default = default_block(arguments.size().map_or(0, Size::bytes));
             let block = block_size.map_or(default, |size| size.bytes() as u64);
             JournalSize::Blocks((size.bytes() / block).try_into().map_err(|_| "journal too large")?)
         }

@@ -1,7 +1,9 @@
 //! `lanefs mount`: an image as a directory.
 
 use crate::cli::{complain, open_image};
-use lanefs_device::{Access, FileDevice, OpenError, OpenOptions};
+use lanefs::Source;
+use lanefs::raid5::PREFIX;
+use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{Busy, MountPoint, Options, Server, Session};
@@ -19,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Mounts an image file or block device on a directory
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Image file or block device
+    /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
@@ -91,16 +93,12 @@ struct Started {
 /// Opens the image, mounts, shakes hands: everything that can fail while somebody still listens.
 fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
-    let source = arguments
-        .source
-        .canonicalize()
-        .map_err(|source| OpenError::Io { path: arguments.source.clone(), source })?;
-    let device = open_device(&source, &mut options)?;
-    let mount = Mount::open(Arc::new(device), options.for_ext4())?;
+    let (device, source) = open_source(&arguments.source, &mut options)?;
+    let mount = Mount::open(device, options.for_ext4())?;
     let server = Server::new(mount);
     let shown = match &options.shown_source {
         Some(name) => name.into(),
-        None => source.into_os_string(),
+        None => source,
     };
     let (device, mount_point) = match MountPoint::attach(&arguments.mount_point, &shown, &options) {
         Ok(attached) => attached,
@@ -114,6 +112,28 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         let _ = mount_point.detach(Busy::Detach);
     })?;
     Ok(Started { session, mount_point, signals })
+}
+
+/// Opens an image, block device or array; gives the name that the mount shows as well.
+fn open_source(
+    name: &Path,
+    options: &mut Options,
+) -> Result<(Arc<dyn Device>, OsString), Box<dyn Error>> {
+    if Source::array_name(name).is_none() {
+        let failed = |source| OpenError::Io { path: name.into(), source };
+        let path = name.canonicalize().map_err(failed)?;
+        let device = open_device(&path, options)?;
+        return Ok((Arc::new(device), path.into_os_string()));
+    }
+    options.read_only |= options.no_recovery;
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let part = OpenOptions { offset: options.offset, len: options.size_limit };
+    let source = Source::open(name, access, part)?;
+    source.notes().iter().for_each(|note| eprintln!("lanefs mount: {}: {note}", name.display()));
+    // Members' names have commas between them, which a mount's name must not have.
+    let set = source.array().map(|array| array.metadata().array().set());
+    let shown = set.map_or_else(|| name.into(), |set| format!("{PREFIX}{set}").into());
+    Ok((source.device(), shown))
 }
 
 /// Opens for writing unless that is not wanted, or the host forbids it: then the mount is read-only.

@@ -67,8 +67,14 @@ impl Features {
     pub const ANY_PPL: Features = Features::PPL.union(Features::MULTIPLE_PPLS);
 
     /// The features' names in words, for those that have none their bits.
-    fn names(self) -> Vec<String> {
+    pub fn names(self) -> Vec<String> {
         let name = |bit: u32| match Features::from_bits_retain(bit) {
+            Features::BITMAP_OFFSET => "a bitmap".into(),
+            Features::RECOVERY_OFFSET => "a recovery offset".into(),
+            Features::BAD_BLOCKS => "bad blocks".into(),
+            Features::RECOVERY_BITMAP => "recovery by bitmap".into(),
+            Features::PPL => "a partial parity log".into(),
+            Features::MULTIPLE_PPLS => "a partial parity log of several headers".into(),
             Features::RESHAPE_ACTIVE => "an active reshape".into(),
             Features::REPLACEMENT => "a replacement under way".into(),
             Features::RESHAPE_BACKWARDS => "a backwards reshape".into(),

@@ -1,0 +1,111 @@
+//! `lanefs raid`: RAID-5 arrays in Linux md's own format.
+
+mod change;
+mod create;
+mod examine;
+mod facts;
+mod progress;
+mod scrub;
+mod status;
+
+use crate::cli::{Failure, open_failure};
+use clap::Subcommand;
+use lanefs::device::Access;
+use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Makes RAID-5 arrays in Linux md's own format, and looks after them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid create a.img b.img c.img d.img --size 2G       made if they are not there
+  lanefs mkfs md:a.img,b.img,c.img,d.img                     a file system on it
+  lanefs mount md:a.img,b.img,missing,d.img mnt              in any order, one can be missing
+  lanefs raid status md:a.img,b.img,c.img,d.img
+  lanefs raid add md:a.img,b.img,missing,d.img new.img       rebuilds on new.img
+
+An ARRAY is its members, as above, or md:UUID, looked for among the block devices, or
+md:UUID,DIRECTORY. docs/raid5.md tells how arrays work.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Create(create::Arguments),
+    Examine(examine::Arguments),
+    Status(status::Arguments),
+    Fail(change::FailArguments),
+    Remove(change::RemoveArguments),
+    Add(change::AddArguments),
+    Replace(change::ReplaceArguments),
+    Recover(change::RecoverArguments),
+    Scrub(scrub::Arguments),
+}
+
+/// Runs one.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match &arguments.command {
+        Command::Create(arguments) => create::run(arguments),
+        Command::Examine(arguments) => examine::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Fail(arguments) => change::fail(arguments),
+        Command::Remove(arguments) => change::remove(arguments),
+        Command::Add(arguments) => change::add(arguments),
+        Command::Replace(arguments) => change::replace(arguments),
+        Command::Recover(arguments) => change::recover(arguments),
+        Command::Scrub(arguments) => scrub::run(arguments),
+    }
+}
+
+/// The array that a command works on.
+#[derive(Debug, Clone, clap::Args)]
+struct ArrayArgument {
+    /// The array: md:MEMBER,MEMBER,... (`missing` for one that is not there), or md:UUID
+    array: PathBuf,
+}
+
+impl ArrayArgument {
+    fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
+        let source = Source::parse(self.array.as_os_str());
+        let source =
+            source.ok_or_else(|| self.failure("an array is written md:MEMBER,MEMBER,..."))?;
+        let array = source.open(options).map_err(|error| self.refused(error))?;
+        for out in array.left_out() {
+            eprintln!("lanefs raid: {}: left out: {out}", self.array.display());
+        }
+        Ok(array)
+    }
+
+    /// To be changed by this command alone, which also does what is left to do.
+    fn open_to_change(&self) -> Result<OpenArray, Failure> {
+        self.open(ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) })
+    }
+
+    fn refused(&self, error: AssembleError) -> Failure {
+        refused(&self.array, error)
+    }
+
+    fn failure(&self, cause: impl std::fmt::Display) -> Failure {
+        Failure::new(self.array.display(), cause)
+    }
+
+    fn close(&self, array: OpenArray) -> Result<(), Failure> {
+        array.close().map_err(|error| self.failure(error))
+    }
+}
+
+fn refused(name: &Path, error: AssembleError) -> Failure {
+    match error {
+        // It names the member itself.
+        AssembleError::Open(lanefs::device::OpenError::InUse { path }) => {
+            Failure::new(path.display(), "in use by another program or mount")
+        }
+        AssembleError::Open(lanefs::device::OpenError::Io { path, source }) => {
+            Failure::host(path.display(), &source)
+        }
+        error => open_failure(name, &lanefs::Error::from(error)),
+    }
+}

@@ -1,0 +1,216 @@
+//! `lanefs raid fail`, `remove`, `add`, `replace`, `recover`
+
+use super::ArrayArgument;
+use super::progress::Bar;
+use crate::cli::{Failure, Report, open_failure};
+use lanefs::device::{Access, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs::raid5::{
+    ArrayOptions, DirtyAndDegraded, NewMember, OpenArray, Rebuild, Standing, Upkeep, Uuid,
+};
+use lanefs_ext4::mkfs::existing_signature;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Records that a member failed: it is not used any more
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid fail md:a.img,b.img,c.img b.img")]
+pub struct FailArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The member, or its slot's number
+    member: PathBuf,
+}
+
+/// Forgets members that failed or are missing, so that their device numbers are free again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid remove md:a.img,missing,c.img")]
+pub struct RemoveArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+}
+
+/// Gives a device the slot that misses its member, and rebuilds it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid add md:a.img,missing,c.img new.img
+  lanefs raid add md:a.img,missing,c.img b.img      was it a member, and is there a bitmap, then
+                                                    only what it missed is copied
+A rebuild that is interrupted goes on when the array is used next.")]
+pub struct AddArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The device or image file
+    device: PathBuf,
+    /// Leave the rebuild to whoever uses the array next
+    #[arg(long)]
+    no_wait: bool,
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+}
+
+/// Copies a member to another device, which then takes its slot
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid replace md:a.img,b.img,c.img b.img new.img")]
+pub struct ReplaceArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The member, or its slot's number
+    member: PathBuf,
+    /// The device or image file that takes its place
+    device: PathBuf,
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+}
+
+/// Does now what is left to do after a crash: applies the log, rebuilds, makes parity right
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid recover md:a.img,b.img,c.img
+  lanefs raid recover --force md:a.img,missing,c.img
+
+An array that was being written when it stopped, and now misses a member, is refused if it has no
+partial parity log: what the missing member held in rows under way cannot be told any more. --force
+takes all parity as right; blocks in those rows may then read back wrong, without an error.")]
+pub struct RecoverArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// Accept that blocks of rows that were being written may be wrong
+    #[arg(long)]
+    force: bool,
+}
+
+/// Rebuilds what is to be rebuilt, and makes parity right.
+pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
+    let status = array.array().status();
+    for (slot, standing) in status.members.iter().enumerate() {
+        if matches!(standing, Standing::Rebuilding { .. }) {
+            let bar = Bar::new("rebuilding");
+            array.array().rebuild(slot, Rebuild::Whole, &mut |progress| bar.go_on(progress))?;
+        }
+    }
+    if status.unsynced_rows > 0 {
+        let bar = Bar::new("making parity right");
+        array.array().resync(&mut |progress| bar.go_on(progress))?;
+    }
+    Ok(())
+}
+
+/// `fail`
+pub fn fail(arguments: &FailArguments) -> ExitCode {
+    let report = Report::new("raid fail");
+    let work = || {
+        let array = arguments.array.open_to_change()?;
+        let slot = slot_of(&array, &arguments.member)?;
+        array.array().fail(slot).map_err(|error| arguments.array.failure(error))?;
+        arguments.array.close(array)
+    };
+    report.check(work());
+    report.exit()
+}
+
+/// `remove`
+pub fn remove(arguments: &RemoveArguments) -> ExitCode {
+    let report = Report::new("raid remove");
+    let work = || {
+        let array = arguments.array.open_to_change()?;
+        array.forget_failed().map_err(|error| arguments.array.failure(error))?;
+        arguments.array.close(array)
+    };
+    report.check(work());
+    report.exit()
+}
+
+/// `add`
+pub fn add(arguments: &AddArguments) -> ExitCode {
+    let report = Report::new("raid add");
+    let work = || {
+        let array = arguments.array.open_to_change()?;
+        let set = array.metadata().array().set();
+        let new = new_member(&arguments.device, set, arguments.force)?;
+        let added = array.add(new).map_err(|error| arguments.array.refused(error))?;
+        if !arguments.no_wait {
+            let what = match added.misses {
+                Rebuild::Whole => "rebuilding",
+                Rebuild::Intended => "catching up",
+            };
+            let bar = Bar::new(what);
+            let done = array.array().rebuild(added.slot, added.misses, &mut |p| bar.go_on(p));
+            done.map_err(|error| arguments.array.failure(error))?;
+        }
+        arguments.array.close(array)
+    };
+    report.check(work());
+    report.exit()
+}
+
+/// `replace`
+pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
+    let report = Report::new("raid replace");
+    let work = || {
+        let array = arguments.array.open_to_change()?;
+        let slot = slot_of(&array, &arguments.member)?;
+        let set = array.metadata().array().set();
+        let new = new_member(&arguments.device, set, arguments.force)?;
+        let bar = Bar::new("copying");
+        let done = array.replace(slot, new, &mut |progress| bar.show(progress));
+        done.map_err(|error| arguments.array.refused(error))
+    };
+    report.check(work());
+    report.exit()
+}
+
+/// `recover`
+pub fn recover(arguments: &RecoverArguments) -> ExitCode {
+    let report = Report::new("raid recover");
+    let work = || {
+        let array = arguments.array.open(ArrayOptions {
+            upkeep: Upkeep::Caller,
+            dirty_and_degraded: match arguments.force {
+                true => DirtyAndDegraded::Accept,
+                false => DirtyAndDegraded::Refuse,
+            },
+            ..ArrayOptions::new(Access::ReadWrite)
+        })?;
+        bring_in_step(&array).map_err(|error| arguments.array.failure(error))?;
+        arguments.array.close(array)
+    };
+    report.check(work());
+    report.exit()
+}
+
+/// The slot of the member that is called so, or has this number.
+fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
+    let members = array.metadata().members();
+    let same = |name: &Path| name == member || real(name).is_some_and(|r| Some(r) == real(member));
+    let by_name = members.iter().find(|known| same(&known.name)).and_then(|known| known.slot);
+    let by_number = || member.to_str().and_then(|text| text.parse().ok());
+    let slot =
+        by_name.or_else(by_number).filter(|slot| members.iter().any(|m| m.slot == Some(*slot)));
+    slot.ok_or_else(|| Failure::new(member.display(), "no member of the array"))
+}
+
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
+fn new_member(path: &Path, set: Uuid, force: bool) -> Result<NewMember, Failure> {
+    let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
+        .map_err(|error| open_failure(path, &lanefs::Error::from(error)))?;
+    let device: Arc<dyn Device> = Arc::new(device);
+    let own = lanefs::raid5::Candidate::read(path, device.clone());
+    let was_member = own.is_ok_and(|own| own.superblock.set() == set);
+    if !force && !was_member {
+        let found = existing_signature(&*device);
+        if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
+            let cause = format!("it seems to hold {what}; --force overwrites it");
+            return Err(Failure::new(path.display(), cause));
+        }
+    }
+    let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
+    Ok(NewMember { name: path.into(), device, uuid })
+}

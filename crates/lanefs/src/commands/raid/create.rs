@@ -1,0 +1,200 @@
+//! `lanefs raid create`
+
+use super::change::bring_in_step;
+use super::refused;
+use crate::cli::{Failure, Report, Size, human, open_failure};
+use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use lanefs::raid5::{
+    ArrayOptions, Candidate, CreateOptions, InitialParity, Layout, NewConsistency, OpenArray,
+    Upkeep, Uuid, create,
+};
+use lanefs_ext4::mkfs::existing_signature;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Makes a RAID-5 array of image files or block devices
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid create a.img b.img c.img --size 1G
+  lanefs raid create /dev/sdb /dev/sdc /dev/sdd --consistency bitmap --name data
+  lanefs raid create a b c --assume-clean        parity of what they hold is right, or of no interest
+
+Members are laid out as mdadm lays them out, and Linux assembles the array.")]
+pub struct Arguments {
+    /// The members, in the order of their slots; image files are made if they are not there
+    #[arg(value_name = "MEMBER", required = true, num_args = 3..=32)]
+    members: Vec<PathBuf>,
+    /// Length of image files that are made; otherwise, how much to use on each member
+    #[arg(short = 'z', long)]
+    size: Option<Size>,
+    /// Bytes in a row on one member: a power of two
+    #[arg(short, long, default_value = "512K")]
+    chunk: Size,
+    /// Where parity goes
+    #[arg(short, long, value_enum, default_value = "left-symmetric")]
+    layout: LayoutName,
+    /// How it bridges a crash: by a log of partial parity, by a bitmap, or by reading everything
+    #[arg(short = 'k', long, value_enum, default_value = "ppl")]
+    consistency: ConsistencyName,
+    /// Bytes of a member that a bit of the bitmap stands for
+    #[arg(long, value_name = "SIZE")]
+    bitmap_chunk: Option<Size>,
+    /// Its name
+    #[arg(short = 'N', long, default_value = "lanefs")]
+    name: String,
+    /// Its uuid; random if not given
+    #[arg(long, value_parser = parse_uuid)]
+    uuid: Option<Uuid>,
+    /// Take parity as right already
+    #[arg(long)]
+    assume_clean: bool,
+    /// Leave making parity right to whoever uses the array first
+    #[arg(long)]
+    no_wait: bool,
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LayoutName {
+    LeftAsymmetric,
+    RightAsymmetric,
+    LeftSymmetric,
+    RightSymmetric,
+    ParityFirst,
+    ParityLast,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ConsistencyName {
+    Ppl,
+    Bitmap,
+    Resync,
+}
+
+impl From<LayoutName> for Layout {
+    fn from(name: LayoutName) -> Layout {
+        match name {
+            LayoutName::LeftAsymmetric => Layout::LeftAsymmetric,
+            LayoutName::RightAsymmetric => Layout::RightAsymmetric,
+            LayoutName::LeftSymmetric => Layout::LeftSymmetric,
+            LayoutName::RightSymmetric => Layout::RightSymmetric,
+            LayoutName::ParityFirst => Layout::ParityFirst,
+            LayoutName::ParityLast => Layout::ParityLast,
+        }
+    }
+}
+
+fn parse_uuid(text: &str) -> Result<Uuid, String> {
+    Uuid::parse(text).ok_or_else(|| format!("'{text}' is not a uuid"))
+}
+
+fn random_uuid() -> Uuid {
+    Uuid(uuid::Uuid::new_v4().into_bytes())
+}
+
+type Opened = (PathBuf, Arc<dyn Device>);
+
+/// Makes it.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("raid create");
+    let made: Vec<&Path> =
+        arguments.members.iter().map(PathBuf::as_path).filter(|path| !path.exists()).collect();
+    match make(arguments, &made) {
+        Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
+        Ok(_) => {}
+        Err(failure) => {
+            // Half an array is of no use.
+            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            report.fail(failure);
+        }
+    }
+    report.exit()
+}
+
+fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
+    let members = open_members(arguments, made)?;
+    let all_new = made.len() == members.len();
+    let options = CreateOptions {
+        set: arguments.uuid.unwrap_or_else(random_uuid),
+        devices: members.iter().map(|_| random_uuid()).collect(),
+        name: full_name(&arguments.name),
+        layout: arguments.layout.into(),
+        chunk: arguments.chunk.bytes(),
+        consistency: match arguments.consistency {
+            ConsistencyName::Ppl => NewConsistency::PartialParity,
+            ConsistencyName::Bitmap => {
+                NewConsistency::Bitmap(arguments.bitmap_chunk.map(Size::bytes))
+            }
+            ConsistencyName::Resync => NewConsistency::Resync,
+        },
+        size: arguments.size.filter(|_| made.is_empty()).map(Size::bytes),
+        // New files hold zeros, and the parity of zeros is zero.
+        parity: match arguments.assume_clean || all_new {
+            true => InitialParity::Right,
+            false => InitialParity::Unknown,
+        },
+    };
+    let first = arguments.members.first().map(PathBuf::as_path).unwrap_or(Path::new("array"));
+    create(&members, &options).map_err(|error| refused(first, error))?;
+    let read = |(name, device): &Opened| Candidate::read(name, device.clone());
+    let candidates: Result<Vec<_>, _> = members.iter().map(read).collect();
+    let candidates = candidates.map_err(|error| refused(first, error))?;
+    let how = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+    let array = OpenArray::assemble(candidates, 0, how).map_err(|error| refused(first, error))?;
+    let failed = |error: lanefs::device::DeviceError| Failure::new("array", error);
+    if !arguments.no_wait {
+        bring_in_step(&array).map_err(failed)?;
+    }
+    let line = format!(
+        "{} in {} members, chunks of {}, UUID {}",
+        human(array.len()),
+        members.len(),
+        human(options.chunk),
+        options.set
+    );
+    array.close().map_err(failed)?;
+    Ok(line)
+}
+
+fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Failure> {
+    let open = |path: &PathBuf| {
+        if made.contains(&path.as_path()) {
+            let size = arguments.size.map(Size::bytes);
+            let size =
+                size.ok_or_else(|| Failure::new(path.display(), "it is not there: give a --size"))?;
+            let file = std::fs::File::create_new(path).and_then(|file| file.set_len(size));
+            file.map_err(|error| Failure::host(path.display(), &error))?;
+        }
+        let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
+            .map_err(|error| open_failure(path, &lanefs::Error::from(error)))?;
+        if !arguments.force {
+            let found = existing_signature(&device);
+            let found = found.map_err(|error| Failure::new(path.display(), error))?;
+            if let Some(what) = found {
+                let cause = format!("it seems to hold {what}; --force overwrites it");
+                return Err(Failure::new(path.display(), cause));
+            }
+        }
+        Ok((path.clone(), Arc::new(device) as Arc<dyn Device>))
+    };
+    arguments.members.iter().map(open).collect()
+}
+
+/// As mdadm has it: the host's name and the array's.
+fn full_name(name: &str) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        host if name.contains(':') || host.is_empty() || host.len() + name.len() > 31 => {
+            name.into()
+        }
+        host => format!("{host}:{name}"),
+    }
+}

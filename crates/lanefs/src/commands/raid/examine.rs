@@ -1,0 +1,61 @@
+//! `lanefs raid examine`
+
+use super::{facts, refused};
+use crate::cli::Report;
+use lanefs::device::Access;
+use lanefs::raid5::Candidate;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Tells what is on members of arrays, one by one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid examine a.img b.img
+  lanefs raid examine --json /dev/sdb | jq '.[0].events'")]
+pub struct Arguments {
+    /// The members
+    #[arg(value_name = "MEMBER", required = true)]
+    members: Vec<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("raid examine");
+    let mut all = Vec::new();
+    for path in &arguments.members {
+        match Candidate::open(path, Access::ReadOnly) {
+            Err(error) => report.fail(refused(path, error)),
+            Ok(candidate) => {
+                let facts = facts::of_member(&candidate);
+                if !arguments.json {
+                    let name = path.display().to_string();
+                    report.printed(facts::print(&mut std::io::stdout(), &name, &facts));
+                }
+                all.push(with_name(path, facts));
+            }
+        }
+    }
+    if arguments.json {
+        report.printed(print_json(&all));
+    }
+    report.exit()
+}
+
+fn with_name(path: &std::path::Path, facts: Value) -> Value {
+    let mut named = serde_json::Map::new();
+    named.insert("member".into(), json!(path.display().to_string()));
+    if let Value::Object(facts) = facts {
+        named.extend(facts);
+    }
+    Value::Object(named)
+}
+
+fn print_json(all: &[Value]) -> std::io::Result<()> {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{:#}", json!(all))
+}

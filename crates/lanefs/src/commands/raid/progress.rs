@@ -1,0 +1,43 @@
+//! How far long work has come, on a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lanefs::raid5::Progress;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+
+/// A bar with an estimate of what is left; nothing where there is no terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// For work of this name.
+    pub fn new(what: &'static str) -> Bar {
+        let target = match std::io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target).with_message(what);
+        let template = "{msg} [{bar:30}] {percent}%, {binary_bytes_per_sec}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Bar(bar)
+    }
+
+    /// Shows it.
+    pub fn show(&self, progress: Progress) {
+        self.0.set_length(progress.total);
+        self.0.set_position(progress.done);
+    }
+
+    /// Shows it, and goes on.
+    pub fn go_on(&self, progress: Progress) -> ControlFlow<()> {
+        self.show(progress);
+        ControlFlow::Continue(())
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

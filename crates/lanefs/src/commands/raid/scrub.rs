@@ -1,0 +1,81 @@
+//! `lanefs raid scrub`
+
+use super::ArrayArgument;
+use super::progress::Bar;
+use crate::cli::{Failure, Report};
+use lanefs::device::Access;
+use lanefs::raid5::{ArrayOptions, Scrub, ScrubReport, Upkeep};
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Compares all parity with the data
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid scrub md:a.img,b.img,c.img
+  lanefs raid scrub --repair md:a.img,b.img,c.img      parity is made what the data says
+
+Ends with 1 if parity was wrong and was not repaired.")]
+pub struct Arguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// Write parity that is wrong anew
+    #[arg(long)]
+    repair: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("raid scrub");
+    match scrub(arguments) {
+        Ok(found) => {
+            report.printed(tell(&found, arguments));
+            if found.wrong_blocks > 0 && !arguments.repair {
+                report.fail(arguments.array.failure(format_args!(
+                    "parity of {} blocks is wrong; --repair makes it right",
+                    found.wrong_blocks
+                )));
+            }
+        }
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+fn scrub(arguments: &Arguments) -> Result<ScrubReport, Failure> {
+    let (access, what) = match arguments.repair {
+        true => (Access::ReadWrite, Scrub::Repair),
+        false => (Access::ReadOnly, Scrub::Check),
+    };
+    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(access) };
+    let array = arguments.array.open(options)?;
+    let bar = Bar::new("comparing");
+    let done = array.array().scrub(what, &mut |progress| bar.go_on(progress));
+    let (found, _) = done.map_err(|error| arguments.array.failure(error))?;
+    drop(bar);
+    arguments.array.close(array)?;
+    Ok(found)
+}
+
+fn tell(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    if arguments.json {
+        let facts = json!({
+            "rows": found.rows,
+            "skipped_rows": found.skipped,
+            "wrong_rows": found.wrong_rows,
+            "wrong_blocks": found.wrong_blocks,
+            "repaired": arguments.repair,
+        });
+        return writeln!(out, "{facts:#}");
+    }
+    writeln!(
+        out,
+        "{} rows: parity wrong in {} blocks of {} rows, {} rows could not be compared",
+        found.rows, found.wrong_blocks, found.wrong_rows, found.skipped
+    )
+}

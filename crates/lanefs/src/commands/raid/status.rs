@@ -1,0 +1,107 @@
+//! `lanefs raid status`
+
+use super::ArrayArgument;
+use crate::cli::{Report, human, printable};
+use lanefs::device::{Access, Device};
+use lanefs::raid5::{ArrayOptions, OpenArray, Standing, Upkeep};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Tells how an array and its members stand; nothing is written
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid status md:a.img,b.img,c.img
+  lanefs raid status --json md:11111111:22222222:33333333:44444444,/srv/images")]
+pub struct Arguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tells.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("raid status");
+    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
+    match arguments.array.open(options) {
+        Ok(array) => {
+            let facts = facts(&array);
+            let mut out = io::stdout();
+            report.printed(match arguments.json {
+                true => writeln!(out, "{facts:#}"),
+                false => print(&mut out, &array, &facts),
+            });
+        }
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+fn facts(array: &OpenArray) -> Value {
+    let superblock = array.metadata().array();
+    let status = array.array().status();
+    let shape = array.array().geometry();
+    let known = array.metadata().members();
+    let member = |(slot, standing): (usize, &Standing)| {
+        let name = known.iter().find(|known| known.slot == Some(slot));
+        let name = name.map(|known| known.name.display().to_string());
+        let (state, rebuilt) = match standing {
+            Standing::Missing => ("missing", Value::Null),
+            Standing::InSync => ("in step", Value::Null),
+            Standing::Rebuilding { row } => ("rebuilding", json!(row * shape.chunk())),
+        };
+        json!({ "slot": slot, "name": name, "state": state, "rebuilt_below": rebuilt })
+    };
+    let members: Vec<Value> = status.members.iter().enumerate().map(member).collect();
+    let degraded = !array.array().degraded().is_empty();
+    let out: Vec<String> = array.left_out().iter().map(|out| out.to_string()).collect();
+    json!({
+        "array_uuid": superblock.set().to_string(),
+        "array_name": superblock.name(),
+        "bytes": array.len(),
+        "layout": shape.layout().name(),
+        "chunk": shape.chunk(),
+        "rows": shape.rows(),
+        "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
+        "degraded": degraded,
+        "rows_to_resync": status.unsynced_rows,
+        "events": superblock.events(),
+        "members": members,
+        "left_out": out,
+    })
+}
+
+fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()> {
+    let text = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default();
+    let state = match facts.get("degraded").and_then(Value::as_bool) {
+        Some(true) => "degraded",
+        _ => "whole",
+    };
+    writeln!(
+        out,
+        "{} ({}): {}, {}, chunks of {}, {} and {state}",
+        printable(text("array_name")),
+        text("array_uuid"),
+        human(array.len()),
+        text("layout"),
+        human(array.array().geometry().chunk()),
+        text("state"),
+    )?;
+    let total = array.array().geometry().member_len().max(1);
+    for member in facts.get("members").and_then(Value::as_array).into_iter().flatten() {
+        let slot = member.get("slot").and_then(Value::as_u64).unwrap_or(0);
+        let name = member.get("name").and_then(Value::as_str).unwrap_or("-");
+        let state = member.get("state").and_then(Value::as_str).unwrap_or_default();
+        let rebuilt = member.get("rebuilt_below").and_then(Value::as_u64);
+        let done = rebuilt.map(|done| format!(", {} % done", done.saturating_mul(100) / total));
+        writeln!(out, "  {slot:3}  {}: {state}{}", printable(name), done.unwrap_or_default())?;
+    }
+    let rows = facts.get("rows_to_resync").and_then(Value::as_u64).unwrap_or(0);
+    if rows > 0 {
+        writeln!(out, "  parity of {rows} rows is to be made right")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! What a file system is on, by name: an image, a block device, or an array of them.
+
+use crate::error::{Cause, Error, Result};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_raid5::{ArrayOptions, OpenArray};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open image, block device or array.
+pub enum Source {
+    /// A file or block device, or a part of one.
+    Image(Arc<FileDevice>),
+    /// A RAID-5 array.
+    Array(Arc<OpenArray>),
+}
+
+impl Source {
+    /// Opens what `name` means: the path of an image or block device, or an array,
+    /// `md:MEMBER,MEMBER,...` in any order and with `missing` for one that is not there, or
+    /// `md:UUID`, looked for among the block devices, or `md:UUID,DIRECTORY`.
+    ///
+    /// # Errors
+    /// [`Cause::Open`] or [`Cause::Array`].
+    pub fn open(name: impl AsRef<Path>, access: Access, part: OpenOptions) -> Result<Source> {
+        let name = name.as_ref();
+        let Some(array) = Source::array_name(name) else {
+            return Ok(Source::Image(Arc::new(FileDevice::open(name, access, part)?)));
+        };
+        let whole = part.offset == 0 && part.len.is_none();
+        let open = || match whole {
+            true => array.open(ArrayOptions::new(access)),
+            false => Err(lanefs_raid5::AssembleError::Invalid {
+                what: "a part of an array cannot be opened: offset and size are for images".into(),
+            }),
+        };
+        Ok(Source::Array(Arc::new(open()?)))
+    }
+
+    /// The array that `name` means, if it means one.
+    pub fn array_name(name: &Path) -> Option<lanefs_raid5::Source> {
+        lanefs_raid5::Source::parse(name.as_os_str())
+    }
+
+    /// The device.
+    pub fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Source::Image(device) => device.clone(),
+            Source::Array(array) => array.clone(),
+        }
+    }
+
+    /// The array, if it is one.
+    pub fn array(&self) -> Option<&OpenArray> {
+        match self {
+            Source::Image(_) => None,
+            Source::Array(array) => Some(array),
+        }
+    }
+
+    /// What the user should know of, a line each: members of an array that take no part.
+    pub fn notes(&self) -> Vec<String> {
+        let out = self.array().map(OpenArray::left_out).unwrap_or_default();
+        out.iter().map(|out| format!("left out: {out}")).collect()
+    }
+
+    /// Marks an array clean. The file system on it has to be closed before.
+    pub(crate) fn close(self) -> Result<()> {
+        let Source::Array(array) = self else { return Ok(()) };
+        // Somebody else may still hold it; then it is closed when that one lets go.
+        match Arc::into_inner(array).map(OpenArray::close) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(Error::from(lanefs_raid5::AssembleError::from(error))),
+        }
+    }
+}
+
+impl From<lanefs_raid5::AssembleError> for Cause {
+    fn from(error: lanefs_raid5::AssembleError) -> Cause {
+        match error {
+            // A member that cannot be opened is as an image that cannot.
+            lanefs_raid5::AssembleError::Open(error) => Cause::Open(error),
+            error => Cause::Array(Box::new(error)),
+        }
+    }
+}
