@@ -58,6 +58,14 @@ impl Source {
         self
     }
 
+    /// The members' paths, if they were given.
+    pub fn paths(&self) -> &[PathBuf] {
+        match &self.members {
+            Members::These(paths) => paths,
+            Members::Scan { .. } => &[],
+        }
+    }
+
     /// How many members were said to be missing.
     pub fn absent(&self) -> usize {
         self.absent

@@ -2,7 +2,7 @@
 
 use crate::cli::{complain, open_image};
 use lanefs::Source;
-use lanefs::raid5::PREFIX;
+use lanefs::raid5::{OpenArray, PREFIX};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
@@ -130,10 +130,18 @@ fn open_source(
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     let source = Source::open(name, access, part)?;
     source.notes().iter().for_each(|note| eprintln!("lanefs mount: {}: {note}", name.display()));
-    // Members' names have commas between them, which a mount's name must not have.
-    let set = source.array().map(|array| array.metadata().array().set());
-    let shown = set.map_or_else(|| name.into(), |set| format!("{PREFIX}{set}").into());
+    let shown = source.array().map_or_else(|| name.into(), shown_name);
     Ok((source.device(), shown))
+}
+
+/// The array by its members, so that `lanefs umount` can wait until they are closed.
+fn shown_name(array: &OpenArray) -> OsString {
+    let mut shown = OsString::from(PREFIX);
+    for (at, member) in array.metadata().members().iter().enumerate() {
+        shown.push(if at > 0 { "," } else { "" });
+        shown.push(member.name.canonicalize().as_deref().unwrap_or(&member.name));
+    }
+    shown
 }
 
 /// Opens for writing unless that is not wanted, or the host forbids it: then the mount is read-only.

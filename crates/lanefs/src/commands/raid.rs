@@ -8,7 +8,7 @@ mod progress;
 mod scrub;
 mod status;
 
-use crate::cli::{Failure, open_failure};
+use crate::cli::Failure;
 use clap::Subcommand;
 use lanefs::device::Access;
 use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
@@ -98,14 +98,5 @@ impl ArrayArgument {
 }
 
 fn refused(name: &Path, error: AssembleError) -> Failure {
-    match error {
-        // It names the member itself.
-        AssembleError::Open(lanefs::device::OpenError::InUse { path }) => {
-            Failure::new(path.display(), "in use by another program or mount")
-        }
-        AssembleError::Open(lanefs::device::OpenError::Io { path, source }) => {
-            Failure::host(path.display(), &source)
-        }
-        error => open_failure(name, &lanefs::Error::from(error)),
-    }
+    Failure::opening_source(name, &lanefs::Error::from(error))
 }

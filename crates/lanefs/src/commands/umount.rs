@@ -1,6 +1,7 @@
 //! `lanefs umount`: unmounts, and returns when the image is closed.
 
 use crate::cli::{complain, host_cause};
+use lanefs::Source;
 use lanefs_fuse::{Busy, MountEntry, detach};
 use rustix::fs::FlockOperation;
 use std::fs::File;
@@ -35,14 +36,18 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("no Lanefs file system is mounted there"))?;
     // Opened before the unmount, so that it is this image that is waited for whatever happens to its
     // name. Somebody who may unmount but not read the image cannot wait.
-    let image = File::open(&entry.source);
+    let images = match Source::array_name(&entry.source) {
+        Some(array) => array.paths().iter().map(File::open).collect(),
+        None => vec![File::open(&entry.source)],
+    };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
     detach(&entry.mount_point, busy)?;
-    match image {
-        // The server holds its lock until the last byte is flushed.
-        Ok(image) if !arguments.lazy => {
-            Ok(rustix::io::retry_on_intr(|| rustix::fs::flock(&image, FlockOperation::LockShared))?)
-        }
-        _ => Ok(()),
+    if arguments.lazy {
+        return Ok(());
     }
+    for image in images.iter().flatten() {
+        // The server holds its lock until the last byte is flushed.
+        rustix::io::retry_on_intr(|| rustix::fs::flock(image, FlockOperation::LockShared))?;
+    }
+    Ok(())
 }

@@ -2,8 +2,8 @@
 
 use super::ArrayArgument;
 use super::progress::Bar;
-use crate::cli::{Failure, Report, open_failure};
-use lanefs::device::{Access, Device, DeviceError, FileDevice, OpenOptions};
+use crate::cli::{Failure, Report, open_image};
+use lanefs::device::{Access, Device, DeviceError, OpenOptions};
 use lanefs::raid5::{
     ArrayOptions, DirtyAndDegraded, NewMember, OpenArray, Rebuild, Standing, Upkeep, Uuid,
 };
@@ -199,8 +199,8 @@ fn real(path: &Path) -> Option<PathBuf> {
 }
 
 fn new_member(path: &Path, set: Uuid, force: bool) -> Result<NewMember, Failure> {
-    let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
-        .map_err(|error| open_failure(path, &lanefs::Error::from(error)))?;
+    let device = open_image(path, Access::ReadWrite, OpenOptions::default())
+        .map_err(|error| Failure::opening(path, &error))?;
     let device: Arc<dyn Device> = Arc::new(device);
     let own = lanefs::raid5::Candidate::read(path, device.clone());
     let was_member = own.is_ok_and(|own| own.superblock.set() == set);

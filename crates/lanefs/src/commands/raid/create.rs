@@ -2,8 +2,8 @@
 
 use super::change::bring_in_step;
 use super::refused;
-use crate::cli::{Failure, Report, Size, human, open_failure};
-use lanefs::device::{Access, Device, FileDevice, OpenOptions};
+use crate::cli::{Failure, Report, Size, human, open_image};
+use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
     ArrayOptions, Candidate, CreateOptions, InitialParity, Layout, NewConsistency, OpenArray,
     Upkeep, Uuid, create,
@@ -173,8 +173,8 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
             let file = std::fs::File::create_new(path).and_then(|file| file.set_len(size));
             file.map_err(|error| Failure::host(path.display(), &error))?;
         }
-        let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
-            .map_err(|error| open_failure(path, &lanefs::Error::from(error)))?;
+        let device = open_image(path, Access::ReadWrite, OpenOptions::default())
+            .map_err(|error| Failure::opening(path, &error))?;
         if !arguments.force {
             let found = existing_signature(&device);
             let found = found.map_err(|error| Failure::new(path.display(), error))?;

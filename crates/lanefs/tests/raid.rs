@@ -1,0 +1,294 @@
+//! Arrays from the command line and the library, judged by mdadm, e2fsck and the kernel's digests.
+
+mod mounting;
+
+use lanefs::FileSystem;
+use lanefs_ondisk::md::{Recovery, Superblock};
+use mounting::{assert_clean, can_mount, needs, scratch, wait_for};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
+
+const NO: &str = "no() { if \"$@\" 2>/dev/null; then echo \"not refused: $*\"; exit 9; fi; }\n";
+
+/// Runs a script in a folder with `lanefs` as `$L`, and `no` for what has to fail; the rest has to
+/// succeed.
+fn script(folder: &Path, text: &str) -> String {
+    let output = Command::new("bash")
+        .args(["-e", "-u", "-o", "pipefail", "-c", &format!("{NO}{text}")])
+        .current_dir(folder)
+        .env("L", LANEFS)
+        .output()
+        .expect("bash");
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{out}{err}");
+    out
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid5/testdata")
+}
+
+#[test]
+fn files_on_the_kernels_arrays_are_read_whole_and_without_each_member() {
+    if !needs("xz") {
+        return;
+    }
+    let sums = std::fs::read_to_string(golden().join("files.sha256")).expect("the digests");
+    for name in ["bitmap", "ppl"] {
+        let folder = scratch();
+        let archive = golden().join(name).with_extension("tar.xz");
+        script(folder.path(), &format!("tar -xJSf '{}'", archive.display()));
+        for without in [None, Some(0), Some(1), Some(2), Some(3)] {
+            let member = |slot: usize| match without {
+                Some(out) if out == slot => "missing".into(),
+                _ => folder.path().join(format!("m{slot}.img")).display().to_string(),
+            };
+            let members: Vec<String> = [2, 0, 3, 1].map(member).into();
+            let array = format!("md:{}", members.join(","));
+            let options = lanefs::OpenOptions::new().read_only();
+            let fs = FileSystem::open_with(&array, &options).expect("a file system");
+            let copy = folder.path().join("copy");
+            for line in sums.lines() {
+                let (digest, path) = line.split_once("  ").expect("a digest");
+                std::fs::write(&copy, fs.read(path).expect("a file")).expect("a copy");
+                let seen = script(folder.path(), "sha256sum copy");
+                assert!(seen.starts_with(digest), "{name} without {without:?}: {path}");
+            }
+            assert!(fs.symlink_metadata("/link").is_ok() && fs.metadata("/hard").is_ok());
+        }
+    }
+}
+
+/// One line of `mdadm --examine`, by its heading.
+fn field(examined: &str, heading: &str) -> String {
+    let lines = examined.lines().filter_map(|line| line.split_once(" : "));
+    let mut found = lines.filter(|(name, _)| name.trim() == heading);
+    found.next().unwrap_or_else(|| panic!("no {heading} in\n{examined}")).1.trim().to_owned()
+}
+
+#[test]
+fn mdadm_agrees_on_every_field_of_an_array_made_and_used_here() {
+    if !needs("mdadm") {
+        return;
+    }
+    for (consistency, layout, members) in [
+        ("ppl", "left-symmetric", 3),
+        ("bitmap --bitmap-chunk 64K", "right-asymmetric", 4),
+        ("resync", "parity-first", 5),
+    ] {
+        let folder = scratch();
+        let names: Vec<String> = (0..members).map(|slot| format!("m{slot}.img")).collect();
+        let array = format!("md:{}", names.join(","));
+        script(
+            folder.path(),
+            &format!(
+                "$L raid create {} --size 24M --chunk 64K --layout {layout} --name used \
+                   --consistency {consistency} --uuid 01020304:05060708:090a0b0c:0d0e0f10
+                 $L mkfs {array} -q
+                 head -c 3000000 /dev/urandom > file
+                 $L cp file {array}:/file",
+                names.join(" ")
+            ),
+        );
+        let all = script(folder.path(), &format!("$L raid examine --json {}", names.join(" ")));
+        let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
+        for (slot, name) in names.iter().enumerate() {
+            let examined = script(folder.path(), &format!("mdadm --examine {name}"));
+            let own = &all[slot];
+            assert!(field(&examined, "Checksum").ends_with("- correct"), "{examined}");
+            let sum = field(&examined, "Checksum").replace(" - correct", "");
+            assert_eq!(own["checksum"], format!("{:0>8}", sum));
+            assert_eq!(field(&examined, "Array UUID"), "01020304:05060708:090a0b0c:0d0e0f10");
+            assert_eq!(own["device_uuid"], field(&examined, "Device UUID"));
+            assert!(field(&examined, "Name").contains("used"), "{examined}");
+            assert_eq!(field(&examined, "Raid Level"), "raid5");
+            assert_eq!(field(&examined, "Raid Devices"), members.to_string());
+            assert_eq!(field(&examined, "State"), "clean");
+            assert_eq!(field(&examined, "Events"), own["events"].to_string());
+            assert_eq!(field(&examined, "Layout"), layout);
+            assert_eq!(field(&examined, "Chunk Size"), "64K");
+            assert_eq!(field(&examined, "Device Role"), format!("Active device {slot}"));
+            let state = "A".repeat(members);
+            assert!(
+                field(&examined, "Array State").starts_with(&format!("{state} ")),
+                "{examined}"
+            );
+            let sectors = own["data"]["bytes"].as_u64().expect("a size") / 512;
+            assert!(field(&examined, "Avail Dev Size").starts_with(&format!("{sectors} sectors")));
+            let kib = own["array_size"].as_u64().expect("a size") / 1024;
+            assert!(
+                field(&examined, "Array Size").starts_with(&format!("{kib} KiB")),
+                "{examined}"
+            );
+            let offset = own["data"]["offset"].as_u64().expect("an offset") / 512;
+            assert_eq!(field(&examined, "Data Offset"), format!("{offset} sectors"));
+            assert!(examined.contains("512 entries available"), "{examined}");
+            match consistency.split(' ').next() {
+                Some("ppl") => {
+                    assert!(examined.contains("PPL : 2048 sectors at offset 8"), "{examined}")
+                }
+                Some("bitmap") => {
+                    assert_eq!(field(&examined, "Internal Bitmap"), "8 sectors from superblock")
+                }
+                _ => assert!(!examined.contains("Internal Bitmap"), "{examined}"),
+            }
+            if consistency.starts_with("bitmap") {
+                check_bitmap(folder.path(), name, own);
+            }
+        }
+        script(folder.path(), &format!("$L raid scrub {array}"));
+        // Without each member in turn, the file is the same.
+        for without in &names {
+            let degraded = array.replace(without.as_str(), "missing");
+            script(folder.path(), &format!("$L cat {degraded}:/file | cmp - file"));
+        }
+    }
+}
+
+/// `mdadm --examine-bitmap` wants a block device: a loop device that is read only.
+fn check_bitmap(folder: &Path, name: &str, own: &serde_json::Value) {
+    let losetup =
+        Command::new("losetup").args(["-r", "-f", "--show", name]).current_dir(folder).output();
+    let Some(device) = losetup.ok().filter(|output| output.status.success()) else {
+        println!("skipped: no loop device for mdadm --examine-bitmap");
+        return;
+    };
+    let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
+    let seen = Command::new("mdadm").args(["--examine-bitmap", &device]).output();
+    let _ = Command::new("losetup").args(["-d", &device]).status();
+    let seen = String::from_utf8_lossy(&seen.expect("mdadm").stdout).into_owned();
+    assert_eq!(field(&seen, "UUID"), own["array_uuid"].as_str().expect("a uuid"), "{seen}");
+    assert_eq!(field(&seen, "Events"), own["events"].to_string());
+    assert_eq!(field(&seen, "Events Cleared"), own["bitmap"]["events_cleared"].to_string());
+    assert_eq!(field(&seen, "State"), "OK");
+    assert_eq!(field(&seen, "Chunksize"), "64 KB");
+    let (bits, set) = (own["bitmap"]["bits"].to_string(), own["bitmap"]["set"].to_string());
+    let bitmap = field(&seen, "Bitmap");
+    assert!(bitmap.starts_with(&format!("{bits} bits (chunks), {set} dirty")), "{bitmap}");
+}
+
+#[test]
+fn members_come_and_go_by_command() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 24M --chunk 64K -q
+         $L mkfs md:a,b,c -q
+         head -c 2000000 /dev/urandom > file
+         $L cp file md:a,b,c:/file
+         $L raid fail md:a,b,c b
+         $L raid status md:a,missing,c | grep -q 'degraded'
+         $L cp file md:a,c,missing:/second
+         truncate -s 24M new bigger tiny; truncate -s 1M tiny
+         no $L raid add md:a,c,missing tiny
+         $L raid add md:a,c,missing new
+         $L raid status md:a,new,c | grep -q 'clean and whole'
+         $L raid replace md:a,new,c 0 bigger
+         $L raid remove md:bigger,new,c
+         $L raid scrub md:bigger,new,c
+         $L cat md:bigger,new,missing:/second | cmp - file
+         $L cat md:bigger,missing,c:/file | cmp - file
+         no $L ls md:bigger,a,b",
+    );
+}
+
+#[test]
+fn an_array_is_found_by_its_uuid_in_a_folder() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "mkdir here
+         $L raid create here/a here/b here/c --size 16M --uuid 11111111:22222222:33333333:44444444 -q
+         echo rubbish > here/rubbish
+         $L mkfs md:11111111:22222222:33333333:44444444,here -q
+         $L ls md:11111111:22222222:33333333:44444444,here:/
+         no $L ls md:11111111:22222222:33333333:44444445,here:/",
+    );
+}
+
+#[test]
+fn what_would_be_overwritten_is_refused() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L mkfs old --size 16M -q
+         truncate -s 16M a b
+         no $L raid create old a b
+         $L raid create --force old a b --chunk 64K -q
+         no $L raid create old a b
+         no $L mkfs a
+         $L raid scrub md:b,a,old",
+    );
+}
+
+#[test]
+fn mkfs_takes_the_rows_of_the_array_and_e2fsck_is_content() {
+    if !needs("e2fsck") {
+        return;
+    }
+    let folder = scratch();
+    let seen = script(
+        folder.path(),
+        "$L raid create a b c d e --size 40M --chunk 64K -q
+         $L mkfs md:a,b,c,d,e --block-size 4K -q
+         $L info md:a,b,c,d,e
+         $L cp -a /etc/ssl md:a,b,c,d,e:/ 2>/dev/null || $L mkdir md:a,b,c,d,e:/ssl",
+    );
+    assert!(field_of_info(&seen, "stride") == "16" && field_of_info(&seen, "stripe width") == "64");
+    // The whole array as one image.
+    let array = ["a", "b", "c", "d", "e"].map(|m| folder.path().join(m).display().to_string());
+    let source = lanefs::Source::open(
+        format!("md:{}", array.join(",")),
+        lanefs::device::Access::ReadOnly,
+        lanefs::device::OpenOptions::default(),
+    )
+    .expect("an array");
+    let image = folder.path().join("image");
+    let copy = lanefs::device::RamDevice::copy_of(&*source.device()).expect("a copy");
+    copy.to_file(&image).expect("an image");
+    assert_clean(&image);
+}
+
+fn field_of_info(text: &str, name: &str) -> String {
+    let line = text.lines().find(|line| line.to_lowercase().contains(name));
+    line.and_then(|line| line.split_whitespace().last()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_mounted_array_loses_a_member_and_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 32M --chunk 64K -q
+         $L mkfs md:a,b,c -q; mkdir mnt
+         $L mount md:c,missing,a mnt
+         head -c 3000000 /dev/urandom > file
+         cp file mnt/file; sync mnt/file; cmp file mnt/file
+         no $L raid status md:a,c,missing
+         $L umount mnt
+         $L raid status md:a,c,missing | grep -q 'clean and degraded'
+         $L raid add --no-wait md:a,c,missing b
+         $L mount md:a,b,c mnt; cmp file mnt/file",
+    );
+    // Rebuilt while it is mounted.
+    let member = folder.path().join("b");
+    wait_for("the rebuild", Duration::from_secs(60), || {
+        let bytes = std::fs::read(&member).expect("a member");
+        let read = Superblock::decode(&bytes[4096..8192], bytes.len() as u64);
+        read.is_ok_and(|superblock| superblock.recovery() == Recovery::InSync)
+    });
+    script(
+        folder.path(),
+        "cmp file mnt/file; $L umount mnt
+         $L raid status md:a,b,c | grep -q 'clean and whole'
+         $L raid scrub md:a,b,c
+         $L cat md:missing,b,c:/file | cmp - file",
+    );
+}
