@@ -1,8 +1,10 @@
 //! `lanefs info`
 
-use crate::cli::{Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time};
-use lanefs::{Source, Time};
+use crate::cli::{
+    Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time,
+};
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
+use lanefs::{Source, Time};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
