@@ -181,12 +181,12 @@ fn members_come_and_go_by_command() {
          head -c 2000000 /dev/urandom > file
          $L cp file md:a,b,c:/file
          $L raid fail md:a,b,c b
-         $L raid status md:a,missing,c | grep -q 'degraded'
+         $L raid status md:a,missing,c | grep 'degraded'
          $L cp file md:a,c,missing:/second
          truncate -s 24M new bigger tiny; truncate -s 1M tiny
          no $L raid add md:a,c,missing tiny
          $L raid add md:a,c,missing new
-         $L raid status md:a,new,c | grep -q 'clean and whole'
+         $L raid status md:a,new,c | grep 'clean and whole'
          $L raid replace md:a,new,c 0 bigger
          $L raid remove md:bigger,new,c
          $L raid scrub md:bigger,new,c
@@ -273,7 +273,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          cp file mnt/file; sync mnt/file; cmp file mnt/file
          no $L raid status md:a,c,missing
          $L umount mnt
-         $L raid status md:a,c,missing | grep -q 'clean and degraded'
+         $L raid status md:a,c,missing | grep 'clean and degraded'
          $L raid add --no-wait md:a,c,missing b
          $L mount md:a,b,c mnt; cmp file mnt/file",
     );
@@ -287,7 +287,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
     script(
         folder.path(),
         "cmp file mnt/file; $L umount mnt
-         $L raid status md:a,b,c | grep -q 'clean and whole'
+         $L raid status md:a,b,c | grep 'clean and whole'
          $L raid scrub md:a,b,c
          $L cat md:missing,b,c:/file | cmp - file",
     );
