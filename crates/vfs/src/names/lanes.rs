@@ -69,11 +69,9 @@ impl Names for LaneNames {
             leads_to: entry,
             used: AtomicBool::new(false),
         });
+        let pin = pin();
         let _changing = bucket.change.lock();
-        let old: Vec<Arc<Entry>> = bucket
-            .ways
-            .with(&pin(), |ways| ways.iter().filter(|e| !e.is(hash, dir, name)).cloned().collect());
-        bucket.ways.store(with_room(old, new));
+        bucket.ways.store(with(bucket.ways.get(&pin), new));
     }
 
     fn forget(&self, _: DirId) {
@@ -81,23 +79,25 @@ impl Names for LaneNames {
     }
 }
 
-/// `new` before `old`, without the oldest that was not used if there are too many.
-fn with_room(old: Vec<Arc<Entry>>, new: Arc<Entry>) -> Vec<Arc<Entry>> {
-    let mut ways = Vec::with_capacity(WAYS);
+/// `new` before `old`, without what was known of the name; if there are too many, without the oldest
+/// that was not used.
+fn with(old: &[Arc<Entry>], new: Arc<Entry>) -> Vec<Arc<Entry>> {
+    let known = old.iter().position(|e| e.is(new.hash, new.dir, &new.name));
+    let gone = known.or_else(|| (old.len() >= WAYS).then(|| victim(old)));
+    let mut ways = Vec::with_capacity(old.len() + usize::from(gone.is_none()));
     ways.push(new);
-    if old.len() < WAYS {
-        ways.extend(old);
-        return ways;
-    }
-    let unused = old.iter().rposition(|e| !e.used.load(Ordering::Relaxed));
-    let victim = unused.unwrap_or_else(|| {
-        for entry in &old {
+    ways.extend(old.iter().enumerate().filter(|(n, _)| Some(*n) != gone).map(|(_, e)| e.clone()));
+    ways
+}
+
+fn victim(full: &[Arc<Entry>]) -> usize {
+    let unused = full.iter().rposition(|e| !e.used.load(Ordering::Relaxed));
+    unused.unwrap_or_else(|| {
+        for entry in full {
             entry.used.store(false, Ordering::Relaxed);
         }
-        old.len() - 1
-    });
-    ways.extend(old.into_iter().enumerate().filter(|(n, _)| *n != victim).map(|(_, e)| e));
-    ways
+        full.len() - 1
+    })
 }
 
 impl NameCache for LaneNames {
