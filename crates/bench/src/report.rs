@@ -42,9 +42,13 @@ fn line(measured: &Figures, unit: &str, ratio: Option<Summary>) -> String {
         };
         format!("{} us CPU{apart}", micros(cpu.total()))
     });
+    let memory = measured.memory.map_or(String::new(), |bytes| format!("{} MiB", bytes >> 20));
     let late = measured.latencies.percentile(0.99);
     let late = late.map_or(String::new(), |late| format!("99 % < {} us", micros(late)));
-    format!("{:>9} {unit:9}  {spread:17}  {ratio:22}  {late:16}  {cpu}", short(rate.median))
+    format!(
+        "{:>9} {unit:9}  {spread:17}  {ratio:22}  {late:16}  {memory:8}  {cpu}",
+        short(rate.median)
+    )
 }
 
 /// Three digits that say something, thousands apart.
@@ -87,6 +91,7 @@ pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Valu
                 "median": outcome.rate().map(|rate| rate.median),
                 "slices": figures.rates,
                 "operations": figures.operations,
+                "memory_bytes": figures.memory,
                 "cpu_ns_per_op": cpu.map(|cpu| nanos(cpu.total())),
                 "cpu_ns_per_op_loop_device": cpu.map(|cpu| nanos(cpu.loop_devices)),
                 "cpu_ns_per_op_kernel_threads": cpu.map(|cpu| nanos(cpu.kernel)),

@@ -56,6 +56,8 @@ pub struct Figures {
     pub cpu: Option<Cpu>,
     /// Of a sample of the operations.
     pub latencies: Latencies,
+    /// The most memory of this process's own after a slice, in bytes: caches, and not the device.
+    pub memory: Option<u64>,
     /// Waits for Lanefs's locks in this process, in all slices, of the ranks that had any.
     pub waits: Vec<Contention>,
 }
@@ -207,6 +209,9 @@ impl<'a> Contestant<'a> {
             }
             _ => None,
         };
+        if self.target.in_this_process() {
+            figures.memory = figures.memory.max(own_memory());
+        }
         figures.operations += raced.operations;
         figures.latencies.add(&raced.latencies);
         if raced.operations > 0 {
@@ -234,6 +239,13 @@ impl<'a> Contestant<'a> {
         };
         (self.target.name.clone(), outcome)
     }
+}
+
+/// Memory of this process that is no file's: what devices in memory hold is one's.
+fn own_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 /// What workers did.

@@ -7,8 +7,10 @@ use lanefs_lanes::sync::Arc;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Bytes of an image in RAM.
+/// The least bytes of an image in RAM.
 const RAM_IMAGE: u64 = 1 << 30;
+/// Bytes of it for each file that is made: an inode is for 8 KiB.
+const ROOM_A_FILE: u64 = 12 << 10;
 
 /// A target as the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,10 +55,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens what `spec` names.
-    pub fn open(spec: &TargetSpec, how: Mounting) -> Result<Target> {
+    /// Opens what `spec` names; an image in memory has room for `files` files.
+    pub fn open(spec: &TargetSpec, how: Mounting, files: u64) -> Result<Target> {
         match spec {
-            TargetSpec::Ram => Target::in_memory(RAM_IMAGE, how),
+            TargetSpec::Ram => {
+                let bytes = files.saturating_mul(ROOM_A_FILE).next_multiple_of(1 << 20);
+                Target::in_memory(bytes.max(RAM_IMAGE), how)
+            }
             TargetSpec::Image(path) => {
                 let place = Box::new(Library::open(path, how)?);
                 Ok(Target { name: format!("lib:{}", path.display()), place, server: Server::None })
@@ -88,6 +93,11 @@ impl Target {
             .map_err(|e| Error::host(image.path().display().to_string(), e))?;
         let place = Box::new(Library::on(Arc::new(ram), how)?);
         Ok(Target { name: "lib:ram".into(), place, server: Server::None })
+    }
+
+    /// True for Lanefs as a library.
+    pub(crate) fn in_this_process(&self) -> bool {
+        self.place.host_path().is_none()
     }
 
     /// The same under another name.

@@ -158,8 +158,10 @@ fn measure_workloads(arguments: &Arguments, report: &Report) -> Result<(), Failu
             complain(format_args!("lanefs bench: not measured: {error}"));
         }
     }
+    let most = threads(arguments, &[1]).into_iter().max().unwrap_or(1);
+    let files = u64::from(arguments.files) * u64::from(most);
     for (spec, name, how) in wanted(arguments) {
-        let target = Target::open(&spec, how).map_err(failure)?;
+        let target = Target::open(&spec, how, files).map_err(failure)?;
         let name = name.map_or(target.name.clone(), |name| format!("{} {name}", target.name));
         targets.push(target.named(name));
     }
