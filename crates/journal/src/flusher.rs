@@ -4,13 +4,16 @@
 //! writes that completed; a flush samples the sum before it is submitted. If a flush sampled at
 //! least what I read after my write completed, it covers me: had my write completed after its
 //! submission, each lane would have counted at least as much when I read it, and my own one more.
+//! Two fences make that true of processors that reorder: one between counting my write and reading the
+//! sum, one between sampling and submitting. Either mine comes first, and my write is covered; or the
+//! other does, and I see all that was sampled.
 //!
 //! One at a time, for the host tells a failed flush to one caller only: a second one, in flight
 //! beside it, may return success for writes that are lost. A failure sticks.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicI64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicI64, Ordering, fence};
 use lanefs_lanes::{Condvar, LaneCounter, Mutex, Padded, Rank};
 
 pub(crate) struct Flusher {
@@ -58,6 +61,7 @@ impl Flusher {
 
     /// Flushes if a write completed since the last flush was submitted; says whether it did.
     pub(crate) fn flush_if_needed(&self) -> Result<bool, DeviceError> {
+        fence(Ordering::SeqCst);
         let mine = self.completed.sum();
         // Acquire: what the flush covered is durable.
         if self.covered.load(Ordering::Acquire) >= mine {
@@ -103,6 +107,7 @@ impl Flusher {
         state.in_flight = true;
         drop(state);
         let sampled = self.completed.sum();
+        fence(Ordering::SeqCst);
         let result = io(&*self.device);
         let mut state = self.state.lock();
         state.in_flight = false;

@@ -335,7 +335,8 @@ impl Workload {
                 self.step(Step::Chmod { path, permissions })
             }
             96..98 => self.open_or_close(),
-            98 => self.batch(),
+            98 if self.rng.bool() => self.batch(),
+            98 => self.truncate_in_steps(),
             _ => {
                 self.step(Step::Sync)?;
                 let step = self.number() - 1;
@@ -401,6 +402,21 @@ impl Workload {
         self.step(Step::Open { path: path.clone(), slot })?;
         self.files.retain(|file| *file != path);
         self.step(Step::Unlink { path })
+    }
+
+    /// A file of so many pieces that cutting it takes several transactions' handles: a crash between
+    /// them must leave it cut, and leak nothing.
+    fn truncate_in_steps(&mut self) -> Result<(), String> {
+        let path = self.create()?;
+        let pieces = 40 + self.rng.u64(..60);
+        for n in 0..pieces {
+            self.write(&path, n * 8192, 512)?;
+        }
+        if self.rng.bool() {
+            self.fsync(&path)?;
+        }
+        let size = self.aligned(pieces * 2048);
+        self.zeros(&path, Step::Truncate { file: File::At(path.clone()), size })
     }
 
     /// Many names at once, so that directories get and lose blocks and transactions fill.
