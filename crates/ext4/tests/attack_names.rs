@@ -4,6 +4,9 @@ mod image;
 
 use image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, MountOptions, OnError, Rename};
+use lanefs_ondisk::Group;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::Superblock;
 use std::process::Command;
 
 fn continuing() -> MountOptions {
@@ -71,6 +74,40 @@ fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
     drop((dir, root));
     let _ = mount.close();
     assert!(errors_recorded(&image).ends_with(" 1"), "{}", errors_recorded(&image));
+}
+
+#[test]
+fn a_table_that_says_too_much_or_too_little_of_its_use_does_not_end_the_journal() {
+    // One group has inodes in use where none ever was; the other would be written whole.
+    let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
+    let sizes = ["-b", "1024", "-g", "4096", "-N", "16384", "-J", "size=1"];
+    let image = Image::made(&[&lazy[..], &sizes[..]].concat(), "16M");
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let superblock = Superblock::decode(&bytes[1024..2048]).unwrap();
+    let (geometry, checksums) = (superblock.geometry(), superblock.checksums());
+    for (group, unused) in [(Group(0), 4092), (Group(1), 0), (Group(2), 0)] {
+        let (index, range) = geometry.desc_place(group).unwrap();
+        let block = geometry.desc_block(index).unwrap().0 as usize * 1024;
+        let record = &mut bytes[block + range.start..block + range.end];
+        let mut desc = GroupDesc::decode(record, group, &geometry, checksums).unwrap();
+        desc.itable_unused = unused;
+        desc.encode_into(record, group, &geometry, checksums);
+    }
+    std::fs::write(image.path(), bytes).unwrap();
+    let mount = image.mount_with(Access::ReadWrite, continuing());
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for n in 0..40 {
+        let name = format!("{n}");
+        match fs.create(&root, name.as_bytes(), &directory()) {
+            Ok(dir) => drop(fs.create(&dir, b"f", &file(0o644))),
+            Err(error) => assert_eq!(error.errno(), 117, "{error}"),
+        }
+    }
+    let told = fs.sync();
+    assert!(told.is_ok() && fs.failure().is_none(), "{told:?}");
+    drop(root);
+    mount.close().unwrap();
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub enum Cause {
     MetadataFreed { bit: u32 },
     #[error("{len} bits from {start} reach beyond the end")]
     BeyondEnd { start: u32, len: u32 },
+    #[error("inode {bit} of the group is in use, in the part of the table that never was")]
+    NeverUsed { bit: u32 },
     #[error("bit {bit} to be set is set")]
     AlreadySet { bit: u32 },
     #[error("bit {bit} to be cleared is clear")]

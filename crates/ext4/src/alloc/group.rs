@@ -236,6 +236,10 @@ impl GroupState {
         // Whoever initialises the inodes initialises the blocks too, as the kernel does.
         let first = desc.flags.contains(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
+        if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            // Then nothing of the table was used, whatever the count says.
+            desc.itable_unused = ready.inodes.allocated.bits();
+        }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         desc.free_inodes -= 1;
         desc.used_dirs += directories;

@@ -62,7 +62,16 @@ impl Format {
         let bits = geometry.inodes_per_group();
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
             let bytes = read.read_block(desc.inode_bitmap)?;
-            return Ok(Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?);
+            let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?;
+            // Who takes the next inode writes the table up to it: with an inode in use far behind,
+            // a transaction could come to need more blocks than it can have.
+            let unused = bits.saturating_sub(desc.itable_unused)..bits;
+            if geometry.features().has_descriptor_checksums()
+                && let Some(bit) = bitmap.next_set(unused)
+            {
+                return Err(damage(group, Cause::NeverUsed { bit }));
+            }
+            return Ok(bitmap);
         }
         match desc.free_inodes == bits {
             true => Ok(Bitmap::new(bits)),

@@ -1,0 +1,148 @@
+//! Large images, sparse in memory: what a mount reads, and what appenders leave.
+//!
+//! `LANEFS_SCALE=full cargo test --release -p lanefs-ext4 --test scale -- --include-ignored --nocapture`
+//! does it with a million groups and files of 1 GiB; without the variable they are smaller.
+
+mod image;
+
+use image::{Image, file};
+use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs_ext4::{Access, Mount, MountOptions, Privilege};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Counts what is read, and keeps nothing of large writes of zeros: data that nobody reads again.
+struct Sparse {
+    inner: FileDevice,
+    read: AtomicU64,
+}
+
+impl Device for Sparse {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if buf.len() >= 32 << 10 && buf.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+fn is_full() -> bool {
+    std::env::var("LANEFS_SCALE").is_ok_and(|scale| scale == "full")
+}
+
+fn opened(image: &Image) -> Arc<Sparse> {
+    let options = OpenOptions::default();
+    let inner = FileDevice::open(image.path(), Opened::ReadWrite, options).unwrap();
+    Arc::new(Sparse { inner, read: AtomicU64::new(0) })
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Mounts an image of so many groups of 1 KiB blocks; bytes read.
+fn mount_reads(groups: u64) -> u64 {
+    let size = format!("{}M", 8 * groups);
+    let image =
+        Image::made(&["-b", "1024", "-J", "size=16", "-O", "^resize_inode", "-i", "524288"], &size);
+    let device = opened(&image);
+    let (before, begun) = (resident(), Instant::now());
+    let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+    let took = begun.elapsed();
+    let root = mount.fs().root().unwrap();
+    let created = mount.fs().create(&root, b"f", &file(0o644)).unwrap();
+    mount.fs().append(&created, &[1; 5000], Privilege::Root).unwrap();
+    let read = device.read.load(Ordering::Relaxed);
+    let memory = resident().saturating_sub(before);
+    println!(
+        "{groups} groups: {read} bytes read, {} a group; {} KiB of memory; {took:?}",
+        read / groups,
+        memory >> 10
+    );
+    drop((created, root));
+    mount.close().unwrap();
+    read
+}
+
+#[test]
+fn a_mount_reads_the_descriptors_and_little_else() {
+    for groups in [100, 10_000] {
+        // 64 bytes each, twice for the log's own look, and some blocks.
+        assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
+    }
+}
+
+#[test]
+#[ignore = "long: a million groups take 800 MB, with LANEFS_SCALE=full"]
+fn a_mount_of_a_million_groups_reads_the_descriptors_and_little_else() {
+    let groups = if is_full() { 1_000_000 } else { 20_000 };
+    assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
+}
+
+#[test]
+#[ignore = "long: 64 GiB are appended, with LANEFS_SCALE=full"]
+fn appenders_in_turns_leave_files_in_few_pieces() {
+    const WRITERS: usize = 64;
+    const PIECE: usize = 64 << 10;
+    let mib = if is_full() { 1024 } else { 64 };
+    let image =
+        Image::made(&["-b", "4096", "-J", "size=64"], &format!("{}M", WRITERS * mib * 5 / 4));
+    let mount = Mount::open(opened(&image), MountOptions::default()).unwrap();
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let files: Vec<_> = (0..WRITERS)
+        .map(|n| fs.create(&root, format!("{n}").as_bytes(), &file(0o644)).unwrap())
+        .collect();
+    let turn = std::sync::Barrier::new(WRITERS);
+    std::thread::scope(|scope| {
+        for file in &files {
+            let turn = &turn;
+            scope.spawn(move || {
+                let zeros = vec![0; PIECE];
+                for round in 0..mib << 20 >> 16 {
+                    if round % 64 == 0 {
+                        turn.wait();
+                    }
+                    assert_eq!(fs.append(file, &zeros, Privilege::Root).unwrap().1, PIECE);
+                }
+            });
+        }
+    });
+    let inos: Vec<_> = files.iter().map(|file| file.ino()).collect();
+    drop((files, root));
+    mount.close().unwrap();
+    let extents: Vec<usize> = inos
+        .iter()
+        .map(|ino| {
+            let command = format!("dump_extents -l <{}>", ino.0);
+            let run = Command::new("debugfs").args(["-R", &command]).arg(image.path()).output();
+            String::from_utf8_lossy(&run.unwrap().stdout).lines().count() - 1
+        })
+        .collect();
+    let most = extents.iter().max().copied().unwrap_or(0);
+    let mean = extents.iter().sum::<usize>() / WRITERS;
+    println!("{WRITERS} files of {mib} MiB: {mean} extents each, {most} at most");
+    // 600 a GiB, as the kernel's ext4 leaves 588.
+    assert!(most <= 600 * mib / 1024, "{extents:?}");
+}
