@@ -7,7 +7,7 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
-use lanefs_ext4::{Access, Mount, MountOptions, Privilege};
+use lanefs_ext4::{Mount, MountOptions, Privilege};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
