@@ -95,6 +95,7 @@ impl Mount {
                 system.clone(),
                 reserved,
                 options.policies,
+                superblock.raid_stripe_width(),
             ),
             inodes: Inodes::new(one_lock),
             tables: Tables::new(&geometry, &descriptors),

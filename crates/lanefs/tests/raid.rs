@@ -226,8 +226,8 @@ fn what_would_be_overwritten_is_refused() {
 }
 
 #[test]
-fn mkfs_takes_the_rows_of_the_array_and_e2fsck_is_content() {
-    if !needs("e2fsck") {
+fn mkfs_takes_the_rows_of_the_array_and_large_files_start_with_one() {
+    if !needs("e2fsck") || !needs("debugfs") {
         return;
     }
     let folder = scratch();
@@ -236,6 +236,8 @@ fn mkfs_takes_the_rows_of_the_array_and_e2fsck_is_content() {
         "$L raid create a b c d e --size 40M --chunk 64K -q
          $L mkfs md:a,b,c,d,e --block-size 4K -q
          $L info md:a,b,c,d,e
+         head -c 2000000 /dev/urandom > big
+         for n in 1 2 3; do $L cp big md:a,b,c,d,e:/big$n; done
          $L cp -a /etc/ssl md:a,b,c,d,e:/ 2>/dev/null || $L mkdir md:a,b,c,d,e:/ssl",
     );
     assert!(field_of_info(&seen, "stride") == "16" && field_of_info(&seen, "stripe width") == "64");
@@ -251,6 +253,13 @@ fn mkfs_takes_the_rows_of_the_array_and_e2fsck_is_content() {
     let copy = lanefs::device::RamDevice::copy_of(&*source.device()).expect("a copy");
     copy.to_file(&image).expect("an image");
     assert_clean(&image);
+    for n in 1..4 {
+        let blocks =
+            script(folder.path(), &format!("debugfs -R 'blocks /big{n}' image 2>/dev/null"));
+        let first = blocks.split_whitespace().next().and_then(|block| block.parse::<u64>().ok());
+        let first = first.unwrap_or_else(|| panic!("no blocks in {blocks}"));
+        assert_eq!(first % 64, 0, "big{n} begins at block {first}, within a row");
+    }
 }
 
 fn field_of_info(text: &str, name: &str) -> String {

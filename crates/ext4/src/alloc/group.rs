@@ -1,7 +1,7 @@
 //! One group's state: what its guard guards. No locks in here.
 
 use super::choose::Ask;
-use super::runs::{self, Found};
+use super::runs::{self, Found, Rows};
 use crate::plant::{Step, left_out};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_ondisk::Corruption;
@@ -295,17 +295,32 @@ impl Ready {
     }
 
     /// Takes a run as `ask` wants it; else says how long the longest is. None is longer than
-    /// `bound`, so that what was searched for in vain is not searched for again.
-    pub(crate) fn claim_run(&mut self, ask: &Ask, bound: u32) -> Result<Range<u32>, u32> {
+    /// `bound`, so that what was searched for in vain is not searched for again. What is at least
+    /// a row of a RAID beneath starts with one, unless it continues something.
+    pub(crate) fn claim_run(
+        &mut self,
+        ask: &Ask,
+        bound: u32,
+        rows: Rows,
+    ) -> Result<Range<u32>, u32> {
         let taken = &self.blocks.taken;
+        let anywhere = if ask.from == 0 { self.next_block } else { ask.from };
+        let on_rows = || runs::find_on_rows(taken, anywhere, ask.want, rows);
+        let may_fit = rows.suit(ask.want) && bound >= ask.want;
         let here = runs::clear_at(taken, ask.from, ask.want);
-        let run = if here > 0 && here >= ask.least_at_goal {
+        let run = if ask.from == 0
+            && may_fit
+            && let Some(start) = on_rows()
+        {
+            start..start + ask.want
+        } else if here > 0 && here >= ask.least_at_goal {
             ask.from..ask.from + here
         } else if bound < ask.least {
             return Err(bound);
+        } else if may_fit && let Some(start) = on_rows() {
+            start..start + ask.want
         } else {
-            let from = if ask.from == 0 { self.next_block } else { ask.from };
-            match runs::find(taken, from, ask.want) {
+            match runs::find(taken, anywhere, ask.want) {
                 Found::Fit(start) => start..start + ask.want,
                 Found::Longest { start, len } if len > 0 && len >= ask.least => start..start + len,
                 Found::Longest { len, .. } => return Err(len),

@@ -6,7 +6,7 @@ use super::group::{Dirtied, GroupState, Maps};
 use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
-use super::runs;
+use super::runs::{self, Rows};
 use super::space::Space;
 use super::summary::Summaries;
 use crate::Error;
@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     pub(super) cells: Box<[Padded<Cell>]>,
     pub(super) summaries: Summaries,
     space: Space,
+    /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
+    row: u32,
 }
 
 /// The groups of a mounted file system. What each call may wait for: `claim_*` and `load` for
@@ -109,7 +111,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Of descriptors that were decoded, one for each group of `geometry`. The last `reserved` free
-    /// blocks are for the privileged.
+    /// blocks are for the privileged. `row` is how many data blocks a row of the RAID beneath has.
     pub(crate) fn new(
         geometry: Geometry,
         checksums: Checksums,
@@ -117,6 +119,7 @@ impl Groups {
         system: Arc<SystemBlocks>,
         reserved: u64,
         policies: Policies,
+        row: u32,
     ) -> Groups {
         assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
         let summaries = Summaries::new(geometry.group_count());
@@ -137,6 +140,7 @@ impl Groups {
             cells: cells.collect(),
             summaries,
             space: Space::new(blocks, reserved),
+            row,
         });
         Groups {
             shared,
@@ -508,7 +512,9 @@ impl Candidates for Search<'_> {
                     continue;
                 }
             };
-            return Ok(match ready.claim_run(ask, shared.summaries.bound(group)) {
+            let first = shared.format.geometry.group_first_block(Group(group));
+            let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
+            return Ok(match ready.claim_run(ask, shared.summaries.bound(group), rows) {
                 Ok(run) => {
                     let open = ready.blocks.open;
                     if left_out(Step::BlocksTakenUnderGuard) {

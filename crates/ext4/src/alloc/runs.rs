@@ -33,6 +33,49 @@ pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     longest
 }
 
+/// The bits of a group with which rows of a RAID beneath begin: every `width`-th from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// Data blocks of a whole row; below 2 there are no rows.
+    pub width: u32,
+    /// Blocks of the group before its first whole row.
+    pub first: u32,
+}
+
+impl Rows {
+    /// Rows of `width` blocks, counted from the first block of the device, in a group that begins
+    /// at `block`.
+    pub(crate) fn in_group(width: u32, block: u64) -> Rows {
+        let behind = block.checked_rem(width.into()).unwrap_or(0) as u32;
+        Rows { width, first: if behind == 0 { 0 } else { width - behind } }
+    }
+
+    /// Whether a run of `len` blocks is better off at the start of a row.
+    pub(crate) fn suit(self, len: u32) -> bool {
+        self.width > 1 && len >= self.width
+    }
+
+    /// The first start of a row at `bit` or later.
+    fn at_or_behind(self, bit: u32) -> u32 {
+        let behind = bit.saturating_sub(self.first);
+        self.first.saturating_add(behind.div_ceil(self.width).saturating_mul(self.width))
+    }
+}
+
+/// As [`find`] for a run that starts with a row, if there is one.
+pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) -> Option<u32> {
+    for part in [from..bitmap.bits(), 0..from] {
+        let begins = bitmap.clear_runs(part.start..bitmap.bits());
+        for run in begins.take_while(|run| run.start < part.end) {
+            let start = rows.at_or_behind(run.start);
+            if start.checked_add(want).is_some_and(|end| end <= run.end) {
+                return Some(start);
+            }
+        }
+    }
+    None
+}
+
 /// Clear bits from `at` on, at most `most`.
 pub(crate) fn clear_at(bitmap: &Bitmap, at: u32, most: u32) -> u32 {
     let end = at.saturating_add(most).min(bitmap.bits());
@@ -64,6 +107,20 @@ pub(crate) fn around(bitmap: &Bitmap, at: u32) -> Range<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_starts_with_a_row_where_one_does() {
+        let mut bitmap = Bitmap::new(1000);
+        bitmap.fill(0..10);
+        let rows = Rows::in_group(48, 48 * 7 + 5);
+        assert_eq!(rows, Rows { width: 48, first: 43 });
+        assert_eq!(find_on_rows(&bitmap, 0, 48, rows), Some(43));
+        assert_eq!(find_on_rows(&bitmap, 44, 96, rows), Some(91));
+        bitmap.fill(43..1000);
+        assert_eq!(find_on_rows(&bitmap, 0, 20, rows), None);
+        assert_eq!(Rows::in_group(48, 96), Rows { width: 48, first: 0 });
+        assert!(rows.suit(48) && !rows.suit(47) && !Rows::in_group(0, 7).suit(48));
+    }
 
     #[test]
     fn runs_are_found_as_in_a_list_of_bits() {

@@ -146,7 +146,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
     // Read anew, with all checks, every allocated block is in use and as many as were counted.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
-    let again = Groups::new(f.geometry, f.checksums, now, system, 0, Policies::default());
+    let again = Groups::new(f.geometry, f.checksums, now, system, 0, Policies::default(), 0);
     for group in 0..f.geometry.group_count() {
         again.load(&f.device, Group(group)).expect("what was written is right");
     }

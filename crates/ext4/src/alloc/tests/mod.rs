@@ -87,7 +87,7 @@ impl Fixture {
         let descriptors = descriptors(&device, &geometry, checksums);
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
         let groups =
-            Groups::new(geometry, checksums, descriptors.clone(), system, reserved, policies);
+            Groups::new(geometry, checksums, descriptors.clone(), system, reserved, policies, 0);
         Some(Fixture { groups, device, geometry, checksums, descriptors })
     }
 

@@ -121,7 +121,7 @@ pub(super) fn imagined_with(
     let descriptors: Vec<GroupDesc> = descriptors.collect();
     let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
     let policies = Policies::default();
-    (Groups::new(geometry, superblock.checksums(), descriptors, system, 0, policies), geometry)
+    (Groups::new(geometry, superblock.checksums(), descriptors, system, 0, policies, 0), geometry)
 }
 
 struct Nothing;
