@@ -94,6 +94,18 @@ impl Credits {
                 return Ok(());
             }
         }
+        self.refill(tid, lane, grains, ticket)
+    }
+
+    /// Draws from the pool, and fills the lane's stash with that: once for many handles.
+    #[cold]
+    fn refill(
+        &self,
+        tid: Tid,
+        lane: Lane,
+        grains: u64,
+        ticket: Option<&Ticket<'_>>,
+    ) -> Result<(), Short> {
         let mut pool = self.pool.lock();
         let first = pool.queue.front().copied();
         if first != ticket.map(|t| t.number) {

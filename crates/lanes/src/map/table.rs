@@ -14,6 +14,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// An entry in a chain. All but `next` stays as it is.
+/// On a line of its own: who looks for another key passes it, and must not meet what its maker
+/// allocates beside it.
+#[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
     key: K,
