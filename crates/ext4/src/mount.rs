@@ -129,7 +129,7 @@ impl Mount {
             overhead,
         });
         let keepers = Keepers::new(&fs);
-        fs.root()?;
+        check_root(&fs)?;
         let mut mount = Mount { keepers: Some(keepers), fs, committer: None };
         if access == Access::ReadWrite {
             mount.begin_writing()?;
@@ -239,6 +239,18 @@ fn read_superblock(device: &dyn Device) -> Result<Superblock, Error> {
     Ok(superblock)
 }
 
+/// Files that an ext3 had before it became an ext4 are refused one by one; if the root directory is one
+/// of them, there is nothing that could be done.
+fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
+    let flags = disk::InodeFlags::from_bits_retain(fs.root()?.attr().flags);
+    match flags.contains(disk::InodeFlags::EXTENTS) {
+        true => Ok(()),
+        false => {
+            Err(Unsupported { what: "a root directory mapped by indirect blocks".into() }.into())
+        }
+    }
+}
+
 /// What can be done with this file system on this device, of what was asked for.
 fn possible_access(
     superblock: &Superblock,
@@ -250,10 +262,6 @@ fn possible_access(
         Support::ReadOnly(_) => Access::ReadOnly,
         Support::ReadWrite => Access::ReadWrite,
     };
-    if superblock.geometry().block_size().bytes() > 4096 {
-        let what = format!("blocks of {} bytes", superblock.geometry().block_size().bytes());
-        return Err(Unsupported { what }.into());
-    }
     let wants_write = options.access == Access::ReadWrite && options.recovery == Recovery::Replay;
     match possible == Access::ReadWrite && wants_write && !device.is_read_only() {
         true => Ok(Access::ReadWrite),
@@ -443,7 +451,7 @@ fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
 /// The largest size that this file system's features can record.
 fn max_file_size(superblock: &Superblock) -> u64 {
     let geometry = superblock.geometry();
-    let mapped = u64::from(extent::END - 1) << geometry.block_size().bits();
+    let mapped = u64::from(extent::END) << geometry.block_size().bits();
     let features = superblock.features().ro_compat;
     let most = if features.contains(RoCompat::LARGE_FILE) { u64::MAX } else { (1 << 31) - 1 };
     // Without huge_file the space taken is counted in 32 bits of sectors.

@@ -15,11 +15,20 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
-    /// The topmost Lanefs mount on directory `path`, or of the image `path`.
+    /// The topmost Lanefs mount on directory `path`, or one of the image `path`.
     ///
     /// # Errors
     /// `path` or the table cannot be read.
     pub fn of(path: &Path) -> io::Result<Option<MountEntry>> {
+        Ok(MountEntry::all_of(path)?.into_iter().next())
+    }
+
+    /// The topmost Lanefs mount on directory `path`; if there is none, all mounts of the image `path`,
+    /// the last first.
+    ///
+    /// # Errors
+    /// `path` or the table cannot be read.
+    pub fn all_of(path: &Path) -> io::Result<Vec<MountEntry>> {
         let table = std::fs::read("/proc/self/mountinfo")?;
         // A mount whose server is gone cannot be looked at, but its name can be taken as it is.
         let path = path.canonicalize().or_else(|_| std::path::absolute(path))?;
@@ -27,10 +36,13 @@ impl MountEntry {
     }
 }
 
-fn find(table: &[u8], path: &Path) -> Option<MountEntry> {
-    let entries: Vec<_> = table.split(|&b| b == b'\n').rev().filter_map(entry).collect();
-    let on = entries.iter().find(|entry| entry.mount_point == path);
-    on.or_else(|| entries.iter().find(|entry| entry.source == path)).cloned()
+fn find(table: &[u8], path: &Path) -> Vec<MountEntry> {
+    let mut entries: Vec<_> = table.split(|&b| b == b'\n').rev().filter_map(entry).collect();
+    if let Some(on) = entries.iter().position(|entry| entry.mount_point == path) {
+        return vec![entries.swap_remove(on)];
+    }
+    entries.retain(|entry| entry.source == path);
+    entries
 }
 
 /// The entry of one line, if it is ours: the fifth word is the mount point; type and source are the
@@ -80,15 +92,23 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_directory_and_by_image() {
-        let entry = find(TABLE, Path::new("/mnt/a b")).unwrap();
-        assert_eq!(entry.source.as_os_str().as_bytes(), b"/srv/disk\\.img");
-        assert_eq!(find(TABLE, &entry.source), Some(entry));
+        let found = find(TABLE, Path::new("/mnt/a b"));
+        assert_eq!(found[0].source.as_os_str().as_bytes(), b"/srv/disk\\.img");
+        assert_eq!(find(TABLE, &found[0].source), found);
+    }
+
+    #[test]
+    fn an_image_is_mounted_wherever_it_is_a_directory_once() {
+        let line = "42 22 0:52 / /mnt/second ro - fuse.lanefs /srv/disk\\134.img ro\n";
+        let table = [TABLE, line.as_bytes(), line.as_bytes()].concat();
+        assert_eq!(find(&table, Path::new("/srv/disk\\.img")).len(), 3);
+        assert_eq!(find(&table, Path::new("/mnt/second")).len(), 1);
     }
 
     #[test]
     fn what_is_not_ours_is_not_found() {
         for path in ["/", "/mnt/c", "/mnt", "/dev/sda1"] {
-            assert_eq!(find(TABLE, Path::new(path)), None);
+            assert_eq!(find(TABLE, Path::new(path)), []);
         }
     }
 }

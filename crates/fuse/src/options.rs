@@ -117,7 +117,6 @@ const IGNORED: &[&str] = &[
     "noiversion",
     "mand",
     "nomand",
-    "rbind",
     "remount_noop",
     // What Lanefs always does.
     "async",
@@ -131,6 +130,8 @@ const IGNORED: &[&str] = &[
     "journal_async_commit",
     "auto_da_alloc",
     "noauto_da_alloc",
+    "bsddf",
+    "noquota",
     "default_permissions",
     "block_validity",
     "noblock_validity",
@@ -138,8 +139,6 @@ const IGNORED: &[&str] = &[
     "noinit_itable",
     "nogrpid",
     "sysvgroups",
-    "bsddf",
-    "noquota",
     "uid32",
     "oldalloc",
     "orlov",
@@ -169,7 +168,6 @@ const IGNORED: &[&str] = &[
     // Of FUSE: the name and type that mount.fuse3 passes.
     "subtype",
     "blkdev",
-    "auto_unmount",
     "nonempty",
     "big_writes",
     "max_read",
@@ -184,6 +182,7 @@ const IGNORED: &[&str] = &[
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount and mount again"),
     ("bind", "mount the image first, then bind its directory"),
+    ("rbind", "mount the image first, then bind its directory"),
     ("move", "unmount and mount again"),
     ("grpid", "a directory with set-group-ID gives its group to new files, others do not"),
     ("bsdgroups", "a directory with set-group-ID gives its group to new files, others do not"),
@@ -214,6 +213,20 @@ impl Options {
     /// See [`OptionError`]; the option is named.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.add_one(word))
+    }
+
+    /// As [`Options::add`], but what nobody knows is passed over (`mount -s`). What cannot be honoured
+    /// is refused all the same.
+    ///
+    /// # Errors
+    /// As [`Options::add`], but for [`OptionError::Unknown`].
+    pub fn add_known(&mut self, list: &str) -> Result<(), OptionError> {
+        list.split(',').filter(|word| !word.is_empty()).try_for_each(|word| {
+            match self.add_one(word) {
+                Err(OptionError::Unknown { .. }) => Ok(()),
+                done => done,
+            }
+        })
     }
 
     fn add_one(&mut self, word: &str) -> Result<(), OptionError> {
@@ -389,8 +402,16 @@ mod tests {
     }
 
     #[test]
+    fn the_sloppy_way_passes_over_what_is_unknown_alone() {
+        let mut options = Options::default();
+        options.add_known("frobnicate=3,noatime").unwrap();
+        assert_eq!(options.atime, Atime::Noatime);
+        assert!(options.add_known("frobnicate,data=journal").is_err());
+    }
+
+    #[test]
     fn what_would_be_a_false_promise_is_refused() {
-        for list in ["data=journal", "errors=panic", "remount,ro"] {
+        for list in ["data=journal", "errors=panic", "remount,ro", "bsdgroups", "rbind"] {
             assert!(matches!(parsed(list), Err(OptionError::Refused { .. })), "{list}");
         }
         for list in [

@@ -23,7 +23,7 @@ mod tree_walk;
 mod truncate;
 mod umount;
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report};
+use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report, parse_id};
 use clap::{Parser, Subcommand};
 use lanefs::FileSystem;
 use std::ffi::OsString;
@@ -130,7 +130,7 @@ fn long_help() -> clap::Arg {
 /// `UID:GID` in numbers.
 fn parse_ids(text: &str) -> Result<(u32, u32), String> {
     let numbers =
-        text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        text.split_once(':').and_then(|(uid, gid)| Some((parse_id(uid)?, parse_id(gid)?)));
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
 }
 

@@ -287,9 +287,16 @@ impl FileSystem {
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
-        let Last::Name(name, _) = &parent.last else {
+        let Last::Name(name, slash) = &parent.last else {
             return Err(Error::at(path, Ext4Error::Busy));
         };
+        if slash.follows() {
+            // "link/" is what the link leads to, which cannot be removed by that name.
+            let victim = self.vfs.lookup(&self.who, &parent.dir, name).at(path)?;
+            if victim.attr().file_type != FileType::Directory {
+                return Err(Error::at(path, Ext4Error::NotDirectory));
+            }
+        }
         crate::remove::remove_tree(&self.vfs, &self.who, &parent.dir, name).at(path)
     }
 

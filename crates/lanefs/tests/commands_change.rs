@@ -137,3 +137,95 @@ fn an_image_in_use_is_not_touched() {
     lanefs(&["touch", &at(&image.path, "/f")]);
     assert_clean(&image.path);
 }
+
+#[test]
+fn two_names_of_one_file_are_not_moved_onto_each_other() {
+    let image = Image::new("16M");
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["touch", &place("/f")]);
+    lanefs(&["ln", &place("/f"), &place("/g")]);
+    for target in ["/f", "/g", "/../f"] {
+        let said = fails(&["mv", &place("/f"), &place(target)]);
+        assert!(said.contains("is the same file"), "{said}");
+    }
+    lanefs(&["mv", "-n", &place("/f"), &place("/g")]);
+    assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\ng\nlost+found\n");
+    lanefs(&["mv", &place("/f"), &place("/h")]);
+    assert_eq!(lanefs(&["ls", "-A", &place("/")]), "g\nh\nlost+found\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_link_with_a_slash_is_not_removed_as_a_directory() {
+    let image = Image::new("16M");
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["mkdir", "-p", &place("/d/e")]);
+    lanefs(&["ln", "-s", "d", &place("/l")]);
+    lanefs(&["touch", &place("/f")]);
+    for path in ["/l/", "/f/"] {
+        for option in ["-r", "-rf"] {
+            let said = fails(&["rm", option, &place(path)]);
+            assert!(said.contains("not a directory"), "{said}");
+        }
+    }
+    lanefs(&["rm", "-r", &place("/d/")]);
+    lanefs(&["rm", "-r", &place("/l")]);
+    assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn the_owner_that_means_no_change_is_refused() {
+    let image = Image::new("16M");
+    let file = at(&image.path, "/f");
+    lanefs(&["touch", &file]);
+    for owner in ["4294967295", ":4294967295", "0:4294967295", "4294967296"] {
+        fails(&["chown", owner, &file]);
+    }
+    let ids = try_run(Command::new(LANEFS).args(["cp", "--owner", "0:4294967295", "x", &file]));
+    assert_eq!(ids.0.code(), Some(2));
+    lanefs(&["chown", "4294967294", &file]);
+    assert_eq!(lanefs(&["stat", "-c", "%u:%g", &file]), "4294967294:0\n");
+    assert_clean(&image.path);
+}
+
+#[test]
+fn the_largest_file_is_as_large_as_the_kernels() {
+    if !can_mount() {
+        return;
+    }
+    for (block, size) in [("4096", (1u64 << 44) - 4096), ("1024", (1 << 42) - 1024)] {
+        let image = Image::with("64M", &["-b", block]);
+        let (ours, last) = (at(&image.path, "/ours"), size - 1);
+        lanefs(&["truncate", "-s", &size.to_string(), &ours]);
+        assert!(fails(&["truncate", "-s", &(size + 1).to_string(), &ours]).contains("too large"));
+        let fs = lanefs::FileSystem::open(&image.path).unwrap();
+        let file = fs.create_file("/end").unwrap();
+        file.write_all_at(last, b"z").unwrap();
+        assert!(file.write_all_at(size, b"z").is_err());
+        file.allocate(size - 100_000, 100_000).unwrap();
+        drop(file);
+        fs.close().unwrap();
+        assert_clean(&image.path);
+        let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
+        shell(
+            &kernel.path,
+            &format!(
+                "[ $(stat -c %s ours) = {size} ]; [ $(stat -c %s end) = {size} ]
+                 [ $(tail -c 1 end) = z ]; ! truncate -s {} ours 2>/dev/null
+                 printf k | dd of=theirs bs=1 seek={last} status=none",
+                size + 1
+            ),
+        );
+        drop(kernel);
+        let fs = lanefs::FileSystem::open(&image.path).unwrap();
+        let mut byte = [0];
+        let file = fs.open_file("/theirs").unwrap();
+        assert_eq!((file.read_at(last, &mut byte).unwrap(), byte), (1, *b"k"));
+        drop(file);
+        fs.remove_file("/theirs").unwrap();
+        fs.remove_file("/end").unwrap();
+        fs.close().unwrap();
+        assert_clean(&image.path);
+    }
+}

@@ -222,3 +222,53 @@ fn an_ordinary_user_fills_an_image_and_takes_files_out() {
     assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (65534, 0o755));
     assert_clean(&image.path);
 }
+
+#[test]
+fn a_destination_with_a_slash_is_a_directory() {
+    let image = Image::new("16M");
+    let dir = image.dir.path();
+    shell(dir, "echo x >f; mkdir d; echo y >d/g; ln -s d l");
+    let here = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let place = |path: &str| at(&image.path, path);
+    lanefs(&["cp", &here("f"), &place("/f")]);
+    let (none, none_here) = (place("/none/"), here("none/"));
+    let (file, file_here) = (place("/f/"), here("f/"));
+    for line in [
+        ["cp", &here("f"), &none],
+        ["cp", &place("/f"), &none],
+        ["cp", &place("/f"), &none_here],
+        ["cp", "-", &none],
+        ["cp", &here("f"), &file],
+        ["cp", &place("/f"), &file_here],
+        ["mv", &place("/f"), &none],
+        ["mv", &place("/f"), &none_here],
+    ] {
+        let (status, said) = try_run(Command::new(LANEFS).args(line));
+        assert_eq!(status.code(), Some(1), "{line:?}: {said}");
+        assert!(said.contains("not a directory"), "{line:?}: {said}");
+    }
+    assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
+    assert!(!dir.join("none").exists());
+    // A directory may be named so, one that a link leads to as well.
+    lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
+    lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);
+    lanefs(&["cp", "-r", &place("/new"), &here("out/")]);
+    lanefs(&["mv", &place("/new"), &place("/moved/")]);
+    assert_eq!(lanefs(&["ls", &place("/moved"), &place("/linked")]).matches("g\n").count(), 2);
+    assert!(dir.join("out/g").exists());
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_path_of_the_host_that_was_not_meant_as_one_is_explained() {
+    let image = Image::new("16M");
+    shell(image.dir.path(), "echo x >f");
+    let mut command = Command::new(LANEFS);
+    let (status, said) =
+        try_run(command.args(["cp", "f", "./disk.img:/y"]).current_dir(image.dir.path()));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("./disk.img:/y: with ./ in front it is a path of the host"), "{said}");
+    let mut command = Command::new(LANEFS);
+    let (status, said) = try_run(command.args(["mv", "-", &at(&image.path, "/y")]));
+    assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");
+}

@@ -3,7 +3,7 @@
 mod mounting;
 mod trees;
 
-use mounting::{Image, KernelMounted, LANEFS, can_mount, needs, run, shell, try_run};
+use mounting::{Image, KernelMounted, LANEFS, can_mount, needs, run, scratch, shell, try_run};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -78,7 +78,7 @@ fn info_says_what_dumpe2fs_says() {
 
 #[test]
 fn info_and_ls_say_what_is_no_file_system() {
-    let dir = mounting::scratch();
+    let dir = scratch();
     let path = dir.path().join("zeros");
     std::fs::write(&path, vec![0; 1 << 20]).unwrap();
     for command in ["info", "ls", "df"] {
@@ -172,4 +172,91 @@ fn looking_writes_nothing_and_an_offset_is_minded() {
     assert_eq!(lanefs(&["ls", "--offset", "1M", shifted]), "lost+found\n");
     lanefs(&["mkdir", "--offset", "1M", &format!("{shifted}:/d")]);
     assert_eq!(lanefs(&["ls", "--offset", "1048576", shifted]), "d\nlost+found\n");
+}
+
+#[test]
+fn info_says_what_a_mount_would() {
+    let dir = scratch();
+    let disk = dir.path().join("disk.img");
+    for (options, mounts, why) in [
+        ("-t ext4", "read-write", ""),
+        ("-t ext4 -O quota", "read-only", "quota"),
+        ("-t ext4 -b 8192", "none", "blocks of 8192 bytes"),
+        ("-t ext3", "none", "files mapped by indirect blocks"),
+        ("-t ext2", "none", "files mapped by indirect blocks"),
+        ("-t ext4 -O ^extent,^64bit", "none", "files mapped by indirect blocks"),
+    ] {
+        let _ = std::fs::remove_file(&disk);
+        let words: Vec<&str> = options.split(' ').collect();
+        let (status, said) =
+            try_run(Command::new("mke2fs").arg("-qF").args(words).arg(&disk).arg("32M"));
+        assert!(status.success(), "{said}");
+        let info = run(Command::new(LANEFS).arg("info").arg(&disk));
+        let line = |title: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(title));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        assert_eq!((line("Lanefs mounts it:"), line("Because of:")), (mounts.into(), why.into()));
+        let place = format!("{}:/f", disk.display());
+        let (status, said) = try_run(Command::new(LANEFS).args(["touch", &place]));
+        match mounts {
+            "read-write" => assert!(status.success(), "{options}: {said}"),
+            "read-only" => assert!(said.contains("read-only"), "{options}: {said}"),
+            _ => assert!(said.contains(why), "{options}: {said}"),
+        }
+    }
+}
+
+#[test]
+fn an_ext3_that_became_an_ext4_is_read_only_or_refused_by_name() {
+    let dir = scratch();
+    let disk = dir.path().join("disk.img");
+    let lines = format!("mke2fs -qF -t ext3 {0} 32M; tune2fs -O extent {0} >/dev/null", "disk.img");
+    shell(dir.path(), &lines);
+    let info = run(Command::new(LANEFS).arg("info").arg(&disk));
+    assert!(info.contains("a journal mapped by indirect blocks"), "{info}");
+    let (status, said) = try_run(Command::new(LANEFS).arg("ls").arg(&disk));
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("a root directory mapped by indirect blocks"), "{said}");
+}
+
+#[test]
+fn messages_say_what_is_wrong_once() {
+    let dir = scratch();
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(LANEFS);
+        let (status, said) = try_run(command.args(arguments).current_dir(dir.path()));
+        assert_eq!(status.code(), Some(1), "{arguments:?}: {said}");
+        said
+    };
+    shell(dir.path(), "printf abc >small; mkdir d");
+    let missing = "no such file or directory\n";
+    for (arguments, expected) in [
+        (
+            &["info", "small"][..],
+            "lanefs info: small: 3 bytes are too few for an ext4 file system\n",
+        ),
+        (&["info", "none"], &format!("lanefs info: none: {missing}")),
+        (&["ls", "none"], &format!("lanefs ls: none: {missing}")),
+        (&["mount", "none", "d"], &format!("lanefs mount: none: {missing}")),
+        (&["umount", "d"], "lanefs umount: d: no Lanefs file system is mounted there\n"),
+        (
+            &["mkfs", "new", "-s", "10"],
+            "lanefs mkfs: new: 10 bytes are too few for a file system of this kind\n",
+        ),
+        (
+            &["mkfs", "new", "-s", "8M", "-d", "nothing"],
+            &format!("lanefs mkfs: nothing: {missing}"),
+        ),
+        (&["mkfs", "new", "-s", "8M", "-d", "small"], "lanefs mkfs: small: not a directory\n"),
+        (&["mkfs", "d", "-s", "8M"], "lanefs mkfs: d: neither a file nor a block device\n"),
+    ] {
+        assert_eq!(said(arguments), expected);
+    }
+    assert!(!dir.path().join("new").exists());
+    shell(dir.path(), "mke2fs -qF -t ext4 a.img 8M");
+    assert_eq!(
+        run(Command::new(LANEFS).args(["ls", "-d", "a.img:/lost+found"]).current_dir(dir.path())),
+        "a.img:/lost+found\n"
+    );
 }

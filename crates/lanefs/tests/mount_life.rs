@@ -287,3 +287,73 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     mounted.umount();
     image.assert_clean();
 }
+
+#[test]
+#[ignore = "long: a real mount"]
+fn an_image_that_is_mounted_in_several_places_is_unmounted_from_all() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let other = image.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let first = Mounted::new(&image, &["ro"]);
+    let second = Mounted::at(&image.path, &other, &["ro"]);
+    run(Command::new(LANEFS).arg("umount").arg(&image.path));
+    assert!(!is_mounted(&first.path) && !is_mounted(&second.path));
+    // One directory is one mount.
+    let _first = Mounted::new(&image, &["ro"]);
+    let second = Mounted::at(&image.path, &other, &["ro"]);
+    second.umount();
+    assert!(is_mounted(&image.mount_point()));
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::with("64M", &["-O", "quota"]);
+    let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &["rw"]));
+    let mounted = Mounted::already(&image.mount_point());
+    assert!(said.contains("WARNING") && said.contains("mounted read-only"), "{said}");
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    let entry = format!("{} fuse.lanefs ro", image.mount_point().display());
+    assert!(table.contains(&entry), "{table}");
+    mounted.umount();
+    assert_eq!(run(&mut lanefs_mount(&image.path, &image.mount_point(), &["ro"])), "");
+    Mounted::already(&image.mount_point()).umount();
+
+    if !needs("fusermount3") {
+        return;
+    }
+    // Somebody who may not write the image.
+    let image = Image::with("64M", &["-E", "root_owner=65534:65534"]);
+    let program = image.dir.path().join("lanefs");
+    fs::copy(LANEFS, &program).unwrap();
+    shell(image.dir.path(), "chmod 444 disk.img; chown 65534 mnt");
+    let mut mount = as_nobody(&program);
+    let said = run(mount.arg("mount").arg(&image.path).arg(image.mount_point()));
+    let mounted = Mounted::already(&image.mount_point());
+    assert!(said.contains("it is write-protected: mounted read-only"), "{said}");
+    drop(mounted);
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn the_sloppy_way_of_mount_8_passes_over_unknown_options() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mut mount = lanefs_mount(&image.path, &image.mount_point(), &["frobnicate=1"]);
+    run(mount.args(["-s", "-t", "fuse.lanefs"]));
+    Mounted::already(&image.mount_point()).umount();
+    for option in ["grpid", "usrquota", "data=journal"] {
+        let mut mount = lanefs_mount(&image.path, &image.mount_point(), &[option]);
+        let (status, said) = try_run(mount.arg("-s"));
+        assert_eq!(status.code(), Some(1), "{option}");
+        assert!(said.contains(option.split('=').next().unwrap()), "{said}");
+    }
+}

@@ -15,6 +15,7 @@ pub use raw::RawSuperblock;
 
 use crate::checksum::{Checksums, Seed};
 use crate::features::{Compat, Features, Incompat, RoCompat, Support};
+use crate::hash::HashVersion;
 use crate::{Corruption, Ino};
 use bitflags::bitflags;
 use thiserror::Error;
@@ -27,6 +28,13 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
+/// Kind of copy in `s_jnl_blocks`: the block field and the size of the journal's inode
+/// (`EXT3_JNL_BACKUP_BLOCKS`).
+const JOURNAL_BACKUP_BLOCKS: u8 = 1;
+/// `eh_magic` of the root of an extent tree.
+const EXTENT_MAGIC: u16 = 0xf30a;
+/// Larger blocks than the pages that Linux has nearly everywhere are not worth what they cost.
+const MAX_BLOCK_SIZE: usize = 4096;
 
 /// What can be wrong here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -248,20 +256,52 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// What Lanefs can do with this file system: features, creator and place of the journal considered.
+    /// What Lanefs can do with this file system, all considered that the superblock tells.
     pub fn support(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
             // Its inodes have other fields at the same places.
             return Support::Refused(vec!["creator OS Hurd".into()]);
         }
-        match (self.features().support(), self.journal()) {
-            (Support::Refused(mut names), Some(JournalPlace::Device(_))) => {
-                names.push("external journal".into());
+        let more = self.refused_beyond_features();
+        match self.features().support() {
+            Support::Refused(mut names) => {
+                names.extend(more);
                 Support::Refused(names)
             }
-            (_, Some(JournalPlace::Device(_))) => Support::Refused(vec!["external journal".into()]),
-            (support, _) => support,
+            _ if !more.is_empty() => Support::Refused(more),
+            Support::ReadWrite if self.has_old_journal() => {
+                Support::ReadOnly(vec!["a journal mapped by indirect blocks".into()])
+            }
+            support => support,
         }
+    }
+
+    /// What stands in the way that is no feature, or the absence of one.
+    fn refused_beyond_features(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let block_size = self.geometry.block_size().bytes();
+        if block_size > MAX_BLOCK_SIZE {
+            names.push(format!("blocks of {block_size} bytes"));
+        }
+        if !self.features().incompat.contains(Incompat::EXTENTS) {
+            names.push("files mapped by indirect blocks".into());
+        }
+        if HashVersion::from_byte(self.hash_version()).is_none() {
+            names.push(format!("directory hash {}", self.hash_version()));
+        }
+        if matches!(self.journal(), Some(JournalPlace::Device(_))) {
+            names.push("external journal".into());
+        }
+        names
+    }
+
+    /// True if the copy of the journal inode's block field is not the root of an extent tree, as in
+    /// an ext3 that became an ext4. What is only read does without the journal if it is empty.
+    fn has_old_journal(&self) -> bool {
+        let [first, ..] = self.raw.s_jnl_blocks;
+        matches!(self.journal(), Some(JournalPlace::Inode(_)))
+            && self.raw.s_jnl_backup_type == JOURNAL_BACKUP_BLOCKS
+            && first.get() & 0xffff != u32::from(EXTENT_MAGIC)
     }
 
     /// Which checksums there are, and from what they start.

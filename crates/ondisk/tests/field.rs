@@ -57,9 +57,11 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
     let refused = |name: &str| Support::Refused(vec![name.to_string()]);
     for (options, support) in [
         ("-t ext4", Support::ReadWrite),
-        ("-t ext3", Support::ReadWrite),
-        ("-t ext2", Support::ReadWrite),
-        ("-t ext2 -r 0", Support::ReadWrite),
+        ("-t ext4 -b 8192", refused("blocks of 8192 bytes")),
+        ("-t ext3", refused("files mapped by indirect blocks")),
+        ("-t ext2", refused("files mapped by indirect blocks")),
+        ("-t ext2 -r 0", refused("files mapped by indirect blocks")),
+        ("-t ext4 -O ^extent,^64bit", refused("files mapped by indirect blocks")),
         ("-t ext4 -O sparse_super2", Support::ReadWrite),
         ("-t ext4 -O stable_inodes", Support::ReadWrite),
         ("-t ext4 -O fast_commit", Support::ReadWrite),

@@ -12,6 +12,8 @@ use zerocopy::little_endian::U32;
 const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// Free blocks that a last, shorter group must have, or it is left out.
 const MIN_LAST_GROUP: u64 = 50;
+/// Less does not even hold the metadata of one group, whatever the options.
+const MIN_BYTES: u64 = 16 << 10;
 /// First inode that is not reserved; mke2fs makes `lost+found` of it.
 const FIRST_INO: u32 = 11;
 const HASH_HALF_MD4: u8 = 1;
@@ -77,6 +79,9 @@ impl Numbers {
         let bytes = options.size.unwrap_or(device);
         if bytes > device {
             return Err(MkfsError::BeyondDevice { device, wanted: bytes });
+        }
+        if bytes < MIN_BYTES {
+            return Err(MkfsError::TooSmall { bytes });
         }
         let usage = usage(bytes);
         let block_size = options.block_size.or(BlockSize::new(usage.block_size));

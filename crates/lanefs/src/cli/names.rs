@@ -77,7 +77,7 @@ impl UserNames {
             Some(users) => users.by_name.get(user).copied(),
             None => uzers::get_user_by_name(user).map(|user| user.uid()),
         };
-        named.or_else(|| user.parse().ok()).ok_or_else(|| format!("no such user: {user}"))
+        named.or_else(|| super::parse_id(user)).ok_or_else(|| format!("no such user: {user}"))
     }
 
     /// The number of a group, by name or number.
@@ -86,7 +86,7 @@ impl UserNames {
             Some(groups) => groups.by_name.get(group).copied(),
             None => uzers::get_group_by_name(group).map(|group| group.gid()),
         };
-        named.or_else(|| group.parse().ok()).ok_or_else(|| format!("no such group: {group}"))
+        named.or_else(|| super::parse_id(group)).ok_or_else(|| format!("no such group: {group}"))
     }
 }
 

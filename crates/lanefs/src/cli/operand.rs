@@ -74,6 +74,16 @@ impl Place {
     }
 }
 
+impl Operand {
+    /// True if this would be a place in an image, were it not for the "./" in front.
+    pub fn is_escaped(&self) -> bool {
+        match self {
+            Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),
+            Operand::Image(_) | Operand::Standard => false,
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.image.display(), self.path.display())
@@ -128,6 +138,7 @@ mod tests {
     #[test]
     fn a_dot_and_a_slash_escape() {
         assert_eq!(operand("./x:/y"), Operand::Host("./x:/y".into()));
+        assert!(operand("./x:/y").is_escaped() && !operand("./x").is_escaped());
         assert_eq!(operand("../x:/y"), Operand::Image(place("../x", "/y")));
     }
 

@@ -74,12 +74,24 @@ impl Display for Failure {
 
 /// The host's error in the words that Lanefs uses for its own: small, and without the number.
 pub fn host_cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
+    let text = plain(&error.to_string());
     let mut letters = text.chars();
     match letters.next() {
         Some(first) => first.to_lowercase().chain(letters).collect(),
         None => String::new(),
+    }
+}
+
+/// A message in which the host's error stands at the end, without its number and in small letters.
+pub fn plain(text: &str) -> String {
+    let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
+    match text.rsplit_once(": ") {
+        Some((place, cause)) => {
+            let mut letters = cause.chars();
+            let first = letters.next().map(char::to_lowercase).into_iter().flatten();
+            format!("{place}: {}", first.chain(letters).collect::<String>())
+        }
+        None => text.into(),
     }
 }
 

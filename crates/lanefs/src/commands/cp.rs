@@ -18,9 +18,10 @@ const MAX_WORKERS: usize = 8;
 
 /// Copies files into an image, out of it, within it, or between images
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lanefs cp [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
 IMAGE:/path is a place in an image, IMAGE: its root; a path of the host that has ':/' in it is written
-as ./path. '-' is standard input or output.
+with ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b). '-' is standard input or output.
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
@@ -30,7 +31,7 @@ Examples:
   tar c dir | lanefs cp - disk.img:/dir.tar   from standard input")]
 pub struct Arguments {
     /// What to copy, and where to: a directory if there are several to copy
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
     /// Copy trees and keep everything: mode, owner, times, attributes, links (as -rdp, and more)
     #[arg(short, long)]
@@ -174,8 +175,12 @@ pub fn copy(
         }
         Operand::Host(path) => {
             if let Some(host) = sources.iter().find(|s| matches!(s, Operand::Host(_))) {
-                let why = "neither this nor the destination is in an image: use cp(1)";
-                return Err(Failure::new(host, why));
+                let why = match host.is_escaped() || target.is_escaped() {
+                    true => "with ./ in front it is a path of the host, and neither is in an image",
+                    false => "neither this nor the destination is in an image: use cp(1)",
+                };
+                let shown = if target.is_escaped() { target } else { host };
+                return Err(Failure::new(shown, why));
             }
             let tree = HostTree::new();
             let destination = Destination::on_host(aim, path)?;
@@ -204,6 +209,24 @@ pub fn copy(
 struct Destination<N> {
     dir: N,
     name: Option<Vec<u8>>,
+    kind: Kind,
+}
+
+/// What the copy under a name of its own may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Anything,
+    /// Its name was written with a slash at the end.
+    Directory,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Kind {
+        match path.as_os_str().as_bytes().ends_with(b"/") {
+            true => Kind::Directory,
+            false => Kind::Anything,
+        }
+    }
 }
 
 impl Destination<crate::copy::ImageNode> {
@@ -218,39 +241,33 @@ impl Destination<crate::copy::ImageNode> {
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(Failure::within(place.image.display(), &error)),
         };
-        if choose(aim, is_dir, place, &place.path)? == Aim::Within {
-            return Ok(Destination { dir: tree.find(&place.path, Follow::Links)?, name: None });
+        if choose(aim, is_dir, place)? == Aim::Within {
+            let dir = tree.find(&place.path, Follow::Links)?;
+            return Ok(Destination { dir, name: None, kind: Kind::Anything });
         }
         let (dir, name) = split(&place.path, place)?;
-        Ok(Destination { dir: tree.find(&dir, Follow::Links)?, name: Some(name) })
+        let dir = tree.find(&dir, Follow::Links)?;
+        Ok(Destination { dir, name: Some(name), kind: Kind::of(&place.path) })
     }
 }
 
 impl Destination<PathBuf> {
     fn on_host(aim: Aim, path: &Path) -> Result<Self, Failure> {
-        if choose(aim, path.is_dir(), path.display(), path)? == Aim::Within {
-            return Ok(Destination { dir: path.into(), name: None });
+        if choose(aim, path.is_dir(), path.display())? == Aim::Within {
+            return Ok(Destination { dir: path.into(), name: None, kind: Kind::Anything });
         }
         let (dir, name) = split(path, path.display())?;
         if !dir.is_dir() {
             return Err(Failure::new(dir.display(), "not a directory"));
         }
-        Ok(Destination { dir, name: Some(name) })
+        Ok(Destination { dir, name: Some(name), kind: Kind::of(path) })
     }
 }
 
-fn choose(
-    aim: Aim,
-    is_dir: bool,
-    shown: impl std::fmt::Display,
-    path: &Path,
-) -> Result<Aim, Failure> {
-    // "dir/" asks for a directory; "dir/." and the root can be nothing else.
-    let slash = path.as_os_str().as_bytes().ends_with(b"/");
+fn choose(aim: Aim, is_dir: bool, shown: impl std::fmt::Display) -> Result<Aim, Failure> {
     match aim {
         Aim::Within | Aim::Either if is_dir => Ok(Aim::Within),
         Aim::Within => Err(Failure::new(shown, "not a directory")),
-        Aim::Either if slash && !is_dir => Ok(Aim::Itself),
         Aim::Itself | Aim::Either => Ok(Aim::Itself),
     }
 }
@@ -327,6 +344,10 @@ fn one<S: Source, T: Target>(
             return Ok(());
         }
     };
+    if destination.kind == Kind::Directory && !copier.is_directory(node)? {
+        let shown = target.show(&destination.dir, &name);
+        return Err(Failure::new(format_args!("{shown}/"), "not a directory"));
+    }
     if let Some((there, _)) = target.look(&destination.dir, &name)? {
         check_not_within(source, node, target, &there)?;
     }
@@ -382,6 +403,9 @@ fn stream_in(
 ) -> Result<(), Failure> {
     if destination.name.is_none() {
         return Err(Failure::new(place, "is a directory: a stream needs a name"));
+    }
+    if destination.kind == Kind::Directory {
+        return Err(Failure::new(place, "not a directory"));
     }
     let mut file = fs
         .create_file(&place.path)

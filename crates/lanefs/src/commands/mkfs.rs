@@ -1,7 +1,7 @@
 //! `lanefs mkfs`
 
 use super::cp::default_workers;
-use crate::cli::{Failure, Report, Size, human, open_image, open_source};
+use crate::cli::{Failure, Report, Size, host_cause, human, open_image, open_source};
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
 };
@@ -113,6 +113,12 @@ impl Arguments {
 /// Makes it, and fills it.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
+    if let Some(directory) = arguments.directory.as_deref().filter(|dir| !dir.is_dir()) {
+        let cause = directory.metadata().err().map(|error| host_cause(&error));
+        let cause = cause.unwrap_or("not a directory".into());
+        report.fail(Failure::new(directory.display(), cause));
+        return report.exit();
+    }
     let is_new = !arguments.image.exists() && Source::array_name(&arguments.image).is_none();
     match make(arguments) {
         Ok(made) => {
@@ -298,9 +304,6 @@ fn tell(image: &Path, made: &Made) -> std::io::Result<()> {
 fn fill(arguments: &Arguments, directory: &Path, report: &Report) -> Result<(), Failure> {
     let image = arguments.image.as_path();
     let within = |error: lanefs::Error| Failure::within(image.display(), &error);
-    if !directory.is_dir() {
-        return Err(Failure::new(directory.display(), "not a directory"));
-    }
     let options = lanefs::OpenOptions::new().offset(arguments.offset.bytes());
     let fs = FileSystem::open_with(image, &options).map_err(within)?;
     let plan = Plan {

@@ -1,6 +1,6 @@
 //! `lanefs mount`: an image as a directory.
 
-use crate::cli::{complain, open_image};
+use crate::cli::{complain, open_image, plain};
 use lanefs::Source;
 use lanefs::raid5::{OpenArray, PREFIX};
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -8,7 +8,7 @@ use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
 use lanefs_fuse::{Busy, MountPoint, Options, Server, Session};
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +20,16 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It returns when the image is mounted, and serves in the background. umount(8) or lanefs umount ends it;
+only the latter waits until the image is closed. Without root it takes fusermount3.
+
+Examples:
+  lanefs mount disk.img mnt
+  lanefs mount -o ro,noatime disk.img mnt
+  lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
+  lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
+  lanefs mount -f /dev/sdx1 mnt                 in the foreground")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
@@ -51,7 +61,7 @@ pub struct Arguments {
 
 /// Mounts and serves; in the foreground until the unmount, else until it is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let options = match parse_options(&arguments.options) {
+    let options = match parse_options(arguments) {
         Ok(options) => options,
         Err(error) => return failed(&error),
     };
@@ -76,11 +86,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn parse_options(lists: &[String]) -> Result<Options, lanefs_fuse::OptionError> {
+fn parse_options(arguments: &Arguments) -> Result<Options, lanefs_fuse::OptionError> {
     // As with the kernel's file systems, what root mounts is there for all; permissions decide.
     let is_root = rustix::process::geteuid().is_root();
     let mut options = Options { allow_other: is_root, ..Options::default() };
-    lists.iter().try_for_each(|list| options.add(list))?;
+    arguments.options.iter().try_for_each(|list| match arguments.sloppy {
+        true => options.add_known(list),
+        false => options.add(list),
+    })?;
     Ok(options)
 }
 
@@ -93,8 +106,17 @@ struct Started {
 /// Opens the image, mounts, shakes hands: everything that can fail while somebody still listens.
 fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
+    let wanted_read_only = options.read_only;
     let (device, source) = open_source(&arguments.source, &mut options)?;
+    let is_protected = options.read_only && !wanted_read_only;
     let mount = Mount::open(device, options.for_ext4())?;
+    let is_read_only = mount.fs().is_read_only();
+    if is_protected && !options.no_recovery {
+        warn(&source, "it is write-protected: mounted read-only");
+    } else if is_read_only && !options.read_only {
+        warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
+    }
+    options.read_only |= is_read_only;
     let server = Server::new(mount);
     let shown = match &options.shown_source {
         Some(name) => name.into(),
@@ -129,7 +151,9 @@ fn open_source(
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     let source = Source::open(name, access, part)?;
-    source.notes().iter().for_each(|note| eprintln!("lanefs mount: {}: {note}", name.display()));
+    for note in source.notes() {
+        complain(format_args!("lanefs mount: {}: {note}", name.display()));
+    }
     let shown = source.array().map_or_else(|| name.into(), shown_name);
     Ok((source.device(), shown))
 }
@@ -211,6 +235,11 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
+/// As mount(8) does where it mounts otherwise than it was told.
+fn warn(source: &OsStr, what: &str) {
+    complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
+}
+
 fn failed(error: &dyn Error) -> ExitCode {
     complain(message(error));
     ExitCode::FAILURE
@@ -218,11 +247,11 @@ fn failed(error: &dyn Error) -> ExitCode {
 
 /// The error and what it came from, on one line.
 fn message(error: &dyn Error) -> String {
-    let mut text = format!("lanefs mount: {error}");
+    let mut text = format!("lanefs mount: {}", plain(&error.to_string()));
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
+        let more = plain(&error.to_string());
+        if !text.to_lowercase().contains(&more.to_lowercase()) {
             text.push_str(": ");
             text.push_str(&more);
         }
@@ -242,6 +271,8 @@ mod tests {
             source: io::Error::from(io::ErrorKind::PermissionDenied),
         };
         assert_eq!(message(&error), "lanefs mount: /a: permission denied");
+        let error = OpenError::Io { path: "/a".into(), source: io::Error::from_raw_os_error(2) };
+        assert_eq!(message(&error), "lanefs mount: /a: no such file or directory");
     }
 
     #[test]

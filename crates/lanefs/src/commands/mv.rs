@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 /// Moves or renames files of an image; to another place, copies and removes
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(
     after_help = "Examples:\n  lanefs mv disk.img:/a disk.img:/b\n  lanefs mv disk.img:/logs /var/backup"
 )]
 pub struct Arguments {
     /// What to move, and where to: a directory if there are several to move
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DEST")]
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
     /// Do not replace what is there
     #[arg(short, long)]
@@ -31,6 +32,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let Some((target, sources)) = arguments.operands.split_last() else {
         return ExitCode::from(2);
     };
+    if arguments.operands.contains(&Operand::Standard) {
+        report.fail(Failure::new("-", "a stream cannot be moved: use lanefs cp"));
+        return report.exit();
+    }
     let places = arguments.operands.iter().filter_map(|operand| match operand {
         Operand::Image(place) => Some((place.image.as_path(), Intent::Change)),
         _ => None,
@@ -129,6 +134,13 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
+    // rename(2) does nothing then, and says that it is done.
+    if how == Rename::Replace
+        && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
+        && old.ino() == new.ino()
+    {
+        return Err(Failure::new(from, format_args!("is the same file as {to}")));
+    }
     match fs.rename_with(&from.path, &to.path, how) {
         Err(error) if arguments.no_clobber && error.is_exists() => Ok(()),
         done => done.map_err(|error| Failure::within(from.image.display(), &error)),

@@ -11,6 +11,13 @@ use std::process::ExitCode;
 
 /// Unmounts a directory and waits until its image is closed
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+An image that is mounted on several directories is unmounted from all of them.
+
+Examples:
+  lanefs umount mnt
+  lanefs umount disk.img
+  lanefs umount --lazy mnt        in use or not")]
 pub struct Arguments {
     /// The directory, or the image that is mounted on it
     pub mount_point: PathBuf,
@@ -32,16 +39,21 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn unmount(arguments: &Arguments) -> io::Result<()> {
-    let entry = MountEntry::of(&arguments.mount_point)?
-        .ok_or_else(|| io::Error::other("no Lanefs file system is mounted there"))?;
+    let entries = MountEntry::all_of(&arguments.mount_point)?;
+    let Some(first) = entries.first() else {
+        return Err(io::Error::other("no Lanefs file system is mounted there"));
+    };
     // Opened before the unmount, so that it is this image that is waited for whatever happens to its
     // name. Somebody who may unmount but not read the image cannot wait.
-    let images = match Source::array_name(&entry.source) {
+    let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
-        None => vec![File::open(&entry.source)],
+        None => vec![File::open(&first.source)],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
-    detach(&entry.mount_point, busy)?;
+    // Several if the image is mounted read-only in several places.
+    for entry in &entries {
+        detach(&entry.mount_point, busy)?;
+    }
     if arguments.lazy {
         return Ok(());
     }

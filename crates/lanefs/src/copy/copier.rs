@@ -6,6 +6,7 @@ use lanefs::FileType;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// Bytes read and written at once.
 const CHUNK: usize = 1 << 20;
@@ -116,7 +117,7 @@ pub struct Copier<'a, S: Source, T: Target> {
     /// Work came, or all is done.
     changed: Condvar,
     /// Files with several names: `None` while the first is being copied, or if that failed.
-    linked: Mutex<HashMap<Identity, Option<T::Node>>>,
+    linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,
 }
@@ -142,6 +143,12 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             further: Mutex::new(Rank::Bucket, Vec::new()),
             directories: Mutex::new(Rank::Bucket, Vec::new()),
         }
+    }
+
+    /// True if an operand is a directory, or a link that is followed to one.
+    pub fn is_directory(&self, from: &S::Node) -> Result<bool, Failure> {
+        let from = self.resolve(from, self.plan.dereference != Dereference::Never)?;
+        Ok(self.source.meta(&from)?.file_type == FileType::Directory)
     }
 
     /// Copies an operand to `name` in `dir`; what is in a directory waits for [`Copier::finish`].
@@ -278,7 +285,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let made = self.make(from, &meta, dir, name)?;
         self.target.set(&made, &self.settings(from, &meta)?)?;
         if self.plan.keep.links && meta.links > 1 {
-            self.linked.lock().insert(meta.identity, Some(made));
+            self.linked.lock().insert(meta.identity, Some(Arc::new(made)));
         }
         self.progress.copied_file();
         Ok(())
@@ -369,9 +376,11 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
+        // A node holds an inode, which may take a lock: so it is cloned before these are taken.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
+        let work = Work { from: from.clone(), to: to.clone() };
         self.directories.lock().push(made);
-        self.queue.lock().waiting.push(Work { from: from.clone(), to: to.clone() });
+        self.queue.lock().waiting.push(work);
         self.changed.notify_one();
     }
 
