@@ -1,6 +1,6 @@
 //! The images that a command works on.
 
-use super::{Failure, Size, open_source, printable};
+use super::{Failure, Size, complain, open_source};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Images {
             let part = lanefs_device::OpenOptions { offset: arguments.offset.bytes(), len: None };
             let source = open_source(&image, access, part)?;
             source.notes().iter().for_each(|note| {
-                eprintln!("lanefs: {}: {}", image.display(), printable(note));
+                complain(format_args!("lanefs: {}: {note}", image.display()));
             });
             let fs = FileSystem::open_source(source, &options)
                 .map_err(|error| Failure::within(image.display(), &error))?;

@@ -1,7 +1,7 @@
 //! `lanefs mkfs`
 
 use super::cp::default_workers;
-use crate::cli::{Failure, Report, Size, host_cause, human, open_image, open_source};
+use crate::cli::{Failure, Report, Size, complain, host_cause, human, open_image, open_source};
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Verbose,
 };
@@ -146,7 +146,9 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     let mut options = options(arguments).map_err(|cause| failed(&cause))?;
     if Source::array_name(path).is_some() {
         let source = open_source(path, Access::ReadWrite, whole_of(arguments))?;
-        source.notes().iter().for_each(|note| eprintln!("lanefs: {}: {note}", path.display()));
+        for note in source.notes() {
+            complain(format_args!("lanefs: {}: {note}", path.display()));
+        }
         fit_to_rows(&mut options, &source);
         let device = source.device();
         refuse_overwriting(arguments, &*device)?;

@@ -8,7 +8,7 @@ mod progress;
 mod scrub;
 mod status;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, complain};
 use clap::Subcommand;
 use lanefs::device::Access;
 use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
@@ -74,7 +74,7 @@ impl ArrayArgument {
             source.ok_or_else(|| self.failure("an array is written md:MEMBER,MEMBER,..."))?;
         let array = source.open(options).map_err(|error| self.refused(error))?;
         for out in array.left_out() {
-            eprintln!("lanefs raid: {}: left out: {out}", self.array.display());
+            complain(format_args!("lanefs raid: {}: left out: {out}", self.array.display()));
         }
         Ok(array)
     }
