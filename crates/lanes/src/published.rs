@@ -1,5 +1,6 @@
 //! Published values: replaced as a whole, read under a pin.
 
+use crate::Padded;
 use crate::Pin;
 use crate::epoch::retire;
 use crate::limbo::Retired;
@@ -56,9 +57,10 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// As [`Published`], of a value that may not be there: it takes no memory until it is.
+/// As [`Published`], of a value that may not be there: it takes no memory until it is, and then lines
+/// of its own, since beside it would lie what the allocator writes.
 pub struct Cached<T> {
-    value: AtomicPtr<T>,
+    value: AtomicPtr<Padded<T>>,
     _owns: PhantomData<T>,
 }
 
@@ -73,12 +75,13 @@ impl<T: Send + Sync + 'static> Cached<T> {
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
         // SAFETY: as in `Published::get`, for a pointer that may be null.
-        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+        let value = unsafe { self.value.load(Ordering::Acquire).as_ref() };
+        value.map(|padded| &padded.0)
     }
 
     /// Replaces the value. Writers are best ordered by the caller's lock.
     pub fn store(&self, value: T) {
-        self.replace(Box::into_raw(Box::new(value)));
+        self.replace(Box::into_raw(Box::new(Padded(value))));
     }
 
     /// Takes the value away; without one it writes nothing.
@@ -89,7 +92,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
         }
     }
 
-    fn replace(&self, new: *mut T) {
+    fn replace(&self, new: *mut Padded<T>) {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
