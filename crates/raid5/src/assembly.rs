@@ -3,6 +3,11 @@
 //! The freshest superblock is the truth: the one with the most events. Whoever knows of at least
 //! the last event but one takes the part that the freshest gives to its device number; who knows
 //! less was away while the array was written, and is left out.
+//!
+//! The last event but one is for a crash between the writes of two superblocks. But becoming active
+//! is one event too, and all data is written after it: a member that is clean where all others are
+//! active may be an old copy. With a parity log they do without it, so it is left out, and rebuilt
+//! when it is added. Without one they would not start at all; there it takes part, as in the kernel.
 
 use crate::{AssembleError, Candidate};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
@@ -87,7 +92,7 @@ impl Assembly {
         let own = &candidate.superblock;
         let newest = fresh.superblock.events();
         let mut leave = |why| self.left_out.push(LeftOut { name: candidate.name.clone(), why });
-        if own.events().saturating_add(1) < newest {
+        if own.events().saturating_add(1) < newest || is_alone_behind(candidate, fresh, all) {
             leave(Outside::Stale { events: own.events(), newest });
             return Ok(());
         }
@@ -131,6 +136,21 @@ impl Assembly {
         let slots = self.slots.iter().enumerate();
         slots.filter(|(_, seat)| !whole(seat)).map(|(slot, _)| slot).collect()
     }
+}
+
+/// Whether a member says that the array was clean where all others have seen it become active.
+fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
+    let is_active = |c: &Candidate| c.superblock.resync_from().is_some();
+    let newest = fresh.superblock.events();
+    let behind = |c: &Candidate| c.superblock.events() < newest;
+    let knowing = all
+        .iter()
+        .filter(|c| !behind(c) && is_active(c) && matches!(c.superblock.role(), Role::Active(_)));
+    fresh.superblock.ppl().is_some()
+        && behind(candidate)
+        && !is_active(candidate)
+        && matches!(candidate.superblock.role(), Role::Active(_))
+        && knowing.count() + 1 >= fresh.superblock.members() as usize
 }
 
 fn check_one_array(candidates: &[Candidate]) -> Result<(), AssembleError> {

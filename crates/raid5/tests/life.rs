@@ -111,6 +111,23 @@ fn what_was_written_is_there_without_any_one_member() {
 }
 
 #[test]
+fn an_old_copy_of_a_member_is_not_mixed_in_after_a_crash() {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    array.close().expect("a clean end");
+    let old = members.copies().0.swap_remove(1);
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 12, 30);
+    array.flush().expect("a flush");
+    // The crash: whatever is in memory is gone, what was flushed is on the members.
+    members = members.copies();
+    members.0[1] = old;
+    let array = members.open(None).expect("it starts without the old copy");
+    assert_eq!(array.left_out().len(), 1);
+    assert!(content(&array) == model);
+}
+
+#[test]
 fn an_array_that_is_being_written_says_so_on_every_member() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(None).expect("an array");
