@@ -331,7 +331,8 @@ fn use_the_nameless(world: &World, me: u8) {
         5 => fs.sync().unwrap(),
         _ => {
             if let Some(file) = may_fail(fs.create(&root, name, &regular())) {
-                may_fail(fs.append(&file, &words::of(me, 0, 512), Privilege::Root));
+                // Not appended: whoever found the name first may have written already.
+                may_fail(fs.write_at(&file, 0, &words::of(me, 0, 512), Privilege::Root));
             }
         }
     }
