@@ -97,23 +97,21 @@ impl Tally {
     fn tell(&self, text: &mut String) {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
-            let sum = |of: fn(&Row) -> &AtomicU64| -> u64 {
-                let rows = self.lanes.iter().filter_map(|rows| rows.get(row));
-                rows.map(|row| of(row).load(Ordering::Relaxed)).sum()
+            let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
+            // A lane's counter wraps, and so does what they make together.
+            let sum = |of: &dyn Fn(&Row) -> Option<&AtomicU64>| -> u64 {
+                let counters = rows.iter().filter_map(|row| of(row));
+                counters.map(|n| n.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
             };
-            let count = sum(|row| &row.count);
+            let count = sum(&|row| Some(&row.count));
             if count == 0 {
                 continue;
             }
             // Writing to a string does not fail.
             let _ = writeln!(text, "request.{name}.count {count}");
-            let _ = writeln!(text, "request.{name}.ns {}", sum(|row| &row.nanos));
+            let _ = writeln!(text, "request.{name}.ns {}", sum(&|row| Some(&row.nanos)));
             for step in 0..STEPS {
-                let rows = self.lanes.iter().filter_map(|rows| rows.get(row));
-                let under: u64 = rows
-                    .filter_map(|row| row.under.get(step))
-                    .map(|under| under.load(Ordering::Relaxed))
-                    .sum();
+                let under = sum(&|row| row.under.get(step));
                 let limit = if step + 1 == STEPS {
                     "more".into()
                 } else {
@@ -159,9 +157,12 @@ mod tests {
     #[test]
     fn requests_are_counted_by_kind_over_all_threads() {
         let tally = Tally::new();
+        // Threads that live at one time have lanes of their own.
+        let all_alive = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
+                    all_alive.wait();
                     for _ in 0..100 {
                         tally.count(opcode::LOOKUP, Duration::from_micros(2));
                         tally.count(opcode::RENAME, Duration::from_micros(2));
