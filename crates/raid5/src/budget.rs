@@ -63,7 +63,7 @@ impl Drop for Unit<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
     fn crowd(wake: StripeWake) -> crate::Statistics {
         let (budget, counters) = (RowBudget::new(2, wake), Counters::new());

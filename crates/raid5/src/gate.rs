@@ -78,7 +78,7 @@ impl FlushGate {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use lanefs_lanes::sync::atomic::AtomicUsize;
 
     #[test]
     fn those_who_ask_during_a_flush_share_the_next() {

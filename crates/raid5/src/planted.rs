@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+// Not the facade's: it counts over all schedules, and shuttle's atomics live in one of them.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `model` on at most `schedules` random schedules and asserts that one fails.

@@ -211,7 +211,7 @@ impl Drop for RowHold<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     fn span(row: u64, from: u64, to: u64, mode: Mode) -> Span {
@@ -288,14 +288,14 @@ mod tests {
 mod model {
     use super::*;
     use crate::planted::finds;
+    use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
     /// Writers and readers of overlapping ranges of one row: exclusion, and all come through, else
     /// the checker reports a deadlock.
     fn ranges_of_one_row(planted: Option<Planted>) {
         let locks = Arc::new(RowLocks { planted, ..RowLocks::new() });
-        let inside =
-            Arc::new(std::array::from_fn::<_, 3, _>(|_| std::sync::atomic::AtomicUsize::new(0)));
+        let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));
         let wants = [
             (0, 2, Mode::Exclusive),
             (1, 3, Mode::Exclusive),
@@ -312,12 +312,12 @@ mod model {
                         let _hold = locks.lock(Span { row: 1, from, to, mode });
                         let mine = if mode == Mode::Shared { 1 } else { 100 };
                         for cell in &inside[from as usize..to as usize] {
-                            let others = cell.fetch_add(mine, std::sync::atomic::Ordering::SeqCst);
+                            let others = cell.fetch_add(mine, Ordering::SeqCst);
                             assert!(if mine == 100 { others == 0 } else { others < 100 });
                         }
                         thread::yield_now();
                         for cell in &inside[from as usize..to as usize] {
-                            cell.fetch_sub(mine, std::sync::atomic::Ordering::SeqCst);
+                            cell.fetch_sub(mine, Ordering::SeqCst);
                         }
                     }
                 })

@@ -2,12 +2,12 @@
 //! time, under the suites that otherwise run on one device.
 
 use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_raid5::{
     Array, Consistency, Ended, Geometry, Layout, Member, Policies, Rebuild, Standing, StripeWake,
 };
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 

@@ -88,9 +88,11 @@ impl Recorder {
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod machine {
     use super::{IP, Step, Unsupported};
+    use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    // The lock is not the facade's: it is held while any of the facade's is taken, whatever its rank,
+    // and the rank check of a lock around traced work would be in the trace.
     use std::sync::{Mutex, Once, PoisonError};
 
     /// Steps of one recording at most; memory is touched as far as steps come.

@@ -7,11 +7,12 @@ use crate::listing::{self, Listing};
 use crate::step::{Path, show};
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Fs, Mount, MountOptions};
+use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::superblock::Superblock;
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Counts of what was looked at.
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,13 +36,16 @@ pub struct Judge<'h> {
 impl<'h> Judge<'h> {
     /// Of this workload.
     pub fn new(history: &'h History) -> Judge<'h> {
-        let (seen, findings) = (Mutex::default(), Mutex::default());
-        Judge { history, seen, findings }
+        Judge {
+            history,
+            seen: Mutex::new(Rank::Bucket, HashSet::new()),
+            findings: Mutex::new(Rank::Bucket, Findings::default()),
+        }
     }
 
     /// What was looked at so far.
     pub fn findings(&self) -> Findings {
-        *lock(&self.findings)
+        *self.findings.lock()
     }
 
     /// Events of the recording: cuts are from 0 to this.
@@ -85,7 +89,7 @@ impl<'h> Judge<'h> {
 
     fn state(&self, cut: usize, state: OverlayDevice) -> Result<(), String> {
         if has_torn_superblock(&state) {
-            lock(&self.findings).torn_superblocks += 1;
+            self.findings.lock().torn_superblocks += 1;
             return Ok(());
         }
         // e2fsck's own replay, on a copy.
@@ -100,7 +104,7 @@ impl<'h> Judge<'h> {
         }
         let state = Arc::new(state);
         self.recover(cut, state.clone())?;
-        lock(&self.findings).states += 1;
+        self.findings.lock().states += 1;
         if self.is_new(&state) {
             let image = Image::empty();
             state.to_file(image.path()).map_err(|e| e.to_string())?;
@@ -153,8 +157,8 @@ impl<'h> Judge<'h> {
             }
             at += n as u64;
         }
-        let new = lock(&self.seen).insert(hasher.finish());
-        lock(&self.findings).judged += u64::from(new);
+        let new = self.seen.lock().insert(hasher.finish());
+        self.findings.lock().judged += u64::from(new);
         new
     }
 
@@ -317,8 +321,4 @@ fn clean(image: &Image, what: &str) -> Result<(), String> {
         0 => Ok(()),
         _ => Err(format!("{what}, e2fsck -fn says: {}", verdict.text)),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

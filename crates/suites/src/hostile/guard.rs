@@ -1,8 +1,8 @@
 //! A device with something behind the file system that must not be touched, and an end to patience.
 
 use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes behind the file system.
 pub const GUARD: u64 = 1 << 20;

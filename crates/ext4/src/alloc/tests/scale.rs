@@ -6,8 +6,8 @@
 
 use super::placement::imagined_with;
 use super::*;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As many as a hundred groups have room for.
 const CLAIMS: u64 = 24;
