@@ -1,6 +1,6 @@
 //! The workloads by name, and what one is to the runner.
 
-use crate::workloads::{data, durable, git, listing, names, untar};
+use crate::workloads::{data, git, listing, names, untar};
 use crate::{Place, Result, Tree};
 use lanefs_lanes::sync::Arc;
 use std::fmt::{self, Display};
@@ -129,7 +129,7 @@ impl Workload {
     /// Makes what it needs once, and a worker for `seat`.
     pub(crate) fn sit<'a>(self, seat: Seat<'a>) -> Result<Box<dyn Worker + 'a>> {
         Ok(match self {
-            Workload::Create => Box::new(names::Create::new(seat)),
+            Workload::Create => Box::new(names::Create::empty(seat)),
             Workload::Stat => Box::new(names::Lookup::new(seat, names::Question::Stat)?),
             Workload::Remove => Box::new(names::Remove::new(seat)),
             Workload::OpenClose => Box::new(names::Lookup::new(seat, names::Question::OpenClose)?),
@@ -149,7 +149,7 @@ impl Workload {
             Workload::SeqRead => Box::new(data::SeqRead::new(seat)?),
             Workload::SeqWrite => Box::new(data::SeqWrite::new(seat)?),
             Workload::Append => Box::new(data::Append::new(seat)?),
-            Workload::Fsync => Box::new(durable::Fsync::new(seat)),
+            Workload::Fsync => Box::new(names::Create::durable(seat)),
             Workload::Untar => Box::new(untar::Untar::new(seat)),
             Workload::GitStatus => Box::new(git::Status::new(seat)?),
             Workload::Statfs => Box::new(listing::Space::new(seat)),

@@ -1,7 +1,6 @@
 //! What is measured.
 
 pub(crate) mod data;
-pub(crate) mod durable;
 pub(crate) mod git;
 pub(crate) mod listing;
 pub(crate) mod names;

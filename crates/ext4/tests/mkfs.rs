@@ -14,33 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The configuration that mke2fs 1.47 comes with, as far as ext4 goes.
-const CONFIG: &str = "
-[defaults]
-    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
-    default_mntopts = acl,user_xattr
-    enable_periodic_fsck = 0
-    blocksize = 4096
-    inode_size = 256
-    inode_ratio = 16384
-[fs_types]
-    ext4 = {
-        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
-    }
-    small = {
-        blocksize = 1024
-        inode_ratio = 4096
-    }
-    floppy = {
-        blocksize = 1024
-        inode_ratio = 8192
-    }
-    big = {
-        inode_ratio = 32768
-    }
-    huge = {
-        inode_ratio = 65536
-    }
-";
+const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
 const TIME: u64 = 1_700_000_000;
 const UUID: [u8; 16] = *b"\x11\x11\x11\x11\x22\x22\x33\x33\x44\x44\x55\x55\x66\x66\x77\x77";

@@ -1,56 +1,11 @@
 //! The whole of it on images that mke2fs made, judged by e2fsck.
 
-use lanefs_device::{Access as Opened, FileDevice, OpenOptions};
-use lanefs_ext4::{
-    Access, Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege,
-    Rename, SetAttr, SyncMode,
-};
+mod image;
+
+use image::{Image, directory, file};
+use lanefs_ext4::{Access, Error, Fallocate, Fs, InodeRef, Privilege, Rename, SetAttr, SyncMode};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-
-struct Image {
-    dir: tempfile::TempDir,
-}
-
-impl Image {
-    /// Made by mke2fs with these arguments; `size` as mke2fs takes it.
-    fn made(arguments: &[&str], size: &str) -> Image {
-        let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
-        let dir = tempfile::Builder::new().prefix("lanefs-spine").tempdir_in(base).unwrap();
-        let image = Image { dir };
-        let made = Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0"])
-            .args(arguments)
-            .arg(image.path())
-            .arg(size)
-            .output()
-            .expect("mke2fs runs");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        image
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("image")
-    }
-
-    fn mount(&self, access: Access) -> Mount {
-        let opened = match access {
-            Access::ReadOnly => Opened::ReadOnly,
-            Access::ReadWrite => Opened::ReadWrite,
-        };
-        let device = FileDevice::open(self.path(), opened, OpenOptions::default()).unwrap();
-        let options = MountOptions { access, ..MountOptions::default() };
-        Mount::open(Arc::new(device), options).unwrap()
-    }
-
-    fn check(&self) {
-        let found = Command::new("e2fsck").args(["-fn"]).arg(self.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&found.stdout);
-        assert!(found.status.success(), "e2fsck:\n{said}");
-    }
-}
 
 /// The option sets that most images in the field have.
 fn images() -> Vec<(&'static str, Image)> {
@@ -62,14 +17,6 @@ fn images() -> Vec<(&'static str, Image)> {
         ("no journal", Image::made(&["-O", "^has_journal"], "32M")),
         ("small inodes", Image::made(&["-I", "128", "-O", "^64bit"], "32M")),
     ]
-}
-
-fn file(permissions: u16) -> NewInode<'static> {
-    NewInode { kind: NewKind::Regular, permissions, umask: 0, uid: 0, gid: 0 }
-}
-
-fn directory() -> NewInode<'static> {
-    NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
 }
 
 fn names(fs: &Fs, dir: &InodeRef) -> Vec<String> {
@@ -308,13 +255,11 @@ fn what_was_open_without_a_name_is_gone_after_a_kill() {
             })
             .collect();
         fs.sync().unwrap();
-        // The image as it is now: what a kill would leave.
-        let copy = image.dir.path().join("copy");
-        std::fs::copy(image.path(), &copy).unwrap();
+        let killed = image.copied();
         drop((held, root, fs));
         mount.close().unwrap();
         image.check();
-        std::fs::rename(&copy, image.path()).unwrap();
+        let image = killed;
         let mount = image.mount(Access::ReadWrite);
         mount.fs().sync().unwrap();
         assert_eq!(mount.fs().stat_fs().blocks_free, before.blocks_free);

@@ -1,7 +1,7 @@
 //! Names: made, asked for, moved, taken away.
 
 use crate::workload::{Seat, Step, Worker};
-use crate::{How, Result};
+use crate::{How, Place, Result};
 use std::time::Instant;
 
 /// A directory for each slice: what one made is gone before the next begins.
@@ -31,15 +31,33 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Makes empty files.
+/// How one file is made.
+type Make = fn(&dyn Place, &str) -> Result<()>;
+
+/// Makes files.
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,
+    make: Make,
 }
 
 impl<'a> Create<'a> {
-    pub fn new(seat: Seat<'a>) -> Create<'a> {
-        Create { rounds: Rounds::new(seat), next: 0 }
+    /// Empty ones.
+    pub fn empty(seat: Seat<'a>) -> Create<'a> {
+        Create::new(seat, |place, path| place.create(path))
+    }
+
+    /// Each of 4 KiB, and forced out before it is closed.
+    pub fn durable(seat: Seat<'a>) -> Create<'a> {
+        Create::new(seat, |place, path| {
+            let file = place.open(path, How::New)?;
+            file.write_at(0, &[0x5a; 4096])?;
+            file.sync()
+        })
+    }
+
+    fn new(seat: Seat<'a>, make: Make) -> Create<'a> {
+        Create { rounds: Rounds::new(seat), next: 0, make }
     }
 }
 
@@ -53,7 +71,7 @@ impl Worker for Create<'_> {
         if self.next == self.rounds.seat.scale.new_files {
             return Ok(Step::NothingLeft);
         }
-        self.rounds.seat.place.create(&self.rounds.file(self.next))?;
+        (self.make)(self.rounds.seat.place, &self.rounds.file(self.next))?;
         self.next += 1;
         Ok(Step::Done)
     }

@@ -15,7 +15,7 @@ impl Image {
     /// Made by mke2fs with these arguments; `size` as mke2fs takes it.
     pub fn made(arguments: &[&str], size: &str) -> Image {
         let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
-        let dir = tempfile::Builder::new().prefix("lanefs-attack").tempdir_in(base).unwrap();
+        let dir = tempfile::Builder::new().prefix("lanefs-ext4-").tempdir_in(base).unwrap();
         let image = Image { dir };
         let made = Command::new("mke2fs")
             .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0"])

@@ -9,30 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The features of mke2fs 1.47's own configuration, whatever the distribution's says.
-const CONFIG: &str = "
-[defaults]
-    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
-    default_mntopts = acl,user_xattr
-    enable_periodic_fsck = 0
-    blocksize = 4096
-    inode_size = 256
-    inode_ratio = 16384
-[fs_types]
-    ext3 = {
-        features = has_journal
-    }
-    ext4 = {
-        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
-    }
-    small = {
-        blocksize = 1024
-        inode_ratio = 4096
-    }
-    floppy = {
-        blocksize = 1024
-        inode_ratio = 8192
-    }
-";
+const CONFIG: &str = include_str!("../../testdata/mke2fs.conf");
 
 /// An image in memory.
 pub struct Image {
