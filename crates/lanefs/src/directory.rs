@@ -6,6 +6,7 @@ use lanefs_ondisk::{FileType, Ino};
 use lanefs_vfs::OpenFile;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -77,6 +78,12 @@ impl<'fs> ReadDir<'fs> {
             ControlFlow::Continue(())
         };
         self.fs.vfs().read_dir(&self.dir, from, each).at(&self.path)
+    }
+}
+
+impl fmt::Debug for ReadDir<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadDir").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

@@ -3,8 +3,10 @@
 use crate::error::{At, Result};
 use crate::{FileSystem, Metadata};
 use lanefs_ext4::{Fallocate, SyncMode};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_vfs::OpenFile;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ pub struct File<'fs> {
     fs: &'fs FileSystem,
     open: OpenFile,
     path: PathBuf,
-    position: u64,
+    position: AtomicU64,
 }
 
 impl Drop for File<'_> {
@@ -28,7 +30,7 @@ impl Drop for File<'_> {
 
 impl<'fs> File<'fs> {
     pub(crate) fn new(fs: &'fs FileSystem, open: OpenFile, path: PathBuf) -> File<'fs> {
-        File { fs, open, path, position: 0 }
+        File { fs, open, path, position: AtomicU64::new(0) }
     }
 
     /// Reads from `offset`; fewer bytes than asked only at the end of the file.
@@ -125,18 +127,30 @@ impl<'fs> File<'fs> {
     }
 }
 
-impl io::Read for File<'_> {
+impl fmt::Debug for File<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ino, path) = (self.metadata().ino(), &self.path);
+        f.debug_struct("File").field("path", path).field("ino", &ino).finish_non_exhaustive()
+    }
+}
+
+/// As of [`std::fs::File`]: all who share a file share its position. Threads that read or write at
+/// one position at the same time may both use the same; [`File::read_at`] and [`File::write_at`]
+/// have none.
+impl io::Read for &File<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = self.read_at(self.position, buf)?;
-        self.position += read as u64;
+        let position = self.position.load(Ordering::Relaxed);
+        let read = self.read_at(position, buf)?;
+        self.position.store(position + read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
 
-impl io::Write for File<'_> {
+impl io::Write for &File<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let (at, written) = self.fs.vfs().write(&self.open, self.position, buf).at(&self.path)?;
-        self.position = at + written as u64;
+        let position = self.position.load(Ordering::Relaxed);
+        let (at, written) = self.fs.vfs().write(&self.open, position, buf).at(&self.path)?;
+        self.position.store(at + written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
@@ -146,14 +160,39 @@ impl io::Write for File<'_> {
     }
 }
 
-impl io::Seek for File<'_> {
+impl io::Seek for &File<'_> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let place = match to {
             io::SeekFrom::Start(offset) => Some(offset),
-            io::SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            io::SeekFrom::Current(by) => {
+                self.position.load(Ordering::Relaxed).checked_add_signed(by)
+            }
             io::SeekFrom::End(by) => self.metadata().len().checked_add_signed(by),
         };
-        self.position = place.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.position)
+        let position = place.ok_or(io::ErrorKind::InvalidInput)?;
+        self.position.store(position, Ordering::Relaxed);
+        Ok(position)
+    }
+}
+
+impl io::Read for File<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+}
+
+impl io::Write for File<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl io::Seek for File<'_> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
     }
 }

@@ -9,6 +9,7 @@ use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statisti
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,12 @@ pub struct FileSystem {
     who: Credentials,
     /// What it is on, if it was opened by name. Dropped after the file system.
     source: Option<Source>,
+}
+
+impl fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSystem").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 impl FileSystem {

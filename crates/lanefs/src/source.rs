@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// An open image, block device or array.
+#[derive(Debug)]
 pub enum Source {
     /// A file or block device, or a part of one.
     Image(Arc<FileDevice>),

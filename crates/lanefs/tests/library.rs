@@ -43,6 +43,21 @@ fn a_file_is_read_written_and_sought_as_on_the_host() {
     assert_clean(&image.path);
 }
 
+#[test]
+fn a_shared_file_is_read_and_written_at_its_one_position() {
+    let image = Image::new("64M");
+    let fs = open(&image);
+    let file = fs.create_file("/f").unwrap();
+    (&file).write_all(b"one").unwrap();
+    (&file).write_all(b" two").unwrap();
+    assert_eq!((&file).stream_position().unwrap(), 7);
+    (&file).seek(SeekFrom::Start(4)).unwrap();
+    let mut text = String::new();
+    (&file).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "two");
+    assert!(format!("{file:?} {fs:?}").contains("\"/f\""), "{file:?} {fs:?}");
+}
+
 fn fs_kind(errno: i32) -> ErrorKind {
     std::io::Error::from_raw_os_error(errno).kind()
 }
