@@ -4,17 +4,21 @@ use super::cookie::{Key, Position};
 use crate::{DirEntry, Error};
 use lanefs_ondisk::dirent::Entry;
 use lanefs_ondisk::{FileType, Ino};
-use std::collections::BinaryHeap;
-use std::ops::ControlFlow;
+use std::cmp::Ordering;
+use std::ops::{ControlFlow, Range};
 
-/// Most entries that are sorted at a time: more than a leaf of 16 KiB can have.
+/// Most entries that are delivered at a time: more than a leaf of 16 KiB can have. Twice as many are
+/// kept before the higher half is dropped, so that each entry costs the same however many there are.
 const CAPACITY: usize = 1400;
 
 /// Collects the lowest entries at or behind a position.
 pub(super) struct Window {
     from: Position,
-    lowest: BinaryHeap<Candidate>,
-    overflowed: bool,
+    entries: Vec<Candidate>,
+    /// The names of `entries`, one after another.
+    names: Vec<u8>,
+    /// Once entries were dropped: none of these keys and above are kept any more.
+    limit: Option<Key>,
 }
 
 /// What became of a window's entries.
@@ -27,47 +31,72 @@ pub(super) enum Delivered {
     Stopped,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     key: Key,
-    name: Box<[u8]>,
+    name: Range<usize>,
     ino: Ino,
-    file_type: Option<u8>,
+    file_type: Option<FileType>,
+}
+
+/// The order of a listing: by hash, and by name among those of one hash.
+fn order(names: &[u8], a: &Candidate, b: &Candidate) -> Ordering {
+    let by_name = || names.get(a.name.clone()).cmp(&names.get(b.name.clone()));
+    a.key.cmp(&b.key).then_with(by_name)
 }
 
 impl Window {
     pub(super) fn new(from: Position) -> Window {
-        Window { from, lowest: BinaryHeap::new(), overflowed: false }
+        // Room for what a small directory has.
+        let (entries, names) = (Vec::with_capacity(64), Vec::with_capacity(1024));
+        Window { from, entries, names, limit: None }
     }
 
     /// Takes the entry if it is one of the next.
     pub(super) fn offer(&mut self, key: Key, entry: &Entry<'_>) {
         let Some(ino) = entry.ino else { return };
-        if key < self.from.key() {
+        if key < self.from.key() || self.limit.is_some_and(|limit| key > limit) {
             return;
         }
-        if self.lowest.len() >= CAPACITY {
-            self.overflowed = true;
-            match self.lowest.peek() {
-                Some(highest) if (key, entry.name) < (highest.key, &*highest.name) => {
-                    self.lowest.pop()
-                }
-                _ => return,
-            };
+        let start = self.names.len();
+        self.names.extend_from_slice(entry.name);
+        let name = start..self.names.len();
+        self.entries.push(Candidate { key, name, ino, file_type: entry.file_type });
+        if self.entries.len() >= 2 * CAPACITY {
+            self.drop_the_highest();
         }
-        let file_type = entry.file_type.map(FileType::dirent_byte);
-        self.lowest.push(Candidate { key, name: entry.name.into(), ino, file_type });
+    }
+
+    /// Keeps the lowest [`CAPACITY`] entries, and their names.
+    fn drop_the_highest(&mut self) {
+        let Window { entries, names, limit, .. } = self;
+        if entries.len() <= CAPACITY {
+            return;
+        }
+        let (_, highest, _) =
+            entries.select_nth_unstable_by(CAPACITY - 1, |a, b| order(names, a, b));
+        *limit = Some(highest.key);
+        entries.truncate(CAPACITY);
+        let mut kept = Vec::with_capacity(names.len() / 2);
+        for entry in entries {
+            let start = kept.len();
+            kept.extend_from_slice(names.get(entry.name.clone()).unwrap_or_default());
+            entry.name = start..kept.len();
+        }
+        *names = kept;
     }
 
     /// Hands the entries on in order. Entries before the position that share its key have been
     /// collected too, since only then the ordinals of the others are known.
     pub(super) fn deliver(
-        self,
+        mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<Delivered, Error> {
+        self.drop_the_highest();
+        let Window { from, mut entries, names, limit } = self;
+        entries.sort_unstable_by(|a, b| order(&names, a, b));
         let mut last: Option<(Key, u64)> = None;
-        let mut until = self.from;
-        for candidate in self.lowest.into_sorted_vec() {
+        let mut until = from;
+        for candidate in entries {
             let ordinal = match last {
                 Some((key, ordinal)) if key == candidate.key => ordinal + 1,
                 _ => 0,
@@ -75,19 +104,19 @@ impl Window {
             last = Some((candidate.key, ordinal));
             let position = Position::of(candidate.key, ordinal);
             until = until.max(position.after());
-            if position < self.from {
+            if position < from {
                 continue;
             }
             let entry = DirEntry {
                 ino: candidate.ino,
-                file_type: candidate.file_type.and_then(FileType::from_dirent),
-                name: &candidate.name,
+                file_type: candidate.file_type,
+                name: names.get(candidate.name).unwrap_or_default(),
                 next: position.after().cookie(),
             };
             if each(&entry).is_break() {
                 return Ok(Delivered::Stopped);
             }
         }
-        Ok(if self.overflowed { Delivered::Until(until) } else { Delivered::All })
+        Ok(if limit.is_some() { Delivered::Until(until) } else { Delivered::All })
     }
 }
