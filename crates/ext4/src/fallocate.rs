@@ -3,7 +3,7 @@
 use crate::alloc::Privilege;
 use crate::extent::{Extent, State};
 use crate::fs::Fs;
-use crate::inode::{Concerns, Inode, InodeRef};
+use crate::inode::{Concerns, Inode, InodeRef, InodeState};
 use crate::read::now;
 use crate::write::take_front;
 use crate::{Error, Fallocate};
@@ -12,6 +12,22 @@ use lanefs_ondisk::FileType;
 
 /// Blocks that one step allocates at most.
 const STEP: u32 = 1 << 16;
+
+/// Whether the last block of a range was mapped just now.
+enum Last {
+    Applied,
+    HadNoHole,
+}
+
+/// New times, and a size of at least `size`.
+fn grown(size: u64) -> impl Fn(&mut InodeState) {
+    let now = now();
+    move |state| {
+        state.disk.size = state.disk.size.max(size);
+        state.disk.mtime = now;
+        state.disk.ctime = now;
+    }
+}
 
 impl Fs {
     /// What fallocate(2) does to `offset..offset + len`. Allocated space reads as zeros, and a
@@ -42,14 +58,8 @@ impl Fs {
             self.prepare_growth(inode, size, end)?;
         }
         match how {
-            Fallocate::Allocate => {
-                self.allocate_range(inode, offset, end, by)?;
-                self.grow_to(inode, end)
-            }
-            Fallocate::AllocateKeepSize => {
-                self.allocate_range(inode, offset, end, by)?;
-                self.grow_to(inode, 0)
-            }
+            Fallocate::Allocate => self.reserve(inode, offset, end, end, by),
+            Fallocate::AllocateKeepSize => self.reserve(inode, offset, end, 0, by),
             Fallocate::PunchHole => self.punch(inode, offset, end),
             Fallocate::ZeroRange => {
                 self.zero_range(inode, offset, end, by)?;
@@ -64,26 +74,39 @@ impl Fs {
 
     /// Sets the times, and the size if it is below `end`.
     fn grow_to(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Error> {
-        let now = now();
         let mut handle = self.join(2)?;
-        inode.change(&mut handle, Concerns::Data, |state| {
-            state.disk.size = state.disk.size.max(end);
-            state.disk.mtime = now;
-            state.disk.ctime = now;
-        });
+        inode.change(&mut handle, Concerns::Data, grown(end));
         Ok(())
     }
 
-    /// Maps every hole of the range to unwritten blocks.
+    /// Allocates what is missing of the range; the size becomes `size` if it is below.
+    fn reserve(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        end: u64,
+        size: u64,
+        by: Privilege,
+    ) -> Result<(), Error> {
+        match self.allocate_range(inode, offset, end, by, grown(size))? {
+            Last::Applied => Ok(()),
+            Last::HadNoHole => self.grow_to(inode, size),
+        }
+    }
+
+    /// Maps every hole of the range to unwritten blocks, and changes the inode by `then` in the handle
+    /// that maps the last.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,
         offset: u64,
         end: u64,
         by: Privilege,
-    ) -> Result<(), Error> {
+        then: impl Fn(&mut InodeState),
+    ) -> Result<Last, Error> {
         let block_size = self.geometry.block_size().bytes() as u64;
         let (mut at, last) = ((offset / block_size) as u32, end.div_ceil(block_size) as u32);
+        let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
             let (mut claims, extents) = self.claim_holes(inode, at..stop, by)?;
@@ -102,10 +125,15 @@ impl Fs {
                 for claim in used {
                     self.groups.allocate(&mut handle, claim);
                 }
-                self.apply_mapping(&mut handle, inode, change, |_| ());
+                self.apply_mapping(&mut handle, inode, change, |state| {
+                    if at == last {
+                        then(state);
+                        applied = Last::Applied;
+                    }
+                });
             }
         }
-        Ok(())
+        Ok(applied)
     }
 
     /// Frees whole blocks, zeroes the parts of blocks at the edges.
@@ -151,7 +179,7 @@ impl Fs {
         end: u64,
         by: Privilege,
     ) -> Result<(), Error> {
-        self.allocate_range(inode, offset, end, by)?;
+        self.allocate_range(inode, offset, end, by, |_| ())?;
         let (mut at, last) = self.zero_edges(inode, offset, end)?;
         while at < last {
             let unwritten = self.with_map(inode, |map| {
