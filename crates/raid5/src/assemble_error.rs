@@ -94,16 +94,27 @@ pub enum AssembleError {
         /// Who was left out.
         left_out: Vec<LeftOut>,
     },
-    /// The array was being written when it stopped, and misses a member.
+    /// The count of events is at its end.
     #[error(
-        "the array was being written when it stopped, and slot {slot} has no member in step: in rows \
-         that were being written, what that member held can no longer be told, and would be read \
-         back wrong without an error, in blocks written long ago too. Bring the member back, or \
-         accept this with --force"
+        "{}: its count of events, {events}, has no room left: whether another member knows more \
+         cannot be told",
+        name.display()
     )]
+    NoMoreEvents {
+        /// The member.
+        name: PathBuf,
+        /// Its count.
+        events: u64,
+    },
+    /// The array was being written when it stopped, and misses a member.
+    #[error("{}", dirty_and_degraded(*slot, logs, left_out))]
     DirtyAndDegraded {
         /// The slot that misses its member.
         slot: usize,
+        /// Slots whose partial parity logs cannot be read; none if the array has no log.
+        logs: Vec<usize>,
+        /// Who was left out.
+        left_out: Vec<LeftOut>,
     },
     /// The members say something impossible.
     #[error("{}: {error}", name.display())]
@@ -137,6 +148,26 @@ pub enum AssembleError {
     },
 }
 
+fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {
+    let mut text = format!(
+        "the array was being written when it stopped, and slot {slot} has no member in step: in rows \
+         that were being written, what that member held can no longer be told, and would be read \
+         back wrong without an error, in blocks written long ago too"
+    );
+    if !logs.is_empty() {
+        let slots: Vec<String> = logs.iter().map(|slot| slot.to_string()).collect();
+        text.push_str(&format!(
+            " (the partial parity log would tell, but that of slots {} is damaged)",
+            slots.join(", ")
+        ));
+    }
+    for out in left_out {
+        text.push_str(&format!("; {out}"));
+    }
+    text.push_str(". Bring the member back, or accept this: lanefs raid recover --force");
+    text
+}
+
 fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {
     let slots: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
     let mut text = format!(
@@ -155,6 +186,12 @@ impl std::fmt::Display for LeftOut {
         match self.why {
             Outside::Stale { events, newest } => {
                 write!(f, "{name} is stale: it has seen event {events} of {newest}")
+            }
+            Outside::OldCopy => {
+                write!(f, "{name} is an old copy: it has the last event's number, but not its time")
+            }
+            Outside::Behind => {
+                write!(f, "{name} is stale: the bitmap tells of data written since it was a member")
             }
             Outside::Faulty => write!(f, "{name} failed, as the others know"),
             Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),

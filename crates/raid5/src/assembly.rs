@@ -4,10 +4,16 @@
 //! the last event but one takes the part that the freshest gives to its device number; who knows
 //! less was away while the array was written, and is left out.
 //!
-//! The last event but one is for a crash between the writes of two superblocks. But becoming active
-//! is one event too, and all data is written after it: a member that is clean where all others are
-//! active may be an old copy. With a parity log they do without it, so it is left out, and rebuilt
-//! when it is added. Without one they would not start at all; there it takes part, as in the kernel.
+//! The last event but one is for a crash between the writes of two superblocks, and md counts one
+//! event for a change. Here a change is two (see [`crate::Metadata`]), so that whoever missed one is
+//! left out by this rule alone. In arrays that md wrote last, an old copy may be one event behind,
+//! or none, for md takes an event back when an array goes clean again:
+//!
+//! - All that one change wrote has one time. Who knows the last event but has another time has it
+//!   from another life of the array.
+//! - A member that is clean where all others are active may be an old copy, since becoming active
+//!   is one event and all data is written after it. With a parity log they do without it.
+//! - A bitmap with bits that the member does not have says that it missed data: see `open.rs`.
 
 use crate::{AssembleError, Candidate};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
@@ -32,11 +38,19 @@ pub enum Outside {
         /// The last event there was.
         newest: u64,
     },
+    /// It has the number of the last event, but not its time.
+    OldCopy,
+    /// It does not know of data that the bitmap of the others tells of.
+    Behind,
     /// The others say that it failed.
     Faulty,
     /// The others do not know it.
     Unnumbered,
 }
+
+/// From here on events are not counted any further: two changes could not be told apart. No array
+/// gets there by being used.
+const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
 /// Who takes which slot. Numbers are indexes of the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +73,16 @@ impl Assembly {
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
         // Of equals the first; an active member rather than a spare, whose count may lag behind.
-        let rank = |c: &Candidate| (events(c), matches!(c.superblock.role(), Role::Active(_)));
+        let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
         let fresh = &candidates[freshest];
+        if events(fresh) >= LAST_EVENT {
+            return Err(AssembleError::NoMoreEvents {
+                name: fresh.name.clone(),
+                events: events(fresh),
+            });
+        }
         let unsupported = fresh.superblock.support();
         unsupported.map_err(|unsupported| AssembleError::Unsupported {
             name: fresh.name.clone(),
@@ -94,6 +114,11 @@ impl Assembly {
         let mut leave = |why| self.left_out.push(LeftOut { name: candidate.name.clone(), why });
         if own.events().saturating_add(1) < newest || is_alone_behind(candidate, fresh, all) {
             leave(Outside::Stale { events: own.events(), newest });
+            return Ok(());
+        }
+        let is_of_this_life = own.written() == fresh.superblock.written();
+        if own.events() == newest && is_active_member(candidate) && !is_of_this_life {
+            leave(Outside::OldCopy);
             return Ok(());
         }
         let slot = match fresh.superblock.role_of(own.number()) {
@@ -138,18 +163,22 @@ impl Assembly {
     }
 }
 
-/// Whether a member says that the array was clean where all others have seen it become active.
+fn is_active_member(candidate: &Candidate) -> bool {
+    matches!(candidate.superblock.role(), Role::Active(_))
+}
+
+/// Whether a member says that the array was clean where all others have seen it become active, and
+/// not by one change that a crash came into.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
-    let is_active = |c: &Candidate| c.superblock.resync_from().is_some();
+    let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();
     let behind = |c: &Candidate| c.superblock.events() < newest;
-    let knowing = all
-        .iter()
-        .filter(|c| !behind(c) && is_active(c) && matches!(c.superblock.role(), Role::Active(_)));
+    let knowing = all.iter().filter(|c| !behind(c) && is_dirty(c) && is_active_member(c));
     fresh.superblock.ppl().is_some()
         && behind(candidate)
-        && !is_active(candidate)
-        && matches!(candidate.superblock.role(), Role::Active(_))
+        && !is_dirty(candidate)
+        && is_active_member(candidate)
+        && candidate.superblock.written() != fresh.superblock.written()
         && knowing.count() + 1 >= fresh.superblock.members() as usize
 }
 

@@ -11,32 +11,76 @@
 
 use crate::{Geometry, Member};
 use lanefs_device::{Device, DeviceError};
-use lanefs_ondisk::md::{SECTOR, ppl};
+use lanefs_ondisk::md::{Cause, SECTOR, ppl};
 
 /// What was found and done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogOutcome {
     /// Entries whose parity was made again.
     pub entries: u64,
-    /// Entries that were damaged, and so tell nothing.
+    /// Entries that were damaged, and logs without a first header; they tell nothing.
     pub damaged: u64,
 }
 
-/// Applies the logs of all members that are in step.
+/// The newest header of each log, by slot.
+pub struct Logs(Vec<Newest>);
+
+/// What was found in a member's log.
+enum Newest {
+    /// The member has none, or is not in step, and so nothing was to be had from it.
+    NotThere,
+    /// The last header, and its byte.
+    Header(u64, ppl::Header),
+    /// The first header is damaged, as one may be that a crash came into. Nothing was unfinished
+    /// when it was written, for the log began again there.
+    Damaged,
+    /// There is no header where every log has one since the array was made.
+    Lost,
+}
+
+impl Logs {
+    /// Looks for the newest header of each member that is in step; nothing is written.
+    ///
+    /// # Errors
+    /// The first member that cannot be read.
+    pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, DeviceError> {
+        let newest = |member: &Option<Member>| match member {
+            Some(member) if member.recovered == u64::MAX => newest_header(member, signature),
+            _ => Ok(Newest::NotThere),
+        };
+        members.iter().map(newest).collect::<Result<_, _>>().map(Logs)
+    }
+
+    /// The slots whose logs say nothing, if that cannot be the work of a crash: one header may be
+    /// torn by it, but none disappears, and no two logs begin again at once.
+    pub fn unbelievable(&self) -> Vec<usize> {
+        let logs = self.0.iter().enumerate();
+        let silent = logs.filter(|(_, log)| matches!(log, Newest::Damaged | Newest::Lost));
+        let silent: Vec<usize> = silent.map(|(slot, _)| slot).collect();
+        let lost = self.0.iter().any(|log| matches!(log, Newest::Lost));
+        if lost || silent.len() > 1 { silent } else { Vec::new() }
+    }
+}
+
+/// Applies the logs.
 ///
 /// # Errors
 /// The first member that cannot be read or written.
 pub fn recover(
     shape: &Geometry,
     members: &[Option<Member>],
-    signature: u32,
+    logs: &Logs,
 ) -> Result<LogOutcome, DeviceError> {
     let mut outcome = LogOutcome::default();
-    for (slot, member) in members.iter().enumerate() {
-        let Some(member) = member.as_ref().filter(|member| member.recovered == u64::MAX) else {
-            continue;
+    for (slot, log) in logs.0.iter().enumerate() {
+        let (at, header) = match log {
+            Newest::NotThere => continue,
+            Newest::Damaged | Newest::Lost => {
+                outcome.damaged += 1;
+                continue;
+            }
+            Newest::Header(at, header) => (*at, header),
         };
-        let Some((at, header)) = newest_header(member, signature)? else { continue };
         let mut parity_at = at + ppl::HEADER_SIZE as u64;
         for entry in &header.entries {
             let log = Logged { slot, entry, at: parity_at };
@@ -69,25 +113,29 @@ pub fn clear(members: &[Option<Member>], signature: u32) -> Result<(), DeviceErr
     Ok(())
 }
 
-/// The last header that follows from the first without falling generations, and its byte.
-fn newest_header(
-    member: &Member,
-    signature: u32,
-) -> Result<Option<(u64, ppl::Header)>, DeviceError> {
-    let Some(log) = member.log else { return Ok(None) };
+/// The last header that follows from the first without falling generations.
+fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError> {
+    let Some(log) = member.log else { return Ok(Newest::NotThere) };
     let end = log.offset.saturating_add(log.len).min(member.device.len());
-    let mut newest: Option<(u64, ppl::Header)> = None;
+    let mut newest = Newest::Lost;
     let mut at = log.offset;
     let mut block = [0; ppl::HEADER_SIZE];
     // A header spans at least its own block, so this ends.
     while at.saturating_add(ppl::HEADER_SIZE as u64) <= end {
         member.device.read_at(at, &mut block)?;
-        let Ok(header) = ppl::Header::decode(&block, signature) else { break };
-        if newest.as_ref().is_some_and(|(_, before)| before.generation > header.generation) {
+        let header = match (ppl::Header::decode(&block, signature), &newest) {
+            (Ok(header), _) => header,
+            (Err(Cause::NotALog), _) | (Err(_), Newest::Header(..)) => break,
+            (Err(_), _) => {
+                newest = Newest::Damaged;
+                break;
+            }
+        };
+        if matches!(&newest, Newest::Header(_, before) if before.generation > header.generation) {
             break;
         }
         let next = at.saturating_add(header.span());
-        newest = Some((at, header));
+        newest = Newest::Header(at, header);
         at = next;
     }
     Ok(newest)

@@ -2,7 +2,10 @@
 //!
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
-//! - The number of events grows with each change, so that a member that missed one is known by it.
+//! - Each change is written to all members twice, and counts two events: first that it comes, then
+//!   what it is. So whoever knows all events but the last knows that nothing happened without him
+//!   yet, and whoever missed a change is two events behind: never taken for one that a crash came
+//!   between, whoever assembles the array.
 //! - A member that cannot be told of a change is recorded as failed on the others by a further one.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
@@ -26,6 +29,13 @@ pub(crate) struct Known {
     pub(crate) slot: Option<usize>,
     /// Whether changes are written to it.
     pub(crate) live: bool,
+}
+
+impl Known {
+    fn tell(&mut self, array: &Superblock) -> Result<(), DeviceError> {
+        self.superblock.adopt(array);
+        self.device.write_durable_at(SUPERBLOCK_OFFSET, &self.superblock.encode())
+    }
 }
 
 /// The write-intent bitmap as the members have it.
@@ -67,6 +77,8 @@ struct State {
     members: Vec<Known>,
     /// What all superblocks say alike.
     array: Superblock,
+    /// The same as the members have it: what the last change that was written out said.
+    told: Superblock,
     /// The sector from which parity may be wrong, apart from writes under way.
     unsynced_from: Option<u64>,
     active: bool,
@@ -87,6 +99,7 @@ impl Metadata {
         intents: Option<Intents>,
         writes: Writes,
     ) -> Metadata {
+        let told = array.clone();
         // Whoever is not here misses what is written from now on.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
@@ -95,7 +108,7 @@ impl Metadata {
             }
         }
         let unsynced_from = array.resync_from();
-        let state = State { members, array, unsynced_from, active: false, intents };
+        let state = State { members, array, told, unsynced_from, active: false, intents };
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
@@ -288,19 +301,31 @@ impl State {
             return Ok(lost);
         }
         loop {
-            self.array.set_events(self.array.events().saturating_add(1));
-            self.array.set_time(now());
-            let events = self.array.events();
+            let (before, time) = (self.array.events(), now());
+            let after = before.saturating_add(2);
             if let Some(intents) = &mut self.intents {
-                intents.header.set_events(events);
+                // A header that is ahead of its superblock is believed, one behind it is not.
+                intents.header.set_events(after);
                 intents.header.set_fresh();
             }
-            let failed = self.write_everywhere(|known, intents| {
+            for (superblock, events) in
+                [(&mut self.told, before.saturating_add(1)), (&mut self.array, after)]
+            {
+                superblock.set_time(time);
+                superblock.set_events(events);
+            }
+            let announced = self.told.clone();
+            let mut failed = self.write_everywhere(|known, intents| {
                 if let Some(intents) = intents {
                     known.device.write_at(intents.offset, &intents.header.encode())?;
                 }
-                known.device.write_durable_at(SUPERBLOCK_OFFSET, &known.superblock.encode())
+                known.tell(&announced)
             });
+            if failed.is_empty() {
+                self.told = self.array.clone();
+                let array = self.array.clone();
+                failed = self.write_everywhere(|known, _| known.tell(&array));
+            }
             match self.lose(failed)? {
                 None => return Ok(lost),
                 Some(slots) => lost |= slots,
@@ -342,12 +367,11 @@ impl State {
     /// Calls `write` for every live member; gives the numbers of those that failed, and why.
     fn write_everywhere(
         &mut self,
-        write: impl Fn(&Known, Option<&Intents>) -> Result<(), DeviceError>,
+        write: impl Fn(&mut Known, Option<&Intents>) -> Result<(), DeviceError>,
     ) -> Vec<(u32, DeviceError)> {
-        let State { members, array, intents, .. } = self;
+        let State { members, intents, .. } = self;
         let mut failed = Vec::new();
         for known in members.iter_mut().filter(|known| known.live) {
-            known.superblock.adopt(array);
             // A spare has nothing that could be in step or not.
             let intents = intents.as_ref().filter(|_| known.slot.is_some());
             if let Err(error) = write(known, intents) {

@@ -3,11 +3,11 @@
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::keeper::Keeper;
-use crate::log_recovery::{self, LogOutcome};
+use crate::log_recovery::{self, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Writes};
 use crate::{
     Array, AssembleError, Candidate, Consistency, Geometry, Layout, LeftOut, LogArea, Member,
-    Metadata, Policies, Record, Setup,
+    Metadata, Outside, Policies, Record, Setup,
 };
 use lanefs_device::{Access, Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::Arc;
@@ -91,7 +91,8 @@ impl OpenArray {
         absent: usize,
         options: ArrayOptions,
     ) -> Result<OpenArray, AssembleError> {
-        let plan = Assembly::plan(&candidates)?;
+        let mut plan = Assembly::plan(&candidates)?;
+        leave_out_behind_bits(&mut plan, &candidates);
         let fresh = candidates[plan.freshest].superblock.clone();
         let name = candidates[plan.freshest].name.clone();
         let start = Start { plan, fresh, candidates, options };
@@ -259,7 +260,8 @@ impl Start {
             && !self.has_log()
             && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
         {
-            return Err(AssembleError::DirtyAndDegraded { slot });
+            let left_out = plan.left_out.clone();
+            return Err(AssembleError::DirtyAndDegraded { slot, left_out, logs: Vec::new() });
         }
         Ok(())
     }
@@ -305,8 +307,17 @@ impl Start {
         if !self.has_log() || self.doubtful_from().is_none() {
             return Ok(None);
         }
-        let outcome = log_recovery::recover(geometry, members, signature);
         let failed = |error| AssembleError::Device { name: name.into(), error };
+        let read = Logs::read(members, signature).map_err(failed)?;
+        if let Some(&slot) = self.plan.degraded().first()
+            && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
+            && let logs = read.unbelievable()
+            && !logs.is_empty()
+        {
+            let left_out = self.plan.left_out.clone();
+            return Err(AssembleError::DirtyAndDegraded { slot, left_out, logs });
+        }
+        let outcome = log_recovery::recover(geometry, members, &read);
         outcome.map(Some).map_err(failed)
     }
 
@@ -402,13 +413,39 @@ impl Start {
 
     /// The bitmap of the member that knows best. One that cannot be believed has all bits set.
     fn intents(&self) -> Result<Option<Intents>, AssembleError> {
-        let fresh = &self.candidates[self.plan.freshest];
-        let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
-        read_intents(fresh, area.offset, area.len).map(Some)
+        read_intents(&self.candidates[self.plan.freshest])
     }
 }
 
-fn read_intents(fresh: &Candidate, offset: u64, space: u64) -> Result<Intents, AssembleError> {
+/// Leaves out members that know all events but the last, and whose bitmap lacks bits that the
+/// freshest one's has: those were set after an event that they missed, for data that they missed.
+fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
+    let fresh = &candidates[plan.freshest];
+    let believed = |intents: &Intents, of: &Candidate| {
+        !intents.header.is_stale() && intents.header.events() >= of.superblock.events()
+    };
+    let Ok(Some(newest)) = read_intents(fresh) else { return };
+    if !believed(&newest, fresh) {
+        return;
+    }
+    for seat in &mut plan.slots {
+        let Some((at, _)) = *seat else { continue };
+        let candidate = &candidates[at];
+        if candidate.superblock.events() >= fresh.superblock.events() {
+            continue;
+        }
+        let Ok(Some(own)) = read_intents(candidate) else { continue };
+        if newest.bits.iter().zip(&own.bits).any(|(newest, own)| newest & !own != 0) {
+            plan.left_out.push(LeftOut { name: candidate.name.clone(), why: Outside::Behind });
+            *seat = None;
+        }
+    }
+}
+
+/// A member's bitmap, if it has one.
+fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
+    let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
+    let (offset, space) = (area.offset, area.len);
     let failed = |error| AssembleError::Device { name: fresh.name.clone(), error };
     let mut head = [0; bitmap::HEADER_SIZE];
     fresh.device.read_at(offset, &mut head).map_err(failed)?;
@@ -422,5 +459,5 @@ fn read_intents(fresh: &Candidate, offset: u64, space: u64) -> Result<Intents, A
     if header.is_stale() || header.events() < superblock.events() {
         bits.fill(0xff);
     }
-    Ok(Intents { header, offset, bits })
+    Ok(Some(Intents { header, offset, bits }))
 }

@@ -3,8 +3,9 @@
 use lanefs_device::{Access, Device, RamDevice};
 use lanefs_ondisk::md::{Recovery, Role, Uuid};
 use lanefs_raid5::{
-    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, InitialParity, Layout,
-    NewConsistency, NewMember, OpenArray, Rebuild, Scrub, Standing, Upkeep, create,
+    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, InitialParity,
+    Layout, NewConsistency, NewMember, OpenArray, Outside, Rebuild, Scrub, Standing, Upkeep,
+    create,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -127,6 +128,154 @@ fn an_old_copy_of_a_member_is_not_mixed_in_after_a_crash() {
     assert!(content(&array) == model);
 }
 
+/// An array at one moment of its life: its members, and what is durable on them.
+struct Moment {
+    members: Members,
+    model: Vec<u8>,
+}
+
+/// A life in moments: clean, being written, clean again, written, without a member, with it rebuilt.
+fn moments(consistency: NewConsistency) -> Vec<Moment> {
+    let members = Members::create(4, consistency, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let mut all = Vec::new();
+    let mut look = |array: &OpenArray| {
+        all.push(Moment { members: members.copies(), model: content(array) });
+    };
+    look(&array);
+    for seed in 20..22 {
+        scribble(&array, seed, 8);
+        look(&array);
+        array.array().stop().expect("clean");
+        look(&array);
+    }
+    scribble(&array, 22, 3);
+    array.array().fail(3).expect("failed");
+    look(&array);
+    scribble(&array, 23, 3);
+    look(&array);
+    let (name, device) = members.0[3].clone();
+    let new = NewMember { name, device, uuid: Uuid([90; 16]) };
+    let added = array.add(new).expect("added");
+    array.array().rebuild(3, added.misses, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    look(&array);
+    all
+}
+
+#[test]
+fn no_member_of_an_earlier_moment_is_mixed_in() {
+    for consistency in ALL {
+        let moments = moments(consistency);
+        let (mut refused, mut left_out) = (0, 0);
+        for (at, now) in moments.iter().enumerate() {
+            for (before, then) in moments[..at].iter().enumerate().rev().take(2) {
+                for slot in [1, 3] {
+                    let mut mixed = now.members.copies();
+                    mixed.0[slot] = then.members.copies().0.swap_remove(slot);
+                    let events = |m: &Members| m.candidates(None)[slot].superblock.events();
+                    let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
+                    if events(&mixed) == events(&now.members) {
+                        // The member failed then, or nothing was recorded since.
+                        continue;
+                    }
+                    match mixed.open(None) {
+                        Err(error) => {
+                            assert!(error.to_string().contains("m"), "{name}: {error}");
+                            refused += 1;
+                        }
+                        Ok(array) => {
+                            assert!(content(&array) == now.model, "{name}");
+                            left_out += array.left_out().len();
+                        }
+                    }
+                }
+            }
+        }
+        println!("{consistency:?}: {refused} refused, {left_out} left out");
+        assert!(refused > 0 && left_out > 0);
+    }
+}
+
+#[test]
+fn a_member_with_the_last_events_number_but_another_time_is_an_old_copy() {
+    // As md leaves it, which takes the event back when an array goes clean again.
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let (_, device) = &members.0[1];
+    let mut old = members.candidates(None).swap_remove(1).superblock;
+    old.set_time(1_000_000);
+    device.write_at(4096, &old.encode()).expect("written");
+    let array = members.open(None).expect("it starts without the old copy");
+    assert!(matches!(array.left_out()[0].why, Outside::OldCopy), "{:?}", array.left_out());
+}
+
+#[test]
+fn a_member_without_bits_that_the_others_have_missed_data() {
+    // As md leaves it: one event for becoming active, and an old copy put back after a crash.
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let mut members = Members::create(4, consistency, InitialParity::Right);
+    members.open(None).expect("an array").close().expect("clean");
+    let old = members.copies().0.swap_remove(2);
+    let array = members.open(None).expect("an array");
+    scribble(&array, 13, 5);
+    members = members.copies();
+    members.0[2] = old;
+    let newest = members.candidates(None)[0].superblock.events();
+    let mut superblock = members.candidates(None)[2].superblock.clone();
+    superblock.set_events(newest - 1);
+    let (_, device) = &members.0[2];
+    device.write_at(4096, &superblock.encode()).expect("written");
+    let bitmap = superblock.bitmap(device.len()).expect("a bitmap").offset;
+    device.write_at(bitmap + 24, &(newest - 1).to_le_bytes()).expect("written");
+    match members.open(None) {
+        Err(AssembleError::DirtyAndDegraded { slot: 2, left_out, .. }) => {
+            assert!(matches!(left_out[0].why, Outside::Behind), "{left_out:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn events_that_are_at_their_end_are_refused() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    for (candidate, (_, device)) in members.candidates(None).iter().zip(&members.0) {
+        let mut superblock = candidate.superblock.clone();
+        superblock.set_events(u64::MAX);
+        device.write_at(4096, &superblock.encode()).expect("written");
+    }
+    let error = members.open(None).expect_err("refused");
+    assert!(matches!(error, AssembleError::NoMoreEvents { .. }), "{error}");
+}
+
+#[test]
+fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted() {
+    for (damaged, starts) in [(vec![0], true), (vec![0, 1], false), (vec![0, 1, 3], false)] {
+        let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        scribble(&array, 14, 5);
+        let members = members.copies();
+        for slot in &damaged {
+            let log = members.candidates(None)[*slot].superblock.ppl().expect("a log");
+            let (_, device) = &members.0[*slot];
+            device.write_at(log.offset + 700, &[0x5a; 64]).expect("damage");
+        }
+        // With all members it starts, and parity is made anew.
+        let whole = members.copies();
+        assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
+        match members.open(Some(2)) {
+            Ok(_) => assert!(starts, "{damaged:?}"),
+            Err(AssembleError::DirtyAndDegraded { slot: 2, logs, .. }) => {
+                assert!(!starts && logs == damaged, "{damaged:?}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let accept = ArrayOptions {
+            dirty_and_degraded: DirtyAndDegraded::Accept,
+            ..ArrayOptions::new(Access::ReadWrite)
+        };
+        OpenArray::assemble(members.candidates(Some(2)), 1, accept).expect("accepted");
+    }
+}
+
 #[test]
 fn an_array_that_is_being_written_says_so_on_every_member() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
@@ -135,7 +284,8 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
     array.write_at(5000, b"x").expect("a write");
     for candidate in members.candidates(None) {
         assert_eq!(candidate.superblock.resync_from(), Some(0));
-        assert_eq!(candidate.superblock.events(), before + 1);
+        // One that it comes, one that it is so.
+        assert_eq!(candidate.superblock.events(), before + 2);
     }
 }
 

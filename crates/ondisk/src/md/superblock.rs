@@ -520,6 +520,12 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
+    /// The same in microseconds, as far as its writer had them: all that one change of the array wrote
+    /// to its active members has one such time.
+    pub fn written(&self) -> u64 {
+        self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
+    }
+
     /// The RAID level; 5 in what is supported.
     pub fn level(&self) -> i32 {
         self.raw.level.get()
