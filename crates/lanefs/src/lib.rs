@@ -62,6 +62,7 @@ pub use lanefs_ext4::{
     Atime, Attr, Fallocate, NewKind, Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
     Statistics,
 };
+pub use lanefs_lanes::LineHeap;
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_raid5 as raid5;
 pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};

@@ -13,6 +13,7 @@ use clap::Parser;
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, NameCachePolicy, OpenOptions};
 use lanefs_ext4::mkfs::Contents;
+use lanefs_lanes::LineHeap;
 use lanefs_trace::{Crew, Granule, Recorder};
 use matrix::Pair;
 use reason::Reasons;
@@ -25,6 +26,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use table::Row;
+
+/// The heap of the programs that serve file systems.
+#[global_allocator]
+static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
@@ -47,6 +52,9 @@ struct Arguments {
     /// Look at pairs of lines, which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
+    /// Names and inodes behind one lock, to compare instructions.
+    #[arg(long)]
+    one_lock: bool,
     /// Why each pair shares lines.
     #[arg(long)]
     reasons: bool,
@@ -76,8 +84,13 @@ fn main() -> ExitCode {
 type AnyError = Box<dyn std::error::Error>;
 
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
-    own_arenas();
-    let fs = file_system()?;
+    // Operations are traced one after another: what one freed and the next was given would look shared.
+    LineHeap::forget_what_is_freed();
+    let names = match arguments.one_lock {
+        true => NameCachePolicy::Global,
+        false => NameCachePolicy::Lanes,
+    };
+    let fs = file_system(names)?;
     let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
     let threads = counts.iter().copied().max().unwrap_or(0).max(2);
     let (pairs, rows) = Crew::with(
@@ -101,25 +114,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
 
 /// An image with more groups than lanes on a device in memory, which commits when told to: a commit
 /// is no operation's own, and is counted by tracing the first round after one.
-fn file_system() -> Result<FileSystem, AnyError> {
+fn file_system(names: NameCachePolicy) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
     // So many names that no two of the run are likely to meet in one bucket of the name cache.
-    let options = OpenOptions::new()
-        .commit_interval(Duration::from_secs(3600))
-        .name_cache(NameCachePolicy::Lanes, 1 << 22);
+    let options =
+        OpenOptions::new().commit_interval(Duration::from_secs(3600)).name_cache(names, 1 << 22);
     Ok(FileSystem::open_device(device, &options)?)
-}
-
-/// An allocator's arena for each thread, as there would be on a machine of as many cores: by default
-/// glibc has eight for a core, and shares them beyond.
-fn own_arenas() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: sets a number that the allocator reads when it makes arenas; no thread runs yet.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1024);
-    }
 }
 
 fn trace_all(

@@ -10,7 +10,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
-    /// A lane's stash is refilled or given back, a table grows, an epoch ends.
+    /// A lane's stash or a thread's blocks of the heap are refilled or given back, a table grows, an
+    /// epoch ends.
     Refill,
     /// The clock ticked since the last change or read of this file.
     Tick,
@@ -18,6 +19,7 @@ pub enum Apart {
 
 const APART: &[(&str, Apart)] = &[
     ("::refill", Apart::Refill),
+    ("::spill", Apart::Refill),
     ("epoch::pay", Apart::Refill),
     ("stamp_change", Apart::Tick),
     ("touch_atime", Apart::Tick),
