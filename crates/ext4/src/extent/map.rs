@@ -4,6 +4,7 @@ use super::splice::{assert_within, is_data, splice};
 use super::{END, Extent, State};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::slice;
 
@@ -217,20 +218,28 @@ impl Change<'_> {
         let first = children.partition_point(|c| c.from < self.range.start).saturating_sub(1);
         let end = children.partition_point(|c| c.from <= self.range.end).max(first);
         let touched = &children[first..end];
-        let ends: Vec<&Child> = match touched {
-            [] => Vec::new(),
-            [only] => vec![only],
-            [first, .., last] => vec![first, last],
+        let new = match height {
+            0 => leaves(&self.splice(touched), self.fill),
+            _ => group(&self.apply(&ends(touched, Child::children), height - 1), self.fill),
         };
-        let new = if height == 0 {
-            let old: Vec<Extent> = ends.iter().flat_map(|child| child.extents()).copied().collect();
-            leaves(&splice(&old, &self.range, self.with), self.fill)
-        } else {
-            let below: Vec<Child> =
-                ends.iter().flat_map(|child| child.children()).cloned().collect();
-            group(&self.apply(&below, height - 1), self.fill)
-        };
+        if touched.len() == children.len() {
+            return new;
+        }
         [&children[..first], &new, &children[end..]].concat()
+    }
+
+    /// The extents of the leaves at both ends after the change.
+    fn splice(&self, touched: &[Child]) -> Vec<Extent> {
+        splice(&ends(touched, Child::extents), &self.range, self.with)
+    }
+}
+
+/// What the first and the last of `touched` have, as one list: nothing is copied if they are one.
+fn ends<T: Clone>(touched: &[Child], of: fn(&Child) -> &[T]) -> Cow<'_, [T]> {
+    match touched {
+        [] => Cow::Borrowed(&[]),
+        [only] => Cow::Borrowed(of(only)),
+        [first, .., last] => Cow::Owned([of(first), of(last)].concat()),
     }
 }
 

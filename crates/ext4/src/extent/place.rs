@@ -106,9 +106,9 @@ impl DraftNode {
         DraftNode { depth: node.depth, max: node.max, generation: node.generation, entries }
     }
 
-    fn encode(&self, new: &[Block]) -> Node {
-        let entries = match &self.entries {
-            Draft::Leaf(extents) => Entries::Leaf(extents.clone()),
+    fn encode(self, new: &[Block]) -> Node {
+        let entries = match self.entries {
+            Draft::Leaf(extents) => Entries::Leaf(extents),
             Draft::Index(children) => {
                 let index = |&(start, spot): &(FileBlock, Spot)| match spot {
                     Spot::At(child) => Index { start, child },
