@@ -2,17 +2,19 @@
 
 use crate::alloc::{Claim, InodeClaim, Privilege, Request};
 use crate::commit::Handle;
-use crate::dir::Indexing;
+use crate::dir::{Indexing, Look};
 use crate::directory::checked_entry;
 use crate::extent::{self, Extent, Nodes, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
 use crate::meta::MetaKind;
+use crate::place::PLACE_CREDITS;
 use crate::read::now;
 use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
+use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
 
@@ -21,6 +23,43 @@ pub(crate) const MAX_LINKS: u16 = 65000;
 const SET_GROUP_ID: u16 = 0o2000;
 /// Target bytes that fit into the inode, with the NUL that ext4 puts behind them.
 const FAST_SYMLINK: usize = 59;
+
+/// Credits of a birth: the inode, its group, and up to two blocks with theirs.
+const BIRTH_CREDITS: u32 = 16;
+
+/// What a change of one name does to the count of a directory's links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameChange {
+    OneDirectoryMore,
+    OneDirectoryLess,
+    /// Of anything that is no directory.
+    Uncounted,
+}
+
+impl NameChange {
+    fn of(new: FileType) -> NameChange {
+        match new {
+            FileType::Directory => NameChange::OneDirectoryMore,
+            _ => NameChange::Uncounted,
+        }
+    }
+
+    /// The change of the directory's inode.
+    pub(crate) fn apply(self, disk: &mut disk::Inode, now: lanefs_ondisk::Time) {
+        (disk.mtime, disk.ctime) = (now, now);
+        match self {
+            NameChange::OneDirectoryMore => add_directory_link(disk),
+            NameChange::OneDirectoryLess => remove_directory_link(disk),
+            NameChange::Uncounted => {}
+        }
+    }
+}
+
+/// Whether the count of links is so far from its limit that all who are counting now, each knowing
+/// of none of the others, stay below it.
+fn may_count_in_place(dir: &Inode, change: NameChange) -> bool {
+    change == NameChange::Uncounted || dir.attr().links < u32::from(MAX_LINKS) / 2
+}
 
 /// A new inode, claimed and prepared.
 struct Born {
@@ -67,37 +106,97 @@ impl Fs {
             }
             other => other?,
         };
-        let _exclusive = dir.op.exclusive();
-        let mut edit = self.edit_directory(dir)?;
-        let attr = dir.attr();
-        if attr.links == 0 {
-            return Err(Error::NotFound);
+        match self.create_in_place(dir, name, new)? {
+            Some(inode) => Ok(inode),
+            None => self.create_alone(dir, name, new),
         }
-        self.check_not_immutable(dir)?;
+    }
+
+    /// Creates beside others who change other names of the directory; `None` if that cannot be.
+    fn create_in_place(
+        &self,
+        dir: &InodeRef,
+        name: Name<'_>,
+        new: &NewInode<'_>,
+    ) -> Result<Option<InodeRef>, Error> {
+        let _shared = dir.op.shared();
+        let change = NameChange::of(new.kind.file_type());
+        self.check_addable(dir, change)?;
+        let Some(place) = self.place_of(dir, name)? else { return Ok(None) };
+        match place.seen() {
+            Look::There(_) => return Err(Error::Exists),
+            Look::Full => return Ok(None),
+            Look::Room(_) if !may_count_in_place(dir, change) => return Ok(None),
+            Look::Room(_) => {}
+        }
+        let born = self.prepare_inode(dir, new, Naming::Named)?;
+        let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
+        let mut handle = self.join(PLACE_CREDITS + BIRTH_CREDITS)?;
+        let names = place.lock();
+        let Look::Room(room) = place.look_again()? else { return Ok(None) };
+        let inode = self.apply_birth(&mut handle, born);
+        place.add(&mut handle, room, named);
+        drop(names);
+        self.names_changed(&mut handle, dir, change);
+        Ok(Some(inode))
+    }
+
+    /// Creates with the directory's operation lock held exclusively.
+    fn create_alone(
+        &self,
+        dir: &InodeRef,
+        name: Name<'_>,
+        new: &NewInode<'_>,
+    ) -> Result<InodeRef, Error> {
+        let _exclusive = dir.op.exclusive();
+        let counted = NameChange::of(new.kind.file_type());
+        self.check_addable(dir, counted)?;
+        let mut edit = self.edit_directory(dir)?;
         if edit.find(name)?.is_some() {
             return Err(Error::Exists);
-        }
-        let is_directory = new.kind.file_type() == FileType::Directory;
-        if is_directory && attr.links >= u32::from(MAX_LINKS) && !self.dir_nlink {
-            return Err(Error::TooManyLinks);
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let (ino, kind) = (born.inode.ino, born.inode.file_type);
         edit.insert(name, ino, kind)?;
         let change = edit.finish()?;
-        let mut handle = self.join(change.credits + 16)?;
+        let mut handle = self.join(change.credits + BIRTH_CREDITS)?;
         let inode = self.apply_birth(&mut handle, born);
         let now = now();
-        self.apply_directory(&mut handle, dir, change, |state| {
-            state.disk.mtime = now;
-            state.disk.ctime = now;
-            if is_directory {
-                add_directory_link(&mut state.disk);
-            }
-        });
+        self.apply_directory(&mut handle, dir, change, |state| counted.apply(&mut state.disk, now));
         drop(handle);
         self.names.publish(dir.dir_id(), name.bytes(), Some(Named { ino, file_type: kind }));
         Ok(inode)
+    }
+
+    /// Fails if `dir` takes no new name, or not this one. Its operation lock is held.
+    pub(crate) fn check_addable(&self, dir: &InodeRef, change: NameChange) -> Result<(), Error> {
+        if dir.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let attr = dir.attr();
+        if attr.links == 0 {
+            return Err(Error::NotFound);
+        }
+        self.check_not_immutable(dir)?;
+        let full = attr.links >= u32::from(MAX_LINKS) && !self.dir_nlink;
+        match change {
+            NameChange::OneDirectoryMore if full => Err(Error::TooManyLinks),
+            _ => Ok(()),
+        }
+    }
+
+    /// Apply: `dir` has one name more, less, or another one.
+    pub(crate) fn names_changed(
+        &self,
+        handle: &mut Handle<'_>,
+        dir: &Arc<Inode>,
+        change: NameChange,
+    ) {
+        let now = now();
+        dir.change(handle, Concerns::Data, |state| {
+            state.disk.version = state.disk.version.wrapping_add(1);
+            change.apply(&mut state.disk, now);
+        });
     }
 
     /// An unnamed file (O_TMPFILE): an orphan until [`Fs::link`] names it.

@@ -12,6 +12,7 @@
 mod blocks;
 mod convert;
 mod cookie;
+mod entry;
 mod find;
 mod insert;
 mod leaf;
@@ -23,7 +24,8 @@ mod staged;
 mod window;
 
 pub use blocks::{DirBlocks, DirContext, Indexing, new_directory, seal, verify};
-pub use find::{Found, find};
+pub use entry::{Look, leaf_of, look_for};
+pub use find::{Found, find, find_in};
 pub use insert::plan_insert;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan, plan_remove, plan_replace};
 pub use read::{is_empty, read_from};

@@ -8,6 +8,7 @@ use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, InodeState};
 use crate::mapping::MapChange;
 use crate::meta::{MetaKind, MetaRef};
+use crate::plant::{Step, left_out};
 use crate::{DirEntry, DirId, Error, Named};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{self, Name};
@@ -74,10 +75,10 @@ impl DirBlocks for DirEdit<'_> {
 }
 
 /// A directory that is read and not changed; its operation lock is held shared.
-struct DirView<'f> {
+pub(crate) struct DirView<'f> {
     fs: &'f Fs,
     dir: &'f Arc<Inode>,
-    context: DirContext,
+    pub(crate) context: DirContext,
     count: u32,
 }
 
@@ -213,13 +214,13 @@ impl Fs {
     }
 
     /// Reads a directory; its operation lock is held.
-    fn view_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirView<'f>, Error> {
+    pub(crate) fn view_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirView<'f>, Error> {
         let DirEdit { context, count, .. } = self.edit_directory(dir)?;
         Ok(DirView { fs: self, dir, context, count })
     }
 
     /// Block `n` of a directory.
-    fn directory_block(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<MetaRef, Error> {
+    pub(crate) fn directory_block(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<MetaRef, Error> {
         let (block, kind) = self.directory_place(dir, n)?;
         self.meta.get(self, block, kind)
     }
@@ -319,22 +320,50 @@ impl Fs {
             return Ok(None);
         }
         let view = self.view_directory(dir)?;
-        let found = dir::find(&view.context, &view, name)?;
-        let named = match found {
-            None => None,
-            Some(Found { ino, file_type: Some(file_type), .. }) => Some(Named { ino, file_type }),
-            Some(Found { ino, file_type: None, .. }) => {
-                // The directory does not keep types (no feature `filetype`): the inode knows. Not
-                // with this lock held, since letting an inode go may end it.
-                drop(shared);
-                return Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }));
+        let found = match dir::leaf_of(&view.context, &view, name)? {
+            Some(leaf) => self.look_up_in(dir, &view.context, leaf, name)?,
+            None => {
+                let found = dir::find(&view.context, &view, name)?;
+                // Nobody changes this name but with the lock held exclusively.
+                if let Some(named) = known(found)
+                    && !matches!(name.bytes(), b"." | b"..")
+                {
+                    self.names.publish(dir.dir_id(), name.bytes(), named);
+                }
+                found
             }
         };
-        if !matches!(name.bytes(), b"." | b"..") {
-            self.names.publish(dir.dir_id(), name.bytes(), named);
-        }
         drop(shared);
-        Ok(named)
+        match (known(found), found) {
+            (Some(named), _) => Ok(named),
+            // The inode knows its type. Not asked with the lock held, since letting an inode go may
+            // end it.
+            (None, Some(Found { ino, .. })) => {
+                Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Looks for `name` in the one block where it can be, which others may be changing, and publishes
+    /// what is found if they have not.
+    fn look_up_in(
+        &self,
+        dir: &InodeRef,
+        context: &DirContext,
+        leaf: FileBlock,
+        name: Name<'_>,
+    ) -> Result<Option<Found>, Error> {
+        let (block, kind) = self.directory_place(dir, leaf)?;
+        let look = |bytes: &[u8]| dir::find_in(context, leaf, bytes, name);
+        self.meta.look(self, block, kind, look, |found, still| {
+            if let Ok(found) = found
+                && let Some(named) = known(*found)
+            {
+                let still = || still() || left_out(Step::ReadStillLatest);
+                self.names.publish_read(dir.dir_id(), name.bytes(), named, &still);
+            }
+        })?
     }
 
     /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before
@@ -369,6 +398,13 @@ impl Fs {
         }
         dir::read_from(&blocks.context, &blocks, cookie, each)
     }
+}
+
+/// What an entry or its absence tells of a name; `None` if the directory does not keep types (no
+/// feature `filetype`).
+fn known(found: Option<Found>) -> Option<Option<Named>> {
+    let Some(Found { ino, file_type, .. }) = found else { return Some(None) };
+    file_type.map(|file_type| Some(Named { ino, file_type }))
 }
 
 /// `name` if it can be one.

@@ -27,6 +27,7 @@ mod mount;
 mod one_lock;
 mod options;
 mod orphan;
+mod place;
 mod places;
 mod plant;
 mod pressure;

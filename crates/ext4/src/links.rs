@@ -1,9 +1,12 @@
 //! Names for inodes that are there: link, unlink, rmdir.
 
-use crate::create::{MAX_LINKS, remove_directory_link};
+use crate::commit::Handle;
+use crate::create::{MAX_LINKS, NameChange};
+use crate::dir::Look;
 use crate::directory::checked_entry;
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
+use crate::place::{PLACE_CREDITS, lock_shared};
 use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named};
@@ -13,6 +16,8 @@ use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
+/// Credits of [`Fs::add_link`]: an inode and its place among the orphans.
+const ADD_LINK_CREDITS: u32 = 6;
 /// Credits of [`Fs::drop_link`]: an inode, and its group or its place among the orphans.
 pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 
@@ -23,6 +28,16 @@ enum Removal {
     Directory,
 }
 
+/// What became of a name that was to be removed beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Yes,
+    /// To another inode by now, or nowhere.
+    LeadsElsewhere,
+    /// The directory has to be held exclusively.
+    NotInPlace,
+}
+
 impl Fs {
     /// Gives `inode` another name.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
@@ -31,44 +46,71 @@ impl Fs {
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
+        if self.link_in_place(inode, dir, name)? {
+            return Ok(());
+        }
         let _locks = lock_all(&[inode, dir]);
-        self.check_not_immutable(dir)?;
+        self.check_addable(dir, NameChange::Uncounted)?;
         self.check_not_immutable(inode)?;
         let mut edit = self.edit_directory(dir)?;
-        if dir.attr().links == 0 {
-            return Err(Error::NotFound);
-        }
         if edit.find(name)?.is_some() {
             return Err(Error::Exists);
         }
-        let links = inode.attr().links;
-        if links >= u32::from(MAX_LINKS) {
-            return Err(Error::TooManyLinks);
-        }
-        if links == 0 && !inode.state.lock().linkable {
-            return Err(Error::NotFound);
-        }
+        check_linkable(inode)?;
         edit.insert(name, inode.ino, inode.file_type)?;
         let change = edit.finish()?;
-        let mut handle = self.join(change.credits + 6)?;
+        let mut handle = self.join(change.credits + ADD_LINK_CREDITS)?;
         let now = now();
         self.apply_directory(&mut handle, dir, change, |state| {
-            state.disk.mtime = now;
-            state.disk.ctime = now;
+            NameChange::Uncounted.apply(&mut state.disk, now);
         });
-        if links == 0 {
-            self.remove_orphan(&mut handle, inode);
-            set_nameless(inode, Nameless::No);
-        }
-        inode.change(&mut handle, Concerns::Attributes, |state| {
-            state.disk.links += 1;
-            state.disk.ctime = now;
-            state.linkable = false;
-        });
+        self.add_link(&mut handle, inode);
         drop(handle);
         let named = Named { ino: inode.ino, file_type: inode.file_type };
         self.names.publish(dir.dir_id(), name.bytes(), Some(named));
         Ok(())
+    }
+
+    /// Links beside others who change other names of the directory; false if that cannot be.
+    fn link_in_place(
+        &self,
+        inode: &InodeRef,
+        dir: &InodeRef,
+        name: Name<'_>,
+    ) -> Result<bool, Error> {
+        let Some(_locks) = lock_shared(dir, inode) else { return Ok(false) };
+        self.check_addable(dir, NameChange::Uncounted)?;
+        self.check_not_immutable(inode)?;
+        let Some(place) = self.place_of(dir, name)? else { return Ok(false) };
+        match place.seen() {
+            Look::There(_) => return Err(Error::Exists),
+            Look::Full => return Ok(false),
+            Look::Room(_) => {}
+        }
+        check_linkable(inode)?;
+        let mut handle = self.join(PLACE_CREDITS + ADD_LINK_CREDITS)?;
+        let names = place.lock();
+        let Look::Room(room) = place.look_again()? else { return Ok(false) };
+        let named = Named { ino: inode.ino, file_type: inode.file_type };
+        place.add(&mut handle, room, named);
+        drop(names);
+        self.names_changed(&mut handle, dir, NameChange::Uncounted);
+        self.add_link(&mut handle, inode);
+        Ok(true)
+    }
+
+    /// Apply: `inode` has one name more.
+    fn add_link(&self, handle: &mut Handle<'_>, inode: &InodeRef) {
+        let now = now();
+        if inode.attr().links == 0 {
+            self.remove_orphan(handle, inode);
+            set_nameless(inode, Nameless::No);
+        }
+        inode.change(handle, Concerns::Attributes, |state| {
+            state.disk.links += 1;
+            state.disk.ctime = now;
+            state.linkable = false;
+        });
     }
 
     /// Removes a name that is not a directory's.
@@ -114,11 +156,67 @@ impl Fs {
                 (Removal::Directory, false) => return Err(Error::NotDirectory),
                 _ => {}
             }
+            match self.remove_in_place(dir, name, &victim)? {
+                Removed::Yes => return Ok(()),
+                Removed::LeadsElsewhere => continue,
+                Removed::NotInPlace => {}
+            }
             let _locks = lock_all(&[dir, &victim]);
             if self.remove_locked(dir, name, &victim)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Removes `name` if it leads to `victim`, beside others who change other names.
+    fn remove_in_place(
+        &self,
+        dir: &InodeRef,
+        name: Name<'_>,
+        victim: &InodeRef,
+    ) -> Result<Removed, Error> {
+        let Some(_locks) = lock_shared(dir, victim) else { return Ok(Removed::NotInPlace) };
+        self.check_removable(dir, victim)?;
+        let Some(place) = self.place_of(dir, name)? else { return Ok(Removed::NotInPlace) };
+        let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
+        if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
+            return Ok(Removed::LeadsElsewhere);
+        }
+        let change = self.check_ended(victim)?;
+        self.prepare_drop_link(victim)?;
+        let mut handle = self.join(PLACE_CREDITS + DROP_LINK_CREDITS)?;
+        let names = place.lock();
+        match place.look_again()? {
+            Look::There(now) if now.ino == found.ino => place.remove(&mut handle, &now),
+            _ => return Ok(Removed::LeadsElsewhere),
+        }
+        drop(names);
+        self.names_changed(&mut handle, dir, change);
+        self.drop_link(&mut handle, victim);
+        Ok(Removed::Yes)
+    }
+
+    /// Fails if no name may be taken from `dir`, or none of `victim`.
+    fn check_removable(&self, dir: &InodeRef, victim: &InodeRef) -> Result<(), Error> {
+        if dir.attr().links == 0 {
+            return Err(Error::NotFound);
+        }
+        self.check_not_immutable(dir)?;
+        self.check_not_immutable(victim)
+    }
+
+    /// Fails if `victim` cannot lose the name, for it is a directory that is not empty, or could not
+    /// be ended; what that does to its parent. Its operation lock is held exclusively.
+    fn check_ended(&self, victim: &InodeRef) -> Result<NameChange, Error> {
+        let is_directory = victim.file_type == FileType::Directory;
+        if is_directory && !self.edit_directory(victim)?.is_empty()? {
+            return Err(Error::NotEmpty);
+        }
+        self.check_mapped_by_extents(victim)?;
+        Ok(match is_directory {
+            true => NameChange::OneDirectoryLess,
+            false => NameChange::Uncounted,
+        })
     }
 
     /// Removes `name` if it still leads to `victim`; both operation locks are held.
@@ -128,30 +226,19 @@ impl Fs {
         name: Name<'_>,
         victim: &InodeRef,
     ) -> Result<bool, Error> {
-        self.check_not_immutable(dir)?;
-        self.check_not_immutable(victim)?;
+        self.check_removable(dir, victim)?;
         let mut edit = self.edit_directory(dir)?;
         let Some(found) = edit.find(name)? else { return Err(Error::NotFound) };
         if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
             return Ok(false);
         }
-        let is_directory = victim.file_type == FileType::Directory;
-        if is_directory && !self.edit_directory(victim)?.is_empty()? {
-            return Err(Error::NotEmpty);
-        }
-        self.check_mapped_by_extents(victim)?;
+        let counted = self.check_ended(victim)?;
         edit.remove(&found)?;
         let change = edit.finish()?;
         self.prepare_drop_link(victim)?;
         let mut handle = self.join(change.credits + DROP_LINK_CREDITS)?;
         let now = now();
-        self.apply_directory(&mut handle, dir, change, |state| {
-            state.disk.mtime = now;
-            state.disk.ctime = now;
-            if is_directory {
-                remove_directory_link(&mut state.disk);
-            }
-        });
+        self.apply_directory(&mut handle, dir, change, |state| counted.apply(&mut state.disk, now));
         self.drop_link(&mut handle, victim);
         drop(handle);
         self.names.publish(dir.dir_id(), name.bytes(), None);
@@ -167,7 +254,7 @@ impl Fs {
     /// Apply: `victim` has lost a name, or all of a directory's. Without one left it is ended: here,
     /// if it has nothing to free but its number and the caller's is the only hold; else it is an
     /// orphan from now on, for whoever drops the last hold to end.
-    pub(crate) fn drop_link(&self, handle: &mut crate::commit::Handle<'_>, victim: &Arc<Inode>) {
+    pub(crate) fn drop_link(&self, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
         let now = now();
         let left = match victim.file_type {
             FileType::Directory => 0,
@@ -200,6 +287,18 @@ pub(crate) fn lock_all<'i>(inodes: &[&'i InodeRef]) -> Vec<ExclusiveHold<'i>> {
     sorted.sort_by_key(|inode| inode.ino);
     sorted.dedup_by_key(|inode| inode.ino);
     sorted.into_iter().map(|inode| inode.op.exclusive()).collect()
+}
+
+/// Fails if `inode` takes no further name. Its operation lock is held exclusively.
+fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
+    let links = inode.attr().links;
+    if links >= u32::from(MAX_LINKS) {
+        return Err(Error::TooManyLinks);
+    }
+    if links == 0 && !inode.state.lock().linkable {
+        return Err(Error::NotFound);
+    }
+    Ok(())
 }
 
 /// "." and ".." are always there.

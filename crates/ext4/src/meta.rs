@@ -4,7 +4,9 @@
 //! # Locking
 //!
 //! The contents change under the owner's operation lock held exclusively (attribute blocks, which
-//! several inodes may share: under the guard alone). The guard orders Apply against the committer.
+//! several inodes may share: under the guard alone; one name in a block of a directory: under the
+//! operation lock held shared and the block's `names`). The guard orders Apply against the committer
+//! and against readers.
 //! A miss is loaded by one thread under one of the loader locks, found by the block number: so no
 //! stale copy can be inserted after a newer one was evicted. Eviction runs on the committer's
 //! thread only, which is also the one that captures: a block is clean only once its image is in
@@ -16,8 +18,8 @@ use crate::commit::{Dirty, Handle};
 use crate::fs::Fs;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Cached, Holds, Lines, Map, Mutex, Pin, Rank};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::{Cached, Holds, Lines, Map, Mutex, MutexGuard, Pin, Rank};
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// What a metadata block is, and whose: what its checksum needs.
@@ -41,7 +43,11 @@ pub(crate) struct MetaBlock {
     holds: Holds,
     /// Set by a look-up, cleared by reclaim: a second chance.
     used: AtomicBool,
+    /// Of a directory's block: whose turn it is to change a name in it. [rank Names]
+    names: Mutex<()>,
     state: Mutex<MetaState>,
+    /// How often the contents changed; its eviction counts too. Written under `state`.
+    version: AtomicU64,
     /// What `state` has as its data, for readers that write nothing; written under `state`, and
     /// there only once somebody read.
     latest: Cached<Lines>,
@@ -50,6 +56,8 @@ pub(crate) struct MetaBlock {
 struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
+    /// Looked at since the last change: the next look is worth a copy for all that follow.
+    looked_at: bool,
     /// Where the transaction in which it is dirty lists it.
     listed: Option<Listed>,
     /// The transaction that allocated it, if it was allocated since it was loaded.
@@ -61,13 +69,16 @@ struct MetaState {
 impl MetaBlock {
     /// With one hold.
     fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
-        let state = MetaState { data, tracked: Tracked::new(), listed: None, born, freed: None };
+        let tracked = Tracked::new();
+        let state = MetaState { data, tracked, looked_at: false, listed: None, born, freed: None };
         Arc::new(MetaBlock {
             block,
             kind,
             holds: Holds::new(1),
             used: AtomicBool::new(true),
+            names: Mutex::new(Rank::Names, ()),
             state: Mutex::new(Rank::Guard, state),
+            version: AtomicU64::new(0),
             latest: Cached::default(),
         })
     }
@@ -80,6 +91,37 @@ impl MetaBlock {
         let state = self.state.lock();
         self.latest.store(Lines::from(&*state.data));
         Arc::from(&*state.data)
+    }
+
+    /// Runs `look` on the contents as they are, without a write to what others read if these are
+    /// many.
+    fn look<R>(&self, pin: &Pin, look: impl FnOnce(&[u8]) -> R) -> R {
+        if let Some(data) = self.latest.get(pin) {
+            return look(data);
+        }
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.looked_at, true) {
+            self.latest.store(Lines::from(&*state.data));
+        }
+        look(&state.data)
+    }
+
+    /// Runs `look` on the contents as they are, and says which these are.
+    pub(crate) fn look_under_guard<R>(&self, look: impl FnOnce(&[u8]) -> R) -> (u64, R) {
+        let state = self.state.lock();
+        (self.version.load(Ordering::Relaxed), look(&state.data))
+    }
+
+    /// Which contents it has: to be asked before they are read.
+    pub(crate) fn version(&self) -> u64 {
+        // Acquire: a change takes the copy for readers away before it counts itself.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whoever holds it is alone in changing names in this block of a directory, which is held
+    /// shared. Several at once: in ascending order of `block`.
+    pub(crate) fn lock_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock_in_order(self.block.0)
     }
 
     /// The contents as they are now.
@@ -101,8 +143,11 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        let result = change(data);
+        // Before the change, which may tell of itself: see `version` and `Names::publish_read`.
         self.latest.clear();
+        self.version.fetch_add(1, Ordering::Release);
+        let result = change(data);
+        state.looked_at = false;
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Meta(self.clone())));
@@ -114,7 +159,7 @@ impl MetaBlock {
     fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
         let tid = handle.tid();
         let mut state = self.state.lock();
-        let MetaState { data, tracked, listed, born, freed } = &mut *state;
+        let MetaState { data, tracked, listed, born, freed, .. } = &mut *state;
         *freed = Some(tid);
         if *born == Some(tid) {
             // Nobody will ask for it: making and removing a directory over and over would else fill
@@ -199,6 +244,36 @@ impl MetaCache {
         Ok(self.get(fs, block, kind)?.data())
     }
 
+    /// Runs `look` on the contents of `block`, as [`MetaCache::read`] without the copy, and then
+    /// `conclude` with what came of it and a way to ask whether the contents are still the same.
+    pub(crate) fn look<R>(
+        &self,
+        fs: &Fs,
+        block: Block,
+        kind: MetaKind,
+        look: impl Fn(&[u8]) -> R,
+        conclude: impl FnOnce(&R, &dyn Fn() -> bool),
+    ) -> Result<R, Error> {
+        let whole = |found: &MetaBlock, pin: &Pin| {
+            let version = found.version();
+            let result = found.look(pin, look);
+            conclude(&result, &|| found.version() == version);
+            result
+        };
+        let pin = lanefs_lanes::pin();
+        if let Some(found) = self.blocks.find(&pin, &block.0)
+            && found.kind == kind
+        {
+            if !found.used.load(Ordering::Relaxed) {
+                found.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(whole(found, &pin));
+        }
+        drop(pin);
+        let held = self.get(fs, block, kind)?;
+        Ok(whole(&held, &lanefs_lanes::pin()))
+    }
+
     fn load(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
         let _loader = self.loaders[block.0 as usize % LOADERS].lock();
         if let Some(found) = self.cached(block, kind)? {
@@ -273,6 +348,8 @@ impl MetaCache {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = block.state.lock();
             let evicted = state.tracked.is_clean() && block.holds.evict();
+            // Who read it must not take it for the latest once another object may change.
+            block.version.fetch_add(1, Ordering::Release);
             drop(state);
             if evicted && excess > 0 {
                 self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));

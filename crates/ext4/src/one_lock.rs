@@ -131,8 +131,21 @@ impl OneLockCache {
 
 impl Names for OneLockCache {
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        self.publish_read(dir, name, entry, &|| true);
+    }
+
+    fn publish_read(
+        &self,
+        dir: DirId,
+        name: &[u8],
+        entry: Option<Named>,
+        still: &dyn Fn() -> bool,
+    ) {
         let hash = dir.hash_of(name);
         let mut table = self.table.lock();
+        if !still() {
+            return;
+        }
         table.published += 1;
         let mark = table.published;
         if let Some(known) = table.names.find(hash, |known| known.is(dir, name)) {

@@ -89,11 +89,16 @@ pub struct Named {
     pub file_type: FileType,
 }
 
-/// Hears of names, with the directory's operation lock held (shared for a look-up that missed,
-/// exclusive for a change), so that what it keeps is never older than the directory.
+/// Hears of names, with the directory's operation lock held: exclusively for a change; shared for a
+/// change of one block, whose guard is held too; shared for a look-up that missed. So what it keeps
+/// is never older than the directory, and who sees a block changed finds its names changed here.
 pub trait Names: Send + Sync {
     /// `name` in `dir` leads to `entry` from now on, or to nothing.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>);
+    /// As [`Names::publish`], by one who only read: unless `still`, asked where no publication of
+    /// this name can come between, says that what was read has changed since. Whoever changes a
+    /// name lets `still` say so first, and publishes then.
+    fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// The directory is gone.
     fn forget(&self, dir: DirId);
     /// The cache that keeps inodes behind the same lock as names, if this is one: the mount then
@@ -109,6 +114,7 @@ pub struct NoNames;
 
 impl Names for NoNames {
     fn publish(&self, _: DirId, _: &[u8], _: Option<Named>) {}
+    fn publish_read(&self, _: DirId, _: &[u8], _: Option<Named>, _: &dyn Fn() -> bool) {}
     fn forget(&self, _: DirId) {}
 }
 

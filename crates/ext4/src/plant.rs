@@ -11,6 +11,12 @@ pub(crate) enum Step {
     InodeTakenUnderGuard,
     /// Looking whether a name still leads to the inode that was locked.
     NameLookedAtAgain,
+    /// Looking at a name's place again once the block's names are locked.
+    PlaceLookedAtAgain,
+    /// Telling the name cache of a change before anybody can see the changed block.
+    PublishedUnderGuard,
+    /// Telling the name cache of what was read only if the block is still the same.
+    ReadStillLatest,
     /// Looking for the inode once more as the one who may load it.
     LoaderLooksAgain,
     /// The lock that keeps the shape of the tree while it is searched for loops.

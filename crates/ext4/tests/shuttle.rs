@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
 
+mod one_directory;
 mod schedules;
 
 use lanefs_ext4::{
@@ -446,6 +447,7 @@ fn planted_bugs_are_found() {
         ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
         ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
         ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+        ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
     ]);
 }
 
@@ -464,5 +466,10 @@ fn more_planted_bugs_are_found() {
         ("FsyncFlushes", "what_was_synced_is_there_after_a_power_cut"),
         ("OverwriteHolds", "a_block_that_is_overwritten_is_nobody_elses"),
         ("ReleaseWakes", "names_change_while_others_change_them"),
+        ("PublishedUnderGuard", "one_directory::who_sees_a_name_in_its_directory_finds_it_known"),
+        (
+            "ReadStillLatest",
+            "one_directory::what_was_looked_up_while_it_changed_is_not_known_wrong",
+        ),
     ]);
 }

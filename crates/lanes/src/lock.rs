@@ -33,7 +33,22 @@ impl<T> Mutex<T> {
     /// In debug builds, if the thread holds a lock whose rank is not below this one's.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let held = Held::in_order(Place { rank: self.rank, order: None });
+        self.lock_as(None)
+    }
+
+    /// As [`Mutex::lock`]; locks of this rank may be taken together if `order` ascends.
+    ///
+    /// # Panics
+    /// As [`Mutex::lock`]; a lock of the same rank comes before if its order is lower.
+    #[track_caller]
+    pub fn lock_in_order(&self, order: u64) -> MutexGuard<'_, T> {
+        self.lock_as(Some(order))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock_as(&self, order: Option<u64>) -> MutexGuard<'_, T> {
+        let held = Held::in_order(Place { rank: self.rank, order });
         let inner = match self.try_first() {
             Some(inner) => inner,
             None if world::COUNTS_WAITS => waited(self.rank, || self.inner.lock()),

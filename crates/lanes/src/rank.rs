@@ -1,7 +1,8 @@
 //! The lock order of Lanefs, in one place.
 
 /// A lock's place in the order: a thread may take a lock only if its rank is above every rank
-/// that it holds. [`Rank::Operation`] is the exception: several at once, in ascending inode number.
+/// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: several at once, in
+/// ascending number of the inode or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
@@ -25,6 +26,9 @@ pub enum Rank {
     ArrayRecord,
     /// The books of one member's partial parity log. Never held across I/O.
     ParityLog,
+    /// The names in one block of a directory, whose operation lock is held shared: held inside a
+    /// handle, several in ascending block number. Never held across a wait or I/O.
+    Names,
     /// A state guard: leaf of the operations; one at a time. Never held across a wait or I/O.
     Guard,
     /// A lane's own lists. Never held across anything.
@@ -35,7 +39,7 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the order of locking.
-    pub const ALL: [Rank; 13] = [
+    pub const ALL: [Rank; 14] = [
         Rank::Topology,
         Rank::Operation,
         Rank::InodeLoad,
@@ -46,6 +50,7 @@ impl Rank {
         Rank::ArrayState,
         Rank::ArrayRecord,
         Rank::ParityLog,
+        Rank::Names,
         Rank::Guard,
         Rank::LaneList,
         Rank::Bucket,

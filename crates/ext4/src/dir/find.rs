@@ -20,7 +20,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn new(block: FileBlock, entry: &Entry<'_>) -> Option<Found> {
+    pub(super) fn new(block: FileBlock, entry: &Entry<'_>) -> Option<Found> {
         Some(Found { ino: entry.ino?, file_type: entry.file_type, block, offset: entry.offset })
     }
 }
@@ -62,7 +62,7 @@ fn find_linear(
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
     for n in (0..blocks.count()).map(FileBlock) {
-        if let Some(found) = find_in(cx, blocks, n, name)? {
+        if let Some(found) = find_in(cx, n, &blocks.block(n)?, name)? {
             return Ok(Some(found));
         }
     }
@@ -78,7 +78,8 @@ fn find_indexed(
     let hash = index.hasher.hash(name.bytes());
     let mut path = index.descend(hash.major)?;
     loop {
-        if let Some(found) = find_in(cx, blocks, path.leaf(), name)? {
+        let n = path.leaf();
+        if let Some(found) = find_in(cx, n, &blocks.block(n)?, name)? {
             return Ok(Some(found));
         }
         if !path.advance_within(hash.major)? {
@@ -87,13 +88,16 @@ fn find_indexed(
     }
 }
 
-fn find_in(
+/// Finds an entry in block `n`, whose contents these are.
+///
+/// # Errors
+/// Corruption naming the block.
+pub fn find_in(
     cx: &DirContext,
-    blocks: &dyn DirBlocks,
     n: FileBlock,
+    block: &[u8],
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
-    let block = blocks.block(n)?;
-    let entry = dirent::find(&cx.format, &block, name).map_err(|cause| cx.damaged(n, cause))?;
+    let entry = dirent::find(&cx.format, block, name).map_err(|cause| cx.damaged(n, cause))?;
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }

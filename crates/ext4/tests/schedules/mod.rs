@@ -4,6 +4,7 @@
 
 pub mod disk;
 pub mod planted;
+pub mod remembered;
 pub mod tree;
 pub mod words;
 
@@ -12,6 +13,7 @@ use lanefs_ext4::{
     Error, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Policies, Privilege,
 };
 use lanefs_lanes::sync::{Arc, thread};
+use remembered::Remembered;
 use shuttle::rand::{Rng, RngCore, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use std::process::Command;
@@ -40,6 +42,8 @@ pub struct Start {
 pub struct World {
     pub fs: Arc<Fs>,
     pub disk: Arc<Disk>,
+    /// What `fs` publishes.
+    pub names: Arc<Remembered>,
 }
 
 fn number(variable: &str, otherwise: u64) -> u64 {
@@ -80,6 +84,23 @@ fn fill(world: &World, blocks: u64) {
     assert_eq!(world.fs.write_at(&filler, 0, &contents, Privilege::Root).unwrap(), contents.len());
 }
 
+/// As [`EMPTY`], with a directory `/all` of several leaves: names of [`long`] of 0 to 11, which
+/// nobody changes.
+pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
+    Start::prepared("orphan_file", |world| {
+        let all = world.directory(&world.fs.root().unwrap(), "all");
+        (0..STAYING).for_each(|n| drop(world.file(&all, &long(n))));
+    })
+});
+
+/// How many names of [`INDEXED`] stay.
+pub const STAYING: u32 = 12;
+
+/// A name so long that few fit into a block.
+pub fn long(n: u32) -> String {
+    format!("{n:0>180}")
+}
+
 impl Start {
     /// What `prepare` makes of a new file system.
     fn prepared(orphans: &str, prepare: impl Fn(&World) + Send + Sync + 'static) -> Start {
@@ -98,8 +119,10 @@ impl Start {
         let out = start.clone();
         let once = move || {
             let disk = Arc::new(Disk::new(made.clone()));
-            let mount = Mount::open(disk.clone(), MountOptions::default()).unwrap();
-            let world = World { fs: mount.fs().clone(), disk: disk.clone() };
+            let names = Arc::new(Remembered::new());
+            let options = MountOptions { names: names.clone(), ..MountOptions::default() };
+            let mount = Mount::open(disk.clone(), options).unwrap();
+            let world = World { fs: mount.fs().clone(), disk: disk.clone(), names };
             prepare(&world);
             drop(world);
             mount.close().unwrap();
@@ -131,7 +154,8 @@ impl World {
         let started: Vec<_> = threads
             .into_iter()
             .map(|run| {
-                let world = World { fs: self.fs.clone(), disk: self.disk.clone() };
+                let (fs, disk) = (self.fs.clone(), self.disk.clone());
+                let world = World { fs, disk, names: self.names.clone() };
                 thread::spawn(move || run(&world))
             })
             .collect();
@@ -249,14 +273,17 @@ fn report_failures() {
 fn schedule(start: &Start, scenario: fn(&World)) {
     RUN.fetch_add(1, Ordering::Relaxed);
     let disk = Arc::new(Disk::new(start.image.clone()));
-    let mount = Mount::open(disk.clone(), options()).unwrap();
-    let world = World { fs: mount.fs().clone(), disk: disk.clone() };
+    let names = Arc::new(Remembered::new());
+    let known = MountOptions { names: names.clone(), ..options() };
+    let mount = Mount::open(disk.clone(), known).unwrap();
+    let world = World { fs: mount.fs().clone(), disk: disk.clone(), names };
     if below(2) == 0 {
         disk.lose_power_at(below(60).into(), thread_rng().next_u64());
     }
     scenario(&world);
     let failure = world.fs.failure();
     assert!(failure.is_none() && !world.fs.is_read_only(), "{failure:?}");
+    world.names.judge(&world.fs);
     drop(world);
     mount.close().unwrap();
     judge(start, Arc::new(Disk::new(Arc::new(disk.contents()))), &disk.promises());

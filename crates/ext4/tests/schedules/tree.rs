@@ -50,6 +50,9 @@ impl Tree {
             ControlFlow::Continue(())
         })
         .unwrap_or_else(|e| panic!("{path}: {e}"));
+        let mut names: Vec<&String> = entries.iter().map(|(name, _)| name).collect();
+        names.sort();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{path}: a name twice: {names:?}");
         let mut subdirectories = 0;
         for (name, ino) in entries {
             match name.as_str() {

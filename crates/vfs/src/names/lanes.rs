@@ -60,6 +60,16 @@ impl LaneNames {
 
 impl Names for LaneNames {
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        self.publish_read(dir, name, entry, &|| true);
+    }
+
+    fn publish_read(
+        &self,
+        dir: DirId,
+        name: &[u8],
+        entry: Option<Named>,
+        still: &dyn Fn() -> bool,
+    ) {
         let hash = dir.hash_of(name);
         let bucket = self.bucket(hash);
         let new = Arc::new(Entry {
@@ -71,6 +81,9 @@ impl Names for LaneNames {
         });
         let pin = pin();
         let _changing = bucket.change.lock();
+        if !still() {
+            return;
+        }
         bucket.ways.store(with(bucket.ways.get(&pin), new));
     }
 

@@ -1,0 +1,60 @@
+//! A name cache that forgets nothing, so that whatever it was told wrong is still there at the end.
+
+use lanefs_ext4::{DirId, Error, Fs, Named, Names};
+use lanefs_lanes::{Mutex, Rank};
+use std::collections::HashMap;
+
+type Known = HashMap<(DirId, Vec<u8>), Option<Named>>;
+
+/// What was published last of each name.
+pub struct Remembered(Mutex<Known>);
+
+impl Remembered {
+    pub fn new() -> Remembered {
+        Remembered(Mutex::new(Rank::Bucket, HashMap::new()))
+    }
+
+    /// What is known of a name.
+    pub fn of(&self, dir: DirId, name: &[u8]) -> Option<Option<Named>> {
+        self.0.lock().get(&(dir, name.to_vec())).copied()
+    }
+
+    /// Nobody changes names any more: all that is known is so.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn judge(&self, fs: &Fs) {
+        let all: Vec<_> = self.0.lock().iter().map(|(k, v)| (k.clone(), *v)).collect();
+        for ((dir, name), known) in all {
+            let there = match fs.get(dir.ino, Some(dir.generation)) {
+                Ok(dir) => fs.lookup(&dir, &name).unwrap(),
+                Err(Error::Stale) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(known, there, "what is known of {:?}", String::from_utf8_lossy(&name));
+        }
+    }
+}
+
+impl Names for Remembered {
+    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        self.publish_read(dir, name, entry, &|| true);
+    }
+
+    fn publish_read(
+        &self,
+        dir: DirId,
+        name: &[u8],
+        entry: Option<Named>,
+        still: &dyn Fn() -> bool,
+    ) {
+        let mut known = self.0.lock();
+        if still() {
+            known.insert((dir, name.to_vec()), entry);
+        }
+    }
+
+    fn forget(&self, dir: DirId) {
+        self.0.lock().retain(|(known, _), _| *known != dir);
+    }
+}
