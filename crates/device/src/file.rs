@@ -87,6 +87,8 @@ pub struct FileDevice {
     len: u64,
     access: Access,
     is_block: bool,
+    /// Whether changes are refused once the file is shorter than it was.
+    keeps_length: bool,
     /// Turns false once the host refuses `RWF_DSYNC`; read-mostly, so no line bounces.
     has_dsync: AtomicBool,
 }
@@ -189,8 +191,16 @@ impl FileDevice {
             len,
             access,
             is_block: kind.is_block_device(),
+            keeps_length: false,
             has_dsync: AtomicBool::new(true),
         })
+    }
+
+    /// The same device, which fails writes and flushes once somebody made the file shorter, where
+    /// others would let it grow again, with zeros for what is gone. Costs a system call for each.
+    pub fn keeping_length(mut self) -> FileDevice {
+        self.keeps_length = true;
+        self
     }
 
     /// Makes a new image of `len` bytes, all zeros and sparse, and opens it for writing.
@@ -215,7 +225,20 @@ impl FileDevice {
             return Err(DeviceError::new(operation, offset, len, refused));
         }
         check_range(operation, offset, len, self.len)?;
+        self.check_length(operation, offset, len)?;
         Ok(self.start + offset)
+    }
+
+    fn check_length(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.is_block || !self.keeps_length {
+            return Ok(());
+        }
+        let failed = |error| DeviceError::new(operation, offset, len, error);
+        let size = self.file.metadata().map_err(failed)?.len();
+        if size >= self.start + self.len {
+            return Ok(());
+        }
+        Err(failed(io::Error::other("the file was made shorter while in use")))
     }
 
     fn write_slices(&self, mut at: u64, bufs: &[&[u8]]) -> io::Result<()> {
@@ -302,6 +325,7 @@ impl Device for FileDevice {
         if self.is_read_only() {
             return Ok(());
         }
+        self.check_length(Operation::Flush, 0, 0)?;
         rustix::fs::fdatasync(&self.file).map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
     }
 

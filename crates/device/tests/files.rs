@@ -56,6 +56,22 @@ fn a_part_of_a_file_is_a_device_and_nothing_beyond_it() {
 }
 
 #[test]
+fn a_file_that_was_made_shorter_does_not_grow_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("member");
+    let device = FileDevice::create(&path, 1 << 20).unwrap().keeping_length();
+    device.write_at((1 << 20) - 512, &[1; 512]).unwrap();
+    device.flush().unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert!(device.write_at(0, &[2; 512]).is_err());
+    assert!(device.write_vectored_at(8192, &[&[2; 512], &[3; 512]]).is_err());
+    assert!(device.write_durable_at(8192, &[2; 512]).is_err());
+    assert!(device.write_zeros(8192, 512).is_err());
+    assert!(device.flush().is_err());
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
+}
+
+#[test]
 fn more_buffers_than_one_call_takes_arrive_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let device = FileDevice::create(dir.path().join("image"), 1 << 20).unwrap();

@@ -197,6 +197,51 @@ fn members_come_and_go_by_command() {
 }
 
 #[test]
+fn what_cannot_be_is_refused_with_words() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "says() { words=$1; shift; if \"$@\" > said 2>&1; then echo \"not refused: $*\"; exit 9; fi
+                  grep -q -- \"$words\" said || { echo \"$*:\"; cat said; exit 9; }; }
+         says 'more' $L raid create x missing missing --size 16M
+         says 'only --consistency bitmap' $L raid create x y z --size 16M --bitmap-chunk 64K
+         test ! -e x
+         $L raid create a b c --size 16M --chunk 64K -q; cp b old
+         $L raid recover md:a,b,c | grep 'nothing was left'
+         says 'no name' $L raid status md:a,,c
+         says 'no member was given' $L raid status md:
+         says 'is a member of the array already' $L raid add md:a,missing,c a
+         cp c copy
+         says 'copy of the member in slot 2' $L raid add md:a,missing,c copy
+         $L raid fail md:a,b,c b
+         says 'slot 1 has no member in step' $L raid fail md:a,b,c c
+         says 'not a member in use' $L raid fail md:a,missing,c b
+         says 'could not be checked' $L raid scrub md:a,missing,c
+         $L raid status md:a,old,c | grep 'left out: .*old is stale'
+         $L mkfs md:a,missing,c -q
+         $L info md:a,old,c | grep 'old is stale'
+         $L raid add md:a,b,c b; $L raid scrub md:a,b,c",
+    );
+}
+
+#[test]
+fn members_have_any_names_and_one_may_be_added_later() {
+    let folder = scratch();
+    script(
+        folder.path(),
+        "mkdir 'x:'; array='md:a\\,b,x\\:/c,d\\\\e'
+         $L raid create 'a,b' missing 'd\\e' --size 16M --chunk 64K -q
+         $L raid status 'md:a\\,b,missing,d\\e' | grep 'clean and degraded'
+         $L mkfs 'md:a\\,b,missing,d\\e' -q
+         head -c 500000 /dev/urandom > file; $L cp file 'md:a\\,b,missing,d\\e:/file'
+         truncate -s 16M 'x:/c'; $L raid add 'md:a\\,b,missing,d\\e' 'x:/c'
+         $L raid scrub \"$array\"; $L cat \"$array:/file\" | cmp - file
+         $L cat 'md:missing,x\\:/c,d\\e:/file' | cmp - file
+         if command -v mdadm > /dev/null; then mdadm --examine 'x:/c' | grep 'Device Role : Active device 1'; fi",
+    );
+}
+
+#[test]
 fn an_array_is_found_by_its_uuid_in_a_folder() {
     let folder = scratch();
     script(
@@ -280,7 +325,9 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          $L mount md:c,missing,a mnt
          head -c 3000000 /dev/urandom > file
          cp file mnt/file; sync mnt/file; cmp file mnt/file
-         no $L raid status md:a,c,missing
+         $L raid status md:a,c,missing > seen
+         grep -q 'degraded' seen; grep -q 'in use by' seen
+         no $L raid fail md:a,c,missing c
          $L umount mnt
          $L raid status md:a,c,missing | grep 'clean and degraded'
          $L raid add --no-wait md:a,c,missing b

@@ -1,36 +1,20 @@
 //! Members of arrays that Linux's md wrote.
 
+#[path = "../../raid5/tests/golden_arrays/archive.rs"]
+mod archive;
+
 use lanefs_ondisk::md::{self, Recovery, Role, Superblock, Uuid, bitmap, ppl};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The members in one of the archives of golden arrays, by name.
 fn unpack(archive: &str) -> Option<Vec<(PathBuf, Vec<u8>)>> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid5/testdata");
-    let done = Command::new("tar")
-        .arg("-xJf")
-        .arg(archives.join(archive).with_extension("tar.xz"))
-        .arg("-C")
-        .arg(folder.path())
-        .status();
-    if !done.is_ok_and(|status| status.success()) {
-        println!("skipped: tar cannot unpack {archive} (package xz-utils)");
-        return None;
-    }
-    let mut members = Vec::new();
-    let mut folders = vec![folder.path().to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => members.push((path.clone(), std::fs::read(path).expect("a member"))),
-            }
-        }
-    }
-    members.sort();
-    Some(members)
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid5/testdata");
+    let (_folder, paths) = archive::unpack(&testdata, archive)?;
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(&path).expect("a member");
+        (path, bytes)
+    };
+    Some(paths.into_iter().map(read).collect())
 }
 
 fn superblock(member: &[u8]) -> Superblock {

@@ -13,6 +13,7 @@
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
 use crate::budget::{RowBudget, StripeWake};
+use crate::correct::{Corrections, Unread};
 use crate::counters::{Count, Counters, Statistics};
 use crate::gate::{FlushGate, Turn};
 use crate::intents::Intents;
@@ -108,6 +109,7 @@ pub struct Array {
     pub(crate) activity: Activity,
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
+    pub(crate) corrections: Corrections,
     /// By slot; none without a partial parity log.
     logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
@@ -135,6 +137,14 @@ pub(crate) enum Durability {
 pub(crate) struct Lost {
     pub(crate) slot: usize,
     pub(crate) error: DeviceError,
+    /// What could not be read, if that is what failed.
+    pub(crate) unread: Option<Unread>,
+}
+
+impl Lost {
+    pub(crate) fn new(slot: usize, error: DeviceError) -> Lost {
+        Lost { slot, error, unread: None }
+    }
 }
 
 impl Array {
@@ -173,6 +183,7 @@ impl Array {
             Consistency::Resync | Consistency::Bitmap { .. } => Vec::new(),
         };
         Ok(Array {
+            corrections: Corrections::new(members.count()),
             members,
             record,
             rows: RowLocks::new(),
@@ -299,6 +310,10 @@ impl Array {
         }
     }
 
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get().is_some()
+    }
+
     pub(crate) fn stop_writes(&self, cause: &DeviceError) {
         let _ = self.stopped.set(cause.clone());
         self.logs.iter().for_each(|log| log.wake());
@@ -374,7 +389,7 @@ impl Array {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = member.device.flush() {
                 // What its cache held is unknown: it is no member any more.
-                self.lose(Lost { slot, error })?;
+                self.lose(Lost::new(slot, error))?;
             }
         }
         Ok(())

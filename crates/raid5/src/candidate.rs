@@ -30,6 +30,15 @@ impl Candidate {
     /// If it cannot be opened or read, or has no right superblock.
     pub fn open(path: &Path, access: Access) -> Result<Candidate, AssembleError> {
         let device = FileDevice::open(path, access, OpenOptions::default())?;
+        Candidate::read(path, Arc::new(device.keeping_length()))
+    }
+
+    /// Looks at the file or block device at `path` while others may use and change it.
+    ///
+    /// # Errors
+    /// As [`Candidate::open`], but for those of being in use.
+    pub fn peek(path: &Path) -> Result<Candidate, AssembleError> {
+        let device = FileDevice::peek(path, OpenOptions::default())?;
         Candidate::read(path, Arc::new(device))
     }
 

@@ -64,6 +64,8 @@ counts! {
     NoParity no_parity,
     /// Pieces of reads that were found from the other members.
     ReadRebuilt reads_rebuilt,
+    /// Reads that failed, and whose place was written anew from the other members.
+    Corrected reads_corrected,
     /// Waits for a range of a row.
     RowWait row_waits,
     /// Waits for a unit of the row budget.

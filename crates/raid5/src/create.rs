@@ -9,7 +9,7 @@ use crate::{AssembleError, Geometry, Layout};
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{
-    Features, NewArray, Recovery, SECTOR, SUPERBLOCK_OFFSET, Superblock, Uuid, bitmap, ppl,
+    Features, NewArray, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, Superblock, Uuid, bitmap, ppl,
 };
 use std::path::PathBuf;
 
@@ -60,6 +60,19 @@ pub struct CreateOptions {
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,
+    /// A slot that gets no member now: what it would hold is what parity makes of the others.
+    pub missing: Option<usize>,
+}
+
+impl CreateOptions {
+    fn slots(&self) -> usize {
+        self.devices.len() + usize::from(self.missing.is_some())
+    }
+
+    /// The parity of an array that misses a member is right by definition.
+    fn parity(&self) -> InitialParity {
+        if self.missing.is_some() { InitialParity::Right } else { self.parity }
+    }
 }
 
 /// Where everything goes. All numbers are sectors.
@@ -83,6 +96,9 @@ pub fn create(
     if members.len() != options.devices.len() {
         return Err(invalid("each member needs a uuid"));
     }
+    if options.missing.is_some_and(|slot| slot >= options.slots()) {
+        return Err(invalid("the slot that is to be missing is none of the array's"));
+    }
     let smallest = members.iter().min_by_key(|(_, device)| device.len());
     let (name, smallest) = smallest.ok_or(AssembleError::Nothing)?;
     let plan = Plan::new(smallest.len(), options).map_err(|needed| AssembleError::TooSmall {
@@ -91,7 +107,7 @@ pub fn create(
         needed,
     })?;
     let impossible = |error| AssembleError::Geometry { name: name.clone(), error };
-    let count = members.len();
+    let count = options.slots();
     let geometry = Geometry::new(options.layout, count, options.chunk, plan.size * SECTOR);
     geometry.map_err(impossible)?;
     let superblocks = superblocks(members, options, &plan);
@@ -114,9 +130,9 @@ fn superblocks(
 ) -> Vec<Superblock> {
     // With a log, parity in doubt cannot be told from writes that were under way, so the last
     // member begins as one to be rebuilt, which gives right parity as well.
-    let rebuilds = options.parity == InitialParity::Unknown
+    let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
-    let resyncs = options.parity == InitialParity::Unknown && !rebuilds;
+    let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;
     let array = NewArray {
         set: options.set,
         name: &options.name,
@@ -124,7 +140,7 @@ fn superblocks(
         layout: options.layout.md(),
         size: plan.size,
         chunk: (options.chunk / SECTOR) as u32,
-        members: members.len() as u32,
+        members: options.slots() as u32,
         features: match options.consistency {
             NewConsistency::PartialParity => Features::MULTIPLE_PPLS,
             NewConsistency::Bitmap(_) => Features::BITMAP_OFFSET,
@@ -145,12 +161,16 @@ fn superblocks(
             },
         );
         superblock.set_events(1);
-        if rebuilds && slot + 1 == members.len() {
+        if let Some(missing) = options.missing {
+            superblock.set_role_of(missing as u32, Role::Spare);
+        }
+        if rebuilds && slot + 1 == options.slots() {
             superblock.set_recovery(Recovery::Below(0));
         }
         superblock
     };
-    let numbered = members.iter().zip(&options.devices).enumerate();
+    let slots = (0..options.slots()).filter(|slot| Some(*slot) != options.missing);
+    let numbered = slots.zip(members.iter().zip(&options.devices));
     numbered.map(|(slot, ((_, device), uuid))| superblock(slot, &**device, uuid)).collect()
 }
 
@@ -173,7 +193,7 @@ fn write_areas(
             let offset = SUPERBLOCK_OFFSET + BEHIND * SECTOR;
             device.write_zeros(offset, space)?;
             device.write_at(offset, &header.encode())?;
-            if options.parity == InitialParity::Unknown {
+            if options.parity() == InitialParity::Unknown {
                 let bits = vec![0xff; header.bit_bytes() as usize];
                 device.write_at(offset + bitmap::HEADER_SIZE as u64, &bits)?;
             }
@@ -249,7 +269,7 @@ impl Plan {
         let chunk = u32::try_from(chunk).map_err(|_| invalid("bitmap chunks over 2 GiB"))?;
         let mut header = bitmap::Header::new(options.set, self.size, chunk);
         header.set_events(1);
-        if options.parity == InitialParity::Right {
+        if options.parity() == InitialParity::Right {
             header.set_events_cleared(1);
         }
         Ok(header)
@@ -274,6 +294,7 @@ mod tests {
             consistency,
             size: None,
             parity: InitialParity::Right,
+            missing: None,
         }
     }
 

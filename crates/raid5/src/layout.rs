@@ -50,6 +50,11 @@ impl Layout {
         }
     }
 
+    /// The layout that mdadm calls so.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|layout| layout.name() == name)
+    }
+
     /// md's number.
     pub fn md(self) -> u32 {
         self as u32

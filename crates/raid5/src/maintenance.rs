@@ -135,7 +135,7 @@ impl Array {
         self.counters.add(Count::DataWrite, 1);
         let at = member.data_offset + row * self.shape.chunk();
         if let Err(error) = member.device.write_at(at, &bytes) {
-            self.lose(Lost { slot, error: error.clone() })?;
+            self.lose(Lost::new(slot, error.clone()))?;
             return Err(error);
         }
         // Published before the row is let go: the next writer writes this member's share too.
@@ -231,21 +231,35 @@ impl Array {
         let parity = self.shape.parity_slot(row);
         let place = Stretch { row, from: 0 };
         let mut right = self.scratch.take(self.shape.chunk());
-        self.without_reserve(self.rebuild_into(parity, place, &mut right))?;
+        let find = || self.rebuild_into(parity, place, &mut right);
+        self.without_reserve(self.correcting(find))?;
         let Some(member) = self.members.of_row(parity, row) else { return Ok(0) };
         let mut there = self.scratch.take(self.shape.chunk());
-        let read = self.read_member(parity, member, place, Count::ParityRead, &mut there);
-        self.without_reserve(read)?;
+        let read = || self.read_member(parity, member, place, Count::ParityRead, &mut there);
+        self.without_reserve(self.correcting(read))?;
         let blocks = right.chunks(BLOCK as usize).zip(there.chunks(BLOCK as usize));
         let wrong = blocks.filter(|(a, b)| a != b).count() as u64;
         if wrong > 0 && what == Scrub::Repair {
             self.counters.add(Count::ParityWrite, 1);
             let at = member.data_offset + row * self.shape.chunk();
             if let Err(error) = member.device.write_at(at, &right) {
-                self.lose(Lost { slot: parity, error })?;
+                self.lose(Lost::new(parity, error))?;
             }
         }
         Ok(wrong)
+    }
+
+    /// Reads again what could be corrected.
+    ///
+    /// # Locking
+    /// As [`Array::judge_row`].
+    fn correcting(&self, mut read: impl FnMut() -> Result<(), ReadError>) -> Result<(), ReadError> {
+        loop {
+            match read() {
+                Err(ReadError::Lost(lost)) if self.correct(&lost).map_err(ReadError::Final)? => {}
+                done => return done,
+            }
+        }
     }
 
     fn lock_row(&self, row: u64) -> RowHold<'_> {

@@ -347,7 +347,7 @@ impl Array {
                     drop(books);
                     if let Err(error) = self.write_unit(log.slot, &unit) {
                         // Recording the failure replaces the log, which wakes all who wait.
-                        let outcome = self.lose(Lost { slot: log.slot, error });
+                        let outcome = self.lose(Lost::new(log.slot, error));
                         books = log.books.lock();
                         books.writing = false;
                         drop(books);

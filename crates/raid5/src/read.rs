@@ -5,6 +5,7 @@
 
 use crate::array::{Array, Lost};
 use crate::band::{pieces, row_parts};
+use crate::correct::Unread;
 use crate::counters::Count;
 use crate::rows::{Mode, Span};
 use crate::standing::Member;
@@ -42,6 +43,7 @@ impl Array {
             match tried {
                 Ok(()) => return Ok(()),
                 Err(ReadError::Final(error)) => return Err(error),
+                Err(ReadError::Lost(lost)) if self.correct_unlocked(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
             }
         }
@@ -62,7 +64,8 @@ impl Array {
         member.device.read_at(at, buf).map_err(|error| {
             let others = self.members.not_in_sync() - Slots::one(slot);
             if others.is_empty() {
-                ReadError::Lost(Lost { slot, error })
+                let unread = Some(Unread { place, len: buf.len() as u64 });
+                ReadError::Lost(Lost { slot, error, unread })
             } else {
                 ReadError::Final(error)
             }

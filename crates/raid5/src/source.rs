@@ -1,22 +1,25 @@
 //! `md:...`: how an array is named where a device is asked for.
 
-use crate::{ArrayOptions, AssembleError, Candidate, OpenArray};
+use crate::{ArrayOptions, AssembleError, Candidate, DirtyAndDegraded, OpenArray, Upkeep};
 use lanefs_device::Access;
 use lanefs_ondisk::md::Uuid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What such a name begins with.
 pub const PREFIX: &str = "md:";
+/// Longer than it takes to tell all members of a change.
+const AGAIN: Duration = Duration::from_millis(200);
 /// What stands for a member that is not there.
-const MISSING: &str = "missing";
+pub const MISSING: &str = "missing";
 
 /// An array by name.
 ///
 /// `md:a.img,b.img,c.img`: these members, in any order; `missing` stands for one that is not there.
 /// `md:UUID`: the members of this array among the block devices; `md:UUID,DIR`: among the files and
-/// devices in a directory.
+/// devices in a directory. A backslash takes its meaning from a comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     members: Members,
@@ -26,16 +29,59 @@ pub struct Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Members {
     These(Vec<PathBuf>),
-    Scan { set: Uuid, places: Vec<PathBuf> },
+    Scan {
+        set: Uuid,
+        places: Vec<PathBuf>,
+    },
+    /// Between two commas there is nothing.
+    Unclear,
+}
+
+/// The words between commas, as they are without backslashes.
+fn words(list: &[u8]) -> Vec<OsString> {
+    let (mut all, mut word, mut plain) = (Vec::new(), Vec::new(), false);
+    for &byte in list {
+        match byte {
+            b'\\' if !plain => {
+                plain = true;
+                continue;
+            }
+            b',' if !plain => all.push(OsString::from_vec(std::mem::take(&mut word))),
+            _ => {
+                // Before other bytes it stands for itself.
+                if plain && !matches!(byte, b',' | b':' | b'\\') {
+                    word.push(b'\\');
+                }
+                word.push(byte);
+            }
+        }
+        plain = false;
+    }
+    if plain {
+        word.push(b'\\');
+    }
+    all.push(OsString::from_vec(word));
+    all
 }
 
 impl Source {
     /// The array that `name` means; `None` if it does not begin with `md:`.
     pub fn parse(name: &OsStr) -> Option<Source> {
         let list = name.as_bytes().strip_prefix(PREFIX.as_bytes())?;
-        let words = list.split(|byte| *byte == b',').filter(|word| !word.is_empty());
-        let words = words.map(|word| OsString::from_vec(word.to_vec()));
-        Some(Source::of(words.collect()))
+        Some(Source::of(if list.is_empty() { Vec::new() } else { words(list) }))
+    }
+
+    /// The name of the array that these members make.
+    pub fn name_of<'a>(members: impl IntoIterator<Item = &'a Path>) -> OsString {
+        let mut name = PREFIX.as_bytes().to_vec();
+        for (at, member) in members.into_iter().enumerate() {
+            name.extend((at > 0).then_some(b','));
+            for &byte in member.as_os_str().as_bytes() {
+                name.extend(matches!(byte, b',' | b':' | b'\\').then_some(b'\\'));
+                name.push(byte);
+            }
+        }
+        OsString::from_vec(name)
     }
 
     /// The array that these members, `missing` among them, or a uuid and places, make.
@@ -44,8 +90,10 @@ impl Source {
         words.retain(|word| word != MISSING);
         let absent = given - words.len();
         let set = words.first().and_then(|word| word.to_str()).and_then(Uuid::parse);
+        let unclear = words.iter().any(|word| word.is_empty());
         let paths = words.into_iter().map(PathBuf::from);
         let members = match set {
+            _ if unclear => Members::Unclear,
             Some(set) => Members::Scan { set, places: paths.skip(1).collect() },
             None => Members::These(paths.collect()),
         };
@@ -62,7 +110,7 @@ impl Source {
     pub fn paths(&self) -> &[PathBuf] {
         match &self.members {
             Members::These(paths) => paths,
-            Members::Scan { .. } => &[],
+            Members::Scan { .. } | Members::Unclear => &[],
         }
     }
 
@@ -77,16 +125,47 @@ impl Source {
     /// The first that cannot be opened, or is none. A scan passes over what is none, and over what
     /// it may not open.
     pub fn candidates(&self, access: Access) -> Result<Vec<Candidate>, AssembleError> {
+        self.found(|path| Candidate::open(path, access))
+    }
+
+    fn found(
+        &self,
+        open: impl Fn(&Path) -> Result<Candidate, AssembleError>,
+    ) -> Result<Vec<Candidate>, AssembleError> {
         match &self.members {
-            Members::These(paths) => {
-                paths.iter().map(|path| Candidate::open(path, access)).collect()
-            }
+            Members::Unclear => Err(AssembleError::Invalid {
+                what: "a member has no name: write `missing` for one that is not there".into(),
+            }),
+            Members::These(paths) => paths.iter().map(|path| open(path)).collect(),
             Members::Scan { set, places } => {
                 let paths = scan(*set, places);
                 if paths.is_empty() {
                     return Err(AssembleError::NotFound { set: *set });
                 }
-                paths.iter().map(|path| Candidate::open(path, access)).collect()
+                paths.iter().map(|path| open(path)).collect()
+            }
+        }
+    }
+
+    /// Looks at the array while somebody else uses it: nothing is locked or written, and what is
+    /// read may be in the middle of a change. Members that seem stale are looked at once more, for
+    /// a change of state reaches one after the other.
+    ///
+    /// # Errors
+    /// See [`AssembleError`].
+    pub fn peek(&self) -> Result<OpenArray, AssembleError> {
+        let options = ArrayOptions {
+            // Nothing is started that was not.
+            dirty_and_degraded: DirtyAndDegraded::Accept,
+            upkeep: Upkeep::Caller,
+            ..ArrayOptions::new(Access::ReadOnly)
+        };
+        let look = || OpenArray::assemble(self.found(Candidate::peek)?, self.absent, options);
+        match look() {
+            Ok(array) if array.left_out().is_empty() => Ok(array),
+            _ => {
+                std::thread::sleep(AGAIN);
+                look()
             }
         }
     }
@@ -108,9 +187,7 @@ fn scan(set: Uuid, places: &[PathBuf]) -> Vec<PathBuf> {
     };
     found.sort();
     found.dedup();
-    let is_member = |path: &PathBuf| {
-        Candidate::open(path, Access::ReadOnly).is_ok_and(|c| c.superblock.set() == set)
-    };
+    let is_member = |path: &PathBuf| Candidate::peek(path).is_ok_and(|c| c.superblock.set() == set);
     found.retain(is_member);
     found
 }
@@ -140,6 +217,28 @@ mod tests {
         let members = Members::These(vec!["a.img".into(), "/dev/sdb".into()]);
         assert_eq!(parse("md:a.img,missing,/dev/sdb"), Some(Source { members, absent: 1 }));
         assert_eq!(parse("a.img"), None);
+    }
+
+    #[test]
+    fn a_backslash_makes_commas_and_colons_part_of_a_name() {
+        let members = Members::These(vec!["a,b".into(), "c\\d:/e".into(), "f\\".into()]);
+        let parsed = parse(r"md:a\,b,c\\d\:/e,f\");
+        assert_eq!(parsed, Some(Source { members, absent: 0 }));
+        let names = ["a,b", "c\\d:/e", "f\\"].map(Path::new);
+        assert_eq!(parsed, Source::parse(&Source::name_of(names)));
+        assert_eq!(parse(r"md:a\b,c"), parse(r"md:a\\b,c"));
+    }
+
+    #[test]
+    fn a_member_without_a_name_is_refused() {
+        for name in ["md:a,,b", "md:,a", "md:a,"] {
+            let error = parse(name).expect("an array").candidates(Access::ReadOnly);
+            assert!(error.expect_err("refused").to_string().contains("no name"), "{name}");
+        }
+        assert!(matches!(
+            parse("md:").expect("an array").open(ArrayOptions::new(Access::ReadOnly)),
+            Err(AssembleError::Nothing)
+        ));
     }
 
     #[test]

@@ -200,6 +200,7 @@ impl Array {
             let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
             match all.collect() {
                 Ok(prepared) => return Ok((missing, prepared)),
+                Err(ReadError::Lost(lost)) if self.correct(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
                 Err(ReadError::Final(error)) => return Err(error),
             }
@@ -230,7 +231,7 @@ impl Array {
                 // It failed after the plan was made: another one is needed.
                 let error = std::io::Error::other("the member is gone");
                 let error = DeviceError::new(Operation::Read, 0, 0, error);
-                ReadError::Lost(Lost { slot, error })
+                ReadError::Lost(Lost::new(slot, error))
             })?;
             self.read_member(slot, member, place, what, &mut buffer)?;
             Ok(buffer)
@@ -344,7 +345,7 @@ impl Array {
             Ok(()) => failed.written |= Slots::one(slot),
             Err(error) => {
                 failed.slots |= Slots::one(slot);
-                failed.first.get_or_insert(Lost { slot, error });
+                failed.first.get_or_insert(Lost::new(slot, error));
             }
         }
     }

@@ -88,6 +88,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         consistency,
         size: None,
         parity: InitialParity::Right,
+        missing: None,
     };
     create(&made, &options).unwrap();
     // What the beginning is: every block of the load has a stamp, and all is clean.

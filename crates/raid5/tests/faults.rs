@@ -2,10 +2,13 @@
 
 mod rig;
 
-use lanefs_device::{Device, Duration, Fault, FaultyDevice, Operation};
+use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation};
 use lanefs_lanes::sync::Arc;
-use lanefs_raid5::{Array, Consistency, Layout, Slots};
+use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
 use rig::{Rig, content, range};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 
 /// Small writes, large ones, reads and flushes, always the same. Ends at the first write that
 /// fails; gives the ranges that it left in doubt.
@@ -85,8 +88,14 @@ fn fail_every(step: usize) -> usize {
                     let mut model = vec![0; array.len() as usize];
                     let fault = format!("{operation:?} {nth} of {slot} {duration:?}");
                     assert!(load(&array, &mut model).is_none(), "{fault}");
-                    assert_eq!(rig.record.said().failed, Slots::one(slot), "{fault}");
-                    assert_eq!(array.degraded(), Slots::one(slot), "{fault}");
+                    // A place that can be read once it was written anew is no failed member.
+                    let (failed, corrected) = match (operation, duration) {
+                        (Operation::Read, Duration::Once) => (Slots::NONE, 1),
+                        _ => (Slots::one(slot), 0),
+                    };
+                    assert_eq!(rig.record.said().failed, failed, "{fault}");
+                    assert_eq!(array.degraded(), failed, "{fault}");
+                    assert_eq!(array.statistics().reads_corrected, corrected, "{fault}");
                     assert!(content(&array) == model, "{fault}");
                     array.stop().unwrap();
                     faults += 1;
@@ -127,6 +136,111 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
         }
     }
     assert!(stopped > 15, "{stopped}");
+}
+
+/// A disk with sectors that it gives up, until they are written and it takes others in their place.
+struct Worn {
+    below: Arc<dyn Device>,
+    bad: Mutex<BTreeSet<u64>>,
+}
+
+impl Worn {
+    fn blocks(offset: u64, len: usize) -> std::ops::Range<u64> {
+        offset / 4096..(offset + len as u64).div_ceil(4096)
+    }
+}
+
+impl Device for Worn {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let bad = self.bad.lock().unwrap();
+        if bad.range(Worn::blocks(offset, buf.len())).next().is_some() {
+            let error = std::io::Error::other("worn out");
+            return Err(DeviceError::new(Operation::Read, offset, buf.len() as u64, error));
+        }
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let mut bad = self.bad.lock().unwrap();
+        Worn::blocks(offset, buf.len()).for_each(|block| {
+            bad.remove(&block);
+        });
+        self.below.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.below.flush()
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.discard(offset, len)
+    }
+}
+
+/// Puts a member in front of which blocks of its share, by number, cannot be read.
+fn wear(rig: &mut Rig, slot: usize, blocks: impl Iterator<Item = u64>) -> Arc<Worn> {
+    let below = rig.members[slot].take().unwrap();
+    let first = rig::DATA_OFFSET / 4096;
+    let bad = Mutex::new(blocks.map(|block| first + block).collect());
+    let worn = Arc::new(Worn { below, bad });
+    rig.members[slot] = Some(worn.clone());
+    worn
+}
+
+#[test]
+fn places_that_cannot_be_read_are_written_anew_from_the_other_members() {
+    for consistency in consistencies() {
+        let mut rig = rig(&consistency);
+        let mut model = vec![0; rig.start().len() as usize];
+        assert!(load(&rig.start(), &mut model).is_none());
+        // Blocks of data and of parity, of six rows of four blocks.
+        let worn = wear(&mut rig, 1, [0, 5, 6, 9, 17, 22].into_iter());
+        let array = rig.start();
+        assert!(content(&array) == model);
+        let before = array.statistics().reads_corrected;
+        assert!(before > 0 && before <= 6);
+        let (report, _) =
+            array.scrub(Scrub::Check, &mut |_| ControlFlow::Continue(())).expect("scrub");
+        assert_eq!((report.wrong_blocks, report.skipped), (0, 0));
+        assert!(worn.bad.lock().unwrap().is_empty(), "a scrub reads everything");
+        assert_eq!(array.degraded(), Slots::NONE);
+        assert!(content(&array) == model);
+    }
+}
+
+#[test]
+fn a_member_with_too_many_places_that_cannot_be_read_is_failed() {
+    let mut rig = Rig::new(Layout::LeftSymmetric, 4, 16384, 200);
+    let mut model = vec![0; rig.start().len() as usize];
+    assert!(load(&rig.start(), &mut model).is_none());
+    wear(&mut rig, 2, 0..800);
+    let array = rig.start();
+    let mut got = vec![0; model.len()];
+    for (at, got) in got.chunks_mut(4096).enumerate() {
+        array.read_at(at as u64 * 4096, got).unwrap();
+    }
+    assert!(got == model);
+    assert_eq!(array.statistics().reads_corrected, 256);
+    assert_eq!(rig.record.said().failed, Slots::one(2));
+}
+
+#[test]
+fn a_place_that_two_members_cannot_read_is_an_error_and_no_more() {
+    let mut rig = rig(&Consistency::Resync);
+    wear(&mut rig, 1, [2].into_iter());
+    wear(&mut rig, 2, [2].into_iter());
+    let array = rig.start();
+    let mut all = vec![0; array.len() as usize];
+    assert!(array.read_at(0, &mut all).is_err());
+    assert_eq!(array.degraded(), Slots::NONE);
+    array.write_at(0, &all).unwrap();
+    array.read_at(0, &mut all).unwrap();
 }
 
 #[test]

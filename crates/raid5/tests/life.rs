@@ -34,6 +34,7 @@ impl Members {
             consistency,
             size: None,
             parity,
+            missing: None,
         };
         create(&members, &options).expect("an array");
         Members(members)
@@ -305,6 +306,7 @@ fn parity_of_members_with_old_content_is_made_right() {
             consistency,
             size: None,
             parity: InitialParity::Unknown,
+            missing: None,
         };
         create(&members, &options).expect("an array");
         let members = Members(members);

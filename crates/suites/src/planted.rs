@@ -7,72 +7,62 @@ use std::sync::Arc;
 /// every run of the same story.
 const MARK: u8 = 1;
 
-/// A device that damages what is written, now and then, and says nothing.
-pub struct FlippedBit(Arc<dyn Device>);
+/// What a device does wrong, and says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// It damages what is written, now and then.
+    FlippedBit,
+    /// It says that it flushed and did not.
+    LostFlush,
+}
 
-impl FlippedBit {
+/// A device with a bug.
+pub struct Planted {
+    bug: Bug,
+    inner: Arc<dyn Device>,
+}
+
+impl Planted {
     /// Around `inner`.
-    pub fn new(inner: Arc<dyn Device>) -> FlippedBit {
-        FlippedBit(inner)
+    pub fn new(bug: Bug, inner: Arc<dyn Device>) -> Planted {
+        Planted { bug, inner }
     }
 }
 
-impl Device for FlippedBit {
+impl Device for Planted {
     fn len(&self) -> u64 {
-        self.0.len()
+        self.inner.len()
     }
     fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
+        self.inner.is_read_only()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
+        self.inner.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        if buf.first().is_none_or(|byte| byte % 32 != MARK) {
-            return self.0.write_at(offset, buf);
+        if self.bug != Bug::FlippedBit || buf.first().is_none_or(|byte| byte % 32 != MARK) {
+            return self.inner.write_at(offset, buf);
         }
         let mut damaged = buf.to_vec();
         damaged[buf.len() / 2] ^= 0x10;
-        self.0.write_at(offset, &damaged)
+        self.inner.write_at(offset, &damaged)
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
-    }
-}
-
-/// A device that says it flushed and did not.
-pub struct LostFlush(Arc<dyn Device>);
-
-impl LostFlush {
-    /// Around `inner`.
-    pub fn new(inner: Arc<dyn Device>) -> LostFlush {
-        LostFlush(inner)
-    }
-}
-
-impl Device for LostFlush {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
+        match self.bug {
+            Bug::LostFlush => Ok(()),
+            Bug::FlippedBit => self.inner.flush(),
+        }
     }
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_durable_at(offset, buf)
+        match self.bug {
+            Bug::LostFlush => self.inner.write_durable_at(offset, buf),
+            Bug::FlippedBit => {
+                self.write_at(offset, buf)?;
+                self.flush()
+            }
+        }
     }
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
+        self.inner.discard(offset, len)
     }
 }

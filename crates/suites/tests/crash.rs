@@ -3,7 +3,7 @@
 use lanefs_device::{Device, Kept, RamDevice};
 use lanefs_suites::crash::{Cuts, Judge, OPTIONS, judge, record};
 use lanefs_suites::image::Image;
-use lanefs_suites::planted::LostFlush;
+use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::{in_parallel, seeds};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn a_flush_that_never_was_is_found() {
         let (options, size) = OPTIONS[0];
         let Some(image) = Image::make(options, size) else { return true };
         let ram = RamDevice::from_file(image.path()).expect("the image is read");
-        let lost = |device| -> Arc<dyn Device> { Arc::new(LostFlush::new(device)) };
+        let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
         let history = record(ram, seed, 80, &lost).expect("the workload");
         let judge = Judge::new(&history);
         let last = judge.cuts();

@@ -26,11 +26,11 @@ fn a_file_keeps_its_bytes_through_many_operations() {
 #[test]
 fn a_bit_flipped_in_the_file_is_found() {
     use lanefs_suites::fsx::Fsx;
-    use lanefs_suites::planted::FlippedBit;
+    use lanefs_suites::planted::{Bug, Planted};
     use std::sync::Arc;
     let Some(overlay) = Bases::default().fresh("-b 1024", "32M") else { return };
-    let run =
-        Fsx::new(1, Arc::new(FlippedBit::new(Arc::new(overlay)))).and_then(|fsx| fsx.run(3000));
+    let run = Fsx::new(1, Arc::new(Planted::new(Bug::FlippedBit, Arc::new(overlay))))
+        .and_then(|fsx| fsx.run(3000));
     let why = run.expect_err("the flipped bit is seen");
     assert!(why.contains("should be"), "{why}");
 }

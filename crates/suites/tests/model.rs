@@ -1,7 +1,7 @@
 //! Random stories of four threads against a model in memory.
 
 use lanefs_device::Device;
-use lanefs_suites::planted::FlippedBit;
+use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::{Bases, Judge, scenario};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn two_hundred_stories_end_as_the_model_says() {
 #[test]
 fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
     let bases = Bases::default();
-    let flip = |device| -> Arc<dyn Device> { Arc::new(FlippedBit::new(device)) };
+    let flip = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::FlippedBit, device)) };
     let judge = Judge { bases: &bases, wrap: &flip };
     let scenario = scenario(7, 200);
     let steps = |stories: &[Vec<_>]| stories.iter().map(Vec::len).sum::<usize>();

@@ -29,12 +29,16 @@ pub enum Operand {
 }
 
 /// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. The colon of `md:`
-/// belongs to the array's name, whose first member may have an absolute path.
+/// belongs to the array's name, whose first member may have an absolute path; so does one after a
+/// backslash there.
 fn split(operand: &[u8]) -> Option<Place> {
     let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
     let rest = operand.get(from..)?;
-    let colon = rest.windows(2).position(|pair| pair == b":/");
-    let colon = colon.or_else(|| rest.ends_with(b":").then(|| rest.len() - 1))? + from;
+    let is_name = |at: usize| from > 0 && at > 0 && rest.get(at - 1) == Some(&b'\\');
+    let colons = rest.windows(2).enumerate().filter(|(_, pair)| *pair == b":/");
+    let colon = colons.map(|(at, _)| at).find(|at| !is_name(*at));
+    let last = rest.len().checked_sub(1).filter(|at| rest.ends_with(b":") && !is_name(*at));
+    let colon = colon.or(last)? + from;
     let (image, path) = operand.split_at(colon);
     if image.is_empty() {
         return None;
@@ -133,6 +137,9 @@ mod tests {
         let array = "md:11111111:22222222:33333333:44444444,/srv";
         assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
         assert_eq!(Place::from(OsString::from("md:/a,/b,/c")), place("md:/a,/b,/c", "/"));
+        let array = r"md:a\:/x,b\:,c\,d";
+        assert_eq!(operand(&format!("{array}:/f")), Operand::Image(place(array, "/f")));
+        assert_eq!(operand(r"md:a,b,c\:"), Operand::Host(r"md:a,b,c\:".into()));
     }
 
     #[test]

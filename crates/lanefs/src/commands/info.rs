@@ -4,6 +4,7 @@ use crate::cli::{
     Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
+use lanefs::raid5::OpenArray;
 use lanefs::{Source, Time};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
@@ -57,8 +58,14 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let part = OpenOptions { offset: arguments.options.offset.bytes(), len: None };
     let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
     let opening = |error: OpenError| Failure::opening(image, &error);
+    let mut left_out = Vec::new();
     let opened = match Source::array_name(image) {
-        Some(_) => Ok(open_source(image, Access::ReadOnly, part)?.device()),
+        Some(_) => {
+            let source = open_source(image, Access::ReadOnly, part)?;
+            let out = source.array().map(OpenArray::left_out).unwrap_or_default();
+            left_out.extend(out.iter().map(|out| out.to_string()));
+            Ok(source.device())
+        }
         None => FileDevice::open(image, Access::ReadOnly, part).map(shared),
     };
     let (device, in_use) = match opened {
@@ -84,6 +91,9 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let mut facts = of_superblock(&superblock);
     if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
         facts.insert("in_use".into(), json!(by.to_string()));
+    }
+    if let (false, Some(facts)) = (left_out.is_empty(), facts.as_object_mut()) {
+        facts.insert("left_out_members".into(), json!(left_out));
     }
     if arguments.groups {
         let groups = of_groups(&*device, &superblock, image)?;
@@ -264,7 +274,7 @@ fn print(facts: &Value, arguments: &Arguments) -> io::Result<()> {
     }
     for group in groups.into_iter().flatten() {
         let field = |name: &str| group.get(name).map(Value::to_string).unwrap_or_default();
-        let flags = group.get("flags").and_then(plain_list).unwrap_or_default();
+        let flags = group.get("flags").and_then(|flags| plain_list(flags, " ")).unwrap_or_default();
         writeln!(
             out,
             "Group {}: blocks {}-{}, {} free; inodes {} free, {} unused; {} directories; \
@@ -296,9 +306,9 @@ fn title(name: &str) -> String {
     first.into_iter().chain(letters).map(|c| if c == '_' { ' ' } else { c }).collect()
 }
 
-fn plain_list(value: &Value) -> Option<String> {
+fn plain_list(value: &Value, between: &str) -> Option<String> {
     let words = value.as_array()?.iter().filter_map(Value::as_str);
-    Some(words.collect::<Vec<_>>().join(" "))
+    Some(words.collect::<Vec<_>>().join(between))
 }
 
 /// A value for people; `None` if it is not worth a line.
@@ -308,7 +318,8 @@ fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
         (_, Value::Null | Value::Bool(false)) => None,
         (_, Value::Bool(true)) => Some("yes".into()),
         (_, Value::Array(list)) if list.is_empty() => None,
-        (_, Value::Array(_)) => plain_list(value),
+        ("left_out_members", Value::Array(_)) => plain_list(value, "; "),
+        (_, Value::Array(_)) => plain_list(value, " "),
         (_, Value::String(text)) if text.is_empty() => None,
         (_, Value::String(text)) => Some(text.clone()),
         ("journal", Value::Object(journal)) => {

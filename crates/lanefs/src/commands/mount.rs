@@ -2,7 +2,7 @@
 
 use crate::cli::{complain, open_image, plain};
 use lanefs::Source;
-use lanefs::raid5::{OpenArray, PREFIX};
+use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
@@ -160,12 +160,10 @@ fn open_source(
 
 /// The array by its members, so that `lanefs umount` can wait until they are closed.
 fn shown_name(array: &OpenArray) -> OsString {
-    let mut shown = OsString::from(PREFIX);
-    for (at, member) in array.metadata().members().iter().enumerate() {
-        shown.push(if at > 0 { "," } else { "" });
-        shown.push(member.name.canonicalize().as_deref().unwrap_or(&member.name));
-    }
-    shown
+    let path = |name: PathBuf| name.canonicalize().unwrap_or(name);
+    let members = array.metadata().members();
+    let paths: Vec<PathBuf> = members.into_iter().map(|member| path(member.name)).collect();
+    lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
 /// Opens for writing unless that is not wanted, or the host forbids it: then the mount is read-only.

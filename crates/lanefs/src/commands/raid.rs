@@ -10,7 +10,7 @@ mod status;
 
 use crate::cli::{Failure, complain};
 use clap::Subcommand;
-use lanefs::device::Access;
+use lanefs::device::{Access, OpenError, User};
 use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,20 +63,37 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// The array that a command works on.
 #[derive(Debug, Clone, clap::Args)]
 struct ArrayArgument {
-    /// The array: md:MEMBER,MEMBER,... (`missing` for one that is not there), or md:UUID
+    /// The array: md:MEMBER,MEMBER,... (`missing` for one that is not there), or md:UUID. A comma,
+    /// colon or backslash in a path is written with a backslash before it
     array: PathBuf,
 }
 
 impl ArrayArgument {
-    fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
+    fn source(&self) -> Result<Source, Failure> {
         let source = Source::parse(self.array.as_os_str());
-        let source =
-            source.ok_or_else(|| self.failure("an array is written md:MEMBER,MEMBER,..."))?;
-        let array = source.open(options).map_err(|error| self.refused(error))?;
+        source.ok_or_else(|| self.failure("an array is written md:MEMBER,MEMBER,..."))
+    }
+
+    fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
+        let array = self.source()?.open(options).map_err(|error| self.refused(error))?;
         for out in array.left_out() {
             complain(format_args!("lanefs raid: {}: left out: {out}", self.array.display()));
         }
         Ok(array)
+    }
+
+    /// To be looked at, by whomever it is used meanwhile.
+    fn look(&self) -> Result<(OpenArray, Option<User>), Failure> {
+        let options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
+        let source = self.source()?;
+        match source.open(options) {
+            Err(AssembleError::Open(OpenError::InUse { by, .. })) => {
+                let array = source.peek().map_err(|error| self.refused(error))?;
+                Ok((array, Some(by)))
+            }
+            opened => Ok((opened.map_err(|error| self.refused(error))?, None)),
+        }
     }
 
     /// To be changed by this command alone, which also does what is left to do.

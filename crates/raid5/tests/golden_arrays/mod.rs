@@ -1,5 +1,7 @@
 //! The members of golden arrays, in memory.
 
+mod archive;
+
 use lanefs_device::{Device, RamDevice};
 use lanefs_raid5::Candidate;
 use std::io::Write;
@@ -21,33 +23,13 @@ pub struct Golden {
 
 /// Unpacks one of the archives; members in the order of their names. `None` where tar cannot.
 pub fn unpack(archive: &str) -> Option<Golden> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let done = Command::new("tar")
-        .arg("-xJSf")
-        .arg(archives.join(archive).with_extension("tar.xz"))
-        .arg("-C")
-        .arg(folder.path())
-        .status();
-    if !done.is_ok_and(|status| status.success()) {
-        println!("skipped: tar cannot unpack {archive} (package xz-utils)");
-        return None;
-    }
-    let mut members = Vec::new();
-    let mut folders = vec![folder.path().to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder") {
-            let name = entry.expect("an entry").path();
-            if name.is_dir() {
-                folders.push(name);
-                continue;
-            }
-            let device = Arc::new(RamDevice::from_file(&name).expect("a member"));
-            members.push(GoldenMember { name, device });
-        }
-    }
-    members.sort_by(|a, b| a.name.cmp(&b.name));
-    Some(Golden { members })
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let (_folder, paths) = archive::unpack(&testdata, archive)?;
+    let member = |name: PathBuf| {
+        let device = Arc::new(RamDevice::from_file(&name).expect("a member"));
+        GoldenMember { name, device }
+    };
+    Some(Golden { members: paths.into_iter().map(member).collect() })
 }
 
 impl Golden {

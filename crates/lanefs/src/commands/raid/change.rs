@@ -5,9 +5,12 @@ use super::progress::Bar;
 use crate::cli::{Failure, Report, open_image};
 use lanefs::device::{Access, Device, DeviceError, OpenOptions};
 use lanefs::raid5::{
-    ArrayOptions, DirtyAndDegraded, NewMember, OpenArray, Rebuild, Standing, Upkeep, Uuid,
+    ArrayOptions, Candidate, DirtyAndDegraded, LogOutcome, NewMember, OpenArray, Rebuild, Standing,
+    Status, Upkeep, Uuid,
 };
 use lanefs_ext4::mkfs::existing_signature;
+use lanefs_ondisk::md::Role;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -106,6 +109,12 @@ pub fn fail(arguments: &FailArguments) -> ExitCode {
     let work = || {
         let array = arguments.array.open_to_change()?;
         let slot = slot_of(&array, &arguments.member)?;
+        let missing = array.array().degraded();
+        if let Some(other) = missing.iter().find(|other| *other != slot) {
+            return Err(arguments.array.failure(format_args!(
+                "slot {other} has no member in step, so it cannot do without that of slot {slot}"
+            )));
+        }
         array.array().fail(slot).map_err(|error| arguments.array.failure(error))?;
         arguments.array.close(array)
     };
@@ -130,8 +139,7 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
     let report = Report::new("raid add");
     let work = || {
         let array = arguments.array.open_to_change()?;
-        let set = array.metadata().array().set();
-        let new = new_member(&arguments.device, set, arguments.force)?;
+        let new = new_member(&arguments.device, &array, arguments.force)?;
         let added = array.add(new).map_err(|error| arguments.array.refused(error))?;
         if !arguments.no_wait {
             let what = match added.misses {
@@ -154,8 +162,7 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
     let work = || {
         let array = arguments.array.open_to_change()?;
         let slot = slot_of(&array, &arguments.member)?;
-        let set = array.metadata().array().set();
-        let new = new_member(&arguments.device, set, arguments.force)?;
+        let new = new_member(&arguments.device, &array, arguments.force)?;
         let bar = Bar::new("copying");
         let done = array.replace(slot, new, &mut |progress| bar.show(progress));
         done.map_err(|error| arguments.array.refused(error))
@@ -167,7 +174,7 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
 /// `recover`
 pub fn recover(arguments: &RecoverArguments) -> ExitCode {
     let report = Report::new("raid recover");
-    let work = || {
+    let work = || -> Result<Vec<String>, Failure> {
         let array = arguments.array.open(ArrayOptions {
             upkeep: Upkeep::Caller,
             dirty_and_degraded: match arguments.force {
@@ -176,11 +183,46 @@ pub fn recover(arguments: &RecoverArguments) -> ExitCode {
             },
             ..ArrayOptions::new(Access::ReadWrite)
         })?;
+        let found = array.array().status();
         bring_in_step(&array).map_err(|error| arguments.array.failure(error))?;
-        arguments.array.close(array)
+        let log = array.log();
+        arguments.array.close(array)?;
+        Ok(recovered(&found, log))
     };
-    report.check(work());
+    match work() {
+        Ok(lines) => {
+            report.printed(lines.iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}")));
+        }
+        Err(failure) => report.fail(failure),
+    }
     report.exit()
+}
+
+/// What there was to do.
+fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(log) = log {
+        lines.push(format!(
+            "partial parity log: {} entries applied, {} damaged",
+            log.entries, log.damaged
+        ));
+    }
+    for (slot, standing) in found.members.iter().enumerate() {
+        match standing {
+            Standing::Rebuilding { row } => {
+                lines.push(format!("slot {slot} rebuilt from row {row} on"));
+            }
+            Standing::Missing => lines.push(format!("slot {slot} has no member")),
+            Standing::InSync => {}
+        }
+    }
+    if found.unsynced_rows > 0 {
+        lines.push(format!("parity of {} rows made right", found.unsynced_rows));
+    }
+    if lines.is_empty() {
+        lines.push("nothing was left to do".to_owned());
+    }
+    lines
 }
 
 /// The slot of the member that is called so, or has this number.
@@ -191,20 +233,39 @@ fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     let by_number = || member.to_str().and_then(|text| text.parse().ok());
     let slot =
         by_name.or_else(by_number).filter(|slot| members.iter().any(|m| m.slot == Some(*slot)));
-    slot.ok_or_else(|| Failure::new(member.display(), "no member of the array"))
+    slot.ok_or_else(|| Failure::new(member.display(), "not a member in use of the array"))
 }
 
 fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-fn new_member(path: &Path, set: Uuid, force: bool) -> Result<NewMember, Failure> {
+/// A member of the same array may come back to its own slot unasked, while nobody else has it.
+fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
+    let members = array.metadata().members();
+    let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
+    if members.iter().any(|known| same(&known.name)) {
+        return Err(Failure::new(path.display(), "it is a member of the array already"));
+    }
     let device = open_image(path, Access::ReadWrite, OpenOptions::default())
         .map_err(|error| Failure::opening(path, &error))?;
-    let device: Arc<dyn Device> = Arc::new(device);
-    let own = lanefs::raid5::Candidate::read(path, device.clone());
-    let was_member = own.is_ok_and(|own| own.superblock.set() == set);
-    if !force && !was_member {
+    let device: Arc<dyn Device> = Arc::new(device.keeping_length());
+    let set = array.metadata().array().set();
+    let own = Candidate::read(path, device.clone()).ok();
+    let own = own.map(|own| own.superblock).filter(|own| own.set() == set);
+    let taken = own.as_ref().and_then(|own| match own.role() {
+        Role::Active(slot) => Some(usize::from(slot)),
+        Role::Spare | Role::Faulty | Role::Journal => None,
+    });
+    let taken = taken.filter(|slot| members.iter().any(|known| known.slot == Some(*slot)));
+    if let Some(slot) = taken.filter(|_| !force) {
+        let cause = format!(
+            "it seems to be a copy of the member in slot {slot} of this array, which has one; \
+             --force overwrites it"
+        );
+        return Err(Failure::new(path.display(), cause));
+    }
+    if !force && own.is_none() {
         let found = existing_signature(&*device);
         if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
             let cause = format!("it seems to hold {what}; --force overwrites it");

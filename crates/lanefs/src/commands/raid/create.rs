@@ -3,10 +3,11 @@
 use super::change::bring_in_step;
 use super::refused;
 use crate::cli::{Failure, Report, Size, human, open_image};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
-    ArrayOptions, Candidate, CreateOptions, InitialParity, Layout, NewConsistency, OpenArray,
-    Upkeep, Uuid, create,
+    ArrayOptions, Candidate, CreateOptions, InitialParity, Layout, MISSING, NewConsistency,
+    OpenArray, Upkeep, Uuid, create,
 };
 use lanefs_ext4::mkfs::existing_signature;
 use std::io::Write;
@@ -21,10 +22,12 @@ Examples:
   lanefs raid create a.img b.img c.img --size 1G
   lanefs raid create /dev/sdb /dev/sdc /dev/sdd --consistency bitmap --name data
   lanefs raid create a b c --assume-clean        parity of what they hold is right, or of no interest
+  lanefs raid create a missing c --size 1G       without one member, which is added later
 
 Members are laid out as mdadm lays them out, and Linux assembles the array.")]
 pub struct Arguments {
-    /// The members, in the order of their slots; image files are made if they are not there
+    /// The members, in the order of their slots, `missing` for one that is added later; image files
+    /// are made if they are not there
     #[arg(value_name = "MEMBER", required = true, num_args = 3..=32)]
     members: Vec<PathBuf>,
     /// Length of image files that are made; otherwise, how much to use on each member
@@ -34,12 +37,12 @@ pub struct Arguments {
     #[arg(short, long, default_value = "512K")]
     chunk: Size,
     /// Where parity goes
-    #[arg(short, long, value_enum, default_value = "left-symmetric")]
-    layout: LayoutName,
+    #[arg(short, long, default_value = "left-symmetric", value_parser = layouts())]
+    layout: Layout,
     /// How it bridges a crash: by a log of partial parity, by a bitmap, or by reading everything
     #[arg(short = 'k', long, value_enum, default_value = "ppl")]
     consistency: ConsistencyName,
-    /// Bytes of a member that a bit of the bitmap stands for
+    /// Bytes of a member that a bit of the bitmap stands for (with --consistency bitmap)
     #[arg(long, value_name = "SIZE")]
     bitmap_chunk: Option<Size>,
     /// Its name
@@ -63,33 +66,15 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LayoutName {
-    LeftAsymmetric,
-    RightAsymmetric,
-    LeftSymmetric,
-    RightSymmetric,
-    ParityFirst,
-    ParityLast,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ConsistencyName {
     Ppl,
     Bitmap,
     Resync,
 }
 
-impl From<LayoutName> for Layout {
-    fn from(name: LayoutName) -> Layout {
-        match name {
-            LayoutName::LeftAsymmetric => Layout::LeftAsymmetric,
-            LayoutName::RightAsymmetric => Layout::RightAsymmetric,
-            LayoutName::LeftSymmetric => Layout::LeftSymmetric,
-            LayoutName::RightSymmetric => Layout::RightSymmetric,
-            LayoutName::ParityFirst => Layout::ParityFirst,
-            LayoutName::ParityLast => Layout::ParityLast,
-        }
-    }
+fn layouts() -> impl TypedValueParser<Value = Layout> {
+    let names = PossibleValuesParser::new(Layout::ALL.map(Layout::name));
+    names.map(|name| Layout::from_name(&name).unwrap_or(Layout::LeftSymmetric))
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
@@ -100,13 +85,43 @@ fn random_uuid() -> Uuid {
     Uuid(uuid::Uuid::new_v4().into_bytes())
 }
 
+impl Arguments {
+    /// The members that are there, or are to be made.
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.members.iter().map(PathBuf::as_path).filter(|path| path.as_os_str() != MISSING)
+    }
+
+    /// The slot that gets no member.
+    fn missing(&self) -> Result<Option<usize>, Failure> {
+        let is_missing = |path: &PathBuf| path.as_os_str() == MISSING;
+        match self.members.len() - self.paths().count() {
+            0 | 1 => Ok(self.members.iter().position(is_missing)),
+            _ => Err(Failure::new(
+                MISSING,
+                "an array of level 5 can do without one member, not more",
+            )),
+        }
+    }
+
+    fn consistency(&self) -> Result<NewConsistency, Failure> {
+        let chunk = self.bitmap_chunk.map(Size::bytes);
+        match (self.consistency, chunk) {
+            (ConsistencyName::Bitmap, chunk) => Ok(NewConsistency::Bitmap(chunk)),
+            (_, Some(_)) => {
+                Err(Failure::new("--bitmap-chunk", "only --consistency bitmap has a bitmap"))
+            }
+            (ConsistencyName::Ppl, None) => Ok(NewConsistency::PartialParity),
+            (ConsistencyName::Resync, None) => Ok(NewConsistency::Resync),
+        }
+    }
+}
+
 type Opened = (PathBuf, Arc<dyn Device>);
 
 /// Makes it.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid create");
-    let made: Vec<&Path> =
-        arguments.members.iter().map(PathBuf::as_path).filter(|path| !path.exists()).collect();
+    let made: Vec<&Path> = arguments.paths().filter(|path| !path.exists()).collect();
     match make(arguments, &made) {
         Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
         Ok(_) => {}
@@ -120,43 +135,42 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
+    let (missing, consistency) = (arguments.missing()?, arguments.consistency()?);
     let members = open_members(arguments, made)?;
     let all_new = made.len() == members.len();
     let options = CreateOptions {
         set: arguments.uuid.unwrap_or_else(random_uuid),
         devices: members.iter().map(|_| random_uuid()).collect(),
         name: full_name(&arguments.name),
-        layout: arguments.layout.into(),
+        layout: arguments.layout,
         chunk: arguments.chunk.bytes(),
-        consistency: match arguments.consistency {
-            ConsistencyName::Ppl => NewConsistency::PartialParity,
-            ConsistencyName::Bitmap => {
-                NewConsistency::Bitmap(arguments.bitmap_chunk.map(Size::bytes))
-            }
-            ConsistencyName::Resync => NewConsistency::Resync,
-        },
+        consistency,
         size: arguments.size.filter(|_| made.is_empty()).map(Size::bytes),
         // New files hold zeros, and the parity of zeros is zero.
         parity: match arguments.assume_clean || all_new {
             true => InitialParity::Right,
             false => InitialParity::Unknown,
         },
+        missing,
     };
-    let first = arguments.members.first().map(PathBuf::as_path).unwrap_or(Path::new("array"));
+    let first = arguments.paths().next().unwrap_or(Path::new("array"));
     create(&members, &options).map_err(|error| refused(first, error))?;
     let read = |(name, device): &Opened| Candidate::read(name, device.clone());
     let candidates: Result<Vec<_>, _> = members.iter().map(read).collect();
     let candidates = candidates.map_err(|error| refused(first, error))?;
     let how = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
-    let array = OpenArray::assemble(candidates, 0, how).map_err(|error| refused(first, error))?;
+    let array = OpenArray::assemble(candidates, missing.iter().count(), how)
+        .map_err(|error| refused(first, error))?;
     let failed = |error: lanefs::device::DeviceError| Failure::new("array", error);
     if !arguments.no_wait {
         bring_in_step(&array).map_err(failed)?;
     }
+    let without = missing.map(|slot| format!(", slot {slot} to be added"));
     let line = format!(
-        "{} in {} members, chunks of {}, UUID {}",
+        "{} in {} members{}, chunks of {}, UUID {}",
         human(array.len()),
         members.len(),
+        without.unwrap_or_default(),
         human(options.chunk),
         options.set
     );
@@ -165,8 +179,8 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
 }
 
 fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Failure> {
-    let open = |path: &PathBuf| {
-        if made.contains(&path.as_path()) {
+    let open = |path: &Path| {
+        if made.contains(&path) {
             let size = arguments.size.map(Size::bytes);
             let size =
                 size.ok_or_else(|| Failure::new(path.display(), "it is not there: give a --size"))?;
@@ -183,9 +197,9 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
                 return Err(Failure::new(path.display(), cause));
             }
         }
-        Ok((path.clone(), Arc::new(device) as Arc<dyn Device>))
+        Ok((path.to_path_buf(), Arc::new(device) as Arc<dyn Device>))
     };
-    arguments.members.iter().map(open).collect()
+    arguments.paths().map(open).collect()
 }
 
 /// As mdadm has it: the host's name and the array's.

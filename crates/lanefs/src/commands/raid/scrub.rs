@@ -16,7 +16,7 @@ Examples:
   lanefs raid scrub md:a.img,b.img,c.img
   lanefs raid scrub --repair md:a.img,b.img,c.img      parity is made what the data says
 
-Ends with 1 if parity was wrong and was not repaired.")]
+Ends with 1 if parity was wrong and was not repaired, or could not be compared.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
@@ -38,6 +38,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 report.fail(arguments.array.failure(format_args!(
                     "parity of {} blocks is wrong; --repair makes it right",
                     found.wrong_blocks
+                )));
+            }
+            if found.skipped > 0 {
+                report.fail(arguments.array.failure(format_args!(
+                    "a member is missing: {} of {} rows could not be checked",
+                    found.skipped, found.rows
                 )));
             }
         }

@@ -2,13 +2,13 @@
 
 use super::ArrayArgument;
 use crate::cli::{Report, human, printable};
-use lanefs::device::{Access, Device};
-use lanefs::raid5::{ArrayOptions, OpenArray, Standing, Upkeep};
+use lanefs::device::{Device, User};
+use lanefs::raid5::{OpenArray, Standing};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Tells how an array and its members stand; nothing is written
+/// Tells how an array and its members stand, a mounted one too; nothing is written
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,10 +25,9 @@ pub struct Arguments {
 /// Tells.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid status");
-    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
-    match arguments.array.open(options) {
-        Ok(array) => {
-            let facts = facts(&array);
+    match arguments.array.look() {
+        Ok((array, in_use)) => {
+            let facts = facts(&array, in_use);
             let mut out = io::stdout();
             report.printed(match arguments.json {
                 true => writeln!(out, "{facts:#}"),
@@ -40,7 +39,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-fn facts(array: &OpenArray) -> Value {
+fn facts(array: &OpenArray, in_use: Option<User>) -> Value {
     let superblock = array.metadata().array();
     let status = array.array().status();
     let shape = array.array().geometry();
@@ -67,10 +66,12 @@ fn facts(array: &OpenArray) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        "rows_to_resync": status.unsynced_rows,
+        // Of one in use, whoever uses it knows.
+        "rows_to_resync": in_use.is_none().then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,
         "left_out": out,
+        "in_use": in_use.map(|by| by.to_string()),
     })
 }
 
@@ -98,6 +99,12 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
         let rebuilt = member.get("rebuilt_below").and_then(Value::as_u64);
         let done = rebuilt.map(|done| format!(", {} % done", done.saturating_mul(100) / total));
         writeln!(out, "  {slot:3}  {}: {state}{}", printable(name), done.unwrap_or_default())?;
+    }
+    for left in facts.get("left_out").and_then(Value::as_array).into_iter().flatten() {
+        writeln!(out, "  left out: {}", printable(left.as_str().unwrap_or_default()))?;
+    }
+    if let Some(by) = facts.get("in_use").and_then(Value::as_str) {
+        writeln!(out, "  in use {}", printable(by))?;
     }
     let rows = facts.get("rows_to_resync").and_then(Value::as_u64).unwrap_or(0);
     if rows > 0 {
