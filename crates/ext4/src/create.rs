@@ -329,6 +329,7 @@ impl Fs {
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
         self.device.write_at(claim.start().0 * block_size as u64, &contents)?;
+        // Whoever needs it needs the commit of the link, which flushes.
         self.journal.note_write();
         Ok(Some((claim, None)))
     }

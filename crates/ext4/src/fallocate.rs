@@ -164,7 +164,7 @@ impl Fs {
             for piece in self.pieces(inode, from, (to - from) as usize)? {
                 if let Some(device) = piece.device {
                     self.device.write_zeros(device, piece.len as u64)?;
-                    self.journal.note_write();
+                    self.note_data(inode);
                 }
             }
         }

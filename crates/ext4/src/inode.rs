@@ -62,6 +62,8 @@ pub struct Inode {
     /// The last transaction that changed anything of this inode, and anything needed to read its data.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
+    /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
+    pub(crate) flush_mark: AtomicU64,
     pub(crate) holds: Holds,
 }
 
@@ -184,6 +186,7 @@ impl Inode {
             window: WindowSlot::new(),
             synced_by: AtomicU64::new(0),
             data_synced_by: AtomicU64::new(0),
+            flush_mark: AtomicU64::new(0),
             holds: Holds::new(1),
         }
     }

@@ -7,17 +7,24 @@ use crate::one_lock::OneLockCache;
 use crate::plant::{Step, left_out};
 use crate::table::TableRef;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::{Corruption, Ino, inode as disk};
 
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
 const LOADERS: usize = 64;
 
+/// Inodes that there is room for before the map grows: one megabyte, and two inodes of a small tree
+/// hardly ever meet in a bucket.
+const ROOM: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 << 15 };
+
 /// The inodes in memory.
 pub(crate) struct Inodes {
     table: Table,
     loaders: Box<[Mutex<()>]>,
+    /// The newest flush that the data of any evicted inode needs: a mark may not be lost with its
+    /// inode. Written by eviction alone.
+    evicted_mark: AtomicU64,
 }
 
 /// By number (S5).
@@ -34,9 +41,9 @@ impl Inodes {
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::InodeLoad, ())).collect();
         let table = match one_lock {
             Some(cache) => Table::OneLock(cache),
-            None => Table::Lanes(lanefs_lanes::Map::new()),
+            None => Table::Lanes(lanefs_lanes::Map::with_capacity(ROOM)),
         };
-        Inodes { table, loaders }
+        Inodes { table, loaders, evicted_mark: AtomicU64::new(0) }
     }
 
     /// The inode under a number, without a hold.
@@ -128,11 +135,21 @@ impl Inodes {
             let evicted = idle && (state.freed || unheld());
             drop(state);
             if evicted {
+                // Nobody holds it, so this is its last mark; kept before the loader misses it.
+                let mark = inode.flush_mark.load(Ordering::Acquire);
+                self.evicted_mark.fetch_max(mark, Ordering::Release);
                 // Not left to the destructor, which may run much later.
                 drop(inode.window.take());
                 self.remove(&inode);
             }
         }
+    }
+
+    /// The flush that data of `ino`, which is in memory no more, may need: of the evicted inode if it is
+    /// still to be seen, else of all that were evicted.
+    fn mark_before(&self, ino: Ino) -> u64 {
+        let dead = self.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
+        dead.max(self.evicted_mark.load(Ordering::Acquire))
     }
 
     /// How many inodes are in memory.
@@ -207,6 +224,7 @@ impl Fs {
         }
         let raw = raw.into();
         let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
+        inode.flush_mark.store(self.inodes.mark_before(ino), Ordering::Relaxed);
         self.inodes.insert(inode.clone());
         Ok(InodeRef::adopt(inode))
     }

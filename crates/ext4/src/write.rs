@@ -203,7 +203,7 @@ impl Fs {
             let Some(at) = piece.device else { continue };
             self.device.write_at(at, &data[from..from + piece.len])?;
         }
-        self.journal.note_write();
+        self.note_data(inode);
         Ok(true)
     }
 
@@ -244,7 +244,7 @@ impl Fs {
         let len = (data.len() as u64).min(u64::from(covered) * block_size - offset) as usize;
         let data = &data[..len];
         self.write_blocks(offset, data, &extents)?;
-        self.journal.note_write();
+        self.note_data(inode);
 
         let now = now();
         let mut at = first;
@@ -444,7 +444,7 @@ impl Fs {
             zeroed = true;
         }
         if zeroed {
-            self.journal.note_write();
+            self.note_data(inode);
         }
         Ok(())
     }

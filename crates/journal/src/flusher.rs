@@ -1,96 +1,110 @@
 //! Flushes, one at a time, shared by everybody whose writes they cover.
 //!
-//! A write is durable after a flush that was *submitted* after it completed. Lanes count the
-//! writes that completed; a flush samples the sum before it is submitted. If a flush sampled at
-//! least what I read after my write completed, it covers me: had my write completed after its
-//! submission, each lane would have counted at least as much when I read it, and my own one more.
-//! Two fences make that true of processors that reorder: one between counting my write and reading the
-//! sum, one between sampling and submitting. Either mine comes first, and my write is covered; or the
-//! other does, and I see all that was sampled.
+//! A write is durable after a flush that was *submitted* after it completed. Flushes have numbers. A
+//! write that completed is marked with the number after that of the last flush submitted: that flush,
+//! and any later one, covers it. Two fences make that true of processors that reorder: one between
+//! the write and reading the number, one between storing the number and submitting. Either the
+//! number is read first, and the flush is submitted behind the write; or the write's mark is the
+//! next number.
+//!
+//! Each inode keeps the mark of its last write (`ext4`), so that an fsync asks for no more than its
+//! own, and looks at what flushes alone write. Lanes keep theirs for who wants all.
 //!
 //! One at a time, for the host tells a failed flush to one caller only: a second one, in flight
 //! beside it, may return success for writes that are lost. A failure sticks.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicI64, Ordering, fence};
-use lanefs_lanes::{Condvar, LaneCounter, Mutex, Padded, Rank};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering, fence};
+use lanefs_lanes::{Condvar, Mutex, Padded, PerLane, Rank};
+
+/// The number of the first flush that covers a write; the least one needs none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlushMark(pub u64);
 
 pub(crate) struct Flusher {
     device: Arc<dyn Device>,
-    /// Data writes that completed.
-    completed: LaneCounter,
+    /// The newest mark of each lane's writes.
+    marks: PerLane<AtomicU64>,
     /// [rank Journal]
     state: Mutex<State>,
     /// A flush ended.
     ended: Condvar,
-    /// `State::covered`, for who has nothing to wait for; `FAILED` once a flush has failed. On a line of its own, written by flushes alone.
-    covered: Padded<AtomicI64>,
+    /// On lines of their own, written by flushes alone.
+    numbers: Padded<Numbers>,
 }
 
-const FAILED: i64 = i64::MIN;
+struct Numbers {
+    /// Of the last flush that was submitted, or is about to be.
+    submitted: AtomicU64,
+    /// `State::covered`, for who has nothing to wait for; none once a flush has failed.
+    covered: AtomicU64,
+}
 
 struct State {
     in_flight: bool,
-    /// The largest sum that a successful flush sampled.
-    covered: i64,
+    /// The last flush that succeeded.
+    covered: FlushMark,
     failed: Option<DeviceError>,
+}
+
+/// What is done in turn.
+enum Io<'a> {
+    Flush,
+    WriteDurable { offset: u64, bytes: &'a [u8] },
 }
 
 impl Flusher {
     pub(crate) fn new(device: Arc<dyn Device>) -> Flusher {
-        let state = State { in_flight: false, covered: 0, failed: None };
+        let state = State { in_flight: false, covered: FlushMark(0), failed: None };
+        let numbers = Numbers { submitted: AtomicU64::new(0), covered: AtomicU64::new(0) };
         Flusher {
             device,
-            completed: LaneCounter::new(0),
+            marks: PerLane::new(|_| AtomicU64::new(0)),
             state: Mutex::new(Rank::Journal, state),
             ended: Condvar::new(),
-            covered: Padded(AtomicI64::new(0)),
+            numbers: Padded(numbers),
         }
     }
 
-    /// A data write completed.
-    pub(crate) fn note_write(&self) {
-        self.completed.add(1);
-    }
-
-    /// Flushes. True, unless `flush_if_needed` found that nothing completed since the last one.
-    pub(crate) fn flush(&self) -> Result<(), DeviceError> {
-        self.exclusively(|_| true, |device| device.flush()).map(|_| ())
-    }
-
-    /// Flushes if a write completed since the last flush was submitted; says whether it did.
-    pub(crate) fn flush_if_needed(&self) -> Result<bool, DeviceError> {
+    /// A data write completed: the mark of the flush that it needs.
+    pub(crate) fn note_write(&self) -> FlushMark {
         fence(Ordering::SeqCst);
-        let mine = self.completed.sum();
+        let mark = self.numbers.submitted.load(Ordering::Relaxed) + 1;
+        let mine = self.marks.mine();
+        if mine.load(Ordering::Relaxed) < mark {
+            mine.fetch_max(mark, Ordering::Release);
+        }
+        FlushMark(mark)
+    }
+
+    /// The newest mark of all writes that completed.
+    pub(crate) fn last_write(&self) -> FlushMark {
+        let newest = self.marks.iter().map(|mark| mark.load(Ordering::Acquire)).max();
+        FlushMark(newest.unwrap_or(0))
+    }
+
+    /// Flushes.
+    pub(crate) fn flush(&self) -> Result<(), DeviceError> {
+        self.turn(|_| true, &Io::Flush).map(|_| ())
+    }
+
+    /// Flushes, unless a flush that covers `mark` has succeeded; says whether it did.
+    pub(crate) fn flush_if_needed(&self, mark: FlushMark) -> Result<bool, DeviceError> {
         // Acquire: what the flush covered is durable.
-        if self.covered.load(Ordering::Acquire) >= mine {
+        if self.numbers.covered.load(Ordering::Acquire) >= mark.0 {
             return Ok(false);
         }
-        self.exclusively(|state| state.covered < mine, |device| device.flush())
+        self.turn(|state| state.covered < mark, &Io::Flush)
     }
 
     /// A durable write; no flush is in flight beside it.
     pub(crate) fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.turn(|_| true, |device| device.write_durable_at(offset, bytes), |_, _| ()).map(|_| ())
+        self.turn(|_| true, &Io::WriteDurable { offset, bytes }).map(|_| ())
     }
 
-    fn exclusively(
-        &self,
-        needed: impl Fn(&State) -> bool,
-        flush: impl FnOnce(&dyn Device) -> Result<(), DeviceError>,
-    ) -> Result<bool, DeviceError> {
-        self.turn(needed, flush, |state, sampled| state.covered = state.covered.max(sampled))
-    }
-
-    /// Waits for its turn; runs `io` if it is still needed then; `done` gets what had completed
-    /// before it was submitted.
-    fn turn(
-        &self,
-        needed: impl Fn(&State) -> bool,
-        io: impl FnOnce(&dyn Device) -> Result<(), DeviceError>,
-        done: impl FnOnce(&mut State, i64),
-    ) -> Result<bool, DeviceError> {
+    /// Waits for its turn; does `io` if it is still needed then, and says whether it was.
+    fn turn(&self, needed: impl Fn(&State) -> bool, io: &Io<'_>) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         loop {
             if let Some(failed) = &state.failed {
@@ -105,20 +119,28 @@ impl Flusher {
             self.ended.wait(&mut state);
         }
         state.in_flight = true;
+        let mut covered = state.covered;
         drop(state);
-        let sampled = self.completed.sum();
-        fence(Ordering::SeqCst);
-        let result = io(&*self.device);
+        let result = match *io {
+            Io::Flush => {
+                // One at a time, so nobody else changes it.
+                covered = FlushMark(self.numbers.submitted.load(Ordering::Relaxed) + 1);
+                self.numbers.submitted.store(covered.0, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                self.device.flush()
+            }
+            Io::WriteDurable { offset, bytes } => self.device.write_durable_at(offset, bytes),
+        };
         let mut state = self.state.lock();
         state.in_flight = false;
         match &result {
             Ok(()) => {
-                done(&mut state, sampled);
-                self.covered.store(state.covered, Ordering::Release);
+                state.covered = covered;
+                self.numbers.covered.store(covered.0, Ordering::Release);
             }
             Err(error) => {
                 state.failed = Some(error.clone());
-                self.covered.store(FAILED, Ordering::Release);
+                self.numbers.covered.store(0, Ordering::Release);
             }
         }
         self.ended.notify_all();
@@ -136,19 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_is_submitted_only_if_a_write_completed_since_the_last() {
+    fn a_flush_is_submitted_only_for_a_write_that_completed_since_the_last() {
         let device = faulty(None);
         let flusher = Flusher::new(device.clone());
-        assert!(!flusher.flush_if_needed().unwrap());
-        flusher.note_write();
-        assert!(flusher.flush_if_needed().unwrap());
-        assert!(!flusher.flush_if_needed().unwrap());
-        flusher.note_write();
+        assert!(!flusher.flush_if_needed(flusher.last_write()).unwrap());
+        let first = flusher.note_write();
+        assert_eq!(first, flusher.last_write());
+        assert!(flusher.flush_if_needed(first).unwrap());
+        assert!(!flusher.flush_if_needed(first).unwrap());
+        let second = flusher.note_write();
+        assert!(!flusher.flush_if_needed(first).unwrap(), "the first is durable already");
         flusher.flush().unwrap();
-        assert!(!flusher.flush_if_needed().unwrap());
-        flusher.note_write();
+        assert!(!flusher.flush_if_needed(second).unwrap());
+        let third = flusher.note_write();
         flusher.write_durable(0, &[1]).unwrap();
-        assert!(flusher.flush_if_needed().unwrap(), "a durable write covers itself only");
+        assert!(flusher.flush_if_needed(third).unwrap(), "a durable write covers itself only");
         assert_eq!(device.count(Operation::Flush), 3);
     }
 
@@ -156,9 +180,10 @@ mod tests {
     fn a_failed_flush_fails_every_later_one() {
         let fault = Fault { operation: Operation::Flush, nth: 1, duration: Duration::Once };
         let flusher = Flusher::new(faulty(Some(fault)));
+        let mark = flusher.note_write();
         assert!(flusher.flush().is_err());
         assert!(flusher.flush().is_err());
-        assert!(flusher.flush_if_needed().is_err());
+        assert!(flusher.flush_if_needed(mark).is_err());
         assert!(flusher.write_durable(0, &[1]).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::commit::Committer;
 use crate::credits::Credits;
-use crate::flusher::Flusher;
+use crate::flusher::{FlushMark, Flusher};
 use crate::lists::LaneLists;
 use crate::statistics::Counters;
 use crate::store::Store;
@@ -227,20 +227,26 @@ impl<C: Client> Journal<C> {
         self.work.notify_all();
     }
 
-    /// A data write to the device completed; to be called before anybody is told.
-    pub fn note_write(&self) {
-        self.flusher.note_write();
+    /// A data write to the device completed; to be called before anybody is told. The mark says what
+    /// makes it durable, to [`Journal::flush_if_needed`].
+    pub fn note_write(&self) -> FlushMark {
+        self.flusher.note_write()
     }
 
-    /// Makes completed data writes durable: flushes, if any completed since the last flush was
-    /// submitted. Many callers share one flush.
+    /// The mark of the last of all data writes.
+    pub fn last_write(&self) -> FlushMark {
+        self.flusher.last_write()
+    }
+
+    /// Makes the data write of `mark`, and those before it, durable: flushes, if no flush was
+    /// submitted since. Many callers share one flush.
     ///
     /// # Errors
     /// [`Error::Device`] the first time, which aborts the journal, since all that was written
     /// since the last good flush may be lost; then [`Error::Aborted`].
-    pub fn flush_if_needed(&self) -> Result<(), Error> {
+    pub fn flush_if_needed(&self, mark: FlushMark) -> Result<(), Error> {
         self.check_abort()?;
-        match self.flusher.flush_if_needed() {
+        match self.flusher.flush_if_needed(mark) {
             Ok(flushed) => {
                 self.counters.flushes.add(flushed.into());
                 // A failure that another met while this one waited is everybody's.

@@ -37,6 +37,7 @@ mod tracked;
 pub use client::Client;
 pub use config::{Config, Log};
 pub use error::Error;
+pub use flusher::FlushMark;
 pub use handle::Handle;
 pub use images::Images;
 pub use journal::Journal;

@@ -104,8 +104,8 @@ impl Run {
             let stamp = self.stamp();
             let at = (HOME + cell as u64) * BS as u64;
             self.device.write_at(at, &content(cell, stamp)).unwrap();
-            self.journal.note_write();
-            self.journal.flush_if_needed().unwrap();
+            let mark = self.journal.note_write();
+            self.journal.flush_if_needed(mark).unwrap();
             self.data.push((self.device.mark(), cell, stamp));
         }
     }

@@ -36,8 +36,8 @@ fn live(fault: Option<Fault>) -> Life {
             let tid = journal.running();
             journal.commit_now(toy)?;
             life.acknowledged = Some(tid);
-            journal.note_write();
-            journal.flush_if_needed()?;
+            let mark = journal.note_write();
+            journal.flush_if_needed(mark)?;
         }
         journal.stop_now(toy)
     })();
@@ -50,7 +50,10 @@ fn live(fault: Option<Fault>) -> Life {
         assert!(matches!(journal.join(1), Err(Error::Aborted { .. })));
         assert!(matches!(journal.commit(journal.running()), Err(Error::Aborted { .. })));
         assert!(matches!(journal.commit(journal.durable()), Err(Error::Aborted { .. })));
-        assert!(matches!(journal.flush_if_needed(), Err(Error::Aborted { .. })));
+        assert!(matches!(
+            journal.flush_if_needed(journal.last_write()),
+            Err(Error::Aborted { .. })
+        ));
         assert!(matches!(journal.commit_now(&life.toy), Err(Error::Aborted { .. })));
         assert!(matches!(journal.stop_now(&life.toy), Err(Error::Aborted { .. })));
         assert_eq!(journal.cause().unwrap().to_string(), cause.to_string());

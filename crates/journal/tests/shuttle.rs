@@ -174,8 +174,8 @@ fn flushes_are_shared_and_cover_what_was_written_before() {
                 let world = world.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        world.journal.note_write();
-                        world.journal.flush_if_needed().unwrap();
+                        let mark = world.journal.note_write();
+                        world.journal.flush_if_needed(mark).unwrap();
                     }
                 })
             })

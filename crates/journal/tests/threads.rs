@@ -119,7 +119,7 @@ fn many_waiters_share_one_commit() {
                         let tid = bank.transfer(me, &mut rng).unwrap();
                         bank.journal.commit(tid).unwrap();
                         assert!(bank.journal.durable() >= tid);
-                        bank.journal.flush_if_needed().unwrap();
+                        bank.journal.flush_if_needed(bank.journal.last_write()).unwrap();
                     }
                 })
             })

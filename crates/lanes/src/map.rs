@@ -15,18 +15,23 @@
 
 mod table;
 
+use crate::PerLane;
 use crate::epoch::{Pin, pin, retire};
 use crate::hash::hash_of;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicI64;
 use table::{Bucket, Locked, Node, Table};
 
 /// A map from `K` to `V`, where both are cheap to clone (`V` an `Arc`): growing clones them, and
 /// what is removed leaves a clone until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
+    /// Entries that each lane added, less those it took out. Of `std` in every world: it is no part
+    /// of a protocol, and would be explored as one.
+    added: PerLane<AtomicI64>,
     _owns: PhantomData<(K, V)>,
 }
 
@@ -56,7 +61,8 @@ where
     /// two entries meet in a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
-        Map { root: AtomicPtr::new(table), _owns: PhantomData }
+        let added = PerLane::new(|_| AtomicI64::new(0));
+        Map { root: AtomicPtr::new(table), added, _owns: PhantomData }
     }
 
     /// Runs `f` on the value of `key`, without cloning it.
@@ -127,9 +133,13 @@ where
             Change::Keep => (None, false),
             Change::Put(value) => {
                 let old = locked.put(found, Node::new(hash, key.clone(), value));
+                self.count(i64::from(found.is_none()));
                 (old, found.is_none() && table.is_crowded(locked.len()))
             }
-            Change::Remove => (found.map(|node| locked.remove(node)), false),
+            Change::Remove => {
+                self.count(-i64::from(found.is_some()));
+                (found.map(|node| locked.remove(node)), false)
+            }
         };
         // Destructors, and the making of a table, are not for under the lock.
         drop(locked);
@@ -144,15 +154,17 @@ where
         value
     }
 
-    /// How many entries there are; a sum over the buckets, exact when nobody changes any.
+    /// How many entries there are: a sum over the lanes, exact when nobody changes any.
     pub fn len(&self) -> usize {
-        let pin = pin();
-        let mut len = 0;
-        self.each_bucket(&pin, |bucket| {
-            len += bucket.len();
-            bucket.is_moved()
-        });
-        len
+        let sum: i64 = self.added.iter().map(|added| added.load(Ordering::Relaxed)).sum();
+        // Taken out by a lane that was summed up, added by one that was not yet.
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    fn count(&self, delta: i64) {
+        if delta != 0 {
+            self.added.mine().fetch_add(delta, Ordering::Relaxed);
+        }
     }
 
     /// True if there are none.
@@ -173,6 +185,7 @@ where
             let Some(locked) = bucket.lock(&pin) else { return true };
             let gone = locked.retain(&mut keep);
             drop(locked);
+            self.count(-(gone.len() as i64));
             gone.into_iter().for_each(|gone| retire(gone.into_retired()));
             false
         });

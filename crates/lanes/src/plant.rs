@@ -41,6 +41,8 @@ pub(crate) enum Step {
     FoldHolds,
     /// The Release with which a map's node becomes reachable.
     NodeRelease,
+    /// Counting a change of a word that is read twice.
+    WordVersion,
     /// The Release with which a map's bucket is marked as moved.
     MarkRelease,
     /// Between joining a wait queue and trying once more.

@@ -57,31 +57,29 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// As [`Published`], of a value that may not be there: it takes no memory until it is, and then lines
-/// of its own, since beside it would lie what the allocator writes.
-pub struct Cached<T> {
-    value: AtomicPtr<Padded<T>>,
+/// As [`Published`], of a value that may not be there.
+pub struct Slot<T> {
+    value: AtomicPtr<T>,
     _owns: PhantomData<T>,
 }
 
-impl<T: Send + Sync + 'static> Default for Cached<T> {
-    fn default() -> Cached<T> {
-        Cached { value: AtomicPtr::new(std::ptr::null_mut()), _owns: PhantomData }
+impl<T: Send + Sync + 'static> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot { value: AtomicPtr::new(std::ptr::null_mut()), _owns: PhantomData }
     }
 }
 
-impl<T: Send + Sync + 'static> Cached<T> {
+impl<T: Send + Sync + 'static> Slot<T> {
     /// The value, if there is one; it stays as it is while the pin lives.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
         // SAFETY: as in `Published::get`, for a pointer that may be null.
-        let value = unsafe { self.value.load(Ordering::Acquire).as_ref() };
-        value.map(|padded| &padded.0)
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
     /// Replaces the value. Writers are best ordered by the caller's lock.
     pub fn store(&self, value: T) {
-        self.replace(Box::into_raw(Box::new(Padded(value))));
+        self.replace(Box::into_raw(Box::new(value)));
     }
 
     /// Takes the value away; without one it writes nothing.
@@ -92,7 +90,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
         }
     }
 
-    fn replace(&self, new: *mut Padded<T>) {
+    fn replace(&self, new: *mut T) {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
@@ -101,13 +99,42 @@ impl<T: Send + Sync + 'static> Cached<T> {
     }
 }
 
-impl<T> Drop for Cached<T> {
+impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
         let value = self.value.load(Ordering::Acquire);
         if !value.is_null() {
             // SAFETY: nobody borrows `self`, so nobody reads the value, which is an owned box.
             drop(unsafe { Box::from_raw(value) });
         }
+    }
+}
+
+/// A [`Slot`] for what takes no memory until it is there, and then lines of its own, since beside it
+/// would lie what the allocator writes.
+pub struct Cached<T>(Slot<Padded<T>>);
+
+impl<T: Send + Sync + 'static> Default for Cached<T> {
+    fn default() -> Cached<T> {
+        Cached(Slot::default())
+    }
+}
+
+impl<T: Send + Sync + 'static> Cached<T> {
+    /// The value, if there is one; it stays as it is while the pin lives.
+    #[inline]
+    pub fn get<'p>(&'p self, pin: &'p Pin) -> Option<&'p T> {
+        self.0.get(pin).map(|padded| &padded.0)
+    }
+
+    /// Replaces the value. Writers are best ordered by the caller's lock.
+    pub fn store(&self, value: T) {
+        self.0.store(Padded(value));
+    }
+
+    /// Takes the value away; without one it writes nothing.
+    #[inline]
+    pub fn clear(&self) {
+        self.0.clear();
     }
 }
 

@@ -3,39 +3,80 @@
 //! A table of a fixed number of buckets with a few ways each, so that memory is bounded without
 //! a list that everybody writes: what makes room is in the bucket that needs it. A look-up pins,
 //! reads one bucket's ways, and writes nothing, except once for an entry that was not used since
-//! the bucket last looked for room.
+//! the bucket last looked for room. That nothing was published meanwhile is told by the entry alone.
+//!
+//! A name that is known and published again is changed in place; a new one is one allocation.
 //!
 //! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
 
+use super::entry::{Entry, known_from};
 use super::{NameCache, Sighting};
 use lanefs_ext4::{DirId, Named, Names};
-use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Mutex, Pin, Published, Rank, pin};
+use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
+use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket. Few, for they are compared one by one and copied at each change.
+/// Entries of one bucket: their addresses fill a line.
 const WAYS: usize = 8;
 
-struct Entry {
-    hash: u64,
-    dir: DirId,
-    name: Box<[u8]>,
-    leads_to: Option<Named>,
-    /// Found since the bucket last made room: it gets a second chance then. A hint, so relaxed.
-    used: AtomicBool,
+/// Two lines, the second one of addresses.
+#[repr(align(128))]
+struct Bucket {
+    /// Where to look for room next.
+    change: Mutex<usize>,
+    /// Part of each entry's hash, so that others need not be looked at. A tag and its way are not
+    /// changed together: who meets that finds nothing, as a moment before.
+    tags: [AtomicU32; WAYS],
+    ways: [Slot<Entry>; WAYS],
 }
 
-impl Entry {
-    fn is(&self, hash: u64, dir: DirId, name: &[u8]) -> bool {
-        self.hash == hash && self.dir == dir && *self.name == *name
+impl Bucket {
+    fn new() -> Bucket {
+        Bucket {
+            change: Mutex::new(Rank::Bucket, 0),
+            tags: Default::default(),
+            ways: Default::default(),
+        }
+    }
+
+    #[inline]
+    fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
+        let tag = tag_of(hash);
+        let mut ways = self.tags.iter().zip(&self.ways);
+        ways.find_map(|(found, way)| {
+            if found.load(Ordering::Relaxed) != tag {
+                return None;
+            }
+            way.get(pin).filter(|entry| entry.is(hash, dir, name))
+        })
+    }
+
+    /// A way for another entry: a free one, or that of an entry that was not used since the last
+    /// time. `next` is where to begin.
+    fn room(&self, pin: &Pin, next: &mut usize) -> usize {
+        if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
+            return free;
+        }
+        // Once around nothing is used any more, but for what is used again at once.
+        let mut at = *next % WAYS;
+        for _ in 0..=WAYS {
+            at = *next % WAYS;
+            *next = at + 1;
+            let unused = |entry: &Entry| !entry.used.swap(false, Ordering::Relaxed);
+            if self.ways[at].get(pin).is_none_or(unused) {
+                break;
+            }
+        }
+        if let Some(entry) = self.ways[at].get(pin) {
+            entry.go();
+        }
+        at
     }
 }
 
-#[repr(align(128))]
-struct Bucket {
-    change: Mutex<()>,
-    /// Newest first.
-    ways: Published<Vec<Arc<Entry>>>,
+/// The bits that do not choose the bucket.
+#[inline]
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// A name cache in which names that hash to different buckets share nothing.
@@ -47,11 +88,10 @@ impl LaneNames {
     /// A cache of at most about `entries` names.
     pub fn new(entries: usize) -> LaneNames {
         let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
-        let bucket =
-            |_| Bucket { change: Mutex::new(Rank::Bucket, ()), ways: Published::new(Vec::new()) };
-        LaneNames { buckets: (0..count).map(bucket).collect() }
+        LaneNames { buckets: (0..count).map(|_| Bucket::new()).collect() }
     }
 
+    #[inline]
     fn bucket(&self, hash: u64) -> &Bucket {
         // The count is a power of two, so the mask keeps the index within it.
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
@@ -72,19 +112,17 @@ impl Names for LaneNames {
     ) {
         let hash = dir.hash_of(name);
         let bucket = self.bucket(hash);
-        let new = Arc::new(Entry {
-            hash,
-            dir,
-            name: name.into(),
-            leads_to: entry,
-            used: AtomicBool::new(false),
-        });
         let pin = pin();
-        let _changing = bucket.change.lock();
+        let mut next = bucket.change.lock();
         if !still() {
             return;
         }
-        bucket.ways.store(with(bucket.ways.get(&pin), new));
+        if let Some(known) = bucket.find(&pin, hash, dir, name) {
+            return known.change(entry);
+        }
+        let at = bucket.room(&pin, &mut next);
+        bucket.ways[at].store(Entry::new(hash, dir, name, entry));
+        bucket.tags[at].store(tag_of(hash), Ordering::Relaxed);
     }
 
     fn forget(&self, _: DirId) {
@@ -92,51 +130,18 @@ impl Names for LaneNames {
     }
 }
 
-/// `new` before `old`, without what was known of the name; if there are too many, without the oldest
-/// that was not used.
-fn with(old: &[Arc<Entry>], new: Arc<Entry>) -> Vec<Arc<Entry>> {
-    let known = old.iter().position(|e| e.is(new.hash, new.dir, &new.name));
-    let gone = known.or_else(|| (old.len() >= WAYS).then(|| victim(old)));
-    let mut ways = Vec::with_capacity(old.len() + usize::from(gone.is_none()));
-    ways.push(new);
-    ways.extend(old.iter().enumerate().filter(|(n, _)| Some(*n) != gone).map(|(_, e)| e.clone()));
-    ways
-}
-
-fn victim(full: &[Arc<Entry>]) -> usize {
-    let unused = full.iter().rposition(|e| !e.used.load(Ordering::Relaxed));
-    unused.unwrap_or_else(|| {
-        for entry in full {
-            entry.used.store(false, Ordering::Relaxed);
-        }
-        full.len() - 1
-    })
-}
-
 impl NameCache for LaneNames {
-    fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting {
+    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
         let hash = dir.hash_of(name);
-        let ways = self.bucket(hash).ways.get(pin);
-        let Some(entry) = ways.iter().find(|e| e.is(hash, dir, name)) else {
+        let Some(entry) = self.bucket(hash).find(pin, hash, dir, name) else {
             return Sighting::NONE;
         };
-        // Read first: many threads that find one name must not write its line each time.
-        if !entry.used.load(Ordering::Relaxed) {
-            entry.used.store(true, Ordering::Relaxed);
-        }
-        // While pinned, what was published is not freed, so that its address is its own.
-        let mark = Arc::as_ptr(entry).addr() as u64;
-        Sighting { known: entry.leads_to.into(), mark, hash, version: version_of(ways) }
+        let seen = entry.look();
+        Sighting { known: known_from(seen.word), seen, entry: Some(entry) }
     }
 
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting) -> bool {
-        // As a rule nothing was published in the whole bucket.
-        version_of(self.bucket(seen.hash).ways.get(pin)) == seen.version
-            || self.sight(pin, dir, name) == *seen
+    fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
+        // What was not seen may have come.
+        seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
     }
-}
-
-/// What tells a bucket's contents from all others that are there as long as the pin is.
-fn version_of(ways: &Vec<Arc<Entry>>) -> usize {
-    std::ptr::from_ref(ways).addr()
 }

@@ -6,12 +6,14 @@
 //! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which
 //! keeps the inodes too.
 
+mod entry;
 mod lanes;
 
 pub use lanes::LaneNames;
 
+use entry::Entry;
 use lanefs_ext4::{DirId, NameCachePolicy, Named, Names, OneLockCache};
-use lanefs_lanes::{Pin, pin};
+use lanefs_lanes::{Pin, Seen, pin};
 use std::sync::Arc;
 
 /// What the cache knows of a name.
@@ -32,38 +34,28 @@ impl From<Option<Named>> for Known {
 }
 
 /// What was found, and a mark of when it was published.
-#[derive(Debug, Clone, Copy)]
-pub struct Sighting {
+#[derive(Clone, Copy)]
+pub struct Sighting<'p> {
     /// What the name leads to.
     pub known: Known,
-    /// Under one pin: equal marks of one name say that nothing was published for it in between.
-    pub mark: u64,
-    /// The hash that it was looked for by.
-    pub(crate) hash: u64,
-    /// Where it was found, as it was then: a number that only the cache understands.
-    pub(crate) version: usize,
+    /// That, as the cache has it, and a mark of when it was published.
+    pub(crate) seen: Seen,
+    /// The entry, if the cache keeps it where it was as long as the pin lives.
+    pub(crate) entry: Option<&'p Entry>,
 }
 
-impl Sighting {
-    const NONE: Sighting = Sighting { known: Known::Unknown, mark: 0, hash: 0, version: 0 };
-}
-
-/// Two sightings of one name are equal if nothing was published for it in between.
-impl PartialEq for Sighting {
-    fn eq(&self, other: &Sighting) -> bool {
-        self.known == other.known && self.mark == other.mark
-    }
+impl Sighting<'_> {
+    const NONE: Sighting<'static> =
+        Sighting { known: Known::Unknown, seen: Seen { word: 0, version: 0 }, entry: None };
 }
 
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
     /// What `name` in `dir` leads to, as far as is known.
-    fn sight(&self, pin: &Pin, dir: DirId, name: &[u8]) -> Sighting;
+    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
     /// Whether nothing was published for the name since `seen`, under the same pin.
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting) -> bool {
-        self.sight(pin, dir, name) == *seen
-    }
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
 
     /// As [`NameCache::sight`], without the mark.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
@@ -72,13 +64,18 @@ pub trait NameCache: Names {
 }
 
 impl NameCache for OneLockCache {
-    fn sight(&self, _: &Pin, dir: DirId, name: &[u8]) -> Sighting {
+    fn sight<'p>(&'p self, _: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
         let found = self.name(dir, name);
         found.map_or(Sighting::NONE, |(entry, mark)| Sighting {
             known: entry.into(),
-            mark,
-            ..Sighting::NONE
+            seen: Seen { word: 0, version: mark },
+            entry: None,
         })
+    }
+
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool {
+        let now = self.sight(pin, dir, name);
+        now.known == seen.known && now.seen == seen.seen
     }
 }
 
@@ -122,16 +119,31 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stays_until_the_name_is_published_again() {
+    fn a_sighting_holds_until_the_name_leads_elsewhere() {
         for names in both(1000) {
             let pin = pin();
             names.publish(dir(2), b"a", named(12));
             let first = names.sight(&pin, dir(2), b"a");
             names.publish(dir(2), b"b", named(13));
-            assert_eq!(names.sight(&pin, dir(2), b"a"), first);
+            assert!(names.still(&pin, dir(2), b"a", &first));
             names.publish(dir(2), b"a", None);
+            assert!(!names.still(&pin, dir(2), b"a", &first));
             names.publish(dir(2), b"a", named(12));
-            assert_ne!(names.sight(&pin, dir(2), b"a").mark, first.mark);
+            assert!(!names.still(&pin, dir(2), b"a", &first), "it led elsewhere meanwhile");
+        }
+    }
+
+    #[test]
+    fn a_sighting_ends_with_its_entry() {
+        for names in both(8) {
+            let pin = pin();
+            names.publish(dir(2), b"a", named(12));
+            let first = names.sight(&pin, dir(2), b"a");
+            // Others take its room, twice over, for it was used.
+            (0..64u32).for_each(|n| names.publish(dir(3), &n.to_le_bytes(), named(n)));
+            assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
+            names.publish(dir(2), b"a", named(14));
+            assert!(!names.still(&pin, dir(2), b"a", &first));
         }
     }
 

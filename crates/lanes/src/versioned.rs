@@ -1,0 +1,126 @@
+//! A word that is read twice to see whether it changed in between, back and forth included.
+//!
+//! ```text
+//! change:  word = new (Release); version += 1 (Release)       (writers are ordered by the caller)
+//! look:    version (Acquire); word (Acquire)
+//! still:   word (Acquire); version (Acquire): both as they were
+//! ```
+//!
+//! Whoever reads a word reads the version of the change before it. So a change that a look missed, or
+//! saw half of, leaves a version behind that the second look finds.
+
+use crate::plant::{self, Step};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A word and the number of its changes.
+#[derive(Debug)]
+pub struct VersionedWord {
+    word: AtomicU64,
+    version: AtomicU64,
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The word.
+    pub word: u64,
+    /// The number of changes when it was looked at, or one less.
+    pub version: u64,
+}
+
+impl VersionedWord {
+    /// Holds `word`.
+    pub fn new(word: u64) -> VersionedWord {
+        VersionedWord { word: AtomicU64::new(word), version: AtomicU64::new(0) }
+    }
+
+    /// The word now.
+    #[inline]
+    pub fn look(&self) -> Seen {
+        let version = self.version.load(Ordering::Acquire);
+        Seen { word: self.word.load(Ordering::Acquire), version }
+    }
+
+    /// Whether the word has not changed since it was `seen`. May be false if it has not.
+    #[inline]
+    pub fn is_still(&self, seen: Seen) -> bool {
+        self.word.load(Ordering::Acquire) == seen.word
+            && self.version.load(Ordering::Acquire) == seen.version
+    }
+
+    /// Holds `word` from now on. Callers are ordered by a lock of theirs.
+    pub fn change(&self, word: u64) {
+        if self.word.load(Ordering::Relaxed) != word {
+            // Release: with the word comes the version of the change before.
+            self.word.store(word, Ordering::Release);
+            if !plant::left_out(Step::WordVersion) {
+                self.end();
+            }
+        }
+    }
+
+    /// No look from before is [still](VersionedWord::is_still) so. Callers are ordered as in `change`.
+    pub fn end(&self) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_and_a_change_back_are_seen() {
+        let word = VersionedWord::new(1);
+        let seen = word.look();
+        word.change(1);
+        assert!(word.is_still(seen), "nothing has changed");
+        word.change(2);
+        word.change(1);
+        assert!(!word.is_still(seen));
+        let seen = word.look();
+        word.end();
+        assert!(!word.is_still(seen));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+    use crate::sync::{Arc, thread};
+
+    const MODEL: &str = "versioned::loom_tests::loom_what_is_still_so_was_so_all_the_while";
+
+    /// A name leads to 1, elsewhere, and to 1 again, which is another thing then: as an inode number
+    /// that was freed and taken again.
+    #[test]
+    fn loom_what_is_still_so_was_so_all_the_while() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let word = Arc::new(VersionedWord::new(1));
+            let thing = Arc::new(AtomicU64::new(0));
+            let writer = {
+                let (word, thing) = (word.clone(), thing.clone());
+                thread::spawn(move || {
+                    word.change(2);
+                    thing.store(1, Ordering::Release);
+                    word.change(1);
+                })
+            };
+            let seen = word.look();
+            let found = thing.load(Ordering::Acquire);
+            if seen.version == 0 && seen.word == 1 && word.is_still(seen) {
+                assert_eq!(found, 0, "not what it led to");
+            }
+            writer.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn loom_finds_a_change_that_is_not_counted() {
+        finds_missing(Step::WordVersion, MODEL, &["not what it led to"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! A cached name: where it leads changes in place ([`VersionedWord`]). What makes room ends, so that
+//! nobody who saw it takes it for what a later entry of the same name says.
+
+use super::Known;
+use lanefs_ext4::{DirId, Named};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Seen, VersionedWord};
+use lanefs_ondisk::{FileType, Ino};
+
+/// Names up to this long lie in the entry, which is one cache line then.
+const SHORT: usize = 22;
+
+/// What leads nowhere: no type has this bit.
+const ABSENT: u64 = 1 << 63;
+
+/// A name in a directory, on lines of its own.
+#[repr(align(64))]
+pub(crate) struct Entry {
+    hash: u64,
+    dir: DirId,
+    /// The inode's number, and above it the type as in a mode; or [`ABSENT`].
+    leads_to: VersionedWord,
+    /// Found since the bucket last made room: it gets a second chance then. A hint, so relaxed.
+    pub(super) used: AtomicBool,
+    name: EntryName,
+}
+
+enum EntryName {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+impl EntryName {
+    fn new(name: &[u8]) -> EntryName {
+        let mut short = [0; SHORT];
+        match short.get_mut(..name.len()) {
+            Some(start) => {
+                start.copy_from_slice(name);
+                EntryName::Short(name.len() as u8, short)
+            }
+            None => EntryName::Long(name.into()),
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            EntryName::Short(len, bytes) => &bytes[..usize::from(*len)],
+            EntryName::Long(bytes) => bytes,
+        }
+    }
+}
+
+fn word_of(leads_to: Option<Named>) -> u64 {
+    leads_to.map_or(ABSENT, |named| {
+        u64::from(named.ino.0) | u64::from(named.file_type.mode_bits()) << 32
+    })
+}
+
+pub(super) fn known_from(word: u64) -> Known {
+    match FileType::from_mode((word >> 32) as u16) {
+        Some(file_type) if word & ABSENT == 0 => {
+            Known::Entry(Named { ino: Ino(word as u32), file_type })
+        }
+        _ => Known::Absent,
+    }
+}
+
+impl Entry {
+    pub(super) fn new(hash: u64, dir: DirId, name: &[u8], leads_to: Option<Named>) -> Entry {
+        Entry {
+            hash,
+            dir,
+            leads_to: VersionedWord::new(word_of(leads_to)),
+            used: AtomicBool::new(false),
+            name: EntryName::new(name),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, hash: u64, dir: DirId, name: &[u8]) -> bool {
+        self.hash == hash && self.dir == dir && *self.name.bytes() == *name
+    }
+
+    /// It leads there from now on. Under the bucket's lock.
+    pub(super) fn change(&self, leads_to: Option<Named>) {
+        self.leads_to.change(word_of(leads_to));
+    }
+
+    /// It makes room. Under the bucket's lock, before it is taken out.
+    pub(super) fn go(&self) {
+        self.leads_to.end();
+    }
+
+    /// Where it leads.
+    #[inline]
+    pub(super) fn look(&self) -> Seen {
+        // Read first: many threads that find one name must not write its line each time.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        self.leads_to.look()
+    }
+
+    /// Whether nothing was published for it since it was looked at.
+    #[inline]
+    pub(super) fn is_still(&self, seen: Seen) -> bool {
+        self.leads_to.is_still(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: DirId = DirId { ino: Ino(2), generation: 7 };
+
+    #[test]
+    fn an_entry_with_a_short_name_is_one_line() {
+        assert_eq!(size_of::<Entry>(), 64);
+    }
+
+    #[test]
+    fn names_of_all_lengths_are_kept_whole() {
+        for len in 1..=255 {
+            let name: Vec<u8> = (0..len).map(|n| b'a' + n % 26).collect();
+            let entry = Entry::new(1, DIR, &name, None);
+            assert!(entry.is(1, DIR, &name));
+            assert!(!entry.is(1, DIR, &name[1..]));
+            assert!(!entry.is(1, DIR, &[&name[..], b"x"].concat()));
+        }
+    }
+
+    #[test]
+    fn where_a_name_leads_comes_back() {
+        for file_type in [
+            FileType::Regular,
+            FileType::Directory,
+            FileType::Symlink,
+            FileType::CharDevice,
+            FileType::BlockDevice,
+            FileType::Fifo,
+            FileType::Socket,
+        ] {
+            for ino in [1, u32::MAX] {
+                let named = Some(Named { ino: Ino(ino), file_type });
+                let seen = Entry::new(1, DIR, b"a", named).look();
+                assert_eq!(known_from(seen.word), named.into());
+            }
+        }
+        assert_eq!(known_from(Entry::new(1, DIR, b"a", None).look().word), Known::Absent);
+    }
+}
