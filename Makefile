@@ -38,8 +38,9 @@ verify: ## the long tests with new seeds until BUDGET is spent
 bench: ## the figures
 	@scripts/bench
 
-conflicts: ## which operations share cache lines: the matrix of pairs and the table of threads
+conflicts: ## which operations share cache lines: the matrix of pairs, the table of threads, rows of arrays
 	$(CARGO) run --release --locked -p lanefs-trace --bin lanefs-conflicts -- $(CONFLICTS)
+	$(CARGO) test --release --locked -p lanefs-trace --test rows -- --ignored --show-output
 
 install: build ## the binary and the link that lets mount(8) find it
 	install -D -m 755 "$(TARGET)/release/lanefs" "$(DESTDIR)$(PREFIX)/bin/lanefs"

@@ -1,18 +1,40 @@
-//! All figures of arrays: `cargo run --release -p lanefs-bench --example raid [SECONDS]`.
+//! Figures of arrays: all, or one of them.
+//!
+//! ```sh
+//! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|all [SECONDS]]
+//! ```
 
 use lanefs_bench::raid::{FsMark, FsMarkPlan, small_writes, streaming};
 use lanefs_raid5::Consistency;
 use std::time::Duration;
 
 fn main() -> Result<(), lanefs_bench::Error> {
-    let seconds = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(2.0);
+    let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_else(|| "all".into());
+    let seconds = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
-    let plan = FsMarkPlan { slice: time, ..FsMarkPlan::default() };
-    print!("{}", FsMark::head(&plan));
-    FsMark::run(&plan, |line| println!("{}", line.text()))?;
+    let wanted = |name: &str| what == name || what == "all";
+    if !["fsmark", "rows", "small", "all"].contains(&what.as_str()) {
+        eprintln!("raid: {what}: one of fsmark, rows, small, all");
+        std::process::exit(2);
+    }
+    if wanted("fsmark") {
+        let plan = FsMarkPlan { slice: time, ..FsMarkPlan::default() };
+        print!("{}", FsMark::head(&plan));
+        FsMark::run(&plan, |line| println!("{}", line.text()))?;
+    }
+    if wanted("rows") {
+        rows()?;
+    }
+    if wanted("small") {
+        small(time)?;
+    }
+    Ok(())
+}
 
+fn rows() -> Result<(), lanefs_bench::Error> {
     println!(
-        "\nfull rows in sequence, 1 thread: the bound copies a row to members in memory, then sums it"
+        "\nfull rows in sequence, 1 thread: the bound sums a row, then copies it to members in memory, row by row, and nothing else"
     );
     for members in [4, 9] {
         let done = streaming(members, 512 << 20, 7)?;
@@ -33,6 +55,10 @@ fn main() -> Result<(), lanefs_bench::Error> {
         );
     }
 
+    Ok(())
+}
+
+fn small(time: Duration) -> Result<(), lanefs_bench::Error> {
     println!("\n4 KiB at random places: member operations for each write");
     for members in [4, 9] {
         for (name, consistency) in [

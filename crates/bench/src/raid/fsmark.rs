@@ -2,13 +2,23 @@
 //!
 //! Both ways of waking who waits for a row are measured in turn, in one run, on arrays of the same
 //! shape in this process's memory.
+//!
+//! A writer holds its row from beginning to end on its own thread, and in memory that is over before
+//! anybody else runs: there nobody waits, and how one would be woken does not matter. md holds its
+//! stripes over a hop to another thread, or as long as a disk takes. So each array is measured with
+//! members that answer at once, and with members that take 20 us (and what the host's timer adds),
+//! as a fast SSD does. A row is 64 KiB on a member: md's stripes are 4 KiB, and have to be waited
+//! for sixteen times as often.
 
+use super::distant::Distant;
 use crate::{Error, Result};
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
 use lanefs_lanes::sync::Arc;
-use lanefs_raid5::{Array, Consistency, Policies, Statistics, StripeWake};
+use lanefs_raid5::{
+    Array, Consistency, Member, Policies, Setup, Statistics, StripeWake, Unrecorded,
+};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -21,8 +31,12 @@ const WRITE: usize = 512 << 10;
 pub struct FsMarkPlan {
     /// Members of the arrays, one array of each number.
     pub members: Vec<usize>,
+    /// What each operation of a member takes, apart from copying: one array of each.
+    pub latencies: Vec<Duration>,
     /// Workers; each count is measured for itself.
     pub threads: Vec<u32>,
+    /// Bytes of a row on one member.
+    pub chunk: u64,
     /// Rows that may be under way at once.
     pub rows: usize,
     /// Turns of each policy.
@@ -43,6 +57,8 @@ impl Default for FsMarkPlan {
         FsMarkPlan {
             members: vec![4, 9],
             threads: vec![1, 64],
+            latencies: vec![Duration::ZERO, Duration::from_micros(20)],
+            chunk: 64 << 10,
             rows: 4,
             slices: 5,
             slice: Duration::from_secs(2),
@@ -56,6 +72,8 @@ impl Default for FsMarkPlan {
 pub struct FsMarkLine {
     /// Members of the array.
     pub members: usize,
+    /// What each operation of a member takes.
+    pub latency: Duration,
     /// Workers.
     pub threads: u32,
     /// The policy.
@@ -91,14 +109,15 @@ impl FsMark {
     /// If a file system cannot be made, or an operation fails.
     pub fn run(plan: &FsMarkPlan, mut each: impl FnMut(&FsMarkLine)) -> Result<Vec<FsMarkLine>> {
         let mut all = Vec::new();
-        for &members in &plan.members {
+        let arrays = plan.latencies.iter().flat_map(|l| plan.members.iter().map(|m| (*m, *l)));
+        for (members, latency) in arrays {
             let targets = [StripeWake::All, StripeWake::One]
-                .map(|wake| Target::new(members, wake, plan))
+                .map(|wake| Target::new(members, latency, wake, plan))
                 .into_iter()
                 .collect::<Result<Vec<_>>>()?;
             for &threads in &plan.threads {
-                let mut lines: Vec<FsMarkLine> =
-                    targets.iter().map(|t| FsMarkLine::new(members, threads, t.wake)).collect();
+                let line = |t: &Target| FsMarkLine::new(members, latency, threads, t.wake);
+                let mut lines: Vec<FsMarkLine> = targets.iter().map(line).collect();
                 for _ in 0..plan.slices {
                     for (target, line) in targets.iter().zip(&mut lines) {
                         target.turn(plan.slice, line)?;
@@ -118,11 +137,12 @@ impl FsMark {
     pub fn head(plan: &FsMarkPlan) -> String {
         format!(
             "S4 fsmark: files of {} MiB in writes of {} KiB, fsync before close, at most {} rows at once\n\
-             {:>8} {:>8} {:<6}{:>9}{:>20}{:>12}{:>12}{:>12}{:>12}{:>10}\n",
+             {:>8} {:>8} {:>8} {:<6}{:>9}{:>20}{:>12}{:>12}{:>12}{:>12}{:>10}\n",
             FILE >> 20,
             WRITE >> 10,
             plan.rows,
             "members",
+            "+ us/io",
             "workers",
             "wake",
             "files/s",
@@ -136,14 +156,52 @@ impl FsMark {
     }
 }
 
+/// An array all of whose memory was touched: what the host's first zeros cost is no one's merit.
+fn array(
+    members: usize,
+    latency: Duration,
+    plan: &FsMarkPlan,
+    policies: Policies,
+) -> Result<Arc<Array>> {
+    let shape = super::shape(members, plan.chunk, plan.image)?;
+    let failed = |e: std::io::Error| Error::host("an array in memory", e);
+    let zeros = vec![0; 1 << 20];
+    let member = |_| -> Result<Option<Member>> {
+        let mut member = Member::in_memory(&shape, u64::MAX).map_err(failed)?;
+        for at in (0..member.device.len()).step_by(zeros.len()) {
+            let rest = (member.device.len() - at).min(zeros.len() as u64);
+            member.device.write_at(at, &zeros[..rest as usize])?;
+        }
+        if !latency.is_zero() {
+            member.device = Arc::new(Distant { below: member.device.clone(), latency });
+        }
+        Ok(Some(member))
+    };
+    let array = Array::start(Setup {
+        geometry: shape,
+        members: (0..members).map(member).collect::<Result<_>>()?,
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::Resync,
+        active: false,
+        unsynced_from: u64::MAX,
+        policies,
+    });
+    Ok(Arc::new(array.map_err(|e| failed(std::io::Error::other(e)))?))
+}
+
 fn lanefs<T>(result: std::result::Result<T, lanefs_ext4::Error>) -> Result<T> {
     result.map_err(|source| Error::Lanefs { path: "fsmark".into(), source })
 }
 
 impl Target {
-    fn new(members: usize, wake: StripeWake, plan: &FsMarkPlan) -> Result<Target> {
+    fn new(
+        members: usize,
+        latency: Duration,
+        wake: StripeWake,
+        plan: &FsMarkPlan,
+    ) -> Result<Target> {
         let policies = Policies { stripe_wake: wake, rows: plan.rows, ..Policies::default() };
-        let array = super::array(members, plan.image, Consistency::Resync, policies)?;
+        let array = array(members, latency, plan, policies)?;
         let made = mkfs(&*array, &MkfsOptions::default());
         made.map_err(|e| Error::host("a file system", std::io::Error::other(e)))?;
         let device: Arc<dyn Device> = array.clone();
@@ -230,9 +288,10 @@ fn process_cpu() -> (Duration, Duration) {
 }
 
 impl FsMarkLine {
-    fn new(members: usize, threads: u32, wake: StripeWake) -> FsMarkLine {
+    fn new(members: usize, latency: Duration, threads: u32, wake: StripeWake) -> FsMarkLine {
         FsMarkLine {
             members,
+            latency,
             threads,
             wake,
             rates: Vec::new(),
@@ -260,8 +319,9 @@ impl FsMarkLine {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "{:>8} {:>8} {:<6}{:>9.1}{:>20}{:>12.3}{:>12.3}{:>12.2}{:>12.4}{:>10.4}",
+            "{:>8} {:>8} {:>8} {:<6}{:>9.1}{:>20}{:>12.3}{:>12.3}{:>12.2}{:>12.4}{:>10.4}",
             self.members,
+            self.latency.as_micros(),
             self.threads,
             match self.wake {
                 StripeWake::All => "all",
@@ -288,6 +348,8 @@ mod tests {
         let plan = FsMarkPlan {
             members: vec![4],
             threads: vec![1, 8],
+            latencies: vec![Duration::ZERO],
+            chunk: 64 << 10,
             rows: 1,
             slices: 2,
             slice: Duration::from_millis(60),

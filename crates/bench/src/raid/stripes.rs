@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// What the members' memory and the exclusive or allow: each by itself, on the same buffers and the
-/// same number of bytes that a row needs.
+/// What the members' memory and the exclusive or allow: a loop that does nothing but what a row
+/// needs, row by row, so that each finds in the caches what the other left there.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Seconds to copy one row's data and parity into devices in memory.
@@ -19,7 +19,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Bytes of data in each second that nothing could beat which copies, then sums.
+    /// Bytes of data in each second that nothing could beat which sums, then copies.
     pub fn rate(&self) -> f64 {
         self.row as f64 / (self.copy + self.xor)
     }
@@ -73,19 +73,18 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     let mut parity = vec![0; chunk as usize];
     let mut bound = || -> Result<Bound> {
         let parts: Vec<&[u8]> = row.chunks(chunk as usize).collect();
-        let begun = Instant::now();
+        let (mut copied, mut summed) = (Duration::ZERO, Duration::ZERO);
         for at in 0..shape.rows() {
+            let begun = Instant::now();
+            xor(&mut parity, &parts);
+            std::hint::black_box(&parity);
+            let middle = Instant::now();
             for (ram, part) in rams.iter().zip(parts.iter().copied().chain([&parity[..]])) {
                 ram.write_at(at * chunk, part)?;
             }
+            summed += middle - begun;
+            copied += middle.elapsed();
         }
-        let copied = begun.elapsed();
-        let begun = Instant::now();
-        for _ in 0..shape.rows() {
-            xor(&mut parity, &parts);
-            std::hint::black_box(&parity);
-        }
-        let summed = begun.elapsed();
         let rows = shape.rows() as f64;
         let row = shape.row_len();
         Ok(Bound { copy: copied.as_secs_f64() / rows, xor: summed.as_secs_f64() / rows, row })
