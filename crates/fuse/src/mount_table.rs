@@ -23,6 +23,15 @@ impl MountEntry {
         Ok(MountEntry::all_of(path)?.into_iter().next())
     }
 
+    /// All Lanefs mounts, the last first.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn all() -> io::Result<Vec<MountEntry>> {
+        let table = std::fs::read("/proc/self/mountinfo")?;
+        Ok(table.split(|&b| b == b'\n').rev().filter_map(entry).collect())
+    }
+
     /// The topmost Lanefs mount on directory `path`; if there is none, all mounts of the image `path`,
     /// the last first.
     ///

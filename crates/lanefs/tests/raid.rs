@@ -326,7 +326,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          head -c 3000000 /dev/urandom > file
          cp file mnt/file; sync mnt/file; cmp file mnt/file
          $L raid status md:a,c,missing > seen
-         grep -q 'degraded' seen; grep -q 'in use by' seen
+         grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
          no $L raid fail md:a,c,missing c
          $L umount mnt
          $L raid status md:a,c,missing | grep 'clean and degraded'

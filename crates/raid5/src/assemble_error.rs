@@ -185,7 +185,7 @@ impl std::fmt::Display for LeftOut {
         let name = self.name.display();
         match self.why {
             Outside::Stale { events, newest } => {
-                write!(f, "{name} is stale: it has seen event {events} of {newest}")
+                write!(f, "{name} is stale: it failed or was away after event {events} of {newest}")
             }
             Outside::OldCopy => {
                 write!(f, "{name} is an old copy: it has the last event's number, but not its time")

@@ -1,10 +1,10 @@
 //! `lanefs info`
 
+use super::raid;
 use crate::cli::{
     Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
-use lanefs::raid5::OpenArray;
 use lanefs::{Source, Time};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
@@ -59,21 +59,22 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(image.display(), error);
     let opening = |error: OpenError| Failure::opening(image, &error);
     let mut left_out = Vec::new();
-    let opened = match Source::array_name(image) {
-        Some(_) => {
-            let source = open_source(image, Access::ReadOnly, part)?;
-            let out = source.array().map(OpenArray::left_out).unwrap_or_default();
-            left_out.extend(out.iter().map(|out| out.to_string()));
-            Ok(source.device())
+    let (device, in_use) = match Source::array_name(image) {
+        Some(_) if part.offset > 0 => (open_source(image, Access::ReadOnly, part)?.device(), None),
+        Some(name) => {
+            let looked = raid::look_at(&name).map_err(lanefs::Error::from);
+            let (array, in_use) = looked.map_err(|error| Failure::opening_source(image, &error))?;
+            left_out.extend(array.left_out().iter().map(|out| out.to_string()));
+            (Arc::new(array) as Arc<dyn Device>, in_use)
         }
-        None => FileDevice::open(image, Access::ReadOnly, part).map(shared),
-    };
-    let (device, in_use) = match opened {
-        Ok(device) => (device, None),
-        Err(OpenError::InUse { by, .. }) => {
-            (shared(FileDevice::peek(image, part).map_err(opening)?), Some(by))
-        }
-        Err(error) => return Err(opening(error)),
+        None => match FileDevice::open(image, Access::ReadOnly, part) {
+            Ok(device) => (shared(device), None),
+            Err(OpenError::InUse { by, .. }) => {
+                let device = FileDevice::peek(image, part).map_err(opening)?;
+                (shared(device), Some(by.to_string()))
+            }
+            Err(error) => return Err(opening(error)),
+        },
     };
     if device.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
         let cause = format!("{} bytes are too few for an ext4 file system", device.len());
@@ -90,7 +91,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     let superblock = superblock.map_err(|error| failed(&*error))?;
     let mut facts = of_superblock(&superblock);
     if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
-        facts.insert("in_use".into(), json!(by.to_string()));
+        facts.insert("in_use".into(), json!(by));
     }
     if let (false, Some(facts)) = (left_out.is_empty(), facts.as_object_mut()) {
         facts.insert("left_out_members".into(), json!(left_out));

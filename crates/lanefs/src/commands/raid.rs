@@ -10,8 +10,9 @@ mod status;
 
 use crate::cli::{Failure, complain};
 use clap::Subcommand;
-use lanefs::device::{Access, OpenError, User};
+use lanefs::device::{Access, OpenError};
 use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
+use lanefs_fuse::MountEntry;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,17 +84,8 @@ impl ArrayArgument {
     }
 
     /// To be looked at, by whomever it is used meanwhile.
-    fn look(&self) -> Result<(OpenArray, Option<User>), Failure> {
-        let options =
-            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
-        let source = self.source()?;
-        match source.open(options) {
-            Err(AssembleError::Open(OpenError::InUse { by, .. })) => {
-                let array = source.peek().map_err(|error| self.refused(error))?;
-                Ok((array, Some(by)))
-            }
-            opened => Ok((opened.map_err(|error| self.refused(error))?, None)),
-        }
+    fn look(&self) -> Result<(OpenArray, Option<String>), Failure> {
+        look_at(&self.source()?).map_err(|error| self.refused(error))
     }
 
     /// To be changed by this command alone, which also does what is left to do.
@@ -112,6 +104,33 @@ impl ArrayArgument {
     fn close(&self, array: OpenArray) -> Result<(), Failure> {
         array.close().map_err(|error| self.failure(error))
     }
+}
+
+/// An array to be read, and who uses it, if somebody does: then nothing is locked.
+pub(super) fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
+    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
+    match source.open(options) {
+        Err(AssembleError::Open(OpenError::InUse { path, by })) => {
+            let array = source.peek()?;
+            let user = match mount_of(&path) {
+                Some(place) => format!("mounted on {}", place.display()),
+                None => format!("in use {by}"),
+            };
+            Ok((array, Some(user)))
+        }
+        opened => Ok((opened?, None)),
+    }
+}
+
+/// Where the array is mounted that this is a member of.
+fn mount_of(member: &Path) -> Option<PathBuf> {
+    let member = member.canonicalize().ok()?;
+    let mounts = MountEntry::all().ok()?;
+    let has = |mount: &MountEntry| {
+        let source = Source::parse(mount.source.as_os_str());
+        source.is_some_and(|source| source.paths().contains(&member))
+    };
+    mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
 fn refused(name: &Path, error: AssembleError) -> Failure {

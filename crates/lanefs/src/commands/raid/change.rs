@@ -2,7 +2,7 @@
 
 use super::ArrayArgument;
 use super::progress::Bar;
-use crate::cli::{Failure, Report, open_image};
+use crate::cli::{Failure, Report, open_image, printable};
 use lanefs::device::{Access, Device, DeviceError, OpenOptions};
 use lanefs::raid5::{
     ArrayOptions, Candidate, DirtyAndDegraded, LogOutcome, NewMember, OpenArray, Rebuild, Standing,
@@ -137,7 +137,7 @@ pub fn remove(arguments: &RemoveArguments) -> ExitCode {
 /// `add`
 pub fn add(arguments: &AddArguments) -> ExitCode {
     let report = Report::new("raid add");
-    let work = || {
+    let work = || -> Result<String, Failure> {
         let array = arguments.array.open_to_change()?;
         let new = new_member(&arguments.device, &array, arguments.force)?;
         let added = array.add(new).map_err(|error| arguments.array.refused(error))?;
@@ -150,9 +150,18 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
             let done = array.array().rebuild(added.slot, added.misses, &mut |p| bar.go_on(p));
             done.map_err(|error| arguments.array.failure(error))?;
         }
-        arguments.array.close(array)
+        arguments.array.close(array)?;
+        let done = match (arguments.no_wait, added.misses) {
+            (true, _) => "to be rebuilt",
+            (false, Rebuild::Whole) => "rebuilt",
+            (false, Rebuild::Intended) => "caught up from the bitmap",
+        };
+        Ok(format!("{}: in slot {}, {done}", arguments.device.display(), added.slot))
     };
-    report.check(work());
+    match work() {
+        Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
+        Err(failure) => report.fail(failure),
+    }
     report.exit()
 }
 

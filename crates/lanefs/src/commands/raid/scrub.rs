@@ -79,9 +79,17 @@ fn tell(found: &ScrubReport, arguments: &Arguments) -> std::io::Result<()> {
         });
         return writeln!(out, "{facts:#}");
     }
-    writeln!(
-        out,
-        "{} rows: parity wrong in {} blocks of {} rows, {} rows could not be compared",
-        found.rows, found.wrong_blocks, found.wrong_rows, found.skipped
-    )
+    let compared = found.rows - found.skipped;
+    match (compared, found.wrong_blocks) {
+        (0, _) => Ok(()),
+        (_, 0) => writeln!(out, "{compared} rows compared: parity is right"),
+        (_, blocks) => {
+            let rows = found.wrong_rows;
+            let end = if arguments.repair { ", and is right now" } else { "" };
+            writeln!(
+                out,
+                "{compared} rows compared: parity was wrong in {blocks} blocks of {rows} rows{end}"
+            )
+        }
+    }
 }

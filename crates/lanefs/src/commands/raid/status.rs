@@ -2,7 +2,7 @@
 
 use super::ArrayArgument;
 use crate::cli::{Report, human, printable};
-use lanefs::device::{Device, User};
+use lanefs::device::Device;
 use lanefs::raid5::{OpenArray, Standing};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-fn facts(array: &OpenArray, in_use: Option<User>) -> Value {
+fn facts(array: &OpenArray, in_use: Option<String>) -> Value {
     let superblock = array.metadata().array();
     let status = array.array().status();
     let shape = array.array().geometry();
@@ -71,7 +71,7 @@ fn facts(array: &OpenArray, in_use: Option<User>) -> Value {
         "events": superblock.events(),
         "members": members,
         "left_out": out,
-        "in_use": in_use.map(|by| by.to_string()),
+        "in_use": in_use,
     })
 }
 
@@ -104,7 +104,7 @@ fn print(out: &mut dyn Write, array: &OpenArray, facts: &Value) -> io::Result<()
         writeln!(out, "  left out: {}", printable(left.as_str().unwrap_or_default()))?;
     }
     if let Some(by) = facts.get("in_use").and_then(Value::as_str) {
-        writeln!(out, "  in use {}", printable(by))?;
+        writeln!(out, "  {}", printable(by))?;
     }
     let rows = facts.get("rows_to_resync").and_then(Value::as_u64).unwrap_or(0);
     if rows > 0 {
