@@ -206,8 +206,13 @@ fn what_cannot_be_is_refused_with_words() {
          says 'more' $L raid create x missing missing --size 16M
          says 'only --consistency bitmap' $L raid create x y z --size 16M --bitmap-chunk 64K
          test ! -e x
+         says 'create: x: it is given twice' $L raid create x x y --size 16M
+         says 'create: y: 102400 bytes' $L raid create y x z --size 100K
+         test ! -e x
          $L raid create a b c --size 16M --chunk 64K -q; cp b old
          $L raid recover md:a,b,c | grep 'nothing was left'
+         says 'is given twice' $L raid status md:a,a,c
+         says 'examine: x: no such file' $L raid examine x
          says 'no name' $L raid status md:a,,c
          says 'no member was given' $L raid status md:
          says 'is a member of the array already' $L raid add md:a,missing,c a

@@ -3,7 +3,7 @@
 use crate::{ArrayError, GeometryError, LeftOut, Outside};
 use lanefs_device::{DeviceError, OpenError};
 use lanefs_ondisk::{Unsupported, md};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// An array cannot be put together from what was given.
@@ -59,7 +59,7 @@ pub enum AssembleError {
         other_set: md::Uuid,
     },
     /// One device was given twice, or a copy of it was.
-    #[error("{} and {} are one member, or a copy of it", name.display(), other.display())]
+    #[error("{}", twice(name, other))]
     Twice {
         /// One.
         name: PathBuf,
@@ -166,6 +166,15 @@ fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> Stri
     }
     text.push_str(". Bring the member back, or accept this: lanefs raid recover --force");
     text
+}
+
+fn twice(name: &Path, other: &Path) -> String {
+    match name == other {
+        true => format!("{} is given twice", name.display()),
+        false => {
+            format!("{} and {} are one member, or a copy of it", name.display(), other.display())
+        }
+    }
 }
 
 fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {

@@ -274,17 +274,14 @@ impl Books {
         };
         let mut block = [0; HEADER_SIZE];
         header.encode_into(&mut block);
-        let mut head = block.to_vec();
-        let partial: Vec<u8> =
-            self.unfinished.iter().flat_map(|e| e.partial.iter().copied()).collect();
         let at = self.at;
         self.at += header.span();
-        if carries {
-            Unit { area, at, head, before: partial }
-        } else {
-            head.extend_from_slice(&partial);
-            Unit { area, at, head, before: Vec::new() }
-        }
+        let mut unit = Unit { area, at, head: block.to_vec(), before: Vec::new() };
+        // A writer whose log carries much spends most of its time here: whole slices.
+        let partial = if carries { &mut unit.before } else { &mut unit.head };
+        partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
+        self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));
+        unit
     }
 
     fn conflicts(&self, logged: &Logged) -> bool {

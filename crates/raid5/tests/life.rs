@@ -210,6 +210,23 @@ fn a_member_with_the_last_events_number_but_another_time_is_an_old_copy() {
 }
 
 #[test]
+fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_them() {
+    for (time, left_out) in [(2_000_000, 0), (1_000_000, 1)] {
+        let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        for (candidate, (_, device)) in members.candidates(None).iter().zip(&members.0) {
+            let mut superblock = candidate.superblock.clone();
+            let is_behind = superblock.role() == Role::Active(2);
+            superblock.set_events(if is_behind { 20 } else { 21 });
+            superblock.set_time(if is_behind { time } else { 2_000_000 });
+            superblock.set_resync_from((!is_behind).then_some(0));
+            device.write_at(4096, &superblock.encode()).expect("written");
+        }
+        let array = members.open(None).expect("an array");
+        assert_eq!(array.left_out().len(), left_out, "{:?}", array.left_out());
+    }
+}
+
+#[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
     // As md leaves it: one event for becoming active, and an old copy put back after a crash.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));

@@ -1,6 +1,9 @@
 //! An array of RAM members below a file system: whole, without a member, or being rebuilt all the
 //! time, under the suites that otherwise run on one device.
 
+use crate::fsx::Fsx;
+use crate::image::Image;
+use crate::together::{Bases, Judge};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_raid5::{
@@ -20,6 +23,40 @@ pub enum Health {
     Degraded,
     /// One after the other fails and is rebuilt.
     Rebuilding,
+}
+
+impl Health {
+    /// All of them.
+    pub const ALL: [Health; 3] = [Health::Whole, Health::Degraded, Health::Rebuilding];
+}
+
+/// A story of four threads on an array, against the model.
+///
+/// # Errors
+/// What the array or the file system did wrong.
+pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
+    let wrap = move |device| -> Arc<dyn Device> { Arc::new(OnArray::new(device, health, seed)) };
+    let judge = Judge { bases, wrap: &wrap };
+    judge.judge_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
+}
+
+/// Operations on one file on an array, byte for byte; then e2fsck.
+///
+/// # Errors
+/// What the array or the file system did wrong.
+///
+/// # Panics
+/// When e2fsck finds something, or the host has no room.
+pub fn judge_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
+    let Some(overlay) = bases.fresh("-b 1024", "32M") else { return Ok(()) };
+    let overlay = Arc::new(overlay);
+    let device = Arc::new(OnArray::new(overlay.clone(), health, seed));
+    let run = Fsx::new(seed, device).and_then(|fsx| fsx.run(count));
+    run.map_err(|why| format!("{health:?}, seed {seed}: {why}"))?;
+    let image = Image::empty();
+    overlay.to_file(image.path()).expect("the image is written");
+    image.assert_clean(&format!("{health:?}, seed {seed}"));
+    Ok(())
 }
 
 /// An image on an array: what is written goes to both, what is read comes from the array, and at

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use lanefs_suites::array::{Health, judge_file, judge_story};
 use lanefs_suites::crash::{self, Cuts};
 use lanefs_suites::together::{Bases, Judge};
 use lanefs_suites::{faults, fsx, hostile};
@@ -37,9 +38,12 @@ enum Suite {
     Faults,
     /// Damaged images.
     Hostile,
+    /// Stories and one file on arrays: whole, degraded, being rebuilt.
+    Arrays,
 }
 
-const ALL: [Suite; 5] = [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile];
+const ALL: [Suite; 6] =
+    [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile, Suite::Arrays];
 
 /// One round of a suite. What it looked at, or what went wrong.
 fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
@@ -54,6 +58,13 @@ fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
         Suite::Fsx => {
             fsx::judge(bases, seed, 20_000)?;
             "20,000 operations".into()
+        }
+        Suite::Arrays => {
+            for health in Health::ALL {
+                judge_story(bases, health, seed, 500)?;
+                judge_file(bases, health, seed, 5_000)?;
+            }
+            "3 stories of four threads, and 15,000 operations on files".into()
         }
         Suite::Crash => format!("{:?}", crash::judge(seed, 500, Cuts::Every)?),
         Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),

@@ -1,12 +1,13 @@
-//! Where seeds come from: `LANEFS_SEED`, or the fixed ones.
+//! Where seeds come from: `LANEFS_SEED` alone, or some from `LANEFS_FIRST_SEED` on, or the fixed ones.
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-/// `count` seeds: the one that the environment names alone, or 1 to `count`.
+/// `count` seeds: the one that the environment names alone, or so many from its first one, or from 1.
 pub fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("LANEFS_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => vec![seed],
-        None => (1..=count).collect(),
+    let named = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
+    match (named("LANEFS_SEED"), named("LANEFS_FIRST_SEED").unwrap_or(1)) {
+        (Some(seed), _) => vec![seed],
+        (None, first) => (first..first.saturating_add(count)).collect(),
     }
 }
 

@@ -8,7 +8,7 @@ mod progress;
 mod scrub;
 mod status;
 
-use crate::cli::{Failure, complain};
+use crate::cli::{Failure, complain, plain};
 use clap::Subcommand;
 use lanefs::device::{Access, OpenError};
 use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
@@ -133,6 +133,13 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
+/// An error that begins with the name of what was given is told under that name alone.
 fn refused(name: &Path, error: AssembleError) -> Failure {
-    Failure::opening_source(name, &lanefs::Error::from(error))
+    let text = error.to_string();
+    match text.strip_prefix(&format!("{}: ", name.display())) {
+        Some(rest) if !matches!(error, AssembleError::Open(_)) => {
+            Failure::new(name.display(), plain(rest))
+        }
+        _ => Failure::opening_source(name, &lanefs::Error::from(error)),
+    }
 }

@@ -6,8 +6,8 @@ use crate::cli::{Failure, Report, Size, human, open_image};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
-    ArrayOptions, Candidate, CreateOptions, InitialParity, Layout, MISSING, NewConsistency,
-    OpenArray, Upkeep, Uuid, create,
+    ArrayOptions, AssembleError, Candidate, CreateOptions, InitialParity, Layout, MISSING,
+    NewConsistency, OpenArray, Upkeep, Uuid, create,
 };
 use lanefs_ext4::mkfs::existing_signature;
 use std::io::Write;
@@ -135,6 +135,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
+    let mut names: Vec<&Path> = arguments.paths().collect();
+    names.sort();
+    if let Some(pair) = names.windows(2).find(|pair| pair.first() == pair.last()) {
+        let name = pair.first().map(|name| name.display().to_string());
+        return Err(Failure::new(name.unwrap_or_default(), "it is given twice"));
+    }
     let (missing, consistency) = (arguments.missing()?, arguments.consistency()?);
     let members = open_members(arguments, made)?;
     let all_new = made.len() == members.len();
@@ -154,7 +160,13 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         missing,
     };
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
-    create(&members, &options).map_err(|error| refused(first, error))?;
+    // Under the name of the member that it is about, if it names one.
+    let about = |error: AssembleError| {
+        let text = error.to_string();
+        let named = |path: &&Path| text.starts_with(&format!("{}: ", path.display()));
+        refused(arguments.paths().find(named).unwrap_or(first), error)
+    };
+    create(&members, &options).map_err(about)?;
     let read = |(name, device): &Opened| Candidate::read(name, device.clone());
     let candidates: Result<Vec<_>, _> = members.iter().map(read).collect();
     let candidates = candidates.map_err(|error| refused(first, error))?;
