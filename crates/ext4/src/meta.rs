@@ -46,12 +46,15 @@ pub(crate) struct MetaBlock {
     /// Of a directory's block: whose turn it is to change a name in it. [rank Names]
     names: Mutex<()>,
     state: Mutex<MetaState>,
-    /// How often the contents changed; its eviction counts too. Written under `state`.
+    /// How often the contents changed, or [`EVICTED`]. Written under `state`.
     version: AtomicU64,
     /// What `state` has as its data, for readers that write nothing; written under `state`, and
     /// there only once somebody read.
     latest: Cached<Lines>,
 }
+
+/// In place of a version: another object may have later contents.
+const EVICTED: u64 = u64::MAX;
 
 struct MetaState {
     data: Arc<[u8]>,
@@ -257,7 +260,8 @@ impl MetaCache {
         let whole = |found: &MetaBlock, pin: &Pin| {
             let version = found.version();
             let result = found.look(pin, look);
-            conclude(&result, &|| found.version() == version);
+            // What is evicted is still found for a moment, while another object of it may change.
+            conclude(&result, &|| version != EVICTED && found.version() == version);
             result
         };
         let pin = lanefs_lanes::pin();
@@ -348,8 +352,9 @@ impl MetaCache {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = block.state.lock();
             let evicted = state.tracked.is_clean() && block.holds.evict();
-            // Who read it must not take it for the latest once another object may change.
-            block.version.fetch_add(1, Ordering::Release);
+            if evicted {
+                block.version.store(EVICTED, Ordering::Release);
+            }
             drop(state);
             if evicted && excess > 0 {
                 self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
