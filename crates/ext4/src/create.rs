@@ -1,6 +1,6 @@
 //! New inodes: claimed and prepared whole, then allocated and named in one handle.
 
-use crate::alloc::{Claim, InodeClaim, Privilege, Request};
+use crate::alloc::{Beside, Claim, InodeClaim, Privilege, Request};
 use crate::commit::Handle;
 use crate::dir::{Indexing, Look};
 use crate::directory::checked_entry;
@@ -8,7 +8,7 @@ use crate::extent::{self, Extent, Nodes, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
 use crate::meta::MetaKind;
-use crate::place::PLACE_CREDITS;
+use crate::place::{Edit, PLACE_CREDITS};
 use crate::read::now;
 use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
@@ -16,7 +16,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
-use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time, inode as disk};
 
 /// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
@@ -45,12 +45,17 @@ impl NameChange {
     }
 
     /// The change of the directory's inode.
-    pub(crate) fn apply(self, disk: &mut disk::Inode, now: lanefs_ondisk::Time) {
+    pub(crate) fn apply(self, disk: &mut disk::Inode, now: Time) {
         (disk.mtime, disk.ctime) = (now, now);
+        add_directory_links(disk, self.links());
+    }
+
+    /// Links more.
+    fn links(self) -> i32 {
         match self {
-            NameChange::OneDirectoryMore => add_directory_link(disk),
-            NameChange::OneDirectoryLess => remove_directory_link(disk),
-            NameChange::Uncounted => {}
+            NameChange::OneDirectoryMore => 1,
+            NameChange::OneDirectoryLess => -1,
+            NameChange::Uncounted => 0,
         }
     }
 }
@@ -58,7 +63,7 @@ impl NameChange {
 /// Whether the count of links is so far from its limit that all who are counting now, each knowing
 /// of none of the others, stay below it.
 fn may_count_in_place(dir: &Inode, change: NameChange) -> bool {
-    change == NameChange::Uncounted || dir.attr().links < u32::from(MAX_LINKS) / 2
+    change == NameChange::Uncounted || dir.snapshot().links < u32::from(MAX_LINKS) / 2
 }
 
 /// A new inode, claimed and prepared.
@@ -135,7 +140,7 @@ impl Fs {
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let inode = self.apply_birth(&mut handle, born);
-        place.add(&mut handle, room, named);
+        place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
         self.names_changed(&mut handle, dir, change);
         Ok(Some(inode))
@@ -173,7 +178,10 @@ impl Fs {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let attr = dir.attr();
+        let attr = match change {
+            NameChange::OneDirectoryMore if !self.dir_nlink => dir.attr(),
+            _ => dir.snapshot(),
+        };
         if attr.links == 0 {
             return Err(Error::NotFound);
         }
@@ -192,11 +200,16 @@ impl Fs {
         dir: &Arc<Inode>,
         change: NameChange,
     ) {
-        let now = now();
+        let (tid, now) = (handle.tid(), now());
+        if dir.crowd.note(tid, now, change.links()) {
+            return;
+        }
         dir.change(handle, Concerns::Data, |state| {
-            state.disk.version = state.disk.version.wrapping_add(1);
-            change.apply(&mut state.disk, now);
+            state.names_changed(1, now);
+            add_directory_links(&mut state.disk, change.links());
         });
+        dir.crowd.listed(tid);
+        dir.crowd.meet(&dir.home);
     }
 
     /// An unnamed file (O_TMPFILE): an orphan until [`Fs::link`] names it.
@@ -228,7 +241,11 @@ impl Fs {
         naming: Naming,
     ) -> Result<Born, Error> {
         let kind = new.kind.file_type();
-        let claim = self.groups.claim_inode(self, kind, dir.ino)?;
+        let beside = match dir.crowd.is_there() {
+            true => Beside::Lane,
+            false => Beside::Parent,
+        };
+        let claim = self.groups.claim_inode(self, kind, dir.ino, beside)?;
         let ino = claim.ino();
         let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let table = self.table_block(place.group, place.table_block)?;
@@ -240,7 +257,7 @@ impl Fs {
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
         disk.generation = self.generation_of(ino, old).wrapping_add(1);
-        let parent = dir.attr();
+        let parent = dir.snapshot();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
         disk.gid = new.gid;
@@ -395,8 +412,18 @@ impl Fs {
     }
 }
 
+/// `more` subdirectories, or less.
+pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
+    for _ in 0..more {
+        add_directory_link(disk);
+    }
+    for _ in more..0 {
+        remove_directory_link(disk);
+    }
+}
+
 /// One more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
-pub(crate) fn add_directory_link(disk: &mut disk::Inode) {
+fn add_directory_link(disk: &mut disk::Inode) {
     disk.links = match disk.links {
         1 => 1,
         links if links >= MAX_LINKS => 1,
@@ -405,7 +432,7 @@ pub(crate) fn add_directory_link(disk: &mut disk::Inode) {
 }
 
 /// One subdirectory less.
-pub(crate) fn remove_directory_link(disk: &mut disk::Inode) {
+fn remove_directory_link(disk: &mut disk::Inode) {
     if disk.links > 2 {
         disk.links -= 1;
     }

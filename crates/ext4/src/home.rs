@@ -5,6 +5,7 @@
 
 use crate::fs::Fs;
 use crate::inode::Inode;
+use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
 use lanefs_lanes::{LaneArc, PerLane, Shares};
 
@@ -14,6 +15,20 @@ pub(crate) struct Home {
     ways: OnceLock<PerLane<Weak<Keeper>>>,
     /// Not with inodes behind one lock, under which they are held: that lock orders all anyway.
     shares: Option<Shares<Inode>>,
+    /// Directories in memory in which lanes note what they change.
+    crowds: AtomicUsize,
+}
+
+/// How many directories in memory lanes take notes of at most: some 8 KiB each.
+const MOST_CROWDS: usize = 4096;
+
+/// One of them, given back when it goes.
+pub(crate) struct Seat(LaneArc<Home>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.crowds.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Keeps the mount in memory, on lines of its own.
@@ -36,7 +51,14 @@ pub(crate) enum Counting {
 impl Home {
     pub(crate) fn new(counting: Counting) -> LaneArc<Home> {
         let shares = (counting == Counting::ByLane).then(Shares::new);
-        LaneArc::new(Home { ways: OnceLock::new(), shares })
+        LaneArc::new(Home { ways: OnceLock::new(), shares, crowds: AtomicUsize::new(0) })
+    }
+
+    /// A seat for one directory more, if there is one.
+    pub(crate) fn seat(home: &LaneArc<Home>) -> Option<Seat> {
+        let more = |taken: usize| (taken < MOST_CROWDS).then_some(taken + 1);
+        let taken = home.crowds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.ok().map(|_| Seat(home.clone()))
     }
 
     pub(crate) fn shares(&self) -> Option<&Shares<Inode>> {

@@ -1,8 +1,11 @@
 //! An inode in memory: two locks, snapshots that are read without either, and the hold word.
 
 use crate::commit::{Dirty, Handle};
+use crate::create::add_directory_links;
+use crate::crowd::Crowd;
 use crate::extent;
 use crate::home::Home;
+use crate::plant::{Step, left_out};
 use crate::table::TableRef;
 use crate::write::WindowSlot;
 use crate::{Attr, Rdev, Rights};
@@ -14,7 +17,7 @@ use lanefs_lanes::{
     Shares,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
-use lanefs_ondisk::{Block, FileType, Ino};
+use lanefs_ondisk::{Block, FileType, Ino, Time};
 use std::ops::Deref;
 
 /// An inode in memory.
@@ -48,6 +51,8 @@ pub struct Inode {
     /// The attributes in the inode and its attribute block, once they were needed. Stored and
     /// cleared under `state`.
     pub(crate) xattrs: Cached<StoredXattrs>,
+    /// Whether several lanes change names in it.
+    pub(crate) crowd: Crowd,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
@@ -105,6 +110,8 @@ pub(crate) struct InodeState {
     pub(crate) linkable: bool,
     /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
     pub(crate) tail_pending: Option<Tid>,
+    /// Of a directory: when a name changed, if that is where its times are from.
+    names_changed: Option<Time>,
     /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
     pub(crate) freed: bool,
 }
@@ -137,6 +144,18 @@ impl InodeState {
         no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
     }
 
+    /// `changes` names of this directory changed, the last one at `at`.
+    pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
+        let last = self.names_changed;
+        // Lanes read the clock before they are ordered: of their times the latest counts, but any
+        // counts against one that was set before.
+        let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
+        let disk = &mut self.disk;
+        disk.version = disk.version.wrapping_add(u64::from(changes));
+        (disk.mtime, disk.ctime) = (later(disk.mtime), later(disk.ctime));
+        self.names_changed = Some(disk.mtime);
+    }
+
     fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
         Record { disk: disk.clone(), raw: raw.into(), freed }
     }
@@ -164,6 +183,7 @@ impl Inode {
             orphan: None,
             linkable: false,
             tail_pending: None,
+            names_changed: None,
             freed: false,
         };
         Inode {
@@ -177,6 +197,7 @@ impl Inode {
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             xattrs: Cached::default(),
+            crowd: Crowd::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),
@@ -206,9 +227,30 @@ impl Inode {
         self.file_type
     }
 
-    /// What stat(2) tells; takes no lock.
+    /// What stat(2) tells. Takes no lock, unless several lanes changed names in it since somebody
+    /// asked last; a guard may not be held.
     pub fn attr(&self) -> Attr {
+        if self.crowd.has_notes() {
+            let mut state = self.state.lock();
+            if self.fold(&mut state) {
+                self.publish(&state.disk);
+            }
+        }
         self.attr.load()
+    }
+
+    /// As [`Inode::attr`], but of a directory in which several lanes change names, times and links
+    /// may be older: for who asks for the rest, and never meets them. Takes no lock.
+    pub fn snapshot(&self) -> Attr {
+        self.attr.load()
+    }
+
+    /// Makes what lanes noted to the inode; true if that was anything.
+    fn fold(&self, state: &mut InodeState) -> bool {
+        let Some(note) = self.crowd.take() else { return false };
+        state.names_changed(note.changes, note.at);
+        add_directory_links(&mut state.disk, note.links);
+        true
     }
 
     /// What decides who may use it; takes no lock, and is not written when names or data change.
@@ -234,6 +276,9 @@ impl Inode {
     ) -> R {
         let tid = handle.tid();
         let mut state = self.state.lock();
+        if !left_out(Step::NotesFoldedFirst) {
+            self.fold(&mut state);
+        }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || InodeState::record(disk, raw, *freed));
         let result = change(&mut state);
@@ -272,6 +317,9 @@ impl Inode {
     /// Committer: the record as of `tid`.
     pub(crate) fn take(&self, tid: Tid) -> Option<Record> {
         let mut state = self.state.lock();
+        if !left_out(Step::NotesCaptured) && self.fold(&mut state) {
+            self.publish(&state.disk);
+        }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         tracked.take(tid, || InodeState::record(disk, raw, *freed))
     }

@@ -10,6 +10,7 @@ mod attributes;
 mod block_reader;
 mod commit;
 mod create;
+mod crowd;
 pub mod dir;
 mod directory;
 mod error;

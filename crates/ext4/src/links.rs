@@ -6,7 +6,7 @@ use crate::dir::Look;
 use crate::directory::checked_entry;
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
-use crate::place::{PLACE_CREDITS, lock_shared};
+use crate::place::{Edit, PLACE_CREDITS, lock_beside};
 use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named};
@@ -78,7 +78,7 @@ impl Fs {
         dir: &InodeRef,
         name: Name<'_>,
     ) -> Result<bool, Error> {
-        let Some(_locks) = lock_shared(dir, inode) else { return Ok(false) };
+        let Some(_locks) = lock_beside(&[dir], &[inode]) else { return Ok(false) };
         self.check_addable(dir, NameChange::Uncounted)?;
         self.check_not_immutable(inode)?;
         let Some(place) = self.place_of(dir, name)? else { return Ok(false) };
@@ -92,7 +92,7 @@ impl Fs {
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(false) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
-        place.add(&mut handle, room, named);
+        place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
         self.names_changed(&mut handle, dir, NameChange::Uncounted);
         self.add_link(&mut handle, inode);
@@ -175,7 +175,7 @@ impl Fs {
         name: Name<'_>,
         victim: &InodeRef,
     ) -> Result<Removed, Error> {
-        let Some(_locks) = lock_shared(dir, victim) else { return Ok(Removed::NotInPlace) };
+        let Some(_locks) = lock_beside(&[dir], &[victim]) else { return Ok(Removed::NotInPlace) };
         self.check_removable(dir, victim)?;
         let Some(place) = self.place_of(dir, name)? else { return Ok(Removed::NotInPlace) };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
@@ -187,7 +187,7 @@ impl Fs {
         let mut handle = self.join(PLACE_CREDITS + DROP_LINK_CREDITS)?;
         let names = place.lock();
         match place.look_again()? {
-            Look::There(now) if now.ino == found.ino => place.remove(&mut handle, &now),
+            Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),
             _ => return Ok(Removed::LeadsElsewhere),
         }
         drop(names);
@@ -198,7 +198,7 @@ impl Fs {
 
     /// Fails if no name may be taken from `dir`, or none of `victim`.
     fn check_removable(&self, dir: &InodeRef, victim: &InodeRef) -> Result<(), Error> {
-        if dir.attr().links == 0 {
+        if dir.snapshot().links == 0 {
             return Err(Error::NotFound);
         }
         self.check_not_immutable(dir)?;
@@ -207,7 +207,7 @@ impl Fs {
 
     /// Fails if `victim` cannot lose the name, for it is a directory that is not empty, or could not
     /// be ended; what that does to its parent. Its operation lock is held exclusively.
-    fn check_ended(&self, victim: &InodeRef) -> Result<NameChange, Error> {
+    pub(crate) fn check_ended(&self, victim: &InodeRef) -> Result<NameChange, Error> {
         let is_directory = victim.file_type == FileType::Directory;
         if is_directory && !self.edit_directory(victim)?.is_empty()? {
             return Err(Error::NotEmpty);

@@ -47,7 +47,8 @@ impl Fs {
         name: Name<'f>,
     ) -> Result<Option<Place<'f>>, Error> {
         let view = self.view_directory(dir)?;
-        let flagged = InodeFlags::from_bits_retain(dir.attr().flags).contains(InodeFlags::INDEX);
+        let flagged =
+            InodeFlags::from_bits_retain(dir.snapshot().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
             // The flag goes with the next change, which is one of the shape.
             return Ok(None);
@@ -81,61 +82,124 @@ impl Place<'_> {
         self.block.look_under_guard(look).1
     }
 
-    /// Apply: the name leads to `named` from now on. There is `room` for it.
-    pub(crate) fn add(&self, handle: &mut Handle<'_>, room: Room, named: Named) {
-        self.change(handle, Some(named), |format, bytes| {
-            let new = Packed { ino: named.ino, file_type: Some(named.file_type), name: self.name };
-            dirent::insert_at(format, bytes, room, &new);
-        });
+    /// Apply: edits the entry, and publishes what the name leads to, both under the block's guard.
+    pub(crate) fn apply(&self, handle: &mut Handle<'_>, edit: Edit) {
+        self.change(handle, &[(self, edit)]);
     }
 
-    /// Apply: the name, which was `found`, leads nowhere from now on.
-    pub(crate) fn remove(&self, handle: &mut Handle<'_>, found: &Found) {
-        self.change(handle, None, |format, bytes| {
-            let removed = dirent::remove(format, bytes, found.offset);
-            debug_assert_eq!(removed, Ok(()), "what was found can be removed");
-        });
+    /// Apply: both edits; as one, if their entries are in one block.
+    pub(crate) fn apply_both(handle: &mut Handle<'_>, edits: [(&Place<'_>, Edit); 2]) {
+        let [(first, _), (second, _)] = edits;
+        if first.block.block == second.block.block {
+            return first.change(handle, &edits);
+        }
+        for (place, edit) in edits {
+            place.apply(handle, edit);
+        }
     }
 
-    /// Changes the block's bytes and publishes the name, both under the guard.
-    fn change(
-        &self,
-        handle: &mut Handle<'_>,
-        now: Option<Named>,
-        change: impl FnOnce(&dirent::DirFormat, &mut [u8]),
-    ) {
-        let format = &self.context.format;
+    /// Makes edits of this place's block.
+    fn change(&self, handle: &mut Handle<'_>, edits: &[(&Place<'_>, Edit)]) {
+        let publish = || {
+            for (place, edit) in edits {
+                let (dir, name) = (place.dir.dir_id(), place.name.bytes());
+                self.fs.names.publish(dir, name, edit.leads_to());
+            }
+        };
         self.block.change(handle, |data| {
-            change(format, Arc::make_mut(data));
+            let bytes = Arc::make_mut(data);
+            for (place, edit) in edits {
+                place.edit(bytes, edit);
+            }
             if !left_out(Step::PublishedUnderGuard) {
-                self.publish(now);
+                publish();
             }
         });
         if left_out(Step::PublishedUnderGuard) {
-            self.publish(now);
+            publish();
         }
     }
 
-    fn publish(&self, now: Option<Named>) {
-        self.fs.names.publish(self.dir.dir_id(), self.name.bytes(), now);
+    fn edit(&self, bytes: &mut [u8], edit: &Edit) {
+        let format = &self.context.format;
+        let edited = match *edit {
+            Edit::Add(room, Named { ino, file_type }) => {
+                let new = Packed { ino, file_type: Some(file_type), name: self.name };
+                dirent::insert_at(format, bytes, room, &new);
+                Ok(())
+            }
+            Edit::Replace(at, Named { ino, file_type }) => {
+                dirent::replace(format, bytes, at.offset, ino, file_type)
+            }
+            Edit::Remove(at) => dirent::remove(format, bytes, at.offset),
+        };
+        debug_assert_eq!(edited, Ok(()), "what was found can be edited");
     }
 }
 
-/// Locks a directory shared and another inode exclusively, in ascending number; `None` if they are
-/// one.
-pub(crate) fn lock_shared<'i>(
-    dir: &'i InodeRef,
-    inode: &'i InodeRef,
-) -> Option<(SharedHold<'i>, ExclusiveHold<'i>)> {
-    match dir.ino.cmp(&inode.ino) {
-        std::cmp::Ordering::Equal => None,
-        std::cmp::Ordering::Less => {
-            let dir = dir.op.shared();
-            Some((dir, inode.op.exclusive()))
-        }
-        std::cmp::Ordering::Greater => {
-            let inode = inode.op.exclusive();
-            Some((dir.op.shared(), inode))
+/// What is to become of an entry, or of the room for one, that was found with the names locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Edit {
+    Add(Room, Named),
+    Replace(Found, Named),
+    Remove(Found),
+}
+
+impl Edit {
+    fn leads_to(&self) -> Option<Named> {
+        match *self {
+            Edit::Add(_, named) | Edit::Replace(_, named) => Some(named),
+            Edit::Remove(_) => None,
         }
     }
+}
+
+/// Locks the names of both places' blocks. A handle is held.
+pub(crate) fn lock_both<'p>(
+    one: &'p Place<'_>,
+    other: &'p Place<'_>,
+) -> (MutexGuard<'p, ()>, Option<MutexGuard<'p, ()>>) {
+    match one.block.block.cmp(&other.block.block) {
+        std::cmp::Ordering::Equal => (one.lock(), None),
+        std::cmp::Ordering::Less => {
+            let first = one.lock();
+            (first, Some(other.lock()))
+        }
+        std::cmp::Ordering::Greater => {
+            let first = other.lock();
+            (first, Some(one.lock()))
+        }
+    }
+}
+
+/// An operation lock, held.
+pub(crate) enum OperationHold<'i> {
+    Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
+    Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
+}
+
+/// Locks directories shared and other inodes exclusively, in ascending number; `None` if an inode is
+/// both.
+pub(crate) fn lock_beside<'i>(
+    dirs: &[&'i InodeRef],
+    inodes: &[&'i InodeRef],
+) -> Option<Vec<OperationHold<'i>>> {
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
+    enum How {
+        Shared,
+        Exclusive,
+    }
+    let shared = dirs.iter().map(|dir| (*dir, How::Shared));
+    let exclusive = inodes.iter().map(|inode| (*inode, How::Exclusive));
+    let mut all: Vec<(&'i InodeRef, How)> = shared.chain(exclusive).collect();
+    all.sort_by_key(|(inode, how)| (inode.ino, *how));
+    all.dedup_by_key(|(inode, how)| (inode.ino, *how));
+    if all.windows(2).any(|two| matches!(two, [(one, _), (other, _)] if one.ino == other.ino)) {
+        return None;
+    }
+    let lock = |(inode, how): (&'i InodeRef, How)| match how {
+        How::Shared => OperationHold::Shared(inode.op.shared()),
+        How::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
+    };
+    Some(all.into_iter().map(lock).collect())
 }

@@ -17,6 +17,13 @@ pub(crate) enum Step {
     PublishedUnderGuard,
     /// Telling the name cache of what was read only if the block is still the same.
     ReadStillLatest,
+    /// Listing a directory in a transaction before lanes note what they change in it.
+    ListedBeforeNoting,
+    /// Folding what lanes noted into a directory before its image is saved from the next
+    /// transaction.
+    NotesFoldedFirst,
+    /// Folding what lanes noted into a directory that is captured.
+    NotesCaptured,
     /// Looking for the inode once more as the one who may load it.
     LoaderLooksAgain,
     /// The lock that keeps the shape of the tree while it is searched for loops.

@@ -1,10 +1,12 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
-use crate::create::{MAX_LINKS, add_directory_link, remove_directory_link};
+use crate::create::{MAX_LINKS, NameChange, add_directory_links};
+use crate::dir::Look;
 use crate::directory::{DirEdit, checked_entry};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
 use crate::links::{DROP_LINK_CREDITS, lock_all};
+use crate::place::{Edit, PLACE_CREDITS, Place, lock_beside, lock_both};
 use crate::plant::{Step, left_out};
 use crate::read::now;
 use crate::{Error, Named, Rename};
@@ -89,16 +91,85 @@ impl Fs {
         {
             return Err(Error::NotEmpty);
         }
-        let mut inodes = vec![*from, *to, source];
-        inodes.extend(target);
+        if !moves(source)
+            && !exchanged.is_some_and(moves)
+            && let Some(done) = self.rename_in_place(ends, how)?
+        {
+            return Ok(done);
+        }
+        let inodes: Vec<_> = [*from, *to, source].into_iter().chain(target).collect();
         let _locks = lock_all(&inodes);
-        for inode in &inodes {
+        self.check_renamable(ends)?;
+        self.rename_locked(ends, how)
+    }
+
+    /// Fails if one of the inodes may not be changed, or the target directory is gone.
+    fn check_renamable(&self, ends: &Ends<'_>) -> Result<(), Error> {
+        let Ends { from, to, source, target, .. } = ends;
+        for inode in [*from, *to, source].into_iter().chain(target) {
             self.check_not_immutable(inode)?;
         }
-        if to.attr().links == 0 {
+        if to.snapshot().links == 0 {
             return Err(Error::NotFound);
         }
-        self.rename_locked(ends, how)
+        Ok(())
+    }
+
+    /// Renames beside others who change other names of the directories, if no directory changes its
+    /// parent; false if a name leads elsewhere by now, `None` if it cannot be done so.
+    fn rename_in_place(&self, ends: &Ends<'_>, how: Rename) -> Result<Option<bool>, Error> {
+        let Ends { from, name, to, new_name, source, target } = ends;
+        let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
+        let Some(_locks) = lock_beside(&[from, to], &inodes) else { return Ok(None) };
+        self.check_renamable(ends)?;
+        let Some(leaving) = self.place_of(from, *name)? else { return Ok(None) };
+        let Some(arriving) = self.place_of(to, *new_name)? else { return Ok(None) };
+        let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
+        // What is to be done with what is there; nothing if that is not what was found.
+        let edits = |at: Look, there: Look| {
+            let Look::There(at) = at else { return None };
+            let arrives = match (there, target) {
+                (Look::There(there), Some(target)) if there.ino == target.ino => {
+                    Edit::Replace(there, named(source))
+                }
+                (Look::Room(room), None) => Edit::Add(room, named(source)),
+                _ => return None,
+            };
+            let leaves = match (how, target) {
+                (Rename::Exchange, Some(target)) => Edit::Replace(at, named(target)),
+                _ => Edit::Remove(at),
+            };
+            (at.ino == source.ino).then_some([(&arriving, arrives), (&leaving, leaves)])
+        };
+        if edits(leaving.seen(), arriving.seen()).is_none() {
+            return Ok(None);
+        }
+        let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
+        let mut change = NameChange::Uncounted;
+        if let Some(replaced) = replaced {
+            change = self.check_ended(replaced)?;
+            self.prepare_drop_link(replaced)?;
+        }
+        let mut handle = self.join(2 * PLACE_CREDITS + 2 + DROP_LINK_CREDITS)?;
+        let names = lock_both(&leaving, &arriving);
+        let Some(edits) = edits(leaving.look_again()?, arriving.look_again()?) else {
+            return Ok(None);
+        };
+        Place::apply_both(&mut handle, edits);
+        drop(names);
+        self.names_changed(&mut handle, to, change);
+        if from.ino != to.ino {
+            self.names_changed(&mut handle, from, NameChange::Uncounted);
+        }
+        let now = now();
+        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
+        for moved in std::iter::once(source).chain(exchanged) {
+            moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
+        }
+        if let Some(replaced) = replaced {
+            self.drop_link(&mut handle, replaced);
+        }
+        Ok(Some(true))
     }
 
     /// The rename itself, with all operation locks held; false if a name leads elsewhere by now.
@@ -179,12 +250,12 @@ impl Fs {
         let balance = if same_dir { gained - lost } else { -lost };
         self.apply_directory(&mut handle, from, leaving, |state| {
             times(&mut state.disk);
-            adjust_links(&mut state.disk, balance);
+            add_directory_links(&mut state.disk, balance);
         });
         if let Some(arriving) = arriving {
             self.apply_directory(&mut handle, to, arriving, |state| {
                 times(&mut state.disk);
-                adjust_links(&mut state.disk, gained);
+                add_directory_links(&mut state.disk, gained);
             });
         }
         for (inode, change) in parents {
@@ -263,13 +334,5 @@ fn entry_or_busy(name: &[u8]) -> Result<Name<'_>, Error> {
     match name {
         b"." | b".." => Err(Error::Busy),
         _ => checked_entry(name),
-    }
-}
-
-fn adjust_links(disk: &mut lanefs_ondisk::inode::Inode, by: i32) {
-    match by {
-        0 => {}
-        1.. => add_directory_link(disk),
-        _ => remove_directory_link(disk),
     }
 }

@@ -466,6 +466,12 @@ fn more_planted_bugs_are_found() {
         ("FsyncFlushes", "what_was_synced_is_there_after_a_power_cut"),
         ("OverwriteHolds", "a_block_that_is_overwritten_is_nobody_elses"),
         ("ReleaseWakes", "names_change_while_others_change_them"),
+        (
+            "ListedBeforeNoting",
+            "one_directory::directories_come_and_go_and_their_parent_counts_them",
+        ),
+        ("NotesFoldedFirst", "one_directory::each_commit_has_as_many_links_as_directories"),
+        ("NotesCaptured", "one_directory::directories_come_and_go_and_their_parent_counts_them"),
         ("PublishedUnderGuard", "one_directory::who_sees_a_name_in_its_directory_finds_it_known"),
         (
             "ReadStillLatest",

@@ -29,7 +29,7 @@ impl Vfs {
         check_new_name(name)?;
         let allowed = self.check_add(who, dir).and_then(|()| check_device(who, &new.kind));
         self.or_exists(allowed, dir, name)?;
-        self.fs().create(dir, name, &new_inode(who, &dir.attr(), new))
+        self.fs().create(dir, name, &new_inode(who, &dir.snapshot(), new))
     }
 
     /// Makes a file without a name, as if in `dir`.
@@ -39,11 +39,11 @@ impl Vfs {
         dir: &InodeRef,
         new: &NewNode<'_>,
     ) -> Result<InodeRef, Error> {
-        if dir.attr().file_type != FileType::Directory {
+        if dir.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
         self.check_add(who, dir)?;
-        self.fs().create_unnamed(dir, &new_inode(who, &dir.attr(), new))
+        self.fs().create_unnamed(dir, &new_inode(who, &dir.snapshot(), new))
     }
 
     /// Gives `inode` the further name `name` in `dir`.
@@ -55,7 +55,7 @@ impl Vfs {
         name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(name)?;
-        let attr = inode.attr();
+        let attr = inode.snapshot();
         let frozen = is_append_only(&attr) || is_immutable(&attr);
         let allowed = self.check_add(who, dir).and_then(|()| {
             let linkable = attr.file_type != FileType::Directory && !frozen;
@@ -69,7 +69,7 @@ impl Vfs {
     pub fn unlink(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         let victim = self.victim(who, dir, name)?;
-        if victim.attr().file_type == FileType::Directory {
+        if victim.file_type() == FileType::Directory {
             return Err(Error::IsDirectory);
         }
         self.fs().unlink_found(dir, name, victim)
@@ -79,7 +79,7 @@ impl Vfs {
     pub fn rmdir(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         let victim = self.victim(who, dir, name)?;
-        if victim.attr().file_type != FileType::Directory {
+        if victim.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
         self.fs().rmdir(dir, name)
@@ -109,7 +109,7 @@ impl Vfs {
             (Some(target), _) if target.ino() == source.ino() => return Ok(()),
             _ => {}
         }
-        let is_dir = |inode: &Inode| inode.attr().file_type == FileType::Directory;
+        let is_dir = |inode: &Inode| inode.file_type() == FileType::Directory;
         if from.ino() != to.ino() {
             let inward = Error::InvalidArgument { what: "a directory would be within itself" };
             if is_dir(&source) {
@@ -146,7 +146,7 @@ impl Vfs {
 
     /// Where a symbolic link leads.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
-        if inode.attr().file_type != FileType::Symlink {
+        if inode.file_type() != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
         }
         let target = self.fs().read_link(inode)?;

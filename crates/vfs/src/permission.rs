@@ -85,7 +85,7 @@ pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
 impl Vfs {
     /// Fails unless `who` may do all of `want` to the inode.
     pub fn check(&self, who: &Credentials, inode: &InodeRef, want: Want) -> Result<(), Error> {
-        self.check_attr(who, inode, &inode.attr(), want)
+        self.check_attr(who, inode, &inode.snapshot(), want)
     }
 
     pub(crate) fn check_attr(
@@ -132,9 +132,9 @@ impl Vfs {
         dir: &InodeRef,
         victim: &InodeRef,
     ) -> Result<(), Error> {
-        let at = dir.attr();
+        let at = dir.snapshot();
         self.check_attr(who, dir, &at, Want::WRITE | Want::EXECUTE)?;
-        may_delete(who, &at, &victim.attr())
+        may_delete(who, &at, &victim.snapshot())
     }
 }
 

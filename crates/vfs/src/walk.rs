@@ -240,7 +240,7 @@ impl Vfs {
         dir: &InodeRef,
         name: &[u8],
     ) -> Result<InodeRef, Error> {
-        let attr = dir.attr();
+        let attr = dir.snapshot();
         if attr.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }

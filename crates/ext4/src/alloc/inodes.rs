@@ -25,8 +25,17 @@ enum Attempt {
     Lacking,
 }
 
+/// Where the number of a file is best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// In the group of its directory.
+    Parent,
+    /// Where the lane is at home, for several lanes make files in the directory.
+    Lane,
+}
+
 impl Groups {
-    /// Takes an inode number: for a file in the group of its directory, for a directory in a group
+    /// Takes an inode number: for a file in the group that `beside` says, for a directory in a group
     /// of the lane's own, each in the next, so that what happens in different directories happens
     /// in different groups. Sleeps.
     ///
@@ -37,6 +46,7 @@ impl Groups {
         read: &dyn BlockReader,
         kind: FileType,
         parent: Ino,
+        beside: Beside,
     ) -> Result<InodeClaim, Error> {
         let summaries = &self.shared.summaries;
         let groups = summaries.groups();
@@ -47,6 +57,8 @@ impl Groups {
         let start = if kind == FileType::Directory && spreads {
             let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
             home.start + placed % (home.end - home.start)
+        } else if beside == Beside::Lane {
+            self.near(Group(near)).0
         } else {
             near
         };

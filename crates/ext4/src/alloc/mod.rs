@@ -43,6 +43,7 @@ pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
 pub use groups::Privilege;
 pub(crate) use groups::{Changes, Groups, Request};
+pub(crate) use inodes::Beside;
 pub use policy::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal, UnknownPolicy,

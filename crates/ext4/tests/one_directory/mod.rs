@@ -152,6 +152,25 @@ fn directories_come_and_go_and_their_parent_counts_them() {
     explore(&EMPTY, nests);
 }
 
+/// Two make directories while a third commits them: each commit has as many links as directories.
+fn counted(world: &World) {
+    drop(world.directory(&world.fs.root().unwrap(), "all"));
+    let makes = |world: &World, me: &str| {
+        let all = find(world, &world.fs.root().unwrap(), "all").unwrap();
+        NEW.iter().for_each(|name| drop(world.directory(&all, &format!("{me}{name}"))));
+    };
+    world.together(vec![
+        Box::new(move |world| makes(world, "a")),
+        Box::new(move |world| makes(world, "b")),
+        Box::new(|world| (0..6).for_each(|_| world.fs.sync().unwrap())),
+    ]);
+}
+
+#[test]
+fn each_commit_has_as_many_links_as_directories() {
+    explore(&EMPTY, counted);
+}
+
 /// One makes names that are known to be absent; the other, as soon as the directory has one, finds it
 /// known.
 fn known_at_once(world: &World) {

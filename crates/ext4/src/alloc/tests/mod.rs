@@ -101,7 +101,7 @@ impl Fixture {
     }
 
     fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim, Error> {
-        self.groups.claim_inode(&self.device, kind, Ino(parent))
+        self.groups.claim_inode(&self.device, kind, Ino(parent), Beside::Parent)
     }
 
     /// Captures what `tx` changed and writes it home.

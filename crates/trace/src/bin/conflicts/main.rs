@@ -131,7 +131,7 @@ fn trace_all(
 ) -> (Vec<Pair>, Vec<Row>) {
     let granule = if arguments.pairs_of_lines { Granule::Pair } else { Granule::Line };
     let settings = match &*arguments.settings {
-        [] => &Setting::ALL,
+        [] => Setting::USUAL,
         some => some,
     };
     let mut reasons = Reasons::new();

@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 /// Untraced rounds before the traced ones: caches fill, tables grow, stashes are drawn.
 const WARM: usize = 2;
 
+/// Names that each thread makes and removes before anything is traced in a shared directory.
+const MINGLING: usize = 40;
+
 /// The threads of a run, each on its stage.
 pub struct Troupe<'c, 'fs> {
     pub fs: &'fs FileSystem,
@@ -22,6 +25,15 @@ impl Troupe<'_, '_> {
     pub fn enter(&self, setting: Setting) {
         for thread in 0..self.crew.threads() {
             self.crew.on(thread, |stage| stage.enter(setting));
+        }
+        if matches!(setting, Setting::Names | Setting::Small) {
+            // In turns, so that the directories are known to be of several lanes, and long enough
+            // after the last split for their locks to be read without a shared line.
+            for _ in 0..MINGLING {
+                for thread in 0..self.crew.threads() {
+                    self.crew.on(thread, Stage::mingle);
+                }
+            }
         }
     }
 

@@ -9,20 +9,28 @@ use serde::Serialize;
 pub enum Setting {
     /// Each in a directory of its own.
     Directories,
-    /// In one directory, each with names of its own.
+    /// In one directory, each with names of its own. It is a large one, indexed, and the names of
+    /// different threads lie in different leaves.
     Names,
+    /// As that, in a directory of one block.
+    Small,
     /// On one file, by operations that commute.
     File,
 }
 
 impl Setting {
-    pub const ALL: [Setting; 3] = [Setting::Directories, Setting::Names, Setting::File];
+    pub const ALL: [Setting; 4] =
+        [Setting::Directories, Setting::Names, Setting::Small, Setting::File];
+
+    /// Those that are traced unless told otherwise.
+    pub const USUAL: &[Setting] = &[Setting::Directories, Setting::Names, Setting::File];
 
     /// As in the checked-in list.
     pub fn name(self) -> &'static str {
         match self {
             Setting::Directories => "directories",
             Setting::Names => "names",
+            Setting::Small => "small",
             Setting::File => "file",
         }
     }
@@ -31,6 +39,7 @@ impl Setting {
         match self {
             Setting::Directories => "different directories",
             Setting::Names => "one directory, different names",
+            Setting::Small => "one directory of one block, different names",
             Setting::File => "one file, operations that commute",
         }
     }

@@ -2,6 +2,8 @@
 
 use crate::setting::Setting;
 use lanefs::{File, FileOptions, FileSystem};
+use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::superblock::SuperFlags;
 use std::io::Write;
 
 /// Bytes of a thread's file, all written.
@@ -33,6 +35,20 @@ pub struct Stage<'fs> {
     /// Opened by an operation's preparation, to be used or let go by the operation.
     pub held: Option<File<'fs>>,
     pub page: Vec<u8>,
+    /// How an index sorts names.
+    hasher: NameHasher,
+}
+
+/// Names that a large directory has before anything is traced in it.
+const NAMES: usize = 10_000;
+
+/// How the file system hashes names.
+fn hasher(fs: &FileSystem) -> NameHasher {
+    let superblock = fs.vfs().fs().superblock();
+    let version = HashVersion::from_byte(superblock.hash_version()).expect("what mkfs writes");
+    let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+    let bytes = if unsigned { NameBytes::Unsigned } else { NameBytes::Signed };
+    NameHasher { version, bytes, seed: superblock.hash_seed() }
 }
 
 /// The attribute of each file.
@@ -53,6 +69,7 @@ impl<'fs> Stage<'fs> {
             open: None,
             held: None,
             page: vec![me as u8; PAGE as usize],
+            hasher: hasher(fs),
         }
     }
 
@@ -73,6 +90,7 @@ impl<'fs> Stage<'fs> {
         (self.home, self.away) = match setting {
             Setting::Directories => (format!("/{me}"), format!("/{me}-away")),
             Setting::Names => ("/all".into(), "/all-away".into()),
+            Setting::Small => ("/few".into(), "/few-away".into()),
             Setting::File => ("/one".into(), "/one-away".into()),
         };
         self.file = match setting {
@@ -86,6 +104,9 @@ impl<'fs> Stage<'fs> {
         for dir in [&self.home, &self.away] {
             if !self.fs.exists(dir).expect("a RAM device does not fail") {
                 self.fs.create_dir(dir).expect("room for a directory");
+                if setting == Setting::Names {
+                    self.fill(dir);
+                }
             }
         }
         if !self.fs.exists(&self.file).expect("a RAM device does not fail") {
@@ -106,6 +127,27 @@ impl<'fs> Stage<'fs> {
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
+    /// Makes a directory one of some hundred leaves.
+    fn fill(&self, dir: &str) {
+        let first = format!("{dir}/names");
+        drop(self.fs.create_file(&first).expect("room for a file"));
+        for n in 0..NAMES {
+            // Names are what counts.
+            let name = format!("{dir}/{n:0>100}");
+            self.fs.hard_link(&first, &name).expect("room for a name");
+        }
+    }
+
+    /// Makes and removes a name, as many do before there is anything to trace.
+    pub fn mingle(&mut self) {
+        self.next_round();
+        for dir in [&self.home, &self.away] {
+            let name = format!("{dir}/{}-mingles", self.me);
+            drop(self.fs.create_file(&name).expect("room for a file"));
+            self.fs.remove_file(&name).expect("just made");
+        }
+    }
+
     /// Names for the next round that nobody else has, and that were not there before. What the
     /// last round left is removed, so that directories stay as small as they were.
     pub fn next_round(&mut self) {
@@ -116,8 +158,20 @@ impl<'fs> Stage<'fs> {
                 self.fs.remove_dir_all(left).expect("what a thread made it may remove");
             }
         }
+        self.name = self.own_name("");
+        self.other = self.own_name("-other");
+    }
+
+    /// A name of this round among those that hash to this thread's part of an index.
+    fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
-        self.name = format!("{}/{me}-{round}", self.home);
-        self.other = format!("{}/{me}-{round}-other", self.home);
+        let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
+        let own = |name: &String| {
+            let hash = self.hasher.hash(name.as_bytes()).major;
+            // The borders of the part are left out: a leaf may lie on both sides of one.
+            (hash >> 26) as usize == self.me % 64 && (8..56).contains(&(hash >> 20 & 63))
+        };
+        let mut own = names.filter(own);
+        format!("{}/{}", self.home, own.next().expect("there are enough names"))
     }
 }
