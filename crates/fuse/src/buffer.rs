@@ -44,10 +44,14 @@ impl Inbox {
     }
 }
 
-/// Where a reply is put together.
+/// Where a reply is put together. One of records begins on a page boundary with its header, so that a
+/// short one is a single page to the kernel; one of bulk data has its data on a page boundary.
 pub struct Outbox {
     bytes: Vec<u8>,
+    /// A page boundary.
     start: usize,
+    /// Where the header begins, from `start`.
+    header: usize,
     len: usize,
 }
 
@@ -59,17 +63,19 @@ impl Default for Outbox {
 
 impl Outbox {
     const LEAD: usize = size_of::<OutHeader>();
-    const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
+    const LEN: usize = MAX_DATA + 2 * PAGE;
+    /// Where the header of bulk data begins.
+    const BULK: usize = PAGE - Self::LEAD;
 
     /// Room for the largest reply.
     pub fn new() -> Outbox {
-        let (bytes, start) = aligned(Self::LEN, Self::LEAD);
-        Outbox { bytes, start, len: 0 }
+        let (bytes, start) = aligned(Self::LEN, 0);
+        Outbox { bytes, start, header: 0, len: 0 }
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
-        self.len = 0;
+        (self.header, self.len) = (0, 0);
     }
 
     /// Bytes put so far, without the header.
@@ -92,7 +98,7 @@ impl Outbox {
 
     /// Appends bytes; panics as [`Outbox::put`].
     pub fn put_bytes(&mut self, bytes: &[u8]) {
-        let at = self.start + Self::LEAD + self.len;
+        let at = self.body() + self.len;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
@@ -102,10 +108,11 @@ impl Outbox {
         self.put_bytes(&[0; 8][..self.len.next_multiple_of(8) - self.len]);
     }
 
-    /// Room for at most [`MAX_DATA`] bytes that are filled in place, on a page boundary; how many of
-    /// them the reply has is said by [`Outbox::set_len`].
+    /// Room for at most [`MAX_DATA`] bytes that are filled in place, on a page boundary, instead of
+    /// whatever was put; how many of them the reply has is said by [`Outbox::set_len`].
     pub fn data(&mut self, len: usize) -> &mut [u8] {
-        let at = self.start + Self::LEAD;
+        (self.header, self.len) = (Self::BULK, 0);
+        let at = self.body();
         &mut self.bytes[at..at + len.min(MAX_DATA)]
     }
 
@@ -114,11 +121,16 @@ impl Outbox {
         self.len = len.min(MAX_DATA);
     }
 
+    fn body(&self) -> usize {
+        self.start + self.header + Self::LEAD
+    }
+
     /// The whole reply to request `unique`: header and what was put, or header and error number.
     pub fn finish(&mut self, unique: u64, errno: Option<i32>) -> &[u8] {
         let len = Self::LEAD + if errno.is_some() { 0 } else { self.len };
         let header = OutHeader { len: len as u32, error: -errno.unwrap_or(0), unique };
-        let reply = &mut self.bytes[self.start..self.start + len];
+        let at = self.start + self.header;
+        let reply = &mut self.bytes[at..at + len];
         reply[..Self::LEAD].copy_from_slice(header.as_bytes());
         reply
     }
@@ -135,6 +147,18 @@ mod tests {
         assert_eq!(written % PAGE, 0);
         assert_eq!(outbox.data(MAX_DATA).as_ptr() as usize % PAGE, 0);
         assert_eq!(outbox.data(MAX_DATA).len(), MAX_DATA);
+        outbox.set_len(MAX_DATA);
+        assert_eq!(outbox.finish(1, None).len(), Outbox::LEAD + MAX_DATA);
+    }
+
+    #[test]
+    fn a_short_reply_is_in_one_page() {
+        let mut outbox = Outbox::new();
+        outbox.data(MAX_DATA);
+        outbox.clear();
+        outbox.put_bytes(&[7; 100]);
+        let reply = outbox.finish(7, None);
+        assert_eq!((reply.as_ptr() as usize % PAGE, reply.len()), (0, Outbox::LEAD + 100));
     }
 
     #[test]

@@ -7,8 +7,11 @@
 //! while all requests come from one thread the reader holds itself to that thread's processor;
 //! when several ask in turn, the scheduler decides.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::fs;
+use lanefs_lanes::sync::OnceLock;
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use std::fs::File;
+use std::io::Read;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Requests in a row from one thread after which the reader goes where that thread is, and then
@@ -19,6 +22,13 @@ const FAMILIAR: u32 = 8;
 const SLOWLY: Duration = Duration::from_micros(200);
 /// Requests in a row after which it looks in any case.
 const LOOK_EVERY: u32 = 64;
+/// The most requests between two looks, where following the client is of no use.
+const LOOK_AT_LEAST: u32 = 4096;
+/// How long the processor that the reader leaves is given to fall asleep. The scheduler puts whoever
+/// it wakes on an idle processor beside the waker's, so the client, answered from its own processor,
+/// would go where the reader has just been. It does not take one whose virtual processor the host has
+/// put to sleep, which hosts do after an idle time of up to 200 us.
+const FALL_ASLEEP: Duration = Duration::from_micros(300);
 /// What a request from another thread than the last adds to the doubt about a single client; one
 /// from the same takes 1 away.
 const STRANGER: u32 = 4;
@@ -26,7 +36,7 @@ const STRANGER: u32 = 4;
 const SEVERAL: u32 = 32;
 
 /// What the readers know of who asks; it goes with the baton.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
     /// The thread that asked last, as the kernel numbers it for us.
     thread: u32,
@@ -34,8 +44,16 @@ pub struct Client {
     row: u32,
     /// When the row was last a multiple of [`FAMILIAR`].
     since: Option<Instant>,
+    /// The row at the last look.
+    looked: u32,
+    /// Requests between two looks because of slowness: more after each that was of no use.
+    pause: u32,
+    /// Looks in a row that found it elsewhere than the one before.
+    in_vain: u32,
     doubt: u32,
-    /// Where the reader is to sit; `None`: wherever.
+    /// Whether it was ever looked for.
+    was_found: bool,
+    /// Where the reader is to sit: where the client was found last; `None`: wherever.
     processor: Option<u32>,
 }
 
@@ -49,31 +67,75 @@ enum Next {
     Leave,
 }
 
+impl Default for Client {
+    fn default() -> Client {
+        Client {
+            thread: 0,
+            row: 0,
+            since: None,
+            looked: 0,
+            pause: FAMILIAR,
+            in_vain: 0,
+            doubt: 0,
+            was_found: false,
+            processor: None,
+        }
+    }
+}
+
 impl Client {
     /// A request of `thread` was read; 0 is the kernel itself, for nobody who waits.
     fn asked(&mut self, thread: u32, now: impl FnOnce() -> Instant) -> Next {
         if thread == 0 {
             return Next::Stay;
         }
-        if thread == self.thread {
-            self.row = self.row.saturating_add(1);
-            self.doubt = self.doubt.saturating_sub(1);
-            if !self.row.is_multiple_of(FAMILIAR) {
-                return Next::Stay;
-            }
-            let now = now();
-            let before = self.since.replace(now);
-            let slowly = before.is_none_or(|then| now.saturating_duration_since(then) > SLOWLY);
-            let look = slowly || self.row.is_multiple_of(LOOK_EVERY);
-            return if look { Next::Look(thread) } else { Next::Stay };
+        if thread != self.thread {
+            let Client { doubt, processor, .. } = *self;
+            *self = Client { thread, row: 1, doubt, processor, ..Client::default() };
+            return self.doubts();
         }
-        (self.thread, self.row, self.since) = (thread, 1, None);
-        self.doubts()
+        self.row = self.row.saturating_add(1);
+        self.doubt = self.doubt.saturating_sub(1);
+        if !self.row.is_multiple_of(FAMILIAR) {
+            return Next::Stay;
+        }
+        let now = now();
+        let before = self.since.replace(now);
+        let slowly = before.is_none_or(|then| now.saturating_duration_since(then) > SLOWLY);
+        let since = self.row - self.looked;
+        let look = since >= if slowly { self.pause } else { self.pause.max(LOOK_EVERY) };
+        if !look {
+            return Next::Stay;
+        }
+        self.looked = self.row;
+        Next::Look(thread)
+    }
+
+    /// It was looked for: where it is, if that could be seen. True if it had been found elsewhere, so
+    /// that the processor which the reader leaves for it should be asleep before it is answered.
+    fn found(&mut self, processor: Option<u32>) -> bool {
+        let before = std::mem::replace(&mut self.processor, processor);
+        let first = !std::mem::replace(&mut self.was_found, true);
+        if first {
+            return false;
+        }
+        if processor == before {
+            // Slow for some other reason.
+            self.in_vain = 0;
+            self.pause = (self.pause * 2).min(LOOK_EVERY);
+            return false;
+        }
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.pause = match self.in_vain {
+            1 => FAMILIAR,
+            _ => (self.pause * 2).min(LOOK_AT_LEAST),
+        };
+        self.row >= LOOK_EVERY
     }
 
     /// What moves much data goes on beside its client, which needs its own processor then.
     fn moved_much(&mut self) -> Next {
-        (self.row, self.since) = (0, None);
+        (self.row, self.looked, self.since) = (0, 0, None);
         self.doubts()
     }
 
@@ -83,19 +145,44 @@ impl Client {
     }
 }
 
-/// The processors of one serving thread. Without the right to choose, or with one processor only,
-/// it stays where it is put.
-pub struct Seat {
+/// The processors of one serving thread, and of the watchdog over it. Without the right to choose, or
+/// with one processor only, they stay where they are put.
+pub struct Seat<'w> {
     /// Where it may run at all.
     allowed: Option<CpuSet>,
     /// The one to which it holds itself.
     sits: Option<u32>,
+    watchdog: &'w Watchdog,
 }
 
-impl Seat {
+/// The thread that looks after the reader every few milliseconds. It sits beside the reader: on
+/// another processor each of its looks would wake that one, and the scheduler moves the next thread
+/// that wakes to a processor that is awake and idle (see [`FALL_ASLEEP`]).
+#[derive(Debug, Default)]
+pub struct Watchdog {
+    thread: OnceLock<Pid>,
+}
+
+impl Watchdog {
+    /// The calling thread is the one.
+    pub fn is_me(&self) {
+        // There is one watchdog in a session.
+        let _ = self.thread.set(gettid());
+    }
+
+    fn sit(&self, processors: &CpuSet) {
+        if let Some(thread) = self.thread.get() {
+            // It works wherever it is.
+            let _ = sched_setaffinity(Some(*thread), processors);
+        }
+    }
+}
+
+impl<'w> Seat<'w> {
     /// The calling thread's.
-    pub fn new() -> Seat {
-        Seat { allowed: sched_getaffinity(None).ok().filter(|set| set.count() > 1), sits: None }
+    pub fn new(watchdog: &'w Watchdog) -> Seat<'w> {
+        let allowed = sched_getaffinity(None).ok().filter(|set| set.count() > 1);
+        Seat { allowed, sits: None, watchdog }
     }
 
     /// Goes where the reader is to be.
@@ -105,28 +192,38 @@ impl Seat {
 
     /// Goes wherever the scheduler likes, for work beside the reader.
     pub fn leave(&mut self) {
-        self.sit(None);
+        if let Some(allowed) = &self.allowed {
+            self.sits = self.sits.filter(|_| sched_setaffinity(None, allowed).is_err());
+        }
     }
 
     /// A quick request was read from `thread`.
     pub fn asked(&mut self, client: &mut Client, thread: u32) {
-        let next = client.asked(thread, Instant::now);
-        self.follow(client, next);
+        match client.asked(thread, Instant::now) {
+            Next::Stay => {}
+            Next::Leave => self.let_go(client),
+            Next::Look(_) if self.allowed.is_none() => {}
+            Next::Look(thread) => {
+                let moved = client.found(processor_of(thread));
+                let leaves = sched_getcpu();
+                self.sit(client.processor);
+                if moved && self.sits.is_some_and(|sits| sits as usize != leaves) {
+                    thread::sleep(FALL_ASLEEP);
+                }
+            }
+        }
     }
 
     /// A request was read that moves much data.
     pub fn moved_much(&mut self, client: &mut Client) {
-        let next = client.moved_much();
-        self.follow(client, next);
+        if client.moved_much() == Next::Leave {
+            self.let_go(client);
+        }
     }
 
-    fn follow(&mut self, client: &mut Client, next: Next) {
-        match next {
-            Next::Stay => return,
-            Next::Look(thread) if self.allowed.is_some() => client.processor = processor_of(thread),
-            Next::Look(_) | Next::Leave => client.processor = None,
-        }
-        self.sit(client.processor);
+    fn let_go(&mut self, client: &mut Client) {
+        client.processor = None;
+        self.sit(None);
     }
 
     fn sit(&mut self, processor: Option<u32>) {
@@ -138,9 +235,13 @@ impl Seat {
             Some(n) if n < CpuSet::MAX_CPU && allowed.is_set(n) => {
                 let mut one = CpuSet::new();
                 one.set(n);
+                self.watchdog.sit(&one);
                 sched_setaffinity(None, &one)
             }
-            _ => sched_setaffinity(None, allowed),
+            _ => {
+                self.watchdog.sit(allowed);
+                sched_setaffinity(None, allowed)
+            }
         };
         match held {
             Ok(()) => self.sits = processor,
@@ -152,7 +253,10 @@ impl Seat {
 
 /// Where a thread runs, or ran last; `None` if this process may not know.
 fn processor_of(thread: u32) -> Option<u32> {
-    parse_processor(&fs::read(format!("/proc/{thread}/stat")).ok()?)
+    // Some 50 numbers; the rest of a longer line does not matter.
+    let mut stat = [0; 1024];
+    let len = File::open(format!("/proc/{thread}/stat")).ok()?.read(&mut stat).ok()?;
+    parse_processor(stat.get(..len)?)
 }
 
 /// The 39th field; the 2nd, the name in parentheses, may hold anything.
@@ -178,19 +282,51 @@ mod tests {
         let mut client = Client::default();
         let said = many(&mut client, &[7], 200);
         let looks = |next: &&Next| **next == Next::Look(7);
-        assert_eq!(said.iter().filter(looks).count(), 4, "after 8, 64, 128 and 192 requests");
+        assert_eq!(said.iter().filter(looks).count(), 4, "after 8, 72, 136 and 200 requests");
         assert!(said.iter().all(|next| *next != Next::Leave));
     }
 
-    #[test]
-    fn a_thread_whose_requests_come_slowly_is_looked_for_more_often() {
-        let mut client = Client::default();
+    /// At which requests of one thread, each of which took long, it was looked for, when it was then
+    /// found on `processors` in turn; and how often the reader waited for one to fall asleep.
+    fn looks(client: &mut Client, requests: u32, processors: &[u32]) -> (Vec<u32>, usize) {
         let mut now = Instant::now();
-        let looks = (0..200).filter(|_| {
+        let (mut at, mut waits) = (Vec::new(), 0);
+        for n in 1..=requests {
             now += SLOWLY / 4;
-            client.asked(7, || now) == Next::Look(7)
-        });
-        assert_eq!(looks.count(), 25);
+            if client.asked(7, || now) == Next::Look(7) {
+                let place = processors[at.len() % processors.len()];
+                waits += usize::from(client.found(Some(place)));
+                assert_eq!(client.processor, Some(place));
+                at.push(n);
+            }
+        }
+        (at, waits)
+    }
+
+    #[test]
+    fn a_thread_whose_requests_come_slowly_is_looked_for_sooner() {
+        let (at, waits) = looks(&mut Client::default(), 200, &[1]);
+        assert_eq!(
+            (at, waits),
+            (vec![8, 16, 32, 64, 128, 192], 0),
+            "it is slow for some other reason"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_is_always_elsewhere_is_followed_ever_less() {
+        let (at, waits) = looks(&mut Client::default(), 100_000, &[0, 1]);
+        assert_eq!(at[..6], [8, 16, 24, 40, 72, 136]);
+        assert!(at.len() < 40 && waits < 40, "{} looks, {waits} waits", at.len());
+    }
+
+    #[test]
+    fn a_thread_that_was_moved_once_is_followed_at_once() {
+        let mut client = Client::default();
+        let places = [vec![0; 20], vec![1; 20]].concat();
+        let (at, waits) = looks(&mut client, 2000, &places);
+        assert_eq!((client.processor, waits), (Some(1), 1));
+        assert!(at[21] - at[20] == FAMILIAR, "and seen to be still there");
     }
 
     #[test]
@@ -228,7 +364,8 @@ mod tests {
     #[test]
     fn a_thread_sits_where_it_is_told_and_gets_up_again() {
         let thread = std::thread::spawn(|| {
-            let mut seat = Seat::new();
+            let watchdog = Watchdog::default();
+            let mut seat = Seat::new(&watchdog);
             let Some(before) = seat.allowed else { return };
             let last = (0..CpuSet::MAX_CPU).rev().find(|&n| before.is_set(n)).unwrap() as u32;
             seat.take(&Client { processor: Some(last), ..Client::default() });

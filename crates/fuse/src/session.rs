@@ -6,7 +6,7 @@ use crate::buffer::{Inbox, Outbox};
 use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::handshake::agree;
-use crate::seat::Seat;
+use crate::seat::{Seat, Watchdog};
 use crate::service::{Answer, Service, Weight};
 use rustix::fd::OwnedFd;
 use std::io;
@@ -20,6 +20,7 @@ pub struct Session<S> {
     server: S,
     channel: Channel,
     baton: Baton,
+    watchdog: Watchdog,
 }
 
 impl<S: Service> Session<S> {
@@ -43,7 +44,8 @@ impl<S: Service> Session<S> {
             return match agree(&mut request, &mut outbox) {
                 Ok(()) => {
                     channel.reply(unique, &mut outbox, None);
-                    Ok(Session { server, channel, baton: Baton::new(THREADS) })
+                    let baton = Baton::new(THREADS);
+                    Ok(Session { server, channel, baton, watchdog: Watchdog::default() })
                 }
                 Err(error) => {
                     channel.reply(unique, &mut outbox, Some(error));
@@ -60,9 +62,11 @@ impl<S: Service> Session<S> {
     pub fn run(self) -> (S, io::Result<()>) {
         let this = &self;
         let outcome = thread::scope(|scope| {
-            let watchdog = thread::Builder::new()
-                .name("fuse-watchdog".into())
-                .spawn_scoped(scope, || this.baton.watch());
+            let watchdog =
+                thread::Builder::new().name("fuse-watchdog".into()).spawn_scoped(scope, || {
+                    this.watchdog.is_me();
+                    this.baton.watch();
+                });
             let workers: Vec<_> = (0..THREADS)
                 .map_while(|n| {
                     thread::Builder::new()
@@ -92,7 +96,7 @@ impl<S: Service> Session<S> {
     /// The life of thread `me`.
     fn work(&self, me: usize) -> io::Result<()> {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let mut seat = Seat::new();
+        let mut seat = Seat::new(&self.watchdog);
         while let Some(mut client) = self.baton.take(me) {
             seat.take(&client);
             loop {

@@ -56,7 +56,7 @@ impl Scene {
         let answered = self.server.serve(request, &mut self.outbox, &self.nowhere).is_ok();
         let tells_node = [opcode::LOOKUP, opcode::CREATE, opcode::MKDIR, opcode::MKNOD];
         if answered && tells_node.contains(&opcode) && self.nodes.len() < 200 {
-            let node = self.outbox.data(8)[..8].try_into().unwrap();
+            let node = self.outbox.finish(0, None)[16..24].try_into().unwrap();
             self.nodes.push(u64::from_ne_bytes(node));
         }
     }
