@@ -21,7 +21,7 @@ impl Fs {
         };
         let tid = Tid(word.load(Ordering::Acquire));
         if tid.0 != 0 && tid > self.journal.durable() {
-            self.journal.commit(tid)?;
+            self.journal.commit_here(tid, self)?;
         }
         if left_out(Step::FsyncFlushes) {
             return Ok(());
@@ -47,7 +47,7 @@ impl Fs {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        match self.journal.commit(self.journal.running()) {
+        match self.journal.commit_here(self.journal.running(), self) {
             // Closed meanwhile, which committed all there was.
             Err(lanefs_journal::Error::Stopped) => return Ok(()),
             committed => committed?,

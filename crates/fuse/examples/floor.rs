@@ -133,7 +133,8 @@ impl Service for Floor {
     fn weight(&self, request: &Request<'_>) -> Weight {
         // As the real server has it, so that threads change as often.
         match request.header.opcode {
-            opcode::FSYNC | opcode::BATCH_FORGET => Weight::Slow,
+            opcode::FSYNC => Weight::Brief,
+            opcode::BATCH_FORGET => Weight::Slow,
             _ => Weight::Quick,
         }
     }

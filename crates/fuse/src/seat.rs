@@ -84,6 +84,11 @@ impl Default for Client {
 }
 
 impl Client {
+    /// Whether all requests come from one thread, as far as is known.
+    pub fn is_alone(&self) -> bool {
+        self.row >= FAMILIAR
+    }
+
     /// A request of `thread` was read; 0 is the kernel itself, for nobody who waits.
     fn asked(&mut self, thread: u32, now: impl FnOnce() -> Instant) -> Next {
         if thread == 0 {
@@ -332,7 +337,9 @@ mod tests {
     #[test]
     fn the_kernels_own_requests_say_nothing_about_the_client() {
         let mut client = Client::default();
+        assert!(!client.is_alone());
         many(&mut client, &[7], 20);
+        assert!(client.is_alone());
         let before = client;
         many(&mut client, &[0], 20);
         assert_eq!(client, before);
@@ -344,6 +351,7 @@ mod tests {
             let mut client = Client::default();
             many(&mut client, &[7], 100);
             assert!(many(&mut client, pattern, 40).contains(&Next::Leave), "{pattern:?}");
+            assert!(!client.is_alone(), "{pattern:?}");
         }
     }
 

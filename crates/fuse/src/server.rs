@@ -10,6 +10,7 @@ mod ioctls;
 #[cfg(test)]
 mod malformed;
 mod names;
+mod syncs;
 mod tally;
 mod writers;
 mod xattrs;
@@ -25,6 +26,7 @@ use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
+use syncs::Syncs;
 use tally::Tally;
 use writers::Writers;
 
@@ -42,6 +44,7 @@ pub struct Server {
     block_size: u32,
     writers: Writers,
     tally: Tally,
+    syncs: Syncs,
     /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
@@ -52,6 +55,7 @@ impl Service for Server {
     fn weight(&self, request: &Request<'_>) -> Weight {
         let mut body = request.again();
         let (weight, holds) = match request.header.opcode {
+            opcode::FSYNC | opcode::FSYNCDIR if self.syncs.are_brief() => (Weight::Brief, true),
             opcode::FSYNC
             | opcode::FSYNCDIR
             | opcode::SYNCFS
@@ -109,6 +113,7 @@ impl Server {
             block_size,
             writers: Writers::new(),
             tally: Tally::new(),
+            syncs: Syncs::new(),
             flushing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
         }
@@ -232,7 +237,10 @@ impl Server {
             SyncMode::Full
         };
         let inode = self.inode(request.header.nodeid)?;
-        Ok(self.fs().fsync(&inode, mode)?)
+        let begun = Instant::now();
+        self.fs().fsync(&inode, mode)?;
+        self.syncs.took(begun.elapsed());
+        Ok(())
     }
 
     fn statfs(&self, outbox: &mut Outbox) {

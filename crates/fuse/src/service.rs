@@ -19,6 +19,9 @@ pub enum Answer {
 pub enum Weight {
     /// As a rule it waits for nothing.
     Quick,
+    /// It waits for the device, which takes less lately than waking another thread and being woken
+    /// by it. With a single client nobody is held up.
+    Brief,
     /// It waits for the device.
     Slow,
     /// It moves much data.

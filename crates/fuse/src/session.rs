@@ -117,7 +117,12 @@ impl<S: Service> Session<S> {
                 } else {
                     seat.asked(&mut client, request.header.pid);
                 }
-                if weight != Weight::Quick {
+                let keeps = match weight {
+                    Weight::Quick => true,
+                    Weight::Brief => client.is_alone(),
+                    Weight::Slow | Weight::Bulk => false,
+                };
+                if !keeps {
                     self.baton.pass(client);
                     if weight == Weight::Bulk {
                         seat.leave();

@@ -38,10 +38,15 @@ pub struct Journal<C: Client> {
     /// [rank Journal] On lines of its own, and what wakes too: who waits for a commit is not to meet
     /// those who read the fields above with every handle.
     progress: Padded<Mutex<Progress>>,
-    /// The committer has something to do.
+    /// The server has something to do.
     work: Padded<Condvar>,
-    /// Something in `progress` moved.
-    moved: Padded<Condvar>,
+    /// For who waits for a transaction, by its parity: at most two are not durable at a time, and who
+    /// waits for the one is not to be woken by the other.
+    moved: [Padded<Condvar>; 2],
+    /// The books are there, for who waits for nothing but them.
+    vacant: Padded<Condvar>,
+    /// Nobody serves any more.
+    ended: Padded<Condvar>,
 }
 
 struct Fate {
@@ -56,6 +61,11 @@ struct Progress {
     /// Numbers the requests to commit; a round serves all that came before it began.
     requests: u64,
     served: u64,
+    /// The server is to make a round, whoever else does.
+    asked: bool,
+    /// How many wait for `moved`, and for `vacant`: nobody is woken where nobody waits.
+    waiting: [u32; 2],
+    sitting_down: u32,
     durable: Tid,
     /// As `durable`, and what was deferred has happened.
     settled: Tid,
@@ -80,6 +90,9 @@ impl<C: Client> Journal<C> {
         let progress = Progress {
             requests: 0,
             served: 0,
+            asked: false,
+            waiting: [0; 2],
+            sitting_down: 0,
             durable: before,
             settled: before,
             stopping: false,
@@ -105,7 +118,9 @@ impl<C: Client> Journal<C> {
             durable: Padded(AtomicU64::new(before.0)),
             progress: Padded(Mutex::new(Rank::Journal, progress)),
             work: Padded(Condvar::new()),
-            moved: Padded(Condvar::new()),
+            moved: [Padded(Condvar::new()), Padded(Condvar::new())],
+            vacant: Padded(Condvar::new()),
+            ended: Padded(Condvar::new()),
         })
     }
 
@@ -182,7 +197,23 @@ impl<C: Client> Journal<C> {
         if self.durable() >= tid {
             return self.check_abort();
         }
-        self.wait(tid, |progress| progress.durable)
+        self.wait(tid, None, |progress| progress.durable)
+    }
+
+    /// As [`Journal::commit`], on the calling thread if nobody commits at the moment: no other thread
+    /// is woken then. Who comes while somebody commits waits, and when that is over one of those who
+    /// wait commits for all of them.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    ///
+    /// # Locking
+    /// The caller becomes the committer for a round, so it must hold nothing at all.
+    pub fn commit_here(&self, tid: Tid, client: &C) -> Result<(), Error> {
+        if self.durable() >= tid {
+            return self.check_abort();
+        }
+        self.wait(tid, Some(client), |progress| progress.durable)
     }
 
     /// As [`Journal::commit`], and what handles of `tid` deferred has happened: freed blocks are
@@ -191,10 +222,16 @@ impl<C: Client> Journal<C> {
     /// # Errors
     /// As [`Journal::commit`].
     pub fn settle(&self, tid: Tid) -> Result<(), Error> {
-        self.wait(tid, |progress| progress.settled)
+        self.wait(tid, None, |progress| progress.settled)
     }
 
-    fn wait(&self, tid: Tid, reached: impl Fn(&Progress) -> Tid) -> Result<(), Error> {
+    /// With a client, who waits may commit.
+    fn wait(
+        &self,
+        tid: Tid,
+        client: Option<&C>,
+        reached: impl Fn(&Progress) -> Tid,
+    ) -> Result<(), Error> {
         debug_assert!(tid <= self.running(), "waiting for {tid}, which does not run yet");
         let mut progress = self.progress.lock();
         let mut mine = None;
@@ -207,7 +244,9 @@ impl<C: Client> Journal<C> {
                 None => {
                     progress.requests += 1;
                     mine = Some(progress.requests);
-                    self.work.notify_all();
+                    if client.is_none() {
+                        self.ask(&mut progress);
+                    }
                 }
                 // A round that began after the request found nothing of `tid` left to commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
@@ -216,14 +255,28 @@ impl<C: Client> Journal<C> {
             if progress.finished {
                 return Err(Error::Stopped);
             }
-            self.moved.wait(&mut progress);
+            if let Some(client) = client
+                && let Some(seat) = self.try_sit(&mut progress)
+            {
+                drop(progress);
+                self.commit_in(seat, client)?;
+                progress = self.progress.lock();
+                continue;
+            }
+            let parity = parity(tid);
+            progress.waiting[parity] += 1;
+            self.moved[parity].wait(&mut progress);
+            progress.waiting[parity] -= 1;
         }
     }
 
     /// Asks for a commit of the running transaction and does not wait.
     pub fn request_commit(&self) {
-        let mut progress = self.progress.lock();
-        progress.requests += 1;
+        self.ask(&mut self.progress.lock());
+    }
+
+    fn ask(&self, progress: &mut Progress) {
+        progress.asked = true;
         self.work.notify_all();
     }
 
@@ -290,8 +343,9 @@ impl<C: Client> Journal<C> {
     fn wake_everybody(&self) {
         self.credits.wake_all();
         let _progress = self.progress.lock();
-        self.work.notify_all();
-        self.moved.notify_all();
+        for condvar in [&self.work, &self.vacant, &self.moved[0], &self.moved[1]] {
+            condvar.notify_all();
+        }
     }
 
     /// Why the journal was aborted, if it was.
@@ -314,15 +368,19 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// The committer's loop: commits when asked, and at the latest when the commit interval is
+    /// The server's loop: commits when asked, and at the latest when the commit interval is
     /// over. Returns after [`Journal::stop`] or an abort. To be run on a thread of its own.
     pub fn serve(&self, client: &C) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
-            if self.commit_now(client).is_err() {
+            let done = self.round(client, |journal, committer| {
+                journal.commit_running(committer, client)?;
+                client.idle();
+                Ok(())
+            });
+            if done.is_err() {
                 break;
             }
-            client.idle();
             // What idle lanes retired is freed by nobody else.
             lanefs_lanes::advance();
         }
@@ -341,7 +399,7 @@ impl<C: Client> Journal<C> {
             if progress.stopping || self.check_abort().is_err() {
                 return false;
             }
-            if progress.requests > progress.served {
+            if std::mem::take(&mut progress.asked) {
                 return true;
             }
             if !self.work.wait_for(&mut progress, self.commit_interval) {
@@ -360,7 +418,7 @@ impl<C: Client> Journal<C> {
         progress.stopping = true;
         self.work.notify_all();
         while !progress.finished {
-            self.moved.wait(&mut progress);
+            self.ended.wait(&mut progress);
         }
         self.check_abort()
     }
@@ -382,13 +440,20 @@ impl<C: Client> Journal<C> {
     /// # Errors
     /// [`Error::Aborted`]
     pub fn commit_now(&self, client: &C) -> Result<(), Error> {
-        self.round(client, |journal, committer| {
-            if journal.lists.are_empty() {
-                return Ok(());
-            }
-            let (tid, lists) = journal.close();
-            journal.commit_closed(committer, client, tid, lists)
-        })
+        self.commit_in(self.sit(), client)
+    }
+
+    /// A round that commits, by whoever has the seat.
+    fn commit_in(&self, seat: Seat<'_, C>, client: &C) -> Result<(), Error> {
+        self.round_in(seat, client, |journal, committer| journal.commit_running(committer, client))
+    }
+
+    fn commit_running(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
+        if self.lists.are_empty() {
+            return Ok(());
+        }
+        let (tid, lists) = self.close();
+        self.commit_closed(committer, client, tid, lists)
     }
 
     /// Takes the seat, runs `work`, serves the requests that came before it.
@@ -397,7 +462,15 @@ impl<C: Client> Journal<C> {
         client: &C,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (mut seat, asked) = self.sit();
+        self.round_in(self.sit(), client, work)
+    }
+
+    fn round_in(
+        &self,
+        mut seat: Seat<'_, C>,
+        client: &C,
+        work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let result = match (self.check_abort(), seat.committer.as_deref_mut()) {
             (Ok(()), Some(committer)) => work(self, committer),
             (aborted, _) => aborted,
@@ -405,21 +478,32 @@ impl<C: Client> Journal<C> {
         if let Err(cause) = result {
             self.abort(cause);
         }
-        seat.serves = asked;
+        seat.serves = seat.asked;
         drop(seat);
         self.check_abort().inspect_err(|_| self.tell(client))
     }
 
-    fn sit(&self) -> (Seat<'_, C>, u64) {
+    fn sit(&self) -> Seat<'_, C> {
         let mut progress = self.progress.lock();
         loop {
-            if let Some(committer) = progress.seat.take() {
-                let asked = progress.requests;
-                let serves = progress.served;
-                return (Seat { journal: self, committer: Some(committer), serves }, asked);
+            if let Some(seat) = self.try_sit(&mut progress) {
+                return seat;
             }
-            self.moved.wait(&mut progress);
+            progress.sitting_down += 1;
+            self.vacant.wait(&mut progress);
+            progress.sitting_down -= 1;
         }
+    }
+
+    fn try_sit(&self, progress: &mut Progress) -> Option<Seat<'_, C>> {
+        let committer = progress.seat.take()?;
+        Some(Seat {
+            journal: self,
+            committer: Some(committer),
+            asked: progress.requests,
+            serves: progress.served,
+            running: self.running(),
+        })
     }
 
     fn tell(&self, client: &C) {
@@ -433,15 +517,28 @@ impl<C: Client> Journal<C> {
     pub(crate) fn is_durable(&self, tid: Tid) {
         // Release: who sees it sees the image store without what the transaction freed.
         self.durable.store(tid.0, Ordering::Release);
-        self.progress.lock().durable = tid;
-        self.moved.notify_all();
+        let mut progress = self.progress.lock();
+        progress.durable = tid;
+        self.wake(&progress, tid);
     }
 
     /// What was deferred in `tid` has happened.
     pub(crate) fn is_settled(&self, tid: Tid) {
-        self.progress.lock().settled = tid;
-        self.moved.notify_all();
+        let mut progress = self.progress.lock();
+        progress.settled = tid;
+        self.wake(&progress, tid);
     }
+
+    fn wake(&self, progress: &Progress, tid: Tid) {
+        let parity = parity(tid);
+        if progress.waiting[parity] != 0 {
+            self.moved[parity].notify_all();
+        }
+    }
+}
+
+fn parity(tid: Tid) -> usize {
+    (tid.0 & 1) as usize
 }
 
 /// How many lanes are likely to join at the same time. More may: what lanes have drawn and do not
@@ -455,8 +552,12 @@ fn busy_lanes() -> usize {
 struct Seat<'a, C: Client> {
     journal: &'a Journal<C>,
     committer: Option<Box<Committer>>,
+    /// The requests that had come when it was taken.
+    asked: u64,
     /// Requests up to this one are served.
     serves: u64,
+    /// The transaction that ran when it was taken.
+    running: Tid,
 }
 
 impl<C: Client> Drop for Seat<'_, C> {
@@ -464,10 +565,22 @@ impl<C: Client> Drop for Seat<'_, C> {
         if std::thread::panicking() {
             self.journal.abort(Error::Panicked { tid: self.journal.running() });
         }
+        let running = self.journal.running();
         let mut progress = self.journal.progress.lock();
         progress.seat = self.committer.take();
         progress.served = progress.served.max(self.serves);
-        self.journal.moved.notify_all();
+        if running == self.running {
+            // There was nothing to commit, which is all that those who asked before want to know.
+            self.journal.wake(&progress, running);
+        } else if progress.waiting[parity(running)] != 0 {
+            // All of them wait for one commit, so one is enough to make it. Should somebody else have
+            // been quicker, then that one's round is for all of them too. Where the one that is
+            // woken may not commit, it has asked the server.
+            self.journal.moved[parity(running)].notify_one();
+        }
+        if progress.sitting_down != 0 {
+            self.journal.vacant.notify_one();
+        }
     }
 }
 
@@ -479,6 +592,9 @@ struct Serving<'a, C: Client> {
 impl<C: Client> Drop for Serving<'_, C> {
     fn drop(&mut self) {
         self.journal.progress.lock().finished = true;
-        self.journal.moved.notify_all();
+        self.journal.ended.notify_all();
+        self.journal.moved.iter().for_each(|moved| {
+            moved.notify_all();
+        });
     }
 }

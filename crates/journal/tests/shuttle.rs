@@ -84,6 +84,50 @@ fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
 }
 
 #[test]
+fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
+    // With a server that is asked too, and with none at all.
+    for served in [false, true] {
+        explore(move || {
+            let world = World::new();
+            let server = served.then(|| {
+                let world = world.clone();
+                thread::spawn(move || world.journal.serve(&world.toy))
+            });
+            let workers: Vec<_> = (0..3)
+                .map(|me| {
+                    let world = world.clone();
+                    thread::spawn(move || {
+                        for round in 0..2 {
+                            let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
+                            if served && me == 2 {
+                                world.journal.settle(tid).unwrap();
+                            } else {
+                                world.journal.commit_here(tid, &world.toy).unwrap();
+                            }
+                            assert!(world.journal.durable() >= tid);
+                        }
+                        // With nothing to commit, as a rule.
+                        let running = world.journal.running();
+                        world.journal.commit_here(running, &world.toy).unwrap();
+                    })
+                })
+                .collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            match server {
+                Some(server) => {
+                    world.journal.stop().unwrap();
+                    server.join().unwrap();
+                }
+                None => world.journal.stop_now(&world.toy).unwrap(),
+            }
+            world.assert_balanced();
+            let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
+            assert_eq!(stamps(&*world.device, CELLS), expected);
+        });
+    }
+}
+
+#[test]
 fn two_committers_and_their_joiners_all_come_through() {
     explore(|| {
         let world = World::new();
@@ -149,7 +193,11 @@ fn an_abort_wakes_everybody() {
                 thread::spawn(move || {
                     for _ in 0..3 {
                         let done = world.transfer(me, me + 1);
-                        if done.and_then(|tid| world.journal.commit(tid)).is_err() {
+                        let promised = done.and_then(|tid| match me {
+                            0 => world.journal.commit(tid),
+                            _ => world.journal.commit_here(tid, &world.toy),
+                        });
+                        if promised.is_err() {
                             break;
                         }
                     }

@@ -63,7 +63,10 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
                     for count in 1..=1000 {
                         let tid = bank.transfer(me, &mut rng).unwrap();
                         if rng.u8(..100) == 0 {
-                            bank.journal.commit(tid).unwrap();
+                            match me % 2 {
+                                0 => bank.journal.commit(tid).unwrap(),
+                                _ => bank.journal.commit_here(tid, &bank.toy).unwrap(),
+                            }
                             let mark = device.mark();
                             promised.lock().unwrap().push((mark, me, count));
                         }
