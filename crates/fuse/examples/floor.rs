@@ -3,12 +3,12 @@
 //! is what the transport takes; `scripts/floor` measures both in turn.
 //!
 //! ```sh
-//! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY     # until the unmount
+//! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [no_writeback]   # until the unmount
 //! ```
 
 use lanefs_fuse::abi::{self, fattr, fopen, opcode};
 use lanefs_fuse::{
-    Answer, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Weight,
+    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Weight,
 };
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::HashMap;
@@ -37,6 +37,7 @@ struct Tree {
 
 struct Floor {
     tree: Mutex<Tree>,
+    caching: Caching,
 }
 
 impl Tree {
@@ -130,6 +131,10 @@ impl Tree {
 }
 
 impl Service for Floor {
+    fn caching(&self) -> Caching {
+        self.caching
+    }
+
     fn weight(&self, request: &Request<'_>) -> Weight {
         // As the real server has it, so that threads change as often.
         match request.header.opcode {
@@ -231,12 +236,16 @@ impl Service for Floor {
 
 fn main() -> ExitCode {
     let Some(dir) = std::env::args_os().nth(1) else {
-        eprintln!("floor DIRECTORY");
+        eprintln!("floor DIRECTORY [no_writeback]");
         return ExitCode::FAILURE;
+    };
+    let caching = match std::env::args_os().nth(2) {
+        Some(option) if option == "no_writeback" => Caching::Writethrough,
+        _ => Caching::Writeback,
     };
     let root = Node { mode: DIRECTORY | 0o777, ..Node::default() };
     let tree = Tree { nodes: HashMap::from([(ROOT, root)]), next: ROOT + 1 };
-    let floor = Floor { tree: Mutex::new(Rank::Bucket, tree) };
+    let floor = Floor { tree: Mutex::new(Rank::Bucket, tree), caching };
     let served = MountPoint::attach(Path::new(&dir), OsStr::new("floor"), &Options::default())
         .map_err(|error| error.to_string())
         .and_then(|(device, _)| Session::start(device, floor).map_err(|e| e.to_string()))

@@ -4,12 +4,17 @@ use crate::abi::{self, init};
 use crate::buffer::{MAX_DATA, Outbox};
 use crate::errno::Errno;
 use crate::request::Request;
+use crate::service::Caching;
 
 /// The agreement with the kernel: what it offers of what this server wants.
 ///
 /// # Errors
 /// EINVAL if the kernel is too old (before 7.31, Linux 5.4).
-pub fn agree(request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno> {
+pub fn agree(
+    request: &mut Request<'_>,
+    outbox: &mut Outbox,
+    caching: Caching,
+) -> Result<(), Errno> {
     // No ATOMIC_O_TRUNC exclusions: opens are always sent, so the flag is safe (with messages
     // for opens switched off it would lose the truncation).
     const WANTED: u64 = init::ASYNC_READ
@@ -38,7 +43,11 @@ pub fn agree(request: &mut Request<'_>, outbox: &mut Outbox) -> Result<(), Errno
     if offered & init::INIT_EXT != 0 {
         offered |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
     }
-    let agreed = offered & WANTED;
+    let not_wanted = match caching {
+        Caching::Writeback => 0,
+        Caching::Writethrough => init::WRITEBACK_CACHE,
+    };
+    let agreed = offered & WANTED & !not_wanted;
     // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
     if agreed & init::SETXATTR_EXT == 0 || agreed & init::HANDLE_KILLPRIV_V2 == 0 {
         return Err(Errno::INVAL);

@@ -21,7 +21,7 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use crate::service::{Answer, Service, Weight};
+use crate::service::{Answer, Caching, Service, Weight};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,6 +42,7 @@ const LONG_FREE_SECTORS: u64 = 2048;
 pub struct Server {
     mount: Mount,
     block_size: u32,
+    caching: Caching,
     writers: Writers,
     tally: Tally,
     syncs: Syncs,
@@ -52,6 +53,10 @@ pub struct Server {
 }
 
 impl Service for Server {
+    fn caching(&self) -> Caching {
+        self.caching
+    }
+
     fn weight(&self, request: &Request<'_>) -> Weight {
         let mut body = request.again();
         let (weight, holds) = match request.header.opcode {
@@ -106,11 +111,12 @@ impl Service for Server {
 
 impl Server {
     /// Serves `mount`.
-    pub fn new(mount: Mount) -> Server {
+    pub fn new(mount: Mount, caching: Caching) -> Server {
         let block_size = mount.fs().stat_fs().block_size;
         Server {
             mount,
             block_size,
+            caching,
             writers: Writers::new(),
             tally: Tally::new(),
             syncs: Syncs::new(),

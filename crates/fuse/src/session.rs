@@ -41,7 +41,7 @@ impl<S: Service> Session<S> {
                 channel.reply(unique, &mut outbox, Some(Errno::IO));
                 continue;
             }
-            return match agree(&mut request, &mut outbox) {
+            return match agree(&mut request, &mut outbox, server.caching()) {
                 Ok(()) => {
                     channel.reply(unique, &mut outbox, None);
                     let baton = Baton::new(THREADS);

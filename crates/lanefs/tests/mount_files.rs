@@ -406,3 +406,58 @@ fn files_of_every_kind_survive_a_remount() {
     again.umount();
     image.assert_clean();
 }
+
+#[test]
+#[ignore = "long: a real mount"]
+fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &["no_writeback"]);
+    let path = mounted.path.join("file");
+    let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let age = |file: &File| {
+        let times = Timestamps { last_access: old, last_modification: old };
+        rustix::fs::futimens(file, &times).unwrap();
+    };
+    let is_new = |file: &File| file.metadata().unwrap().mtime() > old.tv_sec;
+    let file = File::options().read(true).append(true).create(true).open(&path).unwrap();
+    (&file).write_all(&[1; 5000]).unwrap();
+    age(&file);
+    assert!(!is_new(&file));
+    (&file).write_all(&[2; 5000]).unwrap();
+    assert!(is_new(&file) && file.metadata().unwrap().len() == 10_000);
+    // The server has it all, with nothing left to be flushed.
+    let stats = || shell(&mounted.path, "true; cat file | wc -c");
+    assert_eq!(stats().trim(), "10000");
+    // Through a mapping: Python has mmap where a test has no unsafe code.
+    if needs("python3") {
+        age(&file);
+        let script = "import mmap; f = open('file', 'r+b'); m = mmap.mmap(f.fileno(), 0); \
+                      m[9999:10000] = b'x'; m.flush(); m.close(); f.close()";
+        run(Command::new("python3").args(["-c", script]).current_dir(&mounted.path));
+        assert!(is_new(&file), "a page that was changed through a mapping");
+        assert!(fs::read(&path).unwrap()[9998..] == [2, b'x']);
+    }
+    // What a program sets after its writes stays.
+    age(&file);
+    drop(file);
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mtime(), old.tv_sec);
+    // An unlink is one request and the FORGET: no SETATTR follows it.
+    let before = requests(&mounted.path, "setattr");
+    (0..20).for_each(|n| fs::write(mounted.path.join(format!("f{n}")), "x").unwrap());
+    (0..20).for_each(|n| fs::remove_file(mounted.path.join(format!("f{n}"))).unwrap());
+    assert_eq!(requests(&mounted.path, "setattr"), before);
+    mounted.umount();
+    image.assert_clean();
+}
+
+/// How many requests of a kind the server has had.
+fn requests(mounted: &Path, kind: &str) -> u64 {
+    let said = run(Command::new(LANEFS).arg("stats").arg(mounted));
+    let key = format!("request.{kind}.count ");
+    let line = said.lines().find_map(|line| line.trim_start().strip_prefix(&key));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}

@@ -199,13 +199,18 @@ fn cached_and_direct_access_agree_through_many_operations() {
     let first = seed() >> 1;
     for run in 0..runs {
         let block_size = ["4096", "1024", "2048"][run as usize % 3];
+        let caching = ["writeback", "no_writeback"][run as usize % 2];
         let image = Image::with("64M", &["-b", block_size]);
-        let mounted = Mounted::new(&image, &[]);
+        let mounted = Mounted::new(&image, &[caching]);
         let path = mounted.path.join("file");
         let mut fsx = Fsx::new(&path, first + run);
         for n in 0..operations {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fsx.step()));
-            assert!(done.is_ok(), "seed {}, blocks of {block_size}, step {n}", first + run);
+            assert!(
+                done.is_ok(),
+                "seed {}, blocks of {block_size}, {caching}, step {n}",
+                first + run
+            );
         }
         let data = std::mem::take(&mut fsx.data);
         drop(fsx);
@@ -214,7 +219,10 @@ fn cached_and_direct_access_agree_through_many_operations() {
         let again = Mounted::new(&image, &["ro"]);
         assert!(std::fs::read(again.path.join("file")).unwrap() == data, "after a remount");
         again.umount();
-        println!("seed {}: {operations} operations on blocks of {block_size} bytes", first + run);
+        println!(
+            "seed {}: {operations} operations on blocks of {block_size} bytes, {caching}",
+            first + run
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
+use crate::service::Caching;
 use lanefs_ext4::{Attr, Fallocate, InodeRef, Privilege, Seek, SetAttr};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
@@ -109,6 +110,10 @@ impl Server {
         let inode = self.inode(request.header.nodeid)?;
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
             let written = self.write_pages(&inode, input.offset, data);
+            if self.caching == Caching::Writethrough {
+                // The times that we have set are news to the kernel.
+                kernel.forget_attributes(request.header.nodeid);
+            }
             if matches!(written, Err(Errno::NOSPC)) {
                 self.writers.set_out_of_space(inode.ino(), true);
                 kernel.forget_attributes(request.header.nodeid);
@@ -127,15 +132,19 @@ impl Server {
         Ok(())
     }
 
-    /// Writes pages that the kernel kept: that never sets times nor takes privileges away, for it may
-    /// come long after the program's own write, and after a utimensat(2) or chmod(2) that followed it.
-    /// All of it or an error: the kernel does not look at how much was written.
+    /// Writes pages that the kernel kept: with its writeback cache that never sets times nor takes
+    /// privileges away, for it may come long after the program's own write, and after a utimensat(2) or
+    /// chmod(2) that followed it. Without, these are pages that were changed through a mapping, and
+    /// nobody but us would set the time of that. All of it or an error: the kernel does not look at how much was written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
         // The kernel does not say whose pages these are; the owner's are the best guess.
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            let n = self.fs().write_back(inode, at, rest, by)?;
+            let n = match self.caching {
+                Caching::Writeback => self.fs().write_back(inode, at, rest, by)?,
+                Caching::Writethrough => self.fs().write_at(inode, at, rest, by)?,
+            };
             if n == 0 {
                 return Err(Errno::NOSPC);
             }

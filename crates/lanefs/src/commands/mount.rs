@@ -117,7 +117,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    let server = Server::new(mount);
+    let server = Server::new(mount, options.caching);
     let shown = match &options.shown_source {
         Some(name) => name.into(),
         None => source,
