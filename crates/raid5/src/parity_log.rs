@@ -24,7 +24,7 @@ use crate::array::{Array, Lost};
 use crate::counters::Count;
 use crate::standing::LogArea;
 use lanefs_device::{Device, DeviceError};
-use lanefs_lanes::{Condvar, Mutex, Rank};
+use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
 
@@ -55,6 +55,8 @@ struct Books {
     queue: VecDeque<Logged>,
     /// Somebody is writing a header.
     writing: bool,
+    /// How many wait for writers of data and parity.
+    blocked: usize,
     last_ticket: Ticket,
     /// The last of those who queued whose entries are durable.
     durable: Ticket,
@@ -138,6 +140,7 @@ impl ParityLog {
             unfinished: Vec::new(),
             queue: VecDeque::new(),
             writing: false,
+            blocked: 0,
             last_ticket: 0,
             durable: 0,
         };
@@ -175,14 +178,24 @@ impl ParityLog {
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
             entry.stage = Stage::Written { begun };
         }
-        drop(books);
-        self.changed.notify_all();
+        self.wake_blocked(books);
     }
 
     /// Data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
-        self.books.lock().unfinished.retain(|e| e.ticket != ticket);
-        self.changed.notify_all();
+        let mut books = self.books.lock();
+        books.unfinished.retain(|e| e.ticket != ticket);
+        self.wake_blocked(books);
+    }
+
+    /// Wakes those who wait for writers, if there are any: who waits for a header that is being
+    /// written is woken when it is, and has nothing to do before.
+    fn wake_blocked(&self, books: MutexGuard<'_, Books>) {
+        let any = books.blocked > 0;
+        drop(books);
+        if any {
+            self.changed.notify_all();
+        }
     }
 
     /// Flush `number` succeeded: what was written before it began is finished.
@@ -370,7 +383,11 @@ impl Array {
                         return Err(error);
                     }
                 }
-                Err(Obstacle::Writers) => log.changed.wait(&mut books),
+                Err(Obstacle::Writers) => {
+                    books.blocked += 1;
+                    log.changed.wait(&mut books);
+                    books.blocked -= 1;
+                }
             }
         }
     }
