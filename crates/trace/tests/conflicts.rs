@@ -58,6 +58,12 @@ fn work_on_different_files_of_one_directory_stays_free() {
 }
 
 #[test]
+#[ignore = "long: traces many instructions"]
+fn names_change_side_by_side_in_one_directory() {
+    stays_free(&["--settings", "names", "--only", "create and close,unlink,rename"]);
+}
+
+#[test]
 #[ignore = "long: traces every operation"]
 fn what_is_free_on_one_file_stays_free() {
     stays_free(&["--settings", "file"]);

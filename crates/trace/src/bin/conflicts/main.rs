@@ -197,10 +197,13 @@ fn summarise(pairs: &[Pair]) {
     println!();
     for setting in Setting::ALL {
         let of: Vec<&Pair> = pairs.iter().filter(|pair| pair.setting == setting).collect();
+        if of.is_empty() {
+            continue;
+        }
         let free = of.iter().filter(|pair| pair.lines == 0).count();
-        println!("{:>36}: {free} of {} pairs free", setting.title(), of.len());
+        println!("{:>44}: {free} of {} pairs free", setting.title(), of.len());
     }
     let free = pairs.iter().filter(|pair| pair.lines == 0).count();
     let share = 100.0 * free as f64 / pairs.len() as f64;
-    println!("{:>36}: {free} of {} pairs free, {share:.1} %", "in all", pairs.len());
+    println!("{:>44}: {free} of {} pairs free, {share:.1} %", "in all", pairs.len());
 }

@@ -166,10 +166,11 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
+        // Far from the first threads' next, and without its borders: a leaf may lie on both sides.
+        let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;
-            // The borders of the part are left out: a leaf may lie on both sides of one.
-            (hash >> 26) as usize == self.me % 64 && (8..56).contains(&(hash >> 20 & 63))
+            hash >> 26 == part && (8..56).contains(&(hash >> 20 & 63))
         };
         let mut own = names.filter(own);
         format!("{}/{}", self.home, own.next().expect("there are enough names"))
