@@ -73,6 +73,8 @@ impl Client for Fs {
         objects: Vec<Dirty>,
         images: &mut Images,
     ) -> Result<(), lanefs_journal::Error> {
+        // Until its image is found, nothing that is clean by now may be evicted.
+        let _capturing = self.pressure.quiet.lock();
         self.capture_objects(tid, objects, images).map_err(journal_error)
     }
 
@@ -91,10 +93,6 @@ impl Client for Fs {
         }
         self.reclaim_after_commit();
         Ok(())
-    }
-
-    fn idle(&self) {
-        self.reclaim_if_asked();
     }
 
     fn aborted(&self, _cause: &lanefs_journal::Error) {
@@ -249,7 +247,7 @@ impl Fs {
             let bytes: Arc<[u8]> = bytes.into();
             images.push(block, bytes.clone());
             if let Some(table) = pinned.get(&block) {
-                table.set_base(bytes);
+                table.set_base(&self.tables, bytes);
                 // Its image is in the store from here on, so that nobody reads the device for it.
                 self.tables.set_initialised(table.group, table.index + 1);
             }

@@ -190,7 +190,7 @@ impl Inode {
             ino,
             generation: attr.generation,
             file_type,
-            used: AtomicBool::new(true),
+            used: AtomicBool::new(false),
             home,
             table,
             offset,

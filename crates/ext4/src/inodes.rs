@@ -118,8 +118,8 @@ impl Inodes {
         }
     }
 
-    /// Committer: evicts inodes that are clean, held by nobody and were not used since the last
-    /// call, down to about `keep`. It runs on the committer's thread alone, so that an inode found
+    /// Evicts inodes that are clean, held by nobody and were not used since the last call, down to
+    /// about `keep`. Nothing is captured meanwhile ([`crate::pressure`]), so that an inode found
     /// clean has its record in its table block's base image already.
     pub(crate) fn reclaim(&self, keep: usize) {
         let excess = self.len().saturating_sub(keep);

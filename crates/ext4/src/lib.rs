@@ -58,4 +58,5 @@ pub use inode::{Inode, InodeRef};
 pub use mount::Mount;
 pub use one_lock::OneLockCache;
 pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};
+pub use pressure::names_within;
 pub use statistics::Statistics;

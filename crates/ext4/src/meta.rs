@@ -8,9 +8,8 @@
 //! operation lock held shared and the block's `names`). The guard orders Apply against the committer
 //! and against readers.
 //! A miss is loaded by one thread under one of the loader locks, found by the block number: so no
-//! stale copy can be inserted after a newer one was evicted. Eviction runs on the committer's
-//! thread only, which is also the one that captures: a block is clean only once its image is in
-//! the image store.
+//! stale copy can be inserted after a newer one was evicted. Nothing is evicted while the committer
+//! captures ([`crate::pressure`]): a block is clean only once its image is in the image store.
 
 use crate::Error;
 use crate::block_reader::BlockReader;
@@ -78,7 +77,7 @@ impl MetaBlock {
             block,
             kind,
             holds: Holds::new(1),
-            used: AtomicBool::new(true),
+            used: AtomicBool::new(false),
             names: Mutex::new(Rank::Names, ()),
             state: Mutex::new(Rank::Guard, state),
             version: AtomicU64::new(0),
@@ -338,7 +337,7 @@ impl MetaCache {
         }
     }
 
-    /// Committer: forgets blocks that are clean, held by nobody and were not used since the last
+    /// While nothing is captured: forgets blocks that are clean, held by nobody and were not used since the last
     /// call, down to about `keep`.
     pub(crate) fn reclaim(&self, keep: usize) {
         let mut excess = self.blocks.len().saturating_sub(keep);

@@ -33,8 +33,6 @@ use lanefs_ondisk::{
 
 /// Memory that the replay of a read-only mount's log may take: as much as any log is large.
 const OVERLAY_CAP: u64 = 2 << 30;
-/// Bytes of images that wait to be written home.
-const IMAGE_CAP: u64 = 64 << 20;
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -74,7 +72,7 @@ impl Mount {
             block_size: geometry.block_size(),
             log: log.filter(|_| access == Access::ReadWrite),
             commit_interval: options.commit_interval,
-            image_cap: IMAGE_CAP,
+            image_cap: crate::pressure::images_within(options.cache_bytes),
         })?;
         let image = read_block(&*device, &geometry, geometry.super_block())?;
         // As the kernel's statfs counts: what no file can use, the journal included.

@@ -1,38 +1,98 @@
 //! What keeps the caches within their cap.
 //!
-//! Eviction is for the committer's thread: an object found clean there has its image in the image
-//! store and its record in its table block's base. A commit reclaims by itself; who only reads asks
-//! for it when a cache has grown past its cap. Without a committer, on a read-only mount, nothing
-//! is ever dirty, and whoever loads reclaims.
+//! Each kind of object has a part of the cap, and what one costs is known, allocations and all; a
+//! test holds that against the heap. Names and journal images have parts of their own, kept where
+//! they are.
+//!
+//! | part of the cap | for |
+//! |---|---|
+//! | 1/4 | inodes, with their nodes, records and mappings |
+//! | 3/16 | contents of inode-table blocks |
+//! | 3/16 | metadata blocks of one owner, each with the copy that readers read |
+//! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
+//! | 1/8 | names (`vfs`) |
+//!
+//! Who loads evicts: every lane looks at the caches once in some loads. Over a cap, whoever finds
+//! nobody else at it makes room; far over it, loaders wait for their turn, so that they do not outrun
+//! who evicts. What is dirty cannot go, and a commit is asked for.
+//!
+//! # Locking
+//!
+//! An object found clean has its image in the image store and its record in its table block's base,
+//! unless it is just being captured: so the committer holds `quiet` while it captures, and whoever
+//! evicts holds it too.
 
 use crate::Access;
 use crate::fs::Fs;
-use lanefs_lanes::PerLane;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::inode::Inode;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, PerLane, Rank};
 
 /// Loads between two looks at the caches, by one lane.
-const LOOK: u64 = if cfg!(shuttle) { 2 } else { 256 };
-/// An inode with its snapshot and half a table block is about 2 KiB.
-const INODE: u64 = 2048;
+const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
+
+/// Bytes of an inode: the object, its node in the map, its record, its mappings, and as much as the
+/// allocator adds.
+const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + 192;
+
+/// Bytes beside the contents of a block of an inode table, or a metadata block.
+const BLOCK: u64 = 448;
+
+/// Names that fit into their part of a cap of `bytes`: an entry is a line, and its bucket's part.
+pub fn names_within(bytes: u64) -> usize {
+    usize::try_from(bytes / 8 / 112).unwrap_or(usize::MAX)
+}
+
+/// Bytes of images that may wait to be written home.
+pub(crate) fn images_within(bytes: u64) -> u64 {
+    (bytes / 4).clamp(1 << 20, 64 << 20)
+}
 
 /// When the caches are to be looked at.
 pub(crate) struct Pressure {
     /// Inodes and metadata blocks loaded.
     loads: PerLane<AtomicU64>,
-    /// Somebody asked, and nobody has reclaimed since.
-    asked: AtomicBool,
-    /// Entries that the last reclaim left: what is held cannot go, so that it is not tried again
+    /// Held by who evicts, and by the committer while it captures.
+    pub(crate) quiet: Mutex<()>,
+    /// Bytes that the last reclaim left: what is held cannot go, so that it is not tried again
     /// before there is more.
     left: AtomicU64,
     /// The eighth of a second in which a commit last reclaimed; the committer's alone.
     eighth: AtomicU64,
 }
 
+/// How many of each the caches have, or may have.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    inodes: u64,
+    meta: u64,
+    tables: u64,
+    block: u64,
+}
+
+impl Load {
+    fn bytes(self) -> u64 {
+        self.inodes * INODE
+            + self.meta * (2 * self.block + BLOCK)
+            + self.tables * (self.block + BLOCK)
+    }
+
+    fn is_over(self, cap: Load) -> bool {
+        self.inodes > cap.inodes || self.meta > cap.meta || self.tables > cap.tables
+    }
+
+    /// Eighths of it.
+    fn eighths(self, n: u64) -> Load {
+        let part = |count: u64| count / 8 * n;
+        Load { inodes: part(self.inodes), meta: part(self.meta), tables: part(self.tables), ..self }
+    }
+}
+
 impl Pressure {
     pub(crate) fn new() -> Pressure {
         Pressure {
             loads: PerLane::new(|_| AtomicU64::new(0)),
-            asked: AtomicBool::new(false),
+            quiet: Mutex::new(Rank::Eviction, ()),
             left: AtomicU64::new(0),
             eighth: AtomicU64::new(0),
         }
@@ -40,37 +100,40 @@ impl Pressure {
 }
 
 impl Fs {
-    /// An inode or a metadata block was loaded; no guard is held.
+    /// An inode or a metadata block was loaded; no lock after [`Rank::InodeLoad`] is held.
     pub(crate) fn note_load(&self) {
         let loads = self.pressure.loads.mine().fetch_add(1, Ordering::Relaxed);
-        if !loads.is_multiple_of(LOOK) || self.pressure.asked.load(Ordering::Relaxed) {
+        if !loads.is_multiple_of(LOOK) {
             return;
         }
-        let entries = (self.inodes.len() + self.meta.len()) as u64;
-        let (meta, inodes) = self.caps();
+        let cap = self.cap();
+        // Begins before the cap is reached, since who looks is one of many who load.
+        let soft = cap.eighths(7);
+        let now = self.load();
         let left = self.pressure.left.load(Ordering::Relaxed);
-        if entries <= meta + inodes || entries < left + left / 8 {
+        if !now.is_over(soft) || now.bytes() < left + left / 16 {
             return;
         }
-        if self.pressure.asked.swap(true, Ordering::AcqRel) {
+        let quiet = match now.is_over(cap) {
+            true => Some(self.pressure.quiet.lock()),
+            false => self.pressure.quiet.try_lock(),
+        };
+        let Some(quiet) = quiet else { return };
+        if !self.load().is_over(soft) {
             return;
         }
-        match self.access {
-            Access::ReadWrite => self.journal.request_commit(),
-            // Who asked is alone until the question is taken back.
-            Access::ReadOnly => self.reclaim_if_asked(),
+        self.evict(cap.eighths(6));
+        drop(quiet);
+        lanefs_lanes::advance();
+        if self.load().is_over(cap) && self.access == Access::ReadWrite {
+            self.journal.request_commit();
         }
     }
 
-    /// Committer, or nobody else at the time: see the module.
-    pub(crate) fn reclaim_if_asked(&self) {
-        if self.pressure.asked.load(Ordering::Acquire) {
-            // Twice, since what was used since the last time gets a second chance.
-            self.reclaim();
-            self.reclaim();
-            lanefs_lanes::advance();
-            self.pressure.asked.store(false, Ordering::Release);
-        }
+    /// An inode was made; as [`Fs::note_load`]. What is dirty cannot be evicted: over the cap a commit
+    /// is asked for, which makes it clean.
+    pub fn note_made(&self) {
+        self.note_load();
     }
 
     /// Committer: as [`Fs::reclaim`], eight times a second at most. To count and mark what is cached
@@ -84,19 +147,48 @@ impl Fs {
         }
     }
 
-    /// Forgets what is over the cap.
+    /// Forgets what is over the cap, and what is idle of the inode tables.
     pub(crate) fn reclaim(&self) {
-        let (meta, inodes) = self.caps();
-        self.meta.reclaim(meta as usize);
-        self.inodes.reclaim(inodes as usize);
-        self.tables.reclaim();
-        let left = (self.inodes.len() + self.meta.len()) as u64;
-        self.pressure.left.store(left, Ordering::Relaxed);
+        let _quiet = self.pressure.quiet.lock();
+        self.evict(self.cap());
     }
 
-    /// Metadata blocks and inodes that the caches may hold.
-    fn caps(&self) -> (u64, u64) {
+    /// Forgets what is more than `keep`. What was used since the last time gets a second chance.
+    fn evict(&self, keep: Load) {
+        for _ in 0..2 {
+            self.meta.reclaim(keep.meta as usize);
+            self.inodes.reclaim(keep.inodes as usize);
+            self.tables.reclaim(keep.tables as usize, self.journal.durable());
+            if !self.load().is_over(keep) {
+                break;
+            }
+        }
+        self.pressure.left.store(self.load().bytes(), Ordering::Relaxed);
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            inodes: self.inodes.len() as u64,
+            meta: self.meta.len() as u64,
+            tables: self.tables.loaded() as u64,
+            block: self.geometry.block_size().bytes() as u64,
+        }
+    }
+
+    /// What the caches may hold.
+    fn cap(&self) -> Load {
         let block = self.geometry.block_size().bytes() as u64;
-        (self.cache_bytes / 2 / block, self.cache_bytes / 2 / INODE)
+        let sixteenth = self.cache_bytes / 16;
+        Load {
+            inodes: 4 * sixteenth / INODE,
+            meta: 3 * sixteenth / (2 * block + BLOCK),
+            tables: 3 * sixteenth / (block + BLOCK),
+            block,
+        }
+    }
+
+    /// Bytes of what the caches hold, images and all but names.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.load().bytes() + self.journal.image_bytes()
     }
 }

@@ -16,6 +16,8 @@ pub struct Statistics {
     pub cached_metadata: u64,
     /// Blocks of inode tables in memory.
     pub cached_tables: u64,
+    /// Bytes of all that, and of images on their way home; names are not counted.
+    pub cached_bytes: u64,
     /// How much memory the caches may take, in bytes.
     pub cache_cap: u64,
     /// Values of the whole process that wait until nobody can see them.
@@ -44,6 +46,7 @@ impl Statistics {
             ("cache.inodes", self.cached_inodes),
             ("cache.metadata_blocks", self.cached_metadata),
             ("cache.table_blocks", self.cached_tables),
+            ("cache.bytes", self.cached_bytes),
             ("cache.cap_bytes", self.cache_cap),
             ("cache.retired", self.retired),
             ("free.blocks", self.free_blocks),
@@ -72,6 +75,7 @@ impl Fs {
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,
             cached_tables: tables as u64,
+            cached_bytes: self.cached_bytes(),
             cache_cap: self.cache_bytes,
             retired: lanefs_lanes::limbo() as u64,
             free_blocks: space.blocks_free,

@@ -9,9 +9,10 @@
 use crate::Error;
 use crate::commit::Handle;
 use crate::fs::Fs;
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Holds, Map, Mutex, Rank};
+use lanefs_lanes::{Holds, LaneCounter, Map, Mutex, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
@@ -50,12 +51,22 @@ impl TableBlock {
         }
         let bytes = fs.read_table_block(self)?;
         *base = Some(bytes.clone());
+        fs.tables.loaded.add(1);
         Ok(bytes)
     }
 
     /// Committer: the image that later loads see.
-    pub(crate) fn set_base(&self, bytes: Arc<[u8]>) {
-        *self.base.lock() = Some(bytes);
+    pub(crate) fn set_base(&self, tables: &Tables, bytes: Arc<[u8]>) {
+        if self.base.lock().replace(bytes).is_none() {
+            tables.loaded.add(1);
+        }
+    }
+
+    /// Forgets the contents: an image or the device has them.
+    fn forget_base(&self, tables: &Tables) {
+        if self.base.lock().take().is_some() {
+            tables.loaded.add(-1);
+        }
     }
 }
 
@@ -96,6 +107,8 @@ const MAKERS: usize = 64;
 pub(crate) struct Tables {
     blocks: Map<u64, Arc<TableBlock>>,
     makers: Box<[Mutex<()>]>,
+    /// Blocks whose contents are in memory.
+    loaded: LaneCounter,
     /// Blocks of each group's table that are on the device or in an image: those beyond were never
     /// initialised and count as zeros, whatever lies there. [written by the committer]
     initialised: Vec<AtomicU32>,
@@ -107,7 +120,7 @@ impl Tables {
         let initialised =
             descriptors.iter().map(|d| AtomicU32::new(initialised(geometry, d))).collect();
         let makers = (0..MAKERS).map(|_| Mutex::new(Rank::Load, ())).collect();
-        Tables { blocks: Map::new(), makers, initialised }
+        Tables { blocks: Map::new(), makers, loaded: LaneCounter::new(0), initialised }
     }
 
     /// A hold on block `index` of the table of `group`, at `block`; not necessarily loaded.
@@ -164,23 +177,39 @@ impl Tables {
         }
     }
 
-    /// Committer: forgets blocks that no inode in memory lies in. What their bases were is in an
-    /// image or on the device.
-    pub(crate) fn reclaim(&self) {
-        let mut idle = Vec::new();
+    /// While nothing is captured: forgets blocks that no inode in memory lies in, and, if more than
+    /// `keep` are left, the contents of those that no transaction after `durable` changes. What they
+    /// were is in an image or on the device.
+    pub(crate) fn reclaim(&self, keep: usize, durable: Tid) {
+        let (mut idle, mut clean) = (Vec::new(), Vec::new());
+        let too_many = self.loaded() > keep;
         self.blocks.for_each(|_, block| {
             if block.holds.evict() {
                 idle.push(block.clone());
+            } else if too_many && block.charged.load(Ordering::Relaxed) <= durable.0 {
+                clean.push(block.clone());
             }
         });
         for block in idle {
+            block.forget_base(self);
             self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
+        }
+        for block in clean {
+            if self.loaded() <= keep {
+                break;
+            }
+            block.forget_base(self);
         }
     }
 
-    /// How many blocks are in memory.
+    /// How many blocks are in memory, with contents or without.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// How many have their contents in memory.
+    pub(crate) fn loaded(&self) -> usize {
+        usize::try_from(self.loaded.sum()).unwrap_or(0)
     }
 }
 

@@ -33,10 +33,6 @@ pub trait Client: Send + Sync {
     /// Aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<Self::Deferred>) -> Result<(), Error>;
 
-    /// A round of the server is over, and nobody else commits yet: all that was captured is durable and
-    /// settled.
-    fn idle(&self) {}
-
     /// The journal was aborted because of `cause`; called once.
     fn aborted(&self, cause: &Error);
 }

@@ -373,11 +373,8 @@ impl<C: Client> Journal<C> {
     pub fn serve(&self, client: &C) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
-            let done = self.round(client, |journal, committer| {
-                journal.commit_running(committer, client)?;
-                client.idle();
-                Ok(())
-            });
+            let done =
+                self.round(client, |journal, committer| journal.commit_running(committer, client));
             if done.is_err() {
                 break;
             }

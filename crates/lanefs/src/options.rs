@@ -84,7 +84,7 @@ impl OpenOptions {
     /// Which name cache to use, and for about how many names.
     pub fn name_cache(mut self, policy: NameCachePolicy, names: usize) -> OpenOptions {
         self.vfs.mount.policies.name_cache = policy;
-        self.vfs.names = names;
+        self.vfs.names = Some(names);
         self
     }
 

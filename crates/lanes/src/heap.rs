@@ -61,6 +61,14 @@ const fn full(class: usize) -> u32 {
     if blocks < 2 { 2 } else { blocks as u32 }
 }
 
+/// `block`, which the system gave, counted if it gave any.
+fn large(size: usize, block: *mut u8) -> *mut u8 {
+    if !block.is_null() {
+        LARGE.fetch_add(size, Ordering::Relaxed);
+    }
+    block
+}
+
 /// The class of `layout`; none if the system serves it.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
@@ -159,6 +167,12 @@ static REST: Mutex<Chunk> = Mutex::new(Chunk { at: ptr::null_mut(), left: 0 });
 /// Bytes that were asked of the system for blocks.
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes of blocks that threads have: in use, or in their lists.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of large blocks, which the system serves.
+static LARGE: AtomicUsize = AtomicUsize::new(0);
+
 /// Threads begin as [`State::Forgetful`].
 static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
@@ -185,6 +199,12 @@ impl LineHeap {
         RESERVED.load(Ordering::Relaxed)
     }
 
+    /// Bytes in use, and of blocks that threads keep for themselves: some hundred kilobytes for each
+    /// thread at most.
+    pub fn in_use() -> usize {
+        TAKEN.load(Ordering::Relaxed) + LARGE.load(Ordering::Relaxed)
+    }
+
     /// From now on, what threads free that have freed nothing yet is not used again. For tools that
     /// compare what operations touched one after another: an address then means one object for good.
     pub fn forget_what_is_freed() {
@@ -201,7 +221,7 @@ unsafe impl GlobalAlloc for LineHeap {
         match class_of(layout) {
             Some(class) => MINE.with(|mine| mine.take(class)),
             // SAFETY: the caller's promise.
-            None => unsafe { System.alloc(layout) },
+            None => large(layout.size(), unsafe { System.alloc(layout) }),
         }
     }
 
@@ -210,15 +230,18 @@ unsafe impl GlobalAlloc for LineHeap {
         match class_of(layout) {
             // SAFETY: the block is of this class, and its owner lets go of it.
             Some(class) => MINE.with(|mine| unsafe { mine.give(class, block.cast()) }),
-            // SAFETY: the caller's promise.
-            None => unsafe { System.dealloc(block, layout) },
+            None => {
+                LARGE.fetch_sub(layout.size(), Ordering::Relaxed);
+                // SAFETY: the caller's promise.
+                unsafe { System.dealloc(block, layout) }
+            }
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if class_of(layout).is_none() {
             // SAFETY: the caller's promise. The system knows what is zero already.
-            return unsafe { System.alloc_zeroed(layout) };
+            return large(layout.size(), unsafe { System.alloc_zeroed(layout) });
         }
         // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
@@ -234,8 +257,14 @@ unsafe impl GlobalAlloc for LineHeap {
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (class_of(layout), class_of(new)) {
             (Some(old), Some(new)) if old == new => return block,
-            // SAFETY: the caller's promise, and both are the system's.
-            (None, None) => return unsafe { System.realloc(block, layout, size) },
+            (None, None) => {
+                // SAFETY: the caller's promise, and both are the system's.
+                let moved = unsafe { System.realloc(block, layout, size) };
+                if !moved.is_null() {
+                    LARGE.fetch_sub(layout.size(), Ordering::Relaxed);
+                }
+                return large(size, moved);
+            }
             _ => {}
         }
         // SAFETY: the caller's promise: the size is not zero.
@@ -285,12 +314,14 @@ impl Magazines {
         let mut batch = magazine.spare.replace(ptr::null_mut());
         if batch.is_null() {
             batch = locked(&DEPOTS[class]).take();
-        }
-        if batch.is_null() {
-            batch = carve(class);
-        }
-        if batch.is_null() {
-            return ptr::null_mut();
+            if batch.is_null() {
+                batch = carve(class);
+            }
+            if batch.is_null() {
+                return ptr::null_mut();
+            }
+            // SAFETY: the first block of a batch that is this thread's now.
+            TAKEN.fetch_add(unsafe { (*batch).len } as usize * SIZES[class], Ordering::Relaxed);
         }
         // SAFETY: the first block of a batch that is this thread's now.
         magazine.len.set(unsafe { (*batch).len });
@@ -317,7 +348,7 @@ impl Magazines {
         if magazine.len.get() >= full(class) {
             let former = magazine.spare.replace(magazine.close());
             if !former.is_null() {
-                locked(&DEPOTS[class]).give(former);
+                give_back(class, former);
             }
         }
         // SAFETY: the caller's promise.
@@ -376,10 +407,18 @@ impl Magazine {
     fn empty(&self, class: usize) {
         for batch in [self.close(), self.spare.replace(ptr::null_mut())] {
             if !batch.is_null() {
-                locked(&DEPOTS[class]).give(batch);
+                give_back(class, batch);
             }
         }
     }
+}
+
+/// A thread lets go of a batch.
+fn give_back(class: usize, batch: *mut Free) {
+    // SAFETY: the first block of a batch, still the thread's own.
+    let bytes = unsafe { (*batch).len } as usize * SIZES[class];
+    TAKEN.fetch_sub(bytes, Ordering::Relaxed);
+    locked(&DEPOTS[class]).give(batch);
 }
 
 impl Depot {

@@ -15,11 +15,11 @@
 
 mod table;
 
-use crate::PerLane;
 use crate::epoch::{Pin, pin, retire};
 use crate::hash::hash_of;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::{Lane, PerLane};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicI64;
@@ -156,7 +156,7 @@ where
 
     /// How many entries there are: a sum over the lanes, exact when nobody changes any.
     pub fn len(&self) -> usize {
-        let sum: i64 = self.added.iter().map(|added| added.load(Ordering::Relaxed)).sum();
+        let sum: i64 = Lane::given().map(|lane| self.added.of(lane).load(Ordering::Relaxed)).sum();
         // Taken out by a lane that was summed up, added by one that was not yet.
         usize::try_from(sum).unwrap_or(0)
     }

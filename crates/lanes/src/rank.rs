@@ -12,6 +12,9 @@ pub enum Rank {
     Operation,
     /// One loader of an inode. Held while its table block is read.
     InodeLoad,
+    /// What keeps captures and evictions apart: held by who evicts, and by the committer while it
+    /// captures, which reads.
+    Eviction,
     /// One loader of a group or inode-table block. Held across one read.
     Load,
     /// What an inode has claimed ahead: taken out, used, put back.
@@ -39,10 +42,11 @@ pub enum Rank {
 
 impl Rank {
     /// All ranks, in the order of locking.
-    pub const ALL: [Rank; 14] = [
+    pub const ALL: [Rank; 15] = [
         Rank::Topology,
         Rank::Operation,
         Rank::InodeLoad,
+        Rank::Eviction,
         Rank::Load,
         Rank::Window,
         Rank::Membership,

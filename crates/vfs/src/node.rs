@@ -29,7 +29,9 @@ impl Vfs {
         check_new_name(name)?;
         let allowed = self.check_add(who, dir).and_then(|()| check_device(who, &new.kind));
         self.or_exists(allowed, dir, name)?;
-        self.fs().create(dir, name, &new_inode(who, &dir.snapshot(), new))
+        let made = self.fs().create(dir, name, &new_inode(who, &dir.snapshot(), new))?;
+        self.fs().note_made();
+        Ok(made)
     }
 
     /// Makes a file without a name, as if in `dir`.

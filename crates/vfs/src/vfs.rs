@@ -7,19 +7,17 @@ use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache,
 use std::sync::Arc;
 
 /// How a file system is mounted, names included.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct VfsOptions {
     /// What ext4 is to know. Its `names` is replaced by the name cache that its `policies` name.
     pub mount: MountOptions,
-    /// How many names it may keep, about.
-    pub names: usize,
+    /// How many names it may keep, about; if nothing is said, some ten thousand, as far as they fit
+    /// into their part of the caches.
+    pub names: Option<usize>,
 }
 
-impl Default for VfsOptions {
-    fn default() -> VfsOptions {
-        VfsOptions { mount: MountOptions::default(), names: 1 << 16 }
-    }
-}
+/// Names that are kept if nothing is said and memory allows.
+const NAMES: usize = 1 << 16;
 
 /// A mounted file system: paths, names, permissions and open files.
 ///
@@ -40,7 +38,9 @@ const RETRIES: u32 = 16;
 impl Vfs {
     /// Mounts the file system on `device`.
     pub fn open(device: Arc<dyn Device>, options: VfsOptions) -> Result<Vfs, Error> {
-        let names = crate::names::build(options.mount.policies.name_cache, options.names);
+        let within = lanefs_ext4::names_within(options.mount.cache_bytes);
+        let count = options.names.unwrap_or(NAMES.min(within));
+        let names = crate::names::build(options.mount.policies.name_cache, count);
         let one_lock = lanefs_ext4::Names::one_lock(names.clone());
         let mount = Mount::open(device, MountOptions { names: names.clone(), ..options.mount })?;
         let root = mount.fs().root()?;

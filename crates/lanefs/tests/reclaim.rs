@@ -1,0 +1,66 @@
+//! The caches' cap bounds what the process has in its heap, as the heap itself counts it.
+
+use lanefs::device::RamDevice;
+use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[global_allocator]
+static HEAP: LineHeap = LineHeap;
+
+const CAP: usize = 24 << 20;
+const THREADS: usize = 3;
+const DIRECTORIES: usize = 200;
+const FILES: usize = 50;
+
+/// What threads keep for themselves, one of them the committer; and each mount's own.
+const BESIDE: usize = (THREADS + 2) * (512 << 10) + (4 << 20);
+
+#[test]
+fn a_walk_of_a_large_tree_stays_under_the_cap() {
+    let device = Arc::new(RamDevice::create(2 << 30).unwrap());
+    FileSystem::format(&*device, &FormatOptions::default()).unwrap();
+    let options = || OpenOptions::new().cache_bytes(CAP as u64);
+    let fs = FileSystem::open_device(device.clone(), &options()).unwrap();
+    for thread in 0..THREADS {
+        fs.create_dir(format!("/{thread}")).unwrap();
+        for d in 0..DIRECTORIES {
+            fs.create_dir(format!("/{thread}/{d}")).unwrap();
+            for f in 0..FILES {
+                drop(fs.create_file(format!("/{thread}/{d}/{f}")).unwrap());
+            }
+        }
+    }
+    fs.close().unwrap();
+
+    let before = LineHeap::in_use();
+    let fs = FileSystem::open_device(device, &options()).unwrap();
+    let most = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (fs, most) = (&fs, &most);
+            scope.spawn(move || {
+                for d in 0..DIRECTORIES {
+                    for f in 0..FILES {
+                        fs.symlink_metadata(format!("/{thread}/{d}/{f}")).unwrap();
+                    }
+                    most.fetch_max(LineHeap::in_use(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let used = most.into_inner().saturating_sub(before);
+    let statistics = fs.statistics();
+    println!(
+        "{used} bytes at most with a cap of {CAP}; {} inodes, {} blocks of directories and {} of \
+         tables at the end: {} bytes",
+        statistics.cached_inodes,
+        statistics.cached_metadata,
+        statistics.cached_tables,
+        statistics.cached_bytes
+    );
+    assert!(used < CAP + BESIDE, "{used} bytes");
+    // It is no use to stay under it by keeping nothing.
+    assert!(statistics.cached_bytes > CAP as u64 / 8);
+    fs.close().unwrap();
+}
