@@ -456,7 +456,7 @@ fn planted_bugs_are_found() {
 fn more_planted_bugs_are_found() {
     are_found(&[
         ("BlocksTakenUnderGuard", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
-        ("LoaderLooksAgain", "the_last_blocks_go_to_one_each"),
+        ("LoaderLooksAgain", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
         ("TopologyLock", "directories_move_into_each_other_and_never_into_themselves"),
         ("HoldsKeepInodes", "files_without_names_live_as_long_as_they_are_held_in_the_list_of_old"),
         ("DirtyInodesStay", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
