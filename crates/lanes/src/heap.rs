@@ -205,10 +205,12 @@ impl LineHeap {
         TAKEN.load(Ordering::Relaxed) + LARGE.load(Ordering::Relaxed)
     }
 
-    /// From now on, what threads free that have freed nothing yet is not used again. For tools that
-    /// compare what operations touched one after another: an address then means one object for good.
+    /// From now on, what this thread frees, and what threads do that begin later, is not used again.
+    /// For tools that compare what operations touched one after another: an address then means one
+    /// object for good.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
+        MINE.with(|mine| mine.state.set(State::Forgetful));
     }
 }
 

@@ -20,6 +20,9 @@ pub enum Apart {
 const APART: &[(&str, Apart)] = &[
     ("::refill", Apart::Refill),
     ("::spill", Apart::Refill),
+    // A commit, by the thread that called fsync.
+    ("::commit_running", Apart::Refill),
+    ("::round", Apart::Refill),
     ("epoch::pay", Apart::Refill),
     ("stamp_change", Apart::Tick),
     ("touch_atime", Apart::Tick),
