@@ -9,6 +9,7 @@ use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{Busy, Caching, MountPoint, Options, Server, Session};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,23 +24,28 @@ enum Trouble {
     Nothing,
     /// Reads fail.
     Reads,
-    /// Writes of requests fail, not those of the journal's own thread.
+    /// Writes fail, but for those of the log.
     DataWrites,
-    /// Writes of the journal's own thread fail.
+    /// Writes of the log fail, whoever commits.
     JournalWrites,
     /// Flushes fail.
     Flushes,
     /// Reads panic.
     PanicInReads,
-    /// Writes of requests panic.
+    /// Writes panic, but for those of the log.
     PanicInDataWrites,
-    /// Writes of the journal's own thread panic.
+    /// Writes of the log panic.
     PanicInJournal,
 }
+
+/// Bytes of a block of the image.
+const BLOCK: u64 = 1024;
 
 struct Troubled {
     inner: FileDevice,
     trouble: AtomicU8,
+    /// The blocks of the log.
+    log: HashSet<u64>,
 }
 
 impl Troubled {
@@ -49,12 +55,11 @@ impl Troubled {
 
     fn strike(&self, operation: Operation, at: u64, len: usize) -> Result<(), DeviceError> {
         let is = |trouble: Trouble| self.trouble.load(Ordering::SeqCst) == trouble as u8;
-        let serving = std::thread::current().name().is_some_and(|name| name.starts_with("fuse-"));
-        let (fails, panics) = match (operation, serving) {
+        let (fails, panics) = match (operation, self.log.contains(&(at / BLOCK))) {
             (Operation::Read, _) => (is(Trouble::Reads), is(Trouble::PanicInReads)),
             (Operation::Flush, _) => (is(Trouble::Flushes), false),
-            (_, true) => (is(Trouble::DataWrites), is(Trouble::PanicInDataWrites)),
-            (_, false) => (is(Trouble::JournalWrites), is(Trouble::PanicInJournal)),
+            (_, false) => (is(Trouble::DataWrites), is(Trouble::PanicInDataWrites)),
+            (_, true) => (is(Trouble::JournalWrites), is(Trouble::PanicInJournal)),
         };
         assert!(!panics, "a panic that the test asked for");
         if fails {
@@ -128,14 +133,20 @@ impl Scene {
         let base = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
         let dir = tempfile::Builder::new().prefix("lanefs-trouble-").tempdir_in(base).unwrap();
         let image = dir.path().join("disk.img");
-        let (made, said) =
-            run(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&image).arg("64M"));
+        let (made, said) = run(Command::new("mke2fs")
+            .args(["-q", "-t", "ext4", "-b", "1024"])
+            .arg(&image)
+            .arg("64M"));
         assert!(made, "{said}");
+        let (_, log) = run(Command::new("debugfs").args(["-R", "blocks <8>"]).arg(&image));
+        let log: HashSet<u64> = log.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        assert!(log.len() > 1000, "the log has {} blocks", log.len());
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
         let part = OpenOptions { offset: 0, len: None };
         let device = Arc::new(Troubled {
             inner: FileDevice::open(&image, Access::ReadWrite, part).unwrap(),
             trouble: AtomicU8::new(Trouble::Nothing as u8),
+            log,
         });
         let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
         let options = Options::default();
