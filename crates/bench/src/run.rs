@@ -144,8 +144,13 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| Contestant::begin(plan, workload, threads, target);
     let mut contestants: Vec<Contestant<'_>> = targets.iter().map(begin).collect();
-    for _ in 0..plan.slices {
-        for contestant in &mut contestants {
+    // In another order each time: what a target leaves behind, dirty pages being written and processors
+    // woken, must not always fall on the same next one.
+    let mut order: Vec<usize> = (0..contestants.len()).collect();
+    for slice in 0..plan.slices {
+        fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
+        for &at in &order {
+            let contestant = &mut contestants[at];
             if let State::Running = contestant.state
                 && let Err(error) = contestant.turn(plan.slice)
             {
