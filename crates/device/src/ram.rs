@@ -7,6 +7,7 @@
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -16,8 +17,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
-// Not the facade's: these overlay raw memory that plays the disk, which no model checker owns.
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Holes are kept as holes by loading and storing images in pieces of this size.
 const PIECE: usize = 64 << 10;

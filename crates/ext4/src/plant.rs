@@ -54,7 +54,8 @@ pub(crate) fn left_out(_step: Step) -> bool {
 /// Whether the running test left `step` out.
 #[cfg(shuttle)]
 pub(crate) fn left_out(step: Step) -> bool {
-    static LEFT_OUT: std::sync::LazyLock<Option<String>> =
-        std::sync::LazyLock::new(|| std::env::var("LANEFS_LEAVE_OUT").ok());
+    use lanefs_lanes::sync::unscheduled::LazyLock;
+    static LEFT_OUT: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::var("LANEFS_LEAVE_OUT").ok());
     LEFT_OUT.as_ref().is_some_and(|left_out| *left_out == format!("{step:?}"))
 }

@@ -8,9 +8,10 @@ mod image;
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions, Privilege};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::unscheduled::Barrier;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Counts what is read, and keeps nothing of large writes of zeros: data that nobody reads again.
@@ -114,7 +115,7 @@ fn appenders_in_turns_leave_files_in_few_pieces() {
     let files: Vec<_> = (0..WRITERS)
         .map(|n| fs.create(&root, format!("{n}").as_bytes(), &file(0o644)).unwrap())
         .collect();
-    let turn = std::sync::Barrier::new(WRITERS);
+    let turn = Barrier::new(WRITERS);
     std::thread::scope(|scope| {
         for file in &files {
             let turn = &turn;

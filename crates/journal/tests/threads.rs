@@ -5,7 +5,8 @@ mod toy;
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_journal::{Config, Error, Journal, Tid};
 use lanefs_lanes::sync::Arc;
-use std::sync::Mutex;
+use lanefs_lanes::sync::unscheduled::Mutex;
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use toy::*;
 
@@ -143,7 +144,7 @@ fn many_waiters_share_one_commit() {
 fn a_waiter_for_all_credits_is_not_starved_by_small_ones() {
     let ram: Arc<dyn Device> = Arc::new(image());
     let bank = Bank::new(Config { commit_interval: Duration::from_secs(60), ..config(ram) });
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let max = bank.journal.max_credits();
     assert!(max >= 240);
     assert!(matches!(bank.journal.join(max + 1), Err(Error::TooBig { .. })));
@@ -153,7 +154,7 @@ fn a_waiter_for_all_credits_is_not_starved_by_small_ones() {
             let (bank, done) = (&bank, &done);
             scope.spawn(move || {
                 let mut rng = fastrand::Rng::with_seed(me as u64);
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     match bank.transfer(me, &mut rng) {
                         Ok(_) | Err(Error::Stopped) => {}
                         Err(error) => panic!("{error}"),
@@ -167,7 +168,7 @@ fn a_waiter_for_all_credits_is_not_starved_by_small_ones() {
                 bank.toy.change(&mut handle, cell, |stamp| stamp);
             }
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         bank.journal.stop().unwrap();
         server.join().unwrap();
     });

@@ -11,9 +11,9 @@
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 #[global_allocator]

@@ -2,6 +2,7 @@
 
 mod mounting;
 
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use mounting::*;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps,
@@ -340,14 +341,14 @@ fn a_full_file_system_says_so_and_recovers() {
 fn a_slow_request_does_not_hold_up_a_quick_one() {
     on_a_mount("512M", |dir| {
         fs::write(dir.join("known"), "x").unwrap();
-        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..4)
             .map(|n| {
                 let (stop, path) = (stop.clone(), dir.join(format!("synced {n}")));
                 std::thread::spawn(move || {
                     let mut file = File::create(path).unwrap();
                     let data = vec![n; 4 << 20];
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    while !stop.load(Ordering::Relaxed) {
                         file.rewind().unwrap();
                         file.write_all(&data).unwrap();
                         file.sync_all().unwrap();
@@ -366,7 +367,7 @@ fn a_slow_request_does_not_hold_up_a_quick_one() {
             n += 1;
             std::thread::sleep(Duration::from_millis(2));
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|t| t.join().unwrap());
         waits.sort();
         let (middle, worst) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);

@@ -3,13 +3,14 @@
 
 mod mounting;
 
+use lanefs_lanes::sync::unscheduled::Mutex;
 use mounting::*;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
+use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;

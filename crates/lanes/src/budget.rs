@@ -150,12 +150,13 @@ mod model {
     mod loom_tests {
         use super::*;
         use crate::plant::finds_missing;
+        use crate::sync::unscheduled;
 
         const SERVED: &str = "budget::model::loom_tests::loom_nobody_is_left_behind_in_a_budget";
 
         #[test]
         fn loom_nobody_is_left_behind_in_a_budget() {
-            let schedules = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+            let schedules = std::sync::Arc::new(unscheduled::atomic::AtomicU64::new(0));
             let counted = schedules.clone();
             let mut builder = loom::model::Builder::new();
             builder.preemption_bound = Some(2);

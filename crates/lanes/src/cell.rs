@@ -85,7 +85,7 @@ impl<T: Words> SeqCell<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use crate::sync::unscheduled::atomic::AtomicBool;
 
     #[test]
     fn a_cell_gives_what_was_stored_last() {

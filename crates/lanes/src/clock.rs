@@ -1,5 +1,8 @@
 //! The coarse clock that timestamps come from.
 
+#[cfg(any(loom, shuttle))]
+use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
+
 /// A wall-clock time of the kernel's tick (a few milliseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoarseTime {
@@ -18,14 +21,14 @@ pub fn coarse_now() -> CoarseTime {
 
 #[cfg(any(loom, shuttle))]
 crate::world::global! {
-    static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0)
+    static CALLS: AtomicU64 = AtomicU64::new(0)
 }
 
 /// A time that ticks with every fourth call of an execution: a schedule that is run again is to
 /// meet the same times. A tick is long, so that what happens only now and then happens.
 #[cfg(any(loom, shuttle))]
 pub fn coarse_now() -> CoarseTime {
-    let calls = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed);
     let milliseconds = 1_700_000_000_000 + calls / 4 * 130;
     CoarseTime {
         secs: (milliseconds / 1000) as i64,

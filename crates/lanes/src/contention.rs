@@ -1,7 +1,7 @@
 //! How often and how long threads waited for a lock, by rank.
 
 use crate::Rank;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Contended waits of one rank since the process started.
@@ -21,7 +21,6 @@ struct Waits {
     nanos: AtomicU64,
 }
 
-// Of `std` in every world: these are figures, not part of any protocol.
 static WAITS: [Waits; Rank::ALL.len()] =
     [const { Waits { count: AtomicU64::new(0), nanos: AtomicU64::new(0) } }; Rank::ALL.len()];
 

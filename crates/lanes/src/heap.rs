@@ -15,14 +15,14 @@
 //! Memory that was made into blocks stays blocks of that class: at most what was in use at once, and
 //! two batches a thread. Large blocks are the system's.
 //!
-//! *Locking*: the depot's locks are innermost of all. They are `std`'s, which allocate nothing.
+//! *Locking*: the depot's locks are innermost of all. They are unscheduled ones, which allocate nothing.
 
 use crate::Padded;
+use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -24,7 +24,7 @@ fn thing() -> Arc<Thing> {
 #[cfg(not(any(loom, shuttle)))]
 mod plain {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use crate::sync::unscheduled::atomic::AtomicUsize;
 
     fn on_another_lane<R: Send>(work: impl FnOnce() -> R + Send) -> R {
         thread::scope(|s| s.spawn(work).join().expect("no panic"))

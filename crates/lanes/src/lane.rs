@@ -3,10 +3,10 @@
 //! A thread gets the least used lane at its first use and gives it back when it ends, so that
 //! short-lived threads meet the same few lanes, whose lines are warm, and long-lived ones spread.
 
+use crate::sync::unscheduled::Mutex;
+use crate::sync::unscheduled::atomic::{AtomicUsize, Ordering};
 use crate::world;
 use std::ops::Deref;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many lanes there are at most; threads beyond share.
 pub const MAX_LANES: usize = world::LANES;
@@ -15,7 +15,7 @@ pub const MAX_LANES: usize = world::LANES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// How many threads use each lane. A plain `std` lock in every world: who gets which lane is
+/// How many threads use each lane. Seen by no checker: who gets which lane is
 /// no protocol worth exploring, and it is taken twice in a thread's life.
 struct Registry {
     users: Mutex<[u32; MAX_LANES]>,
@@ -148,8 +148,8 @@ impl<T> PerLane<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::unscheduled::Barrier;
     use std::collections::HashSet;
-    use std::sync::Barrier;
 
     #[test]
     fn a_thread_keeps_its_lane() {

@@ -2,8 +2,9 @@
 
 use crate::{Lane, PerLane};
 use std::ops::Deref;
-// Of `std` in every world: what is counted here is left to `std`, and `loom` has no `Weak`.
-use std::sync::{Arc, OnceLock, Weak};
+// What is counted here is left to `std` in every world; `loom` has no `Weak`.
+use crate::sync::unscheduled::OnceLock;
+use std::sync::{Arc, Weak};
 
 /// A shared value with one reference count per lane: clones made on different lanes write
 /// different lines.
@@ -77,8 +78,8 @@ impl<T: std::fmt::Debug> std::fmt::Debug for LaneArc<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use crate::sync::unscheduled::Barrier;
+    use crate::sync::unscheduled::atomic::{AtomicUsize, Ordering};
 
     struct Counted<'a>(&'a AtomicUsize);
     impl Drop for Counted<'_> {

@@ -19,10 +19,10 @@ use crate::epoch::{Pin, pin, retire};
 use crate::hash::hash_of;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::sync::unscheduled::atomic::AtomicI64;
 use crate::{Lane, PerLane};
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicI64;
 use table::{Bucket, Locked, Node, Table};
 
 /// A map from `K` to `V`, where both are cheap to clone (`V` an `Arc`): growing clones them, and

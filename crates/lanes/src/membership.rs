@@ -194,7 +194,7 @@ impl Drop for Member<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use crate::sync::unscheduled::atomic::AtomicBool;
 
     #[test]
     fn closing_opens_the_next_transaction() {

@@ -9,7 +9,7 @@ use crate::sync::{Arc, thread};
 struct Work(loom::cell::UnsafeCell<u32>);
 
 #[cfg(shuttle)]
-struct Work(std::sync::atomic::AtomicBool);
+struct Work(crate::sync::unscheduled::atomic::AtomicBool);
 
 #[cfg(loom)]
 impl Work {
@@ -28,7 +28,7 @@ impl Work {
 #[cfg(shuttle)]
 impl Work {
     fn new() -> Work {
-        Work(std::sync::atomic::AtomicBool::new(false))
+        Work(crate::sync::unscheduled::atomic::AtomicBool::new(false))
     }
     fn done_by_member(&self) {
         self.0.store(true, Ordering::SeqCst);

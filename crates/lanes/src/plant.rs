@@ -99,9 +99,9 @@ pub(crate) use planted::left_out;
 #[cfg(any(all(test, loom), shuttle))]
 mod planted {
     use super::Step;
+    use crate::sync::unscheduled::LazyLock;
     #[cfg(all(test, loom))]
     use std::process::Command;
-    use std::sync::LazyLock;
 
     const VARIABLE: &str = "LANES_LEAVE_OUT";
     static LEFT_OUT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(VARIABLE).ok());

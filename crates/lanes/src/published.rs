@@ -142,8 +142,8 @@ impl<T: Send + Sync + 'static> Cached<T> {
 mod tests {
     use super::*;
     use crate::sync::Arc;
+    use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize};
     use crate::{Mutex, Rank, advance, pin};
-    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     /// Counts its drops.
     struct Counted(Arc<AtomicUsize>);

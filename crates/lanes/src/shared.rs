@@ -305,8 +305,8 @@ impl SharedLock {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::unscheduled::Barrier;
     use std::cell::Cell;
-    use std::sync::Barrier;
 
     fn biased() -> SharedLock {
         let lock = SharedLock::new(Rank::Operation, 1);

@@ -143,7 +143,7 @@ mod loom_tests {
 #[cfg(shuttle)]
 mod shuttle_tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize as Plain;
+    use crate::sync::unscheduled::atomic::AtomicUsize as Plain;
 
     #[test]
     fn shuttle_readers_and_writers_of_two_locks_exclude_each_other() {

@@ -25,7 +25,7 @@ impl Budget {
 #[cfg(not(any(loom, shuttle)))]
 mod production {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use crate::sync::unscheduled::atomic::AtomicU64;
     use std::time::Duration;
 
     fn until(condition: impl Fn() -> bool) {

@@ -1,9 +1,8 @@
 //! Bugs planted for the model checker: that they are found, and how soon.
 
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-// Not the facade's: it counts over all schedules, and shuttle's atomics live in one of them.
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `model` on at most `schedules` random schedules and asserts that one fails.
 pub(crate) fn finds(schedules: usize, model: impl Fn() + Send + Sync + 'static) {

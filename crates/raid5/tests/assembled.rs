@@ -5,6 +5,7 @@ mod rig;
 
 use lanefs_device::{Access, Device};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::Uuid;
 use lanefs_raid5::{
     ArrayOptions, Candidate, CreateOptions, Ended, InitialParity, Layout, NewConsistency,
@@ -14,7 +15,6 @@ use rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const CHUNK: u64 = 16 << 10;

@@ -6,11 +6,12 @@ mod rig;
 
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::unscheduled::Mutex;
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_raid5::{Array, Consistency, Layout};
 use rig::recovery::{apply_logs, resync_row, sum_of_others};
 use rig::tape::{Kept, Planted, State, States, Tape, TapeDevice};
 use rig::{DATA_OFFSET, Rig};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const SECTOR: u64 = 512;
@@ -91,7 +92,7 @@ fn record(load: Load, consistency: Consistency, planted: Planted, seed: u64) -> 
     rig.record.tape.set(tape.clone()).unwrap();
     let array = rig.start();
     let ops = Mutex::new(Vec::new());
-    let next = std::sync::atomic::AtomicU64::new(1);
+    let next = AtomicU64::new(1);
     std::thread::scope(|s| {
         for thread in 0..load.threads {
             let (array, ops, next, tape) = (&array, &ops, &next, &tape);
@@ -114,11 +115,11 @@ fn run_one(
     load: Load,
     thread: u64,
     rng: &mut fastrand::Rng,
-    next: &std::sync::atomic::AtomicU64,
+    next: &AtomicU64,
     tape: &Tape,
     ops: &Mutex<Vec<(u64, Op)>>,
 ) {
-    let number = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let number = next.fetch_add(1, Ordering::SeqCst);
     let asked = tape.mark();
     let mut op = Op { from: 0, to: 0, asked, returned: 0, durable: false };
     if rng.u8(..6) == 0 {

@@ -3,6 +3,7 @@
 mod rig;
 
 use lanefs_device::Device;
+use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 use lanefs_raid5::{
     Array, Consistency, Ended, Layout, Progress, Rebuild, Scrub, Standing, StripeWake,
 };
@@ -269,7 +270,7 @@ fn threads_meet_bits_that_are_cleared_under_them() {
     rig.consistency = Consistency::Bitmap { chunk: 2 * 4096, bits: vec![0; 4] };
     let array = rig.start();
     let row_len = array.geometry().row_len();
-    let done = std::sync::atomic::AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
     std::thread::scope(|s| {
         for thread in 0..4u64 {
             let (array, done) = (&array, &done);
@@ -279,10 +280,10 @@ fn threads_meet_bits_that_are_cleared_under_them() {
                     let row = rng.u64(..16) * 4 + thread;
                     array.write_at(row * row_len, &[1; 512]).unwrap();
                 }
-                done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                done.fetch_add(1, Ordering::SeqCst);
             });
         }
-        while done.load(std::sync::atomic::Ordering::SeqCst) < 4 {
+        while done.load(Ordering::SeqCst) < 4 {
             array.settle().unwrap();
         }
     });

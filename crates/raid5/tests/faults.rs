@@ -4,11 +4,11 @@ mod rig;
 
 use lanefs_device::{Device, DeviceError, Duration, Fault, FaultyDevice, Operation};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout, Scrub, Slots};
 use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 
 /// Small writes, large ones, reads and flushes, always the same. Ends at the first write that
 /// fails; gives the ranges that it left in doubt.

@@ -9,8 +9,8 @@ pub mod victim;
 use exercise::{Outcome, exercise};
 use guard::Guarded;
 use lanefs_device::{Device, OverlayDevice};
+use lanefs_lanes::sync::unscheduled::mpsc;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 use victim::{Left, Victim};
 

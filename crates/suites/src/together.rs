@@ -10,7 +10,8 @@ use crate::step::{Outcome, Path, Step, Tree, show};
 use crate::story::{Author, Mood, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{Atime, Mount, MountOptions};
-use std::sync::{Arc, Mutex};
+use lanefs_lanes::sync::unscheduled::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Threads of a story.

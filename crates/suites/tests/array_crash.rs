@@ -7,6 +7,7 @@ mod rig;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_raid5::{Array, Consistency, Layout};
 use lanefs_suites::image::Image;
 use lanefs_suites::random::{in_parallel, seeds};
@@ -14,7 +15,7 @@ use rig::Rig;
 use rig::recovery::apply_logs;
 use rig::tape::{Event, Kept, Planted, States, Tape, TapeDevice};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 const SIGNATURE: u32 = 7;

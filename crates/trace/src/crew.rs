@@ -1,7 +1,7 @@
 //! Threads that live together and work in turn.
 
+use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads, each with a state of its own that was made on it and stays there.
 ///

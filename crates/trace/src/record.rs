@@ -91,9 +91,8 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // The lock is not the facade's: it is held while any of the facade's is taken, whatever its rank,
-    // and the rank check of a lock around traced work would be in the trace.
-    use std::sync::{Mutex, Once, PoisonError};
+    // Of no rank: the lock is held while any other is taken, and the check would be in the trace.
+    use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
     /// Steps of one recording at most; memory is touched as far as steps come.
     const STEPS: usize = 4 << 20;

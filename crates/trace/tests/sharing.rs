@@ -1,10 +1,11 @@
 //! The tracer sees what it is there to see, and nothing else.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::unscheduled::{Mutex, RwLock};
 use lanefs_trace::{Bus, Crew, Footprint, Granule, Transfers, conflicts, record};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 /// What each of two threads touches when it runs `work` with its number.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {

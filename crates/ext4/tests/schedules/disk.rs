@@ -2,8 +2,9 @@
 
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What is written whole or not at all. The superblock is one of these, as no ext4 survives its
 /// being torn.

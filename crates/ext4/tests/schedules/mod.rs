@@ -12,6 +12,8 @@ use disk::Disk;
 use lanefs_ext4::{
     Error, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Policies, Privilege,
 };
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::unscheduled::{LazyLock, Mutex, Once};
 use lanefs_lanes::sync::{Arc, thread};
 use remembered::Remembered;
 use shuttle::rand::{Rng, RngCore, thread_rng};
@@ -19,8 +21,6 @@ use shuttle::scheduler::{
     DfsScheduler, PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId,
 };
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
 use tree::{Totals, Tree};
 
 /// Schedules that a scenario runs unless told otherwise.
@@ -264,7 +264,7 @@ fn config(endless: Option<usize>) -> shuttle::Config {
 
 /// Says after how many schedules the first thing went wrong.
 fn report_failures() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
+    static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {

@@ -158,7 +158,7 @@ mod tests {
     fn requests_are_counted_by_kind_over_all_threads() {
         let tally = Tally::new();
         // Threads that live at one time have lanes of their own.
-        let all_alive = std::sync::Barrier::new(4);
+        let all_alive = lanefs_lanes::sync::unscheduled::Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -4,10 +4,10 @@
 mod production {
     use crate::sync::Arc;
     use crate::sync::atomic::{AtomicBool, Ordering};
+    use crate::sync::unscheduled::atomic::AtomicIsize;
     use crate::{Change, Map, advance, pin};
     use std::collections::{BTreeMap, HashMap};
     use std::hash::{Hash, Hasher};
-    use std::sync::atomic::AtomicIsize;
 
     #[test]
     fn an_entry_is_found_replaced_and_removed() {

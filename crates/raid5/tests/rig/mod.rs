@@ -8,10 +8,10 @@ pub mod tape;
 
 use lanefs_device::{Device, DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::sync::unscheduled::{Mutex, OnceLock};
 use lanefs_raid5::{
     Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Record, Setup, Slots,
 };
-use std::sync::Mutex;
 
 /// What the superblocks would say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Said {
 pub struct MemoryRecord {
     pub said: Mutex<Said>,
     /// Where changes of the bitmap are recorded.
-    pub tape: std::sync::OnceLock<Arc<tape::Tape>>,
+    pub tape: OnceLock<Arc<tape::Tape>>,
 }
 
 impl MemoryRecord {

@@ -5,7 +5,7 @@
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use std::sync::Mutex;
+use lanefs_lanes::sync::unscheduled::Mutex;
 
 #[derive(Debug, Clone)]
 pub struct Event {

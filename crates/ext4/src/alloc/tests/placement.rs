@@ -12,7 +12,7 @@ fn directories_of_different_lanes_go_to_different_groups() {
         let group = |_| f.claim_inode(FileType::Directory, 2).expect("room").group();
         ((0..4).map(group).collect::<Vec<Group>>(), Lane::current())
     };
-    let barrier = std::sync::Barrier::new(8);
+    let barrier = lanefs_lanes::sync::unscheduled::Barrier::new(8);
     let all: Vec<_> = std::thread::scope(|s| {
         let both = || {
             let found = places();

@@ -14,6 +14,7 @@ use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, NameCachePolicy, OpenOptions};
 use lanefs_ext4::mkfs::Contents;
 use lanefs_lanes::LineHeap;
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_trace::{Crew, Granule, Recorder};
 use matrix::Pair;
 use reason::Reasons;
@@ -23,7 +24,7 @@ use stage::Stage;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use table::Row;
 

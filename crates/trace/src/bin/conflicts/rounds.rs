@@ -4,8 +4,8 @@ use crate::operations::Operation;
 use crate::setting::Setting;
 use crate::stage::Stage;
 use lanefs::FileSystem;
+use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use lanefs_trace::{Crew, Footprint, Recorder};
-use std::sync::{Mutex, PoisonError};
 
 /// Untraced rounds before the traced ones: caches fill, tables grow, stashes are drawn.
 const WARM: usize = 2;
