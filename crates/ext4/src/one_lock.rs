@@ -130,10 +130,6 @@ impl OneLockCache {
 }
 
 impl Names for OneLockCache {
-    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
-        self.publish_read(dir, name, entry, &|| true);
-    }
-
     fn publish_read(
         &self,
         dir: DirId,

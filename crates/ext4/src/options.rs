@@ -94,7 +94,9 @@ pub struct Named {
 /// is never older than the directory, and who sees a block changed finds its names changed here.
 pub trait Names: Send + Sync {
     /// `name` in `dir` leads to `entry` from now on, or to nothing.
-    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>);
+    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        self.publish_read(dir, name, entry, &|| true);
+    }
     /// As [`Names::publish`], by one who only read: unless `still`, asked where no publication of
     /// this name can come between, says that what was read has changed since. Whoever changes a
     /// name lets `still` say so first, and publishes then.
@@ -113,7 +115,6 @@ pub trait Names: Send + Sync {
 pub struct NoNames;
 
 impl Names for NoNames {
-    fn publish(&self, _: DirId, _: &[u8], _: Option<Named>) {}
     fn publish_read(&self, _: DirId, _: &[u8], _: Option<Named>, _: &dyn Fn() -> bool) {}
     fn forget(&self, _: DirId) {}
 }

@@ -33,6 +33,25 @@ impl World {
         Ok(handle.tid())
     }
 
+    /// A thread that commits when it is asked to.
+    fn serve(self: &Arc<World>) -> thread::JoinHandle<()> {
+        let world = self.clone();
+        thread::spawn(move || world.journal.serve(&world.toy))
+    }
+
+    /// `count` threads that do `work`, each with its number.
+    fn crew(
+        self: &Arc<World>,
+        count: usize,
+        work: impl Fn(&World, usize) + Copy + Send + 'static,
+    ) -> Crew {
+        let start = |me| {
+            let world = self.clone();
+            thread::spawn(move || work(&world, me))
+        };
+        Crew((0..count).map(start).collect())
+    }
+
     /// Every transaction captured so far holds whole transfers only.
     fn assert_balanced(&self) {
         let tids: Vec<Tid> = self.toy.captured.lock().keys().copied().collect();
@@ -40,6 +59,21 @@ impl World {
             let state = self.toy.state_as_of(tid);
             assert_eq!(state.iter().sum::<i64>(), 0, "{tid}: {state:?}");
         }
+    }
+
+    /// As [`World::assert_balanced`] once all is committed: the device holds what is in memory.
+    fn judge(&self) {
+        self.assert_balanced();
+        let in_memory: Vec<i64> = (0..CELLS).map(|cell| self.toy.stamp(cell)).collect();
+        assert_eq!(stamps(&*self.device, CELLS), in_memory);
+    }
+}
+
+struct Crew(Vec<thread::JoinHandle<()>>);
+
+impl Crew {
+    fn join(self) {
+        self.0.into_iter().for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -55,30 +89,20 @@ fn explore(scenario: impl Fn() + Send + Sync + 'static) {
 fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
     explore(|| {
         let world = World::new();
-        let server = {
-            let world = world.clone();
-            thread::spawn(move || world.journal.serve(&world.toy))
-        };
-        let workers: Vec<_> = (0..3)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    for round in 0..2 {
-                        let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
-                        if round == 1 {
-                            world.journal.commit(tid).unwrap();
-                            assert!(world.journal.durable() >= tid);
-                        }
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let server = world.serve();
+        let crew = world.crew(3, |world, me| {
+            for round in 0..2 {
+                let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
+                if round == 1 {
+                    world.journal.commit(tid).unwrap();
+                    assert!(world.journal.durable() >= tid);
+                }
+            }
+        });
+        crew.join();
         world.journal.stop().unwrap();
         server.join().unwrap();
-        world.assert_balanced();
-        let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
-        assert_eq!(stamps(&*world.device, CELLS), expected);
+        world.judge();
         assert!(superblock(&*world.device).start().is_none());
     });
 }
@@ -89,30 +113,22 @@ fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
     for served in [false, true] {
         explore(move || {
             let world = World::new();
-            let server = served.then(|| {
-                let world = world.clone();
-                thread::spawn(move || world.journal.serve(&world.toy))
+            let server = served.then(|| world.serve());
+            let crew = world.crew(3, move |world, me| {
+                for round in 0..2 {
+                    let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
+                    if served && me == 2 {
+                        world.journal.settle(tid).unwrap();
+                    } else {
+                        world.journal.commit_here(tid, &world.toy).unwrap();
+                    }
+                    assert!(world.journal.durable() >= tid);
+                }
+                // With nothing to commit, as a rule.
+                let running = world.journal.running();
+                world.journal.commit_here(running, &world.toy).unwrap();
             });
-            let workers: Vec<_> = (0..3)
-                .map(|me| {
-                    let world = world.clone();
-                    thread::spawn(move || {
-                        for round in 0..2 {
-                            let tid = world.transfer((me + round) % CELLS, me + 3).unwrap();
-                            if served && me == 2 {
-                                world.journal.settle(tid).unwrap();
-                            } else {
-                                world.journal.commit_here(tid, &world.toy).unwrap();
-                            }
-                            assert!(world.journal.durable() >= tid);
-                        }
-                        // With nothing to commit, as a rule.
-                        let running = world.journal.running();
-                        world.journal.commit_here(running, &world.toy).unwrap();
-                    })
-                })
-                .collect();
-            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            crew.join();
             match server {
                 Some(server) => {
                     world.journal.stop().unwrap();
@@ -120,9 +136,7 @@ fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
                 }
                 None => world.journal.stop_now(&world.toy).unwrap(),
             }
-            world.assert_balanced();
-            let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
-            assert_eq!(stamps(&*world.device, CELLS), expected);
+            world.judge();
         });
     }
 }
@@ -131,25 +145,18 @@ fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
 fn two_committers_and_their_joiners_all_come_through() {
     explore(|| {
         let world = World::new();
-        let threads: Vec<_> = (0..4)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    for _ in 0..2 {
-                        if me < 2 {
-                            world.journal.commit_now(&world.toy).unwrap();
-                        } else {
-                            world.transfer(me, me - 1).unwrap();
-                        }
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let crew = world.crew(4, |world, me| {
+            for _ in 0..2 {
+                if me < 2 {
+                    world.journal.commit_now(&world.toy).unwrap();
+                } else {
+                    world.transfer(me, me - 1).unwrap();
+                }
+            }
+        });
+        crew.join();
         world.journal.stop_now(&world.toy).unwrap();
-        world.assert_balanced();
-        let expected: Vec<i64> = (0..CELLS).map(|cell| world.toy.stamp(cell)).collect();
-        assert_eq!(stamps(&*world.device, CELLS), expected);
+        world.judge();
     });
 }
 
@@ -157,22 +164,14 @@ fn two_committers_and_their_joiners_all_come_through() {
 fn a_joiner_for_everything_gets_it_though_nobody_changes_anything() {
     explore(|| {
         let world = World::new();
-        let server = {
-            let world = world.clone();
-            thread::spawn(move || world.journal.serve(&world.toy))
-        };
-        let joiners: Vec<_> = (0..3)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    let all = world.journal.max_credits();
-                    for _ in 0..2 {
-                        drop(world.journal.join(if me == 0 { all } else { 1 }).unwrap());
-                    }
-                })
-            })
-            .collect();
-        joiners.into_iter().for_each(|joiner| joiner.join().unwrap());
+        let server = world.serve();
+        let crew = world.crew(3, |world, me| {
+            let all = world.journal.max_credits();
+            for _ in 0..2 {
+                drop(world.journal.join(if me == 0 { all } else { 1 }).unwrap());
+            }
+        });
+        crew.join();
         world.journal.stop().unwrap();
         server.join().unwrap();
         assert_eq!(world.journal.statistics().commits, 0);
@@ -183,29 +182,21 @@ fn a_joiner_for_everything_gets_it_though_nobody_changes_anything() {
 fn an_abort_wakes_everybody() {
     explore(|| {
         let world = World::new();
-        let server = {
-            let world = world.clone();
-            thread::spawn(move || world.journal.serve(&world.toy))
-        };
-        let workers: Vec<_> = (0..3)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    for _ in 0..3 {
-                        let done = world.transfer(me, me + 1);
-                        let promised = done.and_then(|tid| match me {
-                            0 => world.journal.commit(tid),
-                            _ => world.journal.commit_here(tid, &world.toy),
-                        });
-                        if promised.is_err() {
-                            break;
-                        }
-                    }
-                })
-            })
-            .collect();
+        let server = world.serve();
+        let crew = world.crew(3, |world, me| {
+            for _ in 0..3 {
+                let done = world.transfer(me, me + 1);
+                let promised = done.and_then(|tid| match me {
+                    0 => world.journal.commit(tid),
+                    _ => world.journal.commit_here(tid, &world.toy),
+                });
+                if promised.is_err() {
+                    break;
+                }
+            }
+        });
         world.journal.abort(Error::Stopped);
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        crew.join();
         server.join().unwrap();
         assert!(world.journal.stop().is_err());
         assert_eq!(*world.toy.aborted.lock(), 1);
@@ -217,18 +208,13 @@ fn an_abort_wakes_everybody() {
 fn flushes_are_shared_and_cover_what_was_written_before() {
     explore(|| {
         let world = World::new();
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    for _ in 0..2 {
-                        let mark = world.journal.note_write();
-                        world.journal.flush_if_needed(mark).unwrap();
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let crew = world.crew(3, |world, _| {
+            for _ in 0..2 {
+                let mark = world.journal.note_write();
+                world.journal.flush_if_needed(mark).unwrap();
+            }
+        });
+        crew.join();
         let flushes = world.journal.statistics().flushes;
         assert!((1..=6).contains(&flushes), "{flushes}");
     });

@@ -104,12 +104,8 @@ fn change_each(
 ) -> ExitCode {
     let report = Report::new(command);
     let wanted = places.iter().map(|place| (place.image.as_path(), Intent::Change));
-    let images = match Images::open(image, wanted) {
-        Ok(images) => images,
-        Err(failure) => {
-            report.fail(failure);
-            return report.exit();
-        }
+    let Some(images) = report.given(Images::open(image, wanted)) else {
+        return report.exit();
     };
     for place in places {
         report.check(images.get(&place.image).and_then(|fs| {

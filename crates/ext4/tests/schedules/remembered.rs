@@ -37,10 +37,6 @@ impl Remembered {
 }
 
 impl Names for Remembered {
-    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
-        self.publish_read(dir, name, entry, &|| true);
-    }
-
     fn publish_read(
         &self,
         dir: DirId,

@@ -133,6 +133,11 @@ impl Report {
         }
     }
 
+    /// What there is, after [`Report::fail`] if it is an error.
+    pub fn given<T, E: Display>(&self, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.fail(error)).ok()
+    }
+
     /// What writing to standard output gave. A reader that has gone is not worth a message, but the
     /// command ends with 1, as not all was said.
     pub fn printed(&self, result: io::Result<()>) {

@@ -42,13 +42,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         });
         each.collect::<Result<Vec<_>, _>>()
     });
-    let owners = match names {
-        Ok(owners) => owners,
-        Err(failure) => {
-            report.fail(failure);
-            return report.exit();
-        }
-    };
+    let Some(owners) = report.given(names) else { return report.exit() };
     let mut owners = owners.into_iter();
     super::change_each("chown", arguments.image, &arguments.places, |fs, path| {
         let (uid, gid) = owners.next().unwrap_or_default();

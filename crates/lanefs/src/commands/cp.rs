@@ -54,9 +54,8 @@ pub struct Arguments {
     /// Leave files that are there as they are
     #[arg(short, long)]
     no_clobber: bool,
-    /// The destination is what is written, even if it is a directory
-    #[arg(short = 'T', long)]
-    no_target_directory: bool,
+    #[command(flatten)]
+    destination: Written,
     /// Everything that is copied belongs to this user and group
     #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
     owner: Option<(u32, u32)>,
@@ -117,26 +116,37 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Operand::Image(place) => Some((place.image.as_path(), intent)),
         Operand::Host(_) | Operand::Standard => None,
     });
-    let images = match Images::open(arguments.image, places) {
-        Ok(images) => images,
-        Err(failure) => {
-            report.fail(failure);
-            return report.exit();
-        }
+    let Some(images) = report.given(Images::open(arguments.image, places)) else {
+        return report.exit();
     };
     let plan = arguments.plan();
-    let aim = if arguments.no_target_directory {
-        Aim::Itself
-    } else if sources.len() > 1 {
-        Aim::Within
-    } else {
-        Aim::Either
-    };
+    let aim = arguments.destination.aim(sources);
     report.check(copy(&images, sources, target, plan, aim, &report));
     for failure in images.close() {
         report.fail(failure);
     }
     report.exit()
+}
+
+/// What is said of the destination.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Written {
+    /// The destination is what is written, even if it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+}
+
+impl Written {
+    /// How it is meant for so many sources.
+    pub fn aim(self, sources: &[Operand]) -> Aim {
+        if self.no_target_directory {
+            Aim::Itself
+        } else if sources.len() > 1 {
+            Aim::Within
+        } else {
+            Aim::Either
+        }
+    }
 }
 
 /// How the destination is meant.

@@ -1,6 +1,6 @@
 //! `lanefs mv`
 
-use super::cp::{Aim, default_workers, last_name};
+use super::cp::{Aim, Written, default_workers, last_name};
 use crate::cli::{Failure, ImageArguments, Images, Intent, Operand, Place, Report, process_umask};
 use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
@@ -19,9 +19,8 @@ pub struct Arguments {
     /// Do not replace what is there
     #[arg(short, long)]
     no_clobber: bool,
-    /// The destination is what is written, even if it is a directory
-    #[arg(short = 'T', long)]
-    no_target_directory: bool,
+    #[command(flatten)]
+    destination: Written,
     #[command(flatten)]
     image: ImageArguments,
 }
@@ -40,20 +39,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Operand::Image(place) => Some((place.image.as_path(), Intent::Change)),
         _ => None,
     });
-    let images = match Images::open(arguments.image, places) {
-        Ok(images) => images,
-        Err(failure) => {
-            report.fail(failure);
-            return report.exit();
-        }
+    let Some(images) = report.given(Images::open(arguments.image, places)) else {
+        return report.exit();
     };
-    let aim = if arguments.no_target_directory {
-        Aim::Itself
-    } else if sources.len() > 1 {
-        Aim::Within
-    } else {
-        Aim::Either
-    };
+    let aim = arguments.destination.aim(sources);
     for source in sources {
         report.check(move_one(arguments, &images, source, target, aim));
     }

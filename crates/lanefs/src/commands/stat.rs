@@ -37,12 +37,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("stat");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
-    let images = match Images::open(arguments.image, wanted) {
-        Ok(images) => images,
-        Err(failure) => {
-            report.fail(failure);
-            return report.exit();
-        }
+    let Some(images) = report.given(Images::open(arguments.image, wanted)) else {
+        return report.exit();
     };
     let mut out = io::stdout().lock();
     for place in &arguments.places {

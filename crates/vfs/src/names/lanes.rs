@@ -99,10 +99,6 @@ impl LaneNames {
 }
 
 impl Names for LaneNames {
-    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
-        self.publish_read(dir, name, entry, &|| true);
-    }
-
     fn publish_read(
         &self,
         dir: DirId,
