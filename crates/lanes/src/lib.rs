@@ -6,6 +6,9 @@ mod clock;
 mod contention;
 mod counter;
 mod epoch;
+// Under the checkers `Mutex` is theirs; loom's tests look at ours.
+#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
+mod futex;
 mod hash;
 mod heap;
 mod held;
@@ -15,6 +18,8 @@ mod lane_arc;
 mod limbo;
 mod lines;
 mod lock;
+#[cfg(any(all(loom, test), not(any(loom, shuttle))))]
+mod lock_word;
 mod map;
 mod membership;
 mod number_set;

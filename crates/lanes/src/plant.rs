@@ -59,6 +59,12 @@ pub(crate) enum Step {
     InsertFence,
     /// Between taking the bit above away and looking at the word again.
     RemoveFence,
+    /// Taking the mark of who was woken away before sleeping again.
+    MarkTakenAway,
+    /// Waking who reserved a lock, and nobody else.
+    ReservedIsWoken,
+    /// Looking for sleepers that came while a lock's word was marked for one that there was not.
+    LookAgainForSleepers,
 }
 
 /// A fence, unless the test left `step` out.

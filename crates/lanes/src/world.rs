@@ -2,7 +2,8 @@
 //!
 //! Everything else in this crate is written against the names re-exported here, so that what a
 //! checker explores is the code that runs. The model worlds share one file, since both checkers
-//! imitate `std`; production uses `parking_lot`, whose locks are small and do not poison.
+//! imitate `std`; production has a mutex of its own, and `parking_lot`'s lock for readers and writers.
+//! None of them poisons.
 
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");

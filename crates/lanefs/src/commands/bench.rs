@@ -29,17 +29,19 @@ anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read, di
 seq-write, append, fsync, untar, git-status, statfs.
 
 seeds: what the policies of before cost, in turn with those of now, on devices in memory with 1 to 64
-workers. efficiency: operations for each second of CPU time, the library beside the kernel's ext4 (root).
+workers; workloads behind it leave out the others. efficiency: operations for each second of CPU time, the library beside the kernel's ext4 (root).
 
 Examples:
   lanefs bench
   lanefs bench create stat --target lib:ram --target dir:/mnt --threads 1,2,4
   lanefs bench create --policies before,after --threads 1,2,4,8
   lanefs bench seeds --seconds 1 --report seeds.html
+  lanefs bench seeds create-unlink-shared --threads 1,64
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// What to measure; all workloads if none is given; or `seeds` or `efficiency` alone
+    /// What to measure; all workloads if none is given; or `seeds`, of all or of some workloads; or
+    /// `efficiency` alone
     #[arg(value_name = "WORKLOAD")]
     what: Vec<What>,
     /// On what: lib:ram, lib:IMAGE, dir:PATH; again for more (lib:ram if there is nothing else)
@@ -98,6 +100,15 @@ enum What {
     Efficiency,
 }
 
+impl What {
+    fn workload(&self) -> Option<Workload> {
+        match self {
+            What::Workload(workload) => Some(*workload),
+            What::Seeds | What::Efficiency => None,
+        }
+    }
+}
+
 impl FromStr for What {
     type Err = String;
     fn from_str(text: &str) -> Result<What, String> {
@@ -137,13 +148,17 @@ fn failure(error: lanefs_bench::Error) -> Failure {
 }
 
 fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+    let workloads: Vec<Workload> = arguments.what.iter().filter_map(What::workload).collect();
     match arguments.what[..] {
-        [What::Seeds] => seeds::measure(arguments, report),
-        [What::Efficiency] => efficiency::measure(arguments, report),
-        _ if arguments.what.iter().all(|what| matches!(what, What::Workload(_))) => {
-            measure_workloads(arguments, report)
+        [What::Seeds, ..] if workloads.len() + 1 == arguments.what.len() => {
+            seeds::measure(arguments, &workloads, report)
         }
-        _ => Err(Failure::new("seeds and efficiency", "stand alone")),
+        [What::Efficiency] => efficiency::measure(arguments, report),
+        _ if workloads.len() == arguments.what.len() => measure_workloads(arguments, report),
+        _ => Err(Failure::new(
+            "what to measure",
+            "seeds comes first, with workloads of seeds at most; efficiency stands alone",
+        )),
     }
 }
 

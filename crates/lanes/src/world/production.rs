@@ -1,9 +1,14 @@
-//! Production: `parking_lot` locks, `std` atomics and threads.
+//! Production: locks on a word of our own, `parking_lot`'s for readers and writers, `std` atomics and
+//! threads.
 
+use crate::futex::FutexWord;
+use crate::lock_word::LockWord;
+use atomic::{AtomicU32, Ordering};
+use parking_lot::lock_api;
 use std::time::Duration;
 
 pub(crate) use parking_lot::{
-    Mutex, MutexGuard, RwLock, RwLockReadGuard as RwReadGuard, RwLockWriteGuard as RwWriteGuard,
+    RwLock, RwLockReadGuard as RwReadGuard, RwLockWriteGuard as RwWriteGuard,
 };
 pub(crate) use std::sync::atomic;
 pub use std::sync::{Arc, Weak};
@@ -15,23 +20,83 @@ pub(crate) const LANES: usize = 64;
 /// Whether a lock first tries, so that only a contended wait reads the clock.
 pub(crate) const COUNTS_WAITS: bool = true;
 
+/// A mutex of this world.
+pub(crate) type Mutex<T> = lock_api::Mutex<RawLock, T>;
+pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+
+/// A [`LockWord`] as `lock_api` wants it.
+#[derive(Debug)]
+pub(crate) struct RawLock(LockWord);
+
+// SAFETY: a `LockWord` is had by one at a time: it is taken by an update of a word that says that
+// nobody has it, with Acquire, and let go with Release by who has it.
+unsafe impl lock_api::RawMutex for RawLock {
+    #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make one
+    const INIT: RawLock = RawLock(LockWord::new());
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        self.0.lock();
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        self.0.unlock();
+    }
+
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
 /// A condition variable of this world.
-#[derive(Debug, Default)]
-pub(crate) struct Condvar(parking_lot::Condvar);
+#[derive(Debug)]
+pub(crate) struct Condvar {
+    /// Counts the times that it was told.
+    told: FutexWord,
+    /// How many wait. Counted with the mutex held, so who changes something under it sees who saw it
+    /// unchanged.
+    waiting: AtomicU32,
+}
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar { told: FutexWord::new(0), waiting: AtomicU32::new(0) }
+    }
+}
 
 impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(guard);
+        self.waiting(guard, |told| self.told.sleep(told, FutexWord::ANY));
     }
     /// True if notified, false if the time was over first.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
-        !self.0.wait_for(guard, timeout).timed_out()
+        !self.waiting(guard, |told| self.told.sleep_for(told, timeout))
+    }
+    /// Runs `sleep` without the mutex, with how often it was told while the mutex was held.
+    fn waiting<T>(&self, guard: &mut MutexGuard<'_, T>, sleep: impl FnOnce(u32) -> bool) -> bool {
+        let told = self.told.load(Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let result = MutexGuard::unlocked(guard, || sleep(told));
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        result
     }
     pub(crate) fn notify_one(&self) {
-        self.0.notify_one();
+        self.notify(1);
     }
     pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
+        self.notify(i32::MAX as u32);
+    }
+    fn notify(&self, most: u32) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.told.tell(most);
+        }
     }
 }
 

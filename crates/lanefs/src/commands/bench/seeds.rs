@@ -4,14 +4,14 @@ use super::progress::Progress;
 use super::{Arguments, failure, print, save, tell_failures, threads};
 use crate::cli::{Failure, Report};
 use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
-use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
+use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan, Workload};
 
 const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Bytes of each image; memory is taken only where it is written.
 const IMAGE: u64 = 2 << 30;
 
-/// Measures all seeds.
-pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
+/// Measures all seeds, or those with one of the workloads `only`.
+pub fn measure(arguments: &Arguments, only: &[Workload], report: &Report) -> Result<(), Failure> {
     let plan = SeedPlan {
         threads: threads(arguments, &WORKERS),
         slices: arguments.slices,
@@ -25,7 +25,10 @@ pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         plan.slice,
         IMAGE >> 30
     )));
-    let seeds = Seed::all();
+    let mut seeds = Seed::all();
+    if !only.is_empty() {
+        seeds.retain(|seed| only.contains(&seed.workload));
+    }
     let mut results: Vec<(String, Vec<Measured>)> = Vec::new();
     for seed in &seeds {
         report.printed(print(&lanefs_bench::seed_head(seed)));
@@ -42,7 +45,9 @@ pub fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
         results.push((title, measured.map_err(failure)?));
     }
     report.printed(print(&lanefs_bench::seed_foot(&plan)));
-    arrays(arguments, report)?;
+    if only.is_empty() {
+        arrays(arguments, report)?;
+    }
     let after = Machine::now();
     report.printed(print(&format!("at the end: {after}\n")));
     let chapters: Vec<Chapter<'_>> = results

@@ -1,0 +1,134 @@
+//! A word that threads sleep on: Linux' futex, and what stands for it under loom.
+
+use crate::world::atomic::{AtomicU32, Ordering};
+
+/// A word, and those who sleep on it.
+#[derive(Debug)]
+pub(crate) struct FutexWord {
+    word: AtomicU32,
+    #[cfg(loom)]
+    queue: model::Queue,
+}
+
+impl FutexWord {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(word: u32) -> FutexWord {
+        FutexWord { word: AtomicU32::new(word) }
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, ordering: Ordering) -> u32 {
+        self.word.load(ordering)
+    }
+
+    /// `to` in place of `from`; else what it is.
+    #[inline]
+    pub(crate) fn change(&self, from: u32, to: u32, ordering: Ordering) -> Result<(), u32> {
+        self.word.compare_exchange(from, to, ordering, Ordering::Relaxed).map(drop)
+    }
+
+    /// Clears bits; what it was before.
+    pub(crate) fn take_away(&self, bits: u32) -> u32 {
+        self.word.fetch_and(!bits, Ordering::Relaxed)
+    }
+}
+
+#[cfg(not(loom))]
+mod linux {
+    use super::FutexWord;
+    use rustix::io::Errno;
+    use rustix::thread::futex::{self, Flags, Timespec};
+    use std::num::NonZeroU32;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    impl FutexWord {
+        /// All bits.
+        pub(crate) const ANY: u32 = u32::MAX;
+
+        /// Sleeps if the word is `expected`, until one who wakes any bit of `hears` picks this
+        /// thread. False if it was not `expected`, or if a signal came.
+        pub(crate) fn sleep(&self, expected: u32, hears: u32) -> bool {
+            let hears = NonZeroU32::new(hears).unwrap_or(NonZeroU32::MAX);
+            futex::wait_bitset(&self.word, Flags::PRIVATE, expected, None, hears).is_ok()
+        }
+
+        /// As [`FutexWord::sleep`], for at most `timeout`; true once the time is over.
+        pub(crate) fn sleep_for(&self, expected: u32, timeout: Duration) -> bool {
+            let timeout = Timespec {
+                tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let slept = futex::wait(&self.word, Flags::PRIVATE, expected, Some(&timeout));
+            slept == Err(Errno::TIMEDOUT)
+        }
+
+        /// Wakes the first of those who hear one of these bits; false if there is none.
+        pub(crate) fn wake_one(&self, bits: u32) -> bool {
+            self.wake(1, bits)
+        }
+
+        /// Counts the word up, and wakes the first `most` sleepers.
+        pub(crate) fn tell(&self, most: u32) {
+            self.word.fetch_add(1, Ordering::Release);
+            self.wake(most, FutexWord::ANY);
+        }
+
+        fn wake(&self, most: u32, bits: u32) -> bool {
+            let bits = NonZeroU32::new(bits).unwrap_or(NonZeroU32::MAX);
+            futex::wake_bitset(&self.word, Flags::PRIVATE, most, bits).is_ok_and(|woken| woken > 0)
+        }
+    }
+}
+
+/// The kernel's side as the manual page futex(2) describes it: the look at the word and the way into
+/// the queue are one step.
+#[cfg(loom)]
+mod model {
+    use super::FutexWord;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::sync::{Condvar, Mutex};
+
+    #[derive(Debug)]
+    pub(super) struct Queue {
+        sleepers: Mutex<Sleepers>,
+        woken: Condvar,
+    }
+
+    #[derive(Debug, Default)]
+    struct Sleepers {
+        next: u32,
+        waiting: Vec<(u32, u32)>,
+    }
+
+    impl FutexWord {
+        pub(crate) fn new(word: u32) -> FutexWord {
+            let queue = Queue { sleepers: Mutex::default(), woken: Condvar::new() };
+            FutexWord { word: AtomicU32::new(word), queue }
+        }
+
+        pub(crate) fn sleep(&self, expected: u32, hears: u32) -> bool {
+            let mut sleepers = self.queue.sleepers.lock().expect("no panic");
+            if self.word.load(Ordering::Relaxed) != expected {
+                return false;
+            }
+            let me = sleepers.next;
+            sleepers.next += 1;
+            sleepers.waiting.push((me, hears));
+            while sleepers.waiting.iter().any(|(other, _)| *other == me) {
+                sleepers = self.queue.woken.wait(sleepers).expect("no panic");
+            }
+            true
+        }
+
+        pub(crate) fn wake_one(&self, bits: u32) -> bool {
+            let mut sleepers = self.queue.sleepers.lock().expect("no panic");
+            let first = sleepers.waiting.iter().position(|(_, hears)| hears & bits != 0);
+            if let Some(first) = first {
+                sleepers.waiting.remove(first);
+                self.queue.woken.notify_all();
+            }
+            first.is_some()
+        }
+    }
+}

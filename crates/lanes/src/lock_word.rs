@@ -1,0 +1,384 @@
+//! The word of a [`crate::Mutex`]: who finds it taken spins a little, then sleeps.
+//!
+//! What the locks guard takes a microsecond or so, and putting a thread to sleep and waking it takes
+//! several. So as few as possible sleep, and no lock waits for a thread that has to wake up first:
+//!
+//! - Who lets go makes the lock anybody's. A sleeper is woken to try, not to have it.
+//! - One woken thread at a time is on its way ([`WOKEN`]). Until it has tried, the others are left
+//!   asleep: with more threads than processors those that run do the work of those that do not,
+//!   instead of each unlock waking the next who finds it taken again.
+//! - Who was woken [`PATIENCE`] times in vain reserves the lock ([`RESERVED`]): then nobody else may
+//!   take it, whoever comes. So nobody is overtaken for ever.
+//!
+//! *Invariant*: a thread sleeps only on a word that is held, or reserved for another one. Whoever
+//! makes it neither sees the sleeper counted, and wakes one unless one is on its way.
+
+use crate::futex::FutexWord;
+use crate::plant::{Step, left_out};
+use crate::world::atomic::Ordering;
+
+const HELD: u32 = 1;
+/// A thread that slept is on its way to try; it takes the mark away.
+const WOKEN: u32 = 2;
+/// A thread that was woken often enough is the next to have the lock; it takes the mark away.
+const RESERVED: u32 = 4;
+/// One thread that sleeps, or was woken and has not got the lock yet: the rest of the word counts.
+const SLEEPER: u32 = 8;
+
+/// Whom a wake-up is for.
+const ANY: u32 = 1;
+const WHO_RESERVED: u32 = 2;
+
+/// How often who waits looks before it sleeps: some microseconds, about what sleeping would cost.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+/// How often a thread is woken in vain before it reserves the lock.
+#[cfg(not(loom))]
+const PATIENCE: u32 = 8;
+
+/// A lock of nothing.
+#[derive(Debug)]
+pub(crate) struct LockWord {
+    word: FutexWord,
+    /// [`PATIENCE`] under the test's control: eight wake-ups are more than can be explored.
+    #[cfg(loom)]
+    patience: u32,
+}
+
+/// A thread that waits.
+#[derive(Debug, Default)]
+struct Waiter {
+    /// [`SLEEPER`] once it is counted.
+    counted: u32,
+    /// Its marks on the word.
+    marks: u32,
+    /// How often it was woken.
+    woken: u32,
+}
+
+impl Waiter {
+    fn may_take(&self, word: u32) -> bool {
+        word & HELD == 0 && (word & RESERVED == 0 || self.marks & RESERVED != 0)
+    }
+
+    /// The word once it has the lock.
+    fn taking(&self, word: u32) -> u32 {
+        ((word | HELD) & !self.marks).wrapping_sub(self.counted)
+    }
+
+    /// The word it sleeps on, and the marks that it has on that.
+    fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
+        let word = word + (SLEEPER - self.counted);
+        if self.marks & RESERVED != 0 {
+            (word, self.marks)
+        } else if self.woken >= patience && word & RESERVED == 0 {
+            (word | RESERVED, self.marks | RESERVED)
+        } else if left_out(Step::MarkTakenAway) {
+            (word, self.marks)
+        } else {
+            // Else nobody would be woken any more.
+            (word & !self.marks, 0)
+        }
+    }
+
+    /// Whose wake-ups it hears.
+    fn hears(&self) -> u32 {
+        if self.marks & RESERVED != 0 { WHO_RESERVED } else { ANY }
+    }
+}
+
+impl LockWord {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> LockWord {
+        LockWord { word: FutexWord::new(0) }
+    }
+
+    #[cfg(not(loom))]
+    fn patience(&self) -> u32 {
+        PATIENCE
+    }
+
+    #[cfg(loom)]
+    fn patience(&self) -> u32 {
+        self.patience
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        if self.change(0, HELD, Ordering::Acquire).is_err() {
+            self.wait();
+        }
+    }
+
+    /// False if it is not free, or reserved.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        let mut word = 0;
+        while word & (HELD | RESERVED) == 0 {
+            match self.change(word, word | HELD, Ordering::Acquire) {
+                Ok(()) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// Lets go of what the caller has.
+    #[inline]
+    pub(crate) fn unlock(&self) {
+        if self.change(HELD, 0, Ordering::Release).is_err() {
+            self.unlock_waking();
+        }
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & HELD != 0
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut waiter = Waiter::default();
+        let mut spins = SPINS;
+        loop {
+            let mut word = self.word.load(Ordering::Relaxed);
+            while !waiter.may_take(word) && spins > 0 {
+                std::hint::spin_loop();
+                spins -= 1;
+                word = self.word.load(Ordering::Relaxed);
+            }
+            if waiter.may_take(word) {
+                if self.change(word, waiter.taking(word), Ordering::Acquire).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            let (asleep, marks) = waiter.sleeping(word, self.patience());
+            if self.change(word, asleep, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            (waiter.counted, waiter.marks) = (SLEEPER, marks);
+            if self.word.sleep(asleep, waiter.hears()) {
+                waiter.woken += 1;
+                waiter.marks |= WOKEN;
+                spins = SPINS;
+            }
+        }
+    }
+
+    #[cold]
+    fn unlock_waking(&self) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let wakes = word & RESERVED == 0 && word >= SLEEPER && word & WOKEN == 0;
+            let mark = if wakes { WOKEN } else { 0 };
+            match self.change(word, (word & !HELD) | mark, Ordering::Release) {
+                Err(now) => word = now,
+                Ok(()) if word & RESERVED != 0 => {
+                    let whom = if left_out(Step::ReservedIsWoken) { ANY } else { WHO_RESERVED };
+                    self.word.wake_one(whom);
+                    return;
+                }
+                Ok(()) if wakes => return self.wake(),
+                Ok(()) => return,
+            }
+        }
+    }
+
+    /// Wakes one, for whom the word was marked.
+    fn wake(&self) {
+        if self.word.wake_one(ANY) {
+            return;
+        }
+        // Those who are counted were still on their way to sleep, and find the word changed. But
+        // while it was marked others may have come, slept, and not been woken.
+        let word = self.word.take_away(WOKEN);
+        if word & HELD == 0 && word >= SLEEPER && !left_out(Step::LookAgainForSleepers) {
+            self.word.wake_one(ANY);
+        }
+    }
+
+    #[inline]
+    fn change(&self, from: u32, to: u32, ordering: Ordering) -> Result<(), u32> {
+        self.word.change(from, to, ordering)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::plant::finds_missing;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const AGAIN: &str =
+        "lock_word::loom_tests::loom_who_locks_again_and_again_leaves_nobody_asleep";
+    const RESERVING: &str =
+        "lock_word::loom_tests::loom_who_reserved_the_lock_has_it_next_and_lets_go_of_it_whole";
+    const THREE: &str =
+        "lock_word::loom_tests::loom_three_threads_exclude_each_other_and_none_is_left_asleep";
+    const DEADLOCK: &str = "deadlock";
+
+    struct Guarded {
+        lock: LockWord,
+        value: UnsafeCell<u32>,
+    }
+
+    impl Guarded {
+        fn add(&self) {
+            self.lock.lock();
+            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            self.value.with_mut(|value| unsafe { *value += 1 });
+            self.lock.unlock();
+        }
+    }
+
+    /// Threads that each add as often as told, the last one being the model's own.
+    fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(move || {
+            let lock = LockWord { word: FutexWord::new(0), patience };
+            let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
+            let (mine, others) = times.split_last().expect("threads");
+            let threads: Vec<_> = others
+                .iter()
+                .map(|&times| {
+                    let guarded = guarded.clone();
+                    thread::spawn(move || (0..times).for_each(|_| guarded.add()))
+                })
+                .collect();
+            (0..*mine).for_each(|_| guarded.add());
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            // SAFETY: all others are gone.
+            guarded.value.with(|value| unsafe { assert_eq!(*value, times.iter().sum::<u32>()) });
+            assert_eq!(guarded.lock.word.load(Ordering::Relaxed), 0, "marks were left");
+        });
+    }
+
+    #[test]
+    fn loom_three_threads_exclude_each_other_and_none_is_left_asleep() {
+        run(4, 9, &[1, 1, 1]);
+    }
+
+    #[test]
+    fn loom_who_locks_again_and_again_leaves_nobody_asleep() {
+        run(3, 9, &[1, 3]);
+    }
+
+    #[test]
+    fn loom_who_reserved_the_lock_has_it_next_and_lets_go_of_it_whole() {
+        run(3, 1, &[1, 3]);
+        run(3, 1, &[1, 1, 2]);
+    }
+
+    #[test]
+    fn loom_who_tries_excludes_the_others_and_keeps_nobody_asleep() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let lock = LockWord { word: FutexWord::new(0), patience: 1 };
+            let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
+            let tries = {
+                let guarded = guarded.clone();
+                thread::spawn(move || {
+                    if guarded.lock.try_lock() {
+                        // SAFETY: as in `add`.
+                        guarded.value.with_mut(|value| unsafe { *value += 1 });
+                        guarded.lock.unlock();
+                    }
+                })
+            };
+            let locks = {
+                let guarded = guarded.clone();
+                thread::spawn(move || guarded.add())
+            };
+            guarded.add();
+            tries.join().expect("no panic");
+            locks.join().expect("no panic");
+            assert_eq!(guarded.lock.word.load(Ordering::Relaxed), 0, "marks were left");
+        });
+    }
+
+    #[test]
+    fn loom_a_mark_that_stays_leaves_sleepers_asleep() {
+        finds_missing(Step::MarkTakenAway, AGAIN, &[DEADLOCK]);
+    }
+
+    #[test]
+    fn loom_who_reserved_the_lock_and_is_not_woken_sleeps_for_ever() {
+        finds_missing(Step::ReservedIsWoken, RESERVING, &[DEADLOCK]);
+    }
+
+    #[test]
+    fn loom_sleepers_that_came_under_a_mark_for_nobody_are_left_asleep() {
+        finds_missing(Step::LookAgainForSleepers, THREE, &[DEADLOCK]);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    #[test]
+    fn many_threads_exclude_each_other() {
+        static WORD: LockWord = LockWord::new();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let add = || {
+            for _ in 0..2000 {
+                WORD.lock();
+                // Not one step: what another adds meanwhile would be lost.
+                let count = COUNT.load(Ordering::Relaxed);
+                COUNT.store(count + 1, Ordering::Relaxed);
+                WORD.unlock();
+            }
+        };
+        std::thread::scope(|s| (0..16).for_each(|_| drop(s.spawn(add))));
+        assert_eq!(COUNT.load(Ordering::Relaxed), 16 * 2000);
+        assert_eq!(WORD.word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_waits_gets_the_lock_from_those_who_take_it_again_at_once() {
+        static WORD: LockWord = LockWord::new();
+        let over = AtomicBool::new(false);
+        let take_again = || {
+            while !over.load(Ordering::Relaxed) {
+                WORD.lock();
+                std::thread::yield_now();
+                WORD.unlock();
+            }
+        };
+        std::thread::scope(|s| {
+            (0..3).for_each(|_| drop(s.spawn(take_again)));
+            for _ in 0..50 {
+                WORD.lock();
+                WORD.unlock();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_reserved_lock_is_nobody_elses() {
+        let word = LockWord { word: FutexWord::new(RESERVED | WOKEN | SLEEPER) };
+        assert!(!word.try_lock());
+        let waiter = Waiter { counted: SLEEPER, marks: RESERVED | WOKEN, woken: PATIENCE };
+        assert!(waiter.may_take(RESERVED | WOKEN | SLEEPER));
+        assert_eq!(waiter.taking(RESERVED | WOKEN | SLEEPER), HELD);
+        assert!(!Waiter::default().may_take(RESERVED));
+    }
+
+    #[test]
+    fn who_was_woken_in_vain_often_enough_reserves_the_lock() {
+        let woken = |times| Waiter { counted: SLEEPER, marks: WOKEN, woken: times };
+        let word = HELD | WOKEN | SLEEPER;
+        assert_eq!(woken(1).sleeping(word, PATIENCE), (HELD | SLEEPER, 0));
+        assert_eq!(woken(PATIENCE).sleeping(word, PATIENCE), (word | RESERVED, WOKEN | RESERVED));
+        assert_eq!(
+            woken(PATIENCE).sleeping(word | RESERVED, PATIENCE),
+            (HELD | RESERVED | SLEEPER, 0)
+        );
+    }
+}
