@@ -60,10 +60,13 @@ pub(crate) enum Step {
     /// Between taking the bit above away and looking at the word again.
     RemoveFence,
     /// Taking the mark of who was woken away before sleeping again.
+    #[cfg(not(shuttle))]
     MarkTakenAway,
     /// Waking who reserved a lock, and nobody else.
+    #[cfg(not(shuttle))]
     ReservedIsWoken,
     /// Looking for sleepers that came while a lock's word was marked for one that there was not.
+    #[cfg(not(shuttle))]
     LookAgainForSleepers,
 }
 
