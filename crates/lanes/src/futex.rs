@@ -36,10 +36,10 @@ impl FutexWord {
 #[cfg(not(loom))]
 mod linux {
     use super::FutexWord;
+    use crate::world::atomic::Ordering;
     use rustix::io::Errno;
     use rustix::thread::futex::{self, Flags, Timespec};
     use std::num::NonZeroU32;
-    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     impl FutexWord {

@@ -319,7 +319,7 @@ mod loom_tests {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use crate::world::atomic::{AtomicBool, AtomicU64};
 
     #[test]
     fn many_threads_exclude_each_other() {
