@@ -18,7 +18,7 @@
 //! *Locking*: the depot's locks are innermost of all. They are unscheduled ones, which allocate nothing.
 
 use crate::Padded;
-use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::unscheduled::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -64,9 +64,14 @@ const fn full(class: usize) -> u32 {
 /// `block`, which the system gave, counted if it gave any.
 fn large(size: usize, block: *mut u8) -> *mut u8 {
     if !block.is_null() {
-        LARGE.fetch_add(size, Ordering::Relaxed);
+        count_large(size as isize);
     }
     block
+}
+
+/// So many bytes more of large blocks.
+fn count_large(bytes: isize) {
+    MINE.with(|mine| mine.count(bytes));
 }
 
 /// The class of `layout`; none if the system serves it.
@@ -103,6 +108,8 @@ struct Magazine {
 struct Magazines {
     classes: [Magazine; CLASSES],
     state: Cell<State>,
+    /// Which of [`TALLIES`] it counts in, if it has counted.
+    tally: Cell<Option<u8>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,6 +134,7 @@ thread_local! {
                 }
             }; CLASSES],
             state: Cell::new(State::Fresh),
+            tally: Cell::new(None),
         }
     };
     static END: End = const { End };
@@ -138,10 +146,11 @@ struct End;
 impl Drop for End {
     fn drop(&mut self) {
         MINE.with(|mine| {
-            mine.state.set(State::Over);
-            for (class, magazine) in mine.classes.iter().enumerate() {
-                magazine.empty(class);
+            if mine.state.get() == State::Forgetful {
+                return;
             }
+            mine.state.set(State::Over);
+            (0..CLASSES).for_each(|class| mine.empty(class));
         });
     }
 }
@@ -162,16 +171,18 @@ struct Chunk {
 // SAFETY: the memory belongs to whoever holds the lock.
 unsafe impl Send for Chunk {}
 
-static REST: Mutex<Chunk> = Mutex::new(Chunk { at: ptr::null_mut(), left: 0 });
+static REST: Padded<Mutex<Chunk>> = Padded(Mutex::new(Chunk { at: ptr::null_mut(), left: 0 }));
 
-/// Bytes that were asked of the system for blocks.
-static RESERVED: AtomicUsize = AtomicUsize::new(0);
+/// Threads that count where nobody else does.
+const MOST_TALLIES: usize = 64;
 
-/// Bytes of blocks that threads have: in use, or in their lists.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that threads took, less those they gave back: of blocks, which they use or have in their
+/// lists, and of large ones. Who gives back need not be who took, so only the sum tells anything.
+static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
+    [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
-/// Bytes of large blocks, which the system serves.
-static LARGE: AtomicUsize = AtomicUsize::new(0);
+/// Threads that were given a tally.
+static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads begin as [`State::Forgetful`].
 static FORGETFUL: AtomicBool = AtomicBool::new(false);
@@ -194,15 +205,12 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct LineHeap;
 
 impl LineHeap {
-    /// Bytes that were asked of the system for blocks, in use or not; large blocks are not counted.
-    pub fn reserved() -> usize {
-        RESERVED.load(Ordering::Relaxed)
-    }
-
     /// Bytes in use, and of blocks that threads keep for themselves: some hundred kilobytes for each
     /// thread at most.
     pub fn in_use() -> usize {
-        TAKEN.load(Ordering::Relaxed) + LARGE.load(Ordering::Relaxed)
+        let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
+        // Given back in a tally that was summed up, taken in one that was not yet.
+        usize::try_from(sum).unwrap_or(0)
     }
 
     /// From now on, what this thread frees, and what threads do that begin later, is not used again.
@@ -233,7 +241,7 @@ unsafe impl GlobalAlloc for LineHeap {
             // SAFETY: the block is of this class, and its owner lets go of it.
             Some(class) => MINE.with(|mine| unsafe { mine.give(class, block.cast()) }),
             None => {
-                LARGE.fetch_sub(layout.size(), Ordering::Relaxed);
+                count_large(-(layout.size() as isize));
                 // SAFETY: the caller's promise.
                 unsafe { System.dealloc(block, layout) }
             }
@@ -263,7 +271,7 @@ unsafe impl GlobalAlloc for LineHeap {
                 // SAFETY: the caller's promise, and both are the system's.
                 let moved = unsafe { System.realloc(block, layout, size) };
                 if !moved.is_null() {
-                    LARGE.fetch_sub(layout.size(), Ordering::Relaxed);
+                    count_large(-(layout.size() as isize));
                 }
                 return large(size, moved);
             }
@@ -323,13 +331,13 @@ impl Magazines {
                 return ptr::null_mut();
             }
             // SAFETY: the first block of a batch that is this thread's now.
-            TAKEN.fetch_add(unsafe { (*batch).len } as usize * SIZES[class], Ordering::Relaxed);
+            self.count(unsafe { bytes_of(class, batch) });
         }
         // SAFETY: the first block of a batch that is this thread's now.
         magazine.len.set(unsafe { (*batch).len });
         let block = magazine.pop(batch);
         if self.state.get() == State::Over {
-            magazine.empty(class);
+            self.empty(class);
         }
         block
     }
@@ -350,14 +358,41 @@ impl Magazines {
         if magazine.len.get() >= full(class) {
             let former = magazine.spare.replace(magazine.close());
             if !former.is_null() {
-                give_back(class, former);
+                self.give_back(class, former);
             }
         }
         // SAFETY: the caller's promise.
         unsafe { magazine.push(block) };
         if self.state.get() == State::Over {
-            magazine.empty(class);
+            self.empty(class);
         }
+    }
+
+    /// Gives everything to the depot.
+    fn empty(&self, class: usize) {
+        let magazine = &self.classes[class];
+        for batch in [magazine.close(), magazine.spare.replace(ptr::null_mut())] {
+            if !batch.is_null() {
+                self.give_back(class, batch);
+            }
+        }
+    }
+
+    /// Lets go of a batch.
+    fn give_back(&self, class: usize, batch: *mut Free) {
+        // SAFETY: the first block of a batch, still the thread's own.
+        self.count(-unsafe { bytes_of(class, batch) });
+        locked(&DEPOTS[class]).give(batch);
+    }
+
+    /// So many bytes more are taken.
+    fn count(&self, bytes: isize) {
+        let tally = self.tally.get().unwrap_or_else(|| {
+            let tally = (COUNTING.fetch_add(1, Ordering::Relaxed) % MOST_TALLIES) as u8;
+            self.tally.set(Some(tally));
+            tally
+        });
+        TALLIES[usize::from(tally)].0.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Sees to it that the thread's end gives back what it has.
@@ -404,23 +439,15 @@ impl Magazine {
         }
         batch
     }
-
-    /// Gives everything to the depot.
-    fn empty(&self, class: usize) {
-        for batch in [self.close(), self.spare.replace(ptr::null_mut())] {
-            if !batch.is_null() {
-                give_back(class, batch);
-            }
-        }
-    }
 }
 
-/// A thread lets go of a batch.
-fn give_back(class: usize, batch: *mut Free) {
-    // SAFETY: the first block of a batch, still the thread's own.
-    let bytes = unsafe { (*batch).len } as usize * SIZES[class];
-    TAKEN.fetch_sub(bytes, Ordering::Relaxed);
-    locked(&DEPOTS[class]).give(batch);
+/// Bytes of a batch.
+///
+/// # Safety
+/// `batch` is the first block of one, which is the calling thread's.
+unsafe fn bytes_of(class: usize, batch: *mut Free) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { (*batch).len as isize * SIZES[class] as isize }
 }
 
 impl Depot {
@@ -452,7 +479,6 @@ fn carve(class: usize) -> *mut Free {
             if chunk.is_null() {
                 return ptr::null_mut();
             }
-            RESERVED.fetch_add(CHUNK, Ordering::Relaxed);
             // What was left of the former one is less than a batch, and lost.
             *rest = Chunk { at: chunk, left: CHUNK };
         }
@@ -477,6 +503,7 @@ fn carve(class: usize) -> *mut Free {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::unscheduled::Barrier;
 
     fn layout(size: usize, align: usize) -> Layout {
         Layout::from_size_align(size, align).expect("a small layout")
@@ -615,6 +642,39 @@ mod tests {
         assert!(!locked(&DEPOTS[class]).0.is_null());
         let again = std::thread::spawn(round).join().expect("no panic");
         assert!(again.iter().all(|block| first.contains(block)));
+    }
+
+    #[test]
+    fn what_is_freed_after_the_end_of_a_forgetful_thread_is_used_no_more() {
+        // A class that no other test of this process uses.
+        let layout = layout(60_000, 8);
+        let thread = move || {
+            MINE.with(|mine| mine.state.set(State::Forgetful));
+            // SAFETY: the size is not zero; freed as it was allocated.
+            unsafe {
+                let first = LineHeap.alloc(layout);
+                drop(End);
+                LineHeap.dealloc(first, layout);
+                assert_ne!(LineHeap.alloc(layout), first);
+            }
+        };
+        std::thread::spawn(thread).join().expect("no panic");
+    }
+
+    #[test]
+    fn threads_count_large_blocks_on_lines_of_their_own() {
+        let layout = layout(200_000, 8);
+        let both_run = Barrier::new(2);
+        let tally = || {
+            // SAFETY: the size is not zero; freed as it was allocated.
+            unsafe { LineHeap.dealloc(LineHeap.alloc(layout), layout) };
+            both_run.wait();
+            MINE.with(|mine| mine.tally.get()).expect("it has counted")
+        };
+        std::thread::scope(|scope| {
+            let [one, other] = [scope.spawn(tally), scope.spawn(tally)];
+            assert_ne!(one.join().expect("no panic"), other.join().expect("no panic"));
+        });
     }
 
     #[test]
