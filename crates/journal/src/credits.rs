@@ -3,11 +3,14 @@
 //! A pool holds what the transaction can take. Lanes draw from it into stashes of their own, so
 //! that joining usually touches the lane's line only; what a stash holds belongs to one
 //! transaction and means nothing in the next. Whoever finds pool and stashes short leaves the
-//! transaction, has it committed, and waits in a queue, first come first served: an operation
-//! that needs many credits is not overtaken for ever by those that need few.
+//! transaction, has it committed, and waits in a queue. Nobody draws what somebody before him in
+//! the queue waits for, so an operation that needs many credits is not overtaken for ever by
+//! those that need few. But where the pool has enough for all of them, nobody waits for his turn:
+//! a queue that empties one by one never does, while those that it lets go come back.
 
 use crate::limits::Limits;
 use crate::{Error, Tid};
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Lane, Mutex, Padded, PerLane, Rank};
 use std::collections::VecDeque;
@@ -18,8 +21,6 @@ pub(crate) struct Credits {
     stashes: PerLane<Mutex<Stash>>,
     /// [rank Journal]
     pool: Mutex<Pool>,
-    /// The pool has more, or the queue moved.
-    moved: Condvar,
     /// How many are in the queue. Written under the pool's lock before the first look into the
     /// stashes, and read under a stash's lock: so whoever gives back sees a waiter that has looked
     /// into his stash already.
@@ -35,33 +36,39 @@ struct Stash {
 struct Pool {
     /// Grains that nobody has drawn.
     left: u64,
-    /// Counts every time that `left` grew or the queue moved.
-    changes: u64,
-    queue: VecDeque<u64>,
+    queue: VecDeque<Place>,
     next_ticket: u64,
 }
 
-/// Not enough now; try again once the pool changed from this state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Short {
-    changes: u64,
+/// Somebody's place in the queue.
+struct Place {
+    number: u64,
+    /// What he waits for.
+    grains: u64,
+    /// There may be enough for him, and he has not looked since.
+    called: bool,
+    call: Arc<Condvar>,
 }
+
+/// Not enough now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Short;
 
 /// A place in the queue; dropping it steps out.
 pub(crate) struct Ticket<'a> {
     credits: &'a Credits,
     number: u64,
+    call: Arc<Condvar>,
 }
 
 impl Credits {
     pub(crate) fn new(limits: Limits, tid: Tid) -> Credits {
         let left = u64::from(limits.capacity) * limits.grains;
-        let pool = Pool { left, changes: 0, queue: VecDeque::new(), next_ticket: 0 };
+        let pool = Pool { left, queue: VecDeque::new(), next_ticket: 0 };
         Credits {
             limits,
             stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, Stash { tid, grains: 0 })),
             pool: Mutex::new(Rank::Journal, pool),
-            moved: Condvar::new(),
             waiting: Padded(AtomicU64::new(0)),
         }
     }
@@ -107,17 +114,18 @@ impl Credits {
         ticket: Option<&Ticket<'_>>,
     ) -> Result<(), Short> {
         let mut pool = self.pool.lock();
-        let first = pool.queue.front().copied();
-        if first != ticket.map(|t| t.number) {
-            return Err(Short { changes: pool.changes });
-        }
-        let keep = u64::from(self.limits.keep) * self.limits.grains;
-        if pool.left < grains {
+        let ahead = pool.ahead(ticket.map(|t| t.number));
+        // What stashes have is for the first.
+        if ahead == 0 && pool.left < grains {
             self.collect(tid, &mut pool);
         }
-        let rest = pool.left.checked_sub(grains).ok_or(Short { changes: pool.changes })?;
-        let extra = keep.min(rest);
-        pool.left = rest - extra;
+        if pool.left < grains.saturating_add(ahead) {
+            return Err(Short);
+        }
+        pool.left -= grains;
+        let keep = if pool.queue.is_empty() { self.keep() } else { 0 };
+        let extra = keep.min(pool.left);
+        pool.left -= extra;
         let mut stash = self.stashes.of(lane).lock();
         stash.move_to(tid);
         stash.grains += extra;
@@ -138,14 +146,13 @@ impl Credits {
         if grains == 0 {
             return;
         }
-        let keep = u64::from(self.limits.keep) * self.limits.grains;
         let excess = {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
             // If somebody waits, a stash is of no use: nothing may be left to commit, and then
             // only what comes back to the pool wakes him.
-            let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { keep };
+            let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;
             }
@@ -155,7 +162,12 @@ impl Credits {
         };
         let mut pool = self.pool.lock();
         pool.left += excess;
-        self.change(&mut pool);
+        pool.call();
+    }
+
+    /// Grains that a lane may keep.
+    fn keep(&self) -> u64 {
+        u64::from(self.limits.keep) * self.limits.grains
     }
 
     /// A new transaction opens, with all its credits. Stashes of the one before are void.
@@ -165,30 +177,55 @@ impl Credits {
     pub(crate) fn open(&self) {
         let mut pool = self.pool.lock();
         pool.left = u64::from(self.limits.capacity) * self.limits.grains;
-        self.change(&mut pool);
+        pool.call();
     }
 
     /// Wakes everybody who waits, to look at the journal's state again.
     pub(crate) fn wake_all(&self) {
-        let mut pool = self.pool.lock();
-        self.change(&mut pool);
+        self.pool.lock().queue.iter_mut().for_each(Place::call);
     }
 
-    fn change(&self, pool: &mut Pool) {
-        pool.changes += 1;
-        if !pool.queue.is_empty() {
-            self.moved.notify_all();
-        }
-    }
-
-    /// Takes a place at the end of the queue.
-    pub(crate) fn queue(&self) -> Ticket<'_> {
+    /// Takes a place at the end of the queue, for `grains`.
+    pub(crate) fn queue(&self, grains: u64) -> Ticket<'_> {
+        let call = Arc::new(Condvar::new());
         let mut pool = self.pool.lock();
         let number = pool.next_ticket;
         pool.next_ticket += 1;
-        pool.queue.push_back(number);
+        let place = Place { number, grains, called: false, call: Arc::clone(&call) };
+        pool.queue.push_back(place);
+        pool.call();
         self.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        Ticket { credits: self, number }
+        Ticket { credits: self, number, call }
+    }
+}
+
+impl Pool {
+    /// Grains that those wait for who are before `ticket` in the queue; without one, all of them.
+    fn ahead(&self, ticket: Option<u64>) -> u64 {
+        let before = self.queue.iter().take_while(|place| Some(place.number) != ticket);
+        before.map(|place| place.grains).sum()
+    }
+
+    /// Calls those for whom there is enough beside what those before them wait for, and the
+    /// first in any case: there may be enough in the stashes, or something to commit.
+    fn call(&mut self) {
+        let mut wanted = 0u64;
+        for (position, place) in self.queue.iter_mut().enumerate() {
+            wanted = wanted.saturating_add(place.grains);
+            if position > 0 && wanted > self.left {
+                break;
+            }
+            place.call();
+        }
+    }
+}
+
+impl Place {
+    fn call(&mut self) {
+        if !self.called {
+            self.called = true;
+            self.call.notify_one();
+        }
     }
 }
 
@@ -201,23 +238,29 @@ impl Stash {
 }
 
 impl Ticket<'_> {
-    /// Waits until this place is the first and the pool is not as `short` saw it, or `over` says
+    /// Waits until there may be enough for this place, as there may be at first, or `over` says
     /// that there is nothing to wait for.
-    pub(crate) fn wait(&self, short: Option<Short>, over: impl Fn() -> bool) {
+    pub(crate) fn wait(&self, over: impl Fn() -> bool) {
         let mut pool = self.credits.pool.lock();
-        let seen = short.map(|s| s.changes);
-        while !over() && (pool.queue.front() != Some(&self.number) || seen == Some(pool.changes)) {
-            self.credits.moved.wait(&mut pool);
+        while !over() && !self.take_call(&mut pool) {
+            self.call.wait(&mut pool);
         }
+    }
+
+    fn take_call(&self, pool: &mut Pool) -> bool {
+        let place = pool.queue.iter_mut().find(|place| place.number == self.number);
+        place.is_none_or(|place| std::mem::take(&mut place.called))
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut pool = self.credits.pool.lock();
-        pool.queue.retain(|number| *number != self.number);
+        pool.queue.retain(|place| place.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        self.credits.change(&mut pool);
+        // For the others nothing changed: what this one drew was set apart for it. But who is
+        // the first now may look into the stashes.
+        pool.queue.front_mut().map(Place::call);
     }
 }
 
@@ -261,7 +304,7 @@ mod tests {
     fn nobody_overtakes_the_first_in_the_queue() {
         let ((a, b), credits) = (lanes(), credits(100, 0));
         credits.draw(Tid(1), a, 900, None).unwrap();
-        let big = credits.queue();
+        let big = credits.queue(500);
         assert!(credits.draw(Tid(1), a, 500, Some(&big)).is_err());
         assert!(credits.draw(Tid(1), b, 10, None).is_err(), "it has to queue up");
         credits.open();
@@ -271,13 +314,27 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_enough_for_all_nobody_waits_for_his_turn() {
+        let ((a, b), credits) = (lanes(), credits(100, 40));
+        credits.draw(Tid(1), a, 1000, None).unwrap();
+        let queue = [credits.queue(300), credits.queue(300)];
+        credits.open();
+        queue.iter().for_each(|ticket| ticket.wait(|| false));
+        credits.draw(Tid(2), b, 400, None).unwrap();
+        assert!(credits.draw(Tid(2), b, 1, None).is_err(), "others wait for what is left");
+        credits.draw(Tid(2), a, 300, Some(&queue[1])).unwrap();
+        credits.draw(Tid(2), a, 300, Some(&queue[0])).unwrap();
+    }
+
+    #[test]
     fn what_comes_back_unused_reaches_a_waiter_and_not_a_stash() {
         let ((a, b), credits) = (lanes(), credits(100, 40));
         credits.draw(Tid(1), a, 300, None).unwrap();
-        let big = credits.queue();
-        let short = credits.draw(Tid(1), b, 1000, Some(&big)).unwrap_err();
+        let big = credits.queue(1000);
+        big.wait(|| false);
+        credits.draw(Tid(1), b, 1000, Some(&big)).unwrap_err();
         credits.give_back(Tid(1), a, 300);
-        big.wait(Some(short), || false);
+        big.wait(|| false);
         credits.draw(Tid(1), b, 1000, Some(&big)).unwrap();
     }
 

@@ -155,17 +155,15 @@ impl<C: Client> Journal<C> {
     #[cold]
     fn join_later(&self, grains: u64, once: crate::handle::Joined) -> Result<Handle<'_, C>, Error> {
         self.counters.credit_waits.add(1);
-        let ticket = self.credits.queue();
-        let mut short = None;
+        let ticket = self.credits.queue(grains);
         loop {
-            ticket.wait(short, || self.check().is_err());
+            ticket.wait(|| self.check().is_err());
             self.check()?;
             let member = self.membership.join();
             self.check()?;
             let tid = Tid(member.tid());
-            match self.credits.draw(tid, member.lane(), grains, Some(&ticket)) {
-                Ok(()) => return Ok(Handle::new(self, member, grains, once)),
-                Err(again) => short = Some(again),
+            if self.credits.draw(tid, member.lane(), grains, Some(&ticket)).is_ok() {
+                return Ok(Handle::new(self, member, grains, once));
             }
             drop(member);
             self.request_commit();
