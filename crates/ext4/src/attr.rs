@@ -37,7 +37,6 @@ pub struct Attr {
     pub flags: u32,
 }
 
-/// As words, for the cell that stat reads without a lock.
 /// What decides who may use an inode: of its attributes those that hardly ever change, so that a
 /// walk through a directory does not meet those who make names there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +47,15 @@ pub struct Rights {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// As [`Attr::flags`]: immutable, append only, indexed.
+    pub flags: u32,
 }
 
 impl Attr {
     /// The part that decides who may use the inode.
     pub fn rights(&self) -> Rights {
-        Rights { permissions: self.permissions, uid: self.uid, gid: self.gid }
+        let Attr { permissions, uid, gid, flags, .. } = *self;
+        Rights { permissions, uid, gid, flags }
     }
 }
 
@@ -61,15 +63,17 @@ impl lanefs_lanes::Words for Rights {
     type Array = [u64; 2];
 
     fn to_words(&self) -> [u64; 2] {
-        [u64::from(self.uid) << 32 | u64::from(self.gid), u64::from(self.permissions)]
+        let flags = u64::from(self.flags) << 32 | u64::from(self.permissions);
+        [u64::from(self.uid) << 32 | u64::from(self.gid), flags]
     }
 
     fn from_words(words: [u64; 2]) -> Rights {
         let (uid, gid) = ((words[0] >> 32) as u32, words[0] as u32);
-        Rights { permissions: words[1] as u16, uid, gid }
+        Rights { permissions: words[1] as u16, uid, gid, flags: (words[1] >> 32) as u32 }
     }
 }
 
+/// As words, for the cell that stat reads without a lock.
 impl lanefs_lanes::Words for Attr {
     type Array = [u64; 15];
 
@@ -81,9 +85,9 @@ impl lanefs_lanes::Words for Attr {
         [
             pair(self.ino.0, self.generation),
             pair(self.flags, u32::from(self.mode())),
-            pair(self.links, self.uid),
+            pair(self.links, self.uid), // Attr::LINKS
             pair(self.gid, 0),
-            self.size,
+            self.size, // Attr::SIZE
             self.sectors,
             pair(self.rdev.major, self.rdev.minor),
             atime[0],
@@ -127,6 +131,10 @@ impl lanefs_lanes::Words for Attr {
 const NO_TIME: u64 = u64::MAX;
 
 impl Attr {
+    /// The words, of [`lanefs_lanes::Words`], that some look at alone.
+    pub(crate) const LINKS: usize = 2;
+    pub(crate) const SIZE: usize = 4;
+
     /// Type and permissions in one word, as stat(2) has it.
     pub fn mode(&self) -> u16 {
         self.file_type.mode_bits() | self.permissions
@@ -339,6 +347,8 @@ mod tests {
         };
         assert_eq!(Attr::from_words(attr.to_words()), attr);
         assert_eq!(Rights::from_words(attr.rights().to_words()), attr.rights());
+        assert_eq!(attr.to_words()[Attr::LINKS] >> 32, 65000);
+        assert_eq!(attr.to_words()[Attr::SIZE], u64::MAX);
         let with = Attr { crtime: Some(time(5)), ..attr };
         assert_eq!(Attr::from_words(with.to_words()), with);
     }

@@ -99,7 +99,7 @@ impl Fs {
 
     /// Nobody changes an immutable inode.
     pub(crate) fn check_not_immutable(&self, inode: &Inode) -> Result<(), Error> {
-        let flags = InodeFlags::from_bits_retain(inode.snapshot().flags);
+        let flags = InodeFlags::from_bits_retain(inode.rights().flags);
         if flags.contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 

@@ -63,7 +63,7 @@ impl NameChange {
 /// Whether the count of links is so far from its limit that all who are counting now, each knowing
 /// of none of the others, stay below it.
 fn may_count_in_place(dir: &Inode, change: NameChange) -> bool {
-    change == NameChange::Uncounted || dir.snapshot().links < u32::from(MAX_LINKS) / 2
+    change == NameChange::Uncounted || dir.links() < u32::from(MAX_LINKS) / 2
 }
 
 /// A new inode, claimed and prepared.
@@ -178,15 +178,15 @@ impl Fs {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let attr = match change {
-            NameChange::OneDirectoryMore if !self.dir_nlink => dir.attr(),
-            _ => dir.snapshot(),
+        let links = match change {
+            NameChange::OneDirectoryMore if !self.dir_nlink => dir.attr().links,
+            _ => dir.links(),
         };
-        if attr.links == 0 {
+        if links == 0 {
             return Err(Error::NotFound);
         }
         self.check_not_immutable(dir)?;
-        let full = attr.links >= u32::from(MAX_LINKS) && !self.dir_nlink;
+        let full = links >= u32::from(MAX_LINKS) && !self.dir_nlink;
         match change {
             NameChange::OneDirectoryMore if full => Err(Error::TooManyLinks),
             _ => Ok(()),
@@ -257,7 +257,7 @@ impl Fs {
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
         disk.generation = self.generation_of(ino, old).wrapping_add(1);
-        let parent = dir.snapshot();
+        let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
         disk.gid = new.gid;

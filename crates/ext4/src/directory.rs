@@ -180,7 +180,7 @@ impl Fs {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let flags = InodeFlags::from_bits_retain(dir.snapshot().flags);
+        let flags = InodeFlags::from_bits_retain(dir.rights().flags);
         let indexing = match (self.dir_index, flags.contains(InodeFlags::INDEX)) {
             (false, _) => Indexing::Never,
             (true, false) => Indexing::Possible,
@@ -196,7 +196,7 @@ impl Fs {
     /// Starts to change a directory; its operation lock is held exclusively.
     pub(crate) fn edit_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirEdit<'f>, Error> {
         let context = self.dir_context(dir)?;
-        let blocks = dir.snapshot().size >> self.geometry.block_size().bits();
+        let blocks = dir.size() >> self.geometry.block_size().bits();
         let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
         if count > extent::END - MOST_APPENDED {
             return Err(Error::FileTooLarge);
@@ -316,7 +316,7 @@ impl Fs {
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
-        if dir.file_type == FileType::Directory && dir.snapshot().links == 0 {
+        if dir.file_type == FileType::Directory && dir.links() == 0 {
             return Ok(None);
         }
         let view = self.view_directory(dir)?;
@@ -393,7 +393,7 @@ impl Fs {
     ) -> Result<(), Error> {
         let _shared = dir.op.shared();
         let blocks = self.view_directory(dir)?;
-        if dir.snapshot().links == 0 {
+        if dir.links() == 0 {
             return Ok(());
         }
         dir::read_from(&blocks.context, &blocks, cookie, each)

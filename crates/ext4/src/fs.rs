@@ -262,7 +262,7 @@ impl Fs {
     }
 
     fn indexing_of(&self, ino: Ino) -> Indexing {
-        let flags = self.inodes.get(ino).map_or(0, |dir| dir.snapshot().flags);
+        let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
         match disk::InodeFlags::from_bits_retain(flags).contains(disk::InodeFlags::INDEX) {
             true if self.dir_index => Indexing::Indexed,
             _ if self.dir_index => Indexing::Possible,

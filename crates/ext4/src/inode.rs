@@ -245,6 +245,16 @@ impl Inode {
         self.attr.load()
     }
 
+    /// The links alone, as [`Inode::snapshot`] would have them.
+    pub(crate) fn links(&self) -> u32 {
+        (self.attr.word(Attr::LINKS) >> 32) as u32
+    }
+
+    /// The size alone, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.attr.word(Attr::SIZE)
+    }
+
     /// Makes what lanes noted to the inode; true if that was anything.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(note) = self.crowd.take() else { return false };

@@ -113,7 +113,7 @@ impl Inodes {
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),
-            Some(Err(dead)) if dead.snapshot().links == 0 => Err(Error::Stale),
+            Some(Err(dead)) if dead.links() == 0 => Err(Error::Stale),
             Some(Err(_)) => Ok(None),
         }
     }

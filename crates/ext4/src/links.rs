@@ -198,7 +198,7 @@ impl Fs {
 
     /// Fails if no name may be taken from `dir`, or none of `victim`.
     fn check_removable(&self, dir: &InodeRef, victim: &InodeRef) -> Result<(), Error> {
-        if dir.snapshot().links == 0 {
+        if dir.links() == 0 {
             return Err(Error::NotFound);
         }
         self.check_not_immutable(dir)?;

@@ -47,8 +47,7 @@ impl Fs {
         name: Name<'f>,
     ) -> Result<Option<Place<'f>>, Error> {
         let view = self.view_directory(dir)?;
-        let flagged =
-            InodeFlags::from_bits_retain(dir.snapshot().flags).contains(InodeFlags::INDEX);
+        let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
             // The flag goes with the next change, which is one of the shape.
             return Ok(None);

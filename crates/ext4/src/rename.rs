@@ -109,7 +109,7 @@ impl Fs {
         for inode in [*from, *to, source].into_iter().chain(target) {
             self.check_not_immutable(inode)?;
         }
-        if to.snapshot().links == 0 {
+        if to.links() == 0 {
             return Err(Error::NotFound);
         }
         Ok(())

@@ -54,6 +54,17 @@ impl<T: Words> SeqCell<T> {
         (before == after).then(|| T::from_words(words))
     }
 
+    /// Word `at` of the value alone, as one of the last stores left it: for who needs no other
+    /// word of the same store.
+    ///
+    /// # Panics
+    /// If the value has no such word.
+    #[inline]
+    pub fn word(&self, at: usize) -> u64 {
+        // Acquire, with the fence of the store: what was done before it is seen too.
+        <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
+    }
+
     /// Replaces the value. Writers are best ordered by the caller's lock; those that are not
     /// wait for each other, and the last wins.
     pub fn store(&self, value: T) {
@@ -92,6 +103,7 @@ mod tests {
         let cell = SeqCell::new(3_u32);
         cell.store(4);
         assert_eq!(cell.load(), 4);
+        assert_eq!(SeqCell::new([5_u64, 6]).word(1), 6);
     }
 
     #[test]

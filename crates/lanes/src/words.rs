@@ -30,6 +30,11 @@ pub trait WordArray: Copy + AsRef<[u64]> + sealed::Sealed {
     fn into_atomics(self) -> Self::Atomics;
     /// Stores the words, in any order.
     fn store(self, atomics: &Self::Atomics);
+    /// The atomic of one word.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    fn word(atomics: &Self::Atomics, at: usize) -> &AtomicU64;
     /// Loads the words, in any order.
     fn load(atomics: &Self::Atomics) -> Self;
     /// The first [`WordArray::LEN`] words of `words`.
@@ -55,6 +60,10 @@ impl<const N: usize> WordArray for [u64; N] {
         for (atomic, word) in atomics.iter().zip(self) {
             atomic.store(word, Ordering::Relaxed);
         }
+    }
+    #[inline]
+    fn word(atomics: &Self::Atomics, at: usize) -> &AtomicU64 {
+        &atomics[at]
     }
     #[inline]
     fn load(atomics: &Self::Atomics) -> Self {

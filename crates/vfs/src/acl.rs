@@ -1,7 +1,7 @@
 //! The access control list of an inode, as it decides.
 
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, InodeRef};
+use lanefs_ext4::{InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 
@@ -14,7 +14,7 @@ impl Vfs {
         &self,
         who: &Credentials,
         inode: &InodeRef,
-        attr: &Attr,
+        rights: &Rights,
         want: Want,
     ) -> Result<Option<bool>, Error> {
         let value = match self.fs().get_xattr(inode, ACCESS) {
@@ -22,15 +22,15 @@ impl Vfs {
             Err(Error::NoAttribute | Error::NotSupported) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let acl =
-            Acl::from_system(&value).map_err(|cause| Corruption::Acl { ino: attr.ino, cause })?;
-        Ok(acl.map(|acl| allows(&acl, who, attr, want)))
+        let acl = Acl::from_system(&value)
+            .map_err(|cause| Corruption::Acl { ino: inode.ino(), cause })?;
+        Ok(acl.map(|acl| allows(&acl, who, rights, want)))
     }
 }
 
-fn allows(acl: &Acl, who: &Credentials, attr: &Attr, want: Want) -> bool {
+fn allows(acl: &Acl, who: &Credentials, rights: &Rights, want: Want) -> bool {
     let subject = Subject { uid: who.uid(), gids: who.gids() };
-    let owner = Owner { uid: attr.uid, gid: attr.gid };
+    let owner = Owner { uid: rights.uid, gid: rights.gid };
     acl.allows(Permissions::from_bits(want.bits()), &subject, &owner)
 }
 
@@ -54,7 +54,7 @@ mod tests {
         .unwrap();
         let file = attr(FileType::Regular, 0o760, 1000, 2000);
         let may = |gid, groups: &[u32], want| {
-            allows(&acl, &Credentials::new(5, gid, groups), &file, want)
+            allows(&acl, &Credentials::new(5, gid, groups), &file.rights(), want)
         };
         assert!(may(2000, &[], Want::READ));
         assert!(may(9, &[2000], Want::READ));

@@ -25,14 +25,14 @@ impl Vfs {
             return Err(Error::ReadOnly);
         }
         if is_touch(set) && !who.owns(attr.uid) {
-            if is_immutable(&attr) {
+            if is_immutable(&attr.rights()) {
                 return Err(Error::NotPermitted);
             }
-            self.check_attr(who, inode, &attr, Want::WRITE)?;
+            self.check_rights(who, inode, &attr.rights(), Want::WRITE)?;
         }
         if set.size.is_some() {
             check_truncate(&attr)?;
-            self.check_attr(who, inode, &attr, Want::WRITE)?;
+            self.check_rights(who, inode, &attr.rights(), Want::WRITE)?;
         }
         let set = permitted(who, &attr, set)?;
         self.apply(inode, &attr, &set)
@@ -87,7 +87,7 @@ impl Vfs {
 
 fn check_truncate(attr: &Attr) -> Result<(), Error> {
     match attr.file_type {
-        FileType::Regular if is_append_only(attr) => Err(Error::NotPermitted),
+        FileType::Regular if is_append_only(&attr.rights()) => Err(Error::NotPermitted),
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::InvalidArgument { what: "only regular files have a size to set" }),
@@ -122,11 +122,11 @@ fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, E
     let times = set.atime.is_some() || set.mtime.is_some();
     let explicit_times = times && !is_touch(set);
     let owned = set.uid.is_some() || set.gid.is_some();
-    let frozen = is_immutable(attr) || is_append_only(attr);
+    let frozen = is_immutable(&attr.rights()) || is_append_only(&attr.rights());
     if frozen && (set.permissions.is_some() || owned || explicit_times) {
         return Err(Error::NotPermitted);
     }
-    if is_immutable(attr) && times {
+    if is_immutable(&attr.rights()) && times {
         return Err(Error::NotPermitted);
     }
     let owner = who.owns(attr.uid);

@@ -3,7 +3,7 @@
 use crate::path::check_name;
 use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Attr, Inode, InodeRef, NewInode, NewKind, Rename};
+use lanefs_ext4::{Inode, InodeRef, NewInode, NewKind, Rename, Rights};
 use lanefs_ondisk::{FileType, Ino};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
@@ -29,7 +29,7 @@ impl Vfs {
         check_new_name(name)?;
         let allowed = self.check_add(who, dir).and_then(|()| check_device(who, &new.kind));
         self.or_exists(allowed, dir, name)?;
-        let made = self.fs().create(dir, name, &new_inode(who, &dir.snapshot(), new))?;
+        let made = self.fs().create(dir, name, &new_inode(who, &dir.rights(), new))?;
         self.fs().note_made();
         Ok(made)
     }
@@ -45,7 +45,7 @@ impl Vfs {
             return Err(Error::NotDirectory);
         }
         self.check_add(who, dir)?;
-        self.fs().create_unnamed(dir, &new_inode(who, &dir.snapshot(), new))
+        self.fs().create_unnamed(dir, &new_inode(who, &dir.rights(), new))
     }
 
     /// Gives `inode` the further name `name` in `dir`.
@@ -57,10 +57,10 @@ impl Vfs {
         name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(name)?;
-        let attr = inode.snapshot();
-        let frozen = is_append_only(&attr) || is_immutable(&attr);
+        let rights = inode.rights();
+        let frozen = is_append_only(&rights) || is_immutable(&rights);
         let allowed = self.check_add(who, dir).and_then(|()| {
-            let linkable = attr.file_type != FileType::Directory && !frozen;
+            let linkable = inode.file_type() != FileType::Directory && !frozen;
             if linkable { Ok(()) } else { Err(Error::NotPermitted) }
         });
         self.or_exists(allowed, dir, name)?;
@@ -216,7 +216,7 @@ fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
     if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-fn new_inode<'a>(who: &Credentials, dir: &Attr, new: &NewNode<'a>) -> NewInode<'a> {
+fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
     let mut permissions = new.permissions & 0o7777;
     // In a set-group-ID directory a file gets the directory's group; who is not in it must not
     // make programs that run with it.
@@ -236,7 +236,7 @@ mod tests {
 
     fn made(who: &Credentials, dir_permissions: u16, kind: NewKind<'_>) -> u16 {
         let dir = attr(FileType::Directory, dir_permissions, 1, 50);
-        new_inode(who, &dir, &NewNode { kind, permissions: 0o2775, umask: 0 }).permissions
+        new_inode(who, &dir.rights(), &NewNode { kind, permissions: 0o2775, umask: 0 }).permissions
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Vfs {
         let mut want = Want::empty();
         want.set(Want::READ, flags.contains(OpenFlags::READ));
         want.set(Want::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
-        self.check_attr(who, &inode, &attr, want)?;
+        self.check_rights(who, &inode, &attr.rights(), want)?;
         if flags.contains(OpenFlags::TRUNCATE) {
             self.set_len_open(who, &inode, 0)?;
         }
@@ -250,7 +250,7 @@ impl Vfs {
         file.needs(OpenFlags::WRITE)?;
         let attr = file.inode.attr();
         let grows = matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize);
-        if is_immutable(&attr) || (is_append_only(&attr) && !grows) {
+        if is_immutable(&attr.rights()) || (is_append_only(&attr.rights()) && !grows) {
             return Err(Error::NotPermitted);
         }
         self.before_write(file)?;
@@ -335,7 +335,7 @@ fn check_open(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Er
         _ => return Err(Error::NotSupported),
     }
     let overwrites = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
-    if is_append_only(attr) && (overwrites || flags.contains(OpenFlags::TRUNCATE)) {
+    if is_append_only(&attr.rights()) && (overwrites || flags.contains(OpenFlags::TRUNCATE)) {
         return Err(Error::NotPermitted);
     }
     if flags.contains(OpenFlags::NO_ATIME) && !who.owns(attr.uid) {

@@ -5,7 +5,7 @@
 //! refused privilege or a flag [`Error::NotPermitted`] (EPERM).
 
 use crate::{Credentials, Error, Vfs};
-use lanefs_ext4::{Attr, Inode, InodeRef, Rights};
+use lanefs_ext4::{Inode, InodeRef, Rights};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
@@ -37,12 +37,12 @@ const IMMUTABLE: u32 = 0x10;
 /// `EXT4_APPEND_FL`: writes only at the end.
 const APPEND_ONLY: u32 = 0x20;
 
-pub(crate) fn is_immutable(attr: &Attr) -> bool {
-    attr.flags & IMMUTABLE != 0
+pub(crate) fn is_immutable(rights: &Rights) -> bool {
+    rights.flags & IMMUTABLE != 0
 }
 
-pub(crate) fn is_append_only(attr: &Attr) -> bool {
-    attr.flags & APPEND_ONLY != 0
+pub(crate) fn is_append_only(rights: &Rights) -> bool {
+    rights.flags & APPEND_ONLY != 0
 }
 
 /// What mode bits alone decide.
@@ -85,36 +85,36 @@ pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
 impl Vfs {
     /// Fails unless `who` may do all of `want` to the inode.
     pub fn check(&self, who: &Credentials, inode: &InodeRef, want: Want) -> Result<(), Error> {
-        self.check_attr(who, inode, &inode.snapshot(), want)
+        self.check_rights(who, inode, &inode.rights(), want)
     }
 
-    pub(crate) fn check_attr(
+    pub(crate) fn check_rights(
         &self,
         who: &Credentials,
         inode: &InodeRef,
-        attr: &Attr,
+        rights: &Rights,
         want: Want,
     ) -> Result<(), Error> {
         if want.contains(Want::WRITE) {
             let stored = matches!(
-                attr.file_type,
+                inode.file_type(),
                 FileType::Regular | FileType::Directory | FileType::Symlink
             );
             if stored && self.fs().is_read_only() {
                 return Err(Error::ReadOnly);
             }
-            if is_immutable(attr) {
+            if is_immutable(rights) {
                 return Err(Error::NotPermitted);
             }
         }
         if who.is_checked_elsewhere() {
             return Ok(());
         }
-        let allowed = match by_mode(who, attr.file_type, &attr.rights(), want) {
+        let allowed = match by_mode(who, inode.file_type(), rights, want) {
             Verdict::Yes => true,
             Verdict::No => false,
             Verdict::AskList(otherwise) => {
-                self.list_allows(who, inode, attr, want)?.unwrap_or(otherwise)
+                self.list_allows(who, inode, rights, want)?.unwrap_or(otherwise)
             }
         };
         if allowed { Ok(()) } else { Err(Error::PermissionDenied) }
@@ -132,14 +132,14 @@ impl Vfs {
         dir: &InodeRef,
         victim: &InodeRef,
     ) -> Result<(), Error> {
-        let at = dir.snapshot();
-        self.check_attr(who, dir, &at, Want::WRITE | Want::EXECUTE)?;
-        may_delete(who, &at, &victim.snapshot())
+        let at = dir.rights();
+        self.check_rights(who, dir, &at, Want::WRITE | Want::EXECUTE)?;
+        may_delete(who, &at, &victim.rights())
     }
 }
 
 /// The rules of deletion that are not about the directory's mode.
-fn may_delete(who: &Credentials, dir: &Attr, victim: &Attr) -> Result<(), Error> {
+fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Result<(), Error> {
     let sticky = dir.permissions & STICKY != 0 && !who.owns(victim.uid) && !who.owns(dir.uid);
     if sticky || is_append_only(dir) || is_append_only(victim) || is_immutable(victim) {
         return Err(Error::NotPermitted);
@@ -150,7 +150,7 @@ fn may_delete(who: &Credentials, dir: &Attr, victim: &Attr) -> Result<(), Error>
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use lanefs_ext4::Rdev;
+    use lanefs_ext4::{Attr, Rdev};
     use lanefs_ondisk::{Ino, Time};
 
     pub(crate) fn attr(file_type: FileType, permissions: u16, uid: u32, gid: u32) -> Attr {
@@ -225,18 +225,21 @@ pub(crate) mod tests {
     fn in_a_sticky_directory_only_owners_delete() {
         let dir = attr(FileType::Directory, 0o1777, 1, 1);
         let file = attr(FileType::Regular, 0o666, 2, 2);
-        assert!(may_delete(&Credentials::new(3, 3, []), &dir, &file).is_err());
-        assert!(may_delete(&Credentials::new(2, 3, []), &dir, &file).is_ok());
-        assert!(may_delete(&Credentials::new(1, 3, []), &dir, &file).is_ok());
-        assert!(may_delete(&Credentials::superuser(), &dir, &file).is_ok());
-        assert!(may_delete(&Credentials::checked_elsewhere(3, 3), &dir, &file).is_ok());
+        assert!(may_delete(&Credentials::new(3, 3, []), &dir.rights(), &file.rights()).is_err());
+        assert!(may_delete(&Credentials::new(2, 3, []), &dir.rights(), &file.rights()).is_ok());
+        assert!(may_delete(&Credentials::new(1, 3, []), &dir.rights(), &file.rights()).is_ok());
+        assert!(may_delete(&Credentials::superuser(), &dir.rights(), &file.rights()).is_ok());
+        assert!(
+            may_delete(&Credentials::checked_elsewhere(3, 3), &dir.rights(), &file.rights())
+                .is_ok()
+        );
     }
 
     #[test]
     fn nobody_deletes_what_is_immutable() {
         let dir = attr(FileType::Directory, 0o777, 1, 1);
         let file = Attr { flags: IMMUTABLE, ..attr(FileType::Regular, 0o666, 2, 2) };
-        let denied = may_delete(&Credentials::superuser(), &dir, &file);
+        let denied = may_delete(&Credentials::superuser(), &dir.rights(), &file.rights());
         assert!(matches!(denied, Err(Error::NotPermitted)));
     }
 }

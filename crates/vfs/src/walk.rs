@@ -240,14 +240,13 @@ impl Vfs {
         dir: &InodeRef,
         name: &[u8],
     ) -> Result<InodeRef, Error> {
-        let attr = dir.snapshot();
-        if attr.file_type != FileType::Directory {
+        if dir.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
         if name.len() > crate::MAX_NAME {
             return Err(Error::NameTooLong);
         }
-        self.check_attr(who, dir, &attr, Want::EXECUTE)?;
+        self.check(who, dir, Want::EXECUTE)?;
         match name {
             b"." => self.fs().get(dir.ino(), Some(dir.generation())),
             b".." => self.parent_of(dir),

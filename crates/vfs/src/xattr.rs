@@ -58,7 +58,7 @@ impl Vfs {
         what: Use,
     ) -> Result<(), Error> {
         let attr = inode.attr();
-        if what == Use::Change && (is_immutable(&attr) || is_append_only(&attr)) {
+        if what == Use::Change && (is_immutable(&attr.rights()) || is_append_only(&attr.rights())) {
             return Err(Error::NotPermitted);
         }
         match rule(who, &attr, name, what) {
@@ -67,7 +67,7 @@ impl Vfs {
             Rule::Denied => Err(Error::NotPermitted),
             Rule::AsData => {
                 let want = if what == Use::Read { Want::READ } else { Want::WRITE };
-                self.check_attr(who, inode, &attr, want)
+                self.check_rights(who, inode, &attr.rights(), want)
             }
         }
     }

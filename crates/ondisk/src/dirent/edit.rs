@@ -134,14 +134,16 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
     for record in records(format, block)? {
         let record = record?;
         if record.offset >= offset {
-            found = (record.offset == offset && record.ino != 0).then_some(record.rec_len);
+            let used = space(record.name.len());
+            found = (record.offset == offset && record.ino != 0).then_some((record.rec_len, used));
             break;
         }
         before = Some((record.offset, record.rec_len));
     }
-    let Some(rec_len) = found else { return Err(Cause::NoRecord { offset }) };
-    if let Some(record) = block.get_mut(offset..offset + rec_len) {
-        record.fill(0);
+    let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
+    // Not the slack behind it, which may be the whole block and never had this name.
+    if let Some(entry) = block.get_mut(offset..offset + used) {
+        entry.fill(0);
     }
     match before {
         Some((before, before_len)) => set_rec_len(block, before, before_len + rec_len),
