@@ -142,9 +142,7 @@ mod loom_tests {
 
     #[test]
     fn loom_a_value_is_never_torn() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
+        crate::plant::check(3, || {
             let cell = Arc::new(SeqCell::new([0_u64; 2]));
             let reader = {
                 let cell = cell.clone();
@@ -166,7 +164,7 @@ mod loom_tests {
 
     #[test]
     fn loom_unordered_writers_do_not_mix() {
-        loom::model(|| {
+        crate::plant::check(3, || {
             let cell = Arc::new(SeqCell::new([0_u64; 2]));
             let writer = {
                 let cell = cell.clone();

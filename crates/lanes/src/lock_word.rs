@@ -235,9 +235,7 @@ mod loom_tests {
 
     /// Threads that each add as often as told, the last one being the model's own.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(move || {
+        crate::plant::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };
             let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
             let (mine, others) = times.split_last().expect("threads");
@@ -274,9 +272,7 @@ mod loom_tests {
 
     #[test]
     fn loom_who_tries_excludes_the_others_and_keeps_nobody_asleep() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
+        crate::plant::check(3, || {
             let lock = LockWord { word: FutexWord::new(0), patience: 1 };
             let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
             let tries = {

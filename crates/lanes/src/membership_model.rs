@@ -76,9 +76,7 @@ mod loom_tests {
 
     #[test]
     fn loom_nobody_is_a_member_during_the_swap_or_left_waiting() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(one_joiner_per_lane_and_a_closer);
+        crate::plant::check(3, one_joiner_per_lane_and_a_closer);
     }
 
     #[test]

@@ -100,15 +100,17 @@ pub(crate) fn left_out(_step: Step) -> bool {
     false
 }
 
-#[cfg(all(test, loom))]
-pub(crate) use planted::finds_missing;
 #[cfg(any(all(test, loom), shuttle))]
 pub(crate) use planted::left_out;
+#[cfg(all(test, loom))]
+pub(crate) use planted::{check, finds_missing};
 
 #[cfg(any(all(test, loom), shuttle))]
 mod planted {
     use super::Step;
     use crate::sync::unscheduled::LazyLock;
+    #[cfg(all(test, loom))]
+    use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
     #[cfg(all(test, loom))]
     use std::process::Command;
 
@@ -117,6 +119,24 @@ mod planted {
 
     pub(crate) fn left_out(step: Step) -> bool {
         LEFT_OUT.as_ref().is_some_and(|left_out| *left_out == format!("{step:?}"))
+    }
+
+    /// Explores all schedules of `model` with so many preemptions at most, and says how many there were;
+    /// where a step is left out it numbers them, for [`finds_missing`] to tell the one that failed.
+    #[cfg(all(test, loom))]
+    pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let schedules = std::sync::Arc::new(AtomicU64::new(0));
+        let counted = schedules.clone();
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(move || {
+            let n = counted.fetch_add(1, Ordering::Relaxed) + 1;
+            if LEFT_OUT.is_some() {
+                println!("schedule {n}");
+            }
+            model();
+        });
+        println!("{} schedules", schedules.load(Ordering::Relaxed));
     }
 
     /// Runs `test` (its full name) without `step` and asserts that it fails, saying one of

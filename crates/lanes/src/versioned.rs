@@ -97,9 +97,7 @@ mod loom_tests {
     /// that was freed and taken again.
     #[test]
     fn loom_what_is_still_so_was_so_all_the_while() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
+        crate::plant::check(3, || {
             let word = Arc::new(VersionedWord::new(1));
             let thing = Arc::new(AtomicU64::new(0));
             let writer = {

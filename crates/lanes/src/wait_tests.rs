@@ -154,9 +154,7 @@ mod loom_tests {
     const DEADLOCK: &str = "deadlock";
 
     fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(bound);
-        builder.check(model);
+        crate::plant::check(bound, model);
     }
 
     #[test]

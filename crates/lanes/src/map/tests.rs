@@ -201,9 +201,7 @@ mod loom_tests {
     }
 
     fn check(model: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(model);
+        crate::plant::check(3, model);
     }
 
     fn read(map: &Map<u64, Canary>, key: u64) -> Option<u64> {
