@@ -337,8 +337,8 @@ impl MetaCache {
         }
     }
 
-    /// While nothing is captured: forgets blocks that are clean, held by nobody and were not used since the last
-    /// call, down to about `keep`.
+    /// While nothing is captured: forgets blocks that are clean, held by nobody and were not used since
+    /// the last call, down to about `keep`.
     pub(crate) fn reclaim(&self, keep: usize) {
         let mut excess = self.blocks.len().saturating_sub(keep);
         let mut idle = Vec::new();

@@ -135,7 +135,8 @@ impl Server {
     /// Writes pages that the kernel kept: with its writeback cache that never sets times nor takes
     /// privileges away, for it may come long after the program's own write, and after a utimensat(2) or
     /// chmod(2) that followed it. Without, these are pages that were changed through a mapping, and
-    /// nobody but us would set the time of that. All of it or an error: the kernel does not look at how much was written.
+    /// nobody but us would set the time of that. All of it or an error: the kernel does not look at how
+    /// much was written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
         // The kernel does not say whose pages these are; the owner's are the best guess.
         let by = privilege(inode.attr().uid);
