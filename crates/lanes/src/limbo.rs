@@ -4,8 +4,9 @@ use crate::world;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Retired values in a lane's limbo from which on the lane tries to free some.
-const CROWDED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
+/// Retired values in a lane's limbo from which on the lane tries to free some. Few, so that what
+/// is made next gets memory that the processor still has near.
+pub(crate) const CROWDED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
 /// A value to be dropped later: one `Box`, its type forgotten.
 pub(crate) struct Retired {
@@ -82,13 +83,14 @@ impl Limbo {
         due
     }
 
-    /// Frees the values that were retired in `last` or before.
-    pub(crate) fn collect(&self, last: u64) {
+    /// Frees the values that were retired in `last` or before, and tells how many.
+    pub(crate) fn collect(&self, last: u64) -> usize {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
-            return;
+            return 0;
         }
         let _outermost = Outermost;
-        drop(self.take(last));
+        let freed = self.take(last);
+        freed.len()
     }
 
     fn take(&self, last: u64) -> Vec<(u64, Retired)> {
