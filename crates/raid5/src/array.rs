@@ -13,14 +13,14 @@
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
 use crate::budget::{RowBudget, StripeWake};
-use crate::correct::{Corrections, Unread};
+use crate::correct::Unread;
 use crate::counters::{Count, Counters, Statistics};
 use crate::gate::{FlushGate, Turn};
 use crate::intents::Intents;
-use crate::parity_log::ParityLog;
+use crate::parity_log::{LogHome, ParityLog, per_write};
 use crate::rows::RowLocks;
 use crate::scratch::Scratch;
-use crate::standing::{LogArea, Member, Members, Standing};
+use crate::standing::{LogArea, Member, MemberId, Members, Standing};
 use crate::unsynced::Unsynced;
 use crate::{ArrayError, BLOCK, Geometry, Record, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
@@ -109,7 +109,6 @@ pub struct Array {
     pub(crate) activity: Activity,
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
-    pub(crate) corrections: Corrections,
     /// By slot; none without a partial parity log.
     logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
@@ -117,6 +116,18 @@ pub struct Array {
     stopped: OnceLock<DeviceError>,
     alignment: u32,
     read_only: bool,
+    #[cfg(shuttle)]
+    pub(crate) planted: Option<Planted>,
+}
+
+/// A bug that a model-checking test asks for.
+#[cfg(shuttle)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// A failure is of whoever has the slot by now.
+    FailsWhoHasTheSlot,
+    /// A header of a log goes to whoever has the slot by now.
+    LogsOnWhoHasTheSlot,
 }
 
 impl std::fmt::Debug for Array {
@@ -135,15 +146,15 @@ pub(crate) enum Durability {
 /// A member failed an operation that the array can do without.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    pub(crate) slot: usize,
+    pub(crate) member: MemberId,
     pub(crate) error: DeviceError,
     /// What could not be read, if that is what failed.
     pub(crate) unread: Option<Unread>,
 }
 
 impl Lost {
-    pub(crate) fn new(slot: usize, error: DeviceError) -> Lost {
-        Lost { slot, error, unread: None }
+    pub(crate) fn new(member: MemberId, error: DeviceError) -> Lost {
+        Lost { member, error, unread: None }
     }
 }
 
@@ -160,7 +171,7 @@ impl Array {
             let Some(member) = member else { continue };
             check_size(&shape, slot, &member)?;
             if let (Consistency::PartialParity { .. }, log) = (&consistency, member.log) {
-                check_log(slot, log)?;
+                check_log(slot, log, BLOCK)?;
             }
             alignment = alignment.max(member.device.alignment());
             read_only |= member.device.is_read_only();
@@ -174,16 +185,17 @@ impl Array {
         let unsynced = Unsynced::new(&shape, &consistency, setup.unsynced_from);
         let intents = Intents::new(&shape, &consistency);
         let logs = match consistency {
-            Consistency::PartialParity { signature } => (0..members.count())
-                .map(|slot| {
-                    let area = members.present(slot).and_then(|m| m.log);
-                    Padded(ParityLog::new(slot, signature, setup.policies.log_carries, area))
-                })
-                .collect(),
+            Consistency::PartialParity { signature } => {
+                let slots = 0..members.count();
+                let homes: Vec<_> = slots.map(|slot| LogHome::of(&members, slot)).collect();
+                let most = per_write(homes.iter().flatten().map(|home| home.area));
+                let carries = setup.policies.log_carries;
+                let log = |(slot, home)| ParityLog::new(slot, signature, carries, most, home);
+                homes.into_iter().enumerate().map(log).map(Padded).collect()
+            }
             Consistency::Resync | Consistency::Bitmap { .. } => Vec::new(),
         };
         Ok(Array {
-            corrections: Corrections::new(members.count()),
             members,
             record,
             rows: RowLocks::new(),
@@ -199,6 +211,8 @@ impl Array {
             stopped: OnceLock::new(),
             alignment,
             read_only,
+            #[cfg(shuttle)]
+            planted: None,
             shape,
         })
     }
@@ -234,7 +248,7 @@ impl Array {
             let error = ArrayError::TooManyMissing { slots: after };
             return Err(error.of(Operation::Write, 0, 0));
         }
-        self.lose_locked(Slots::one(slot), None)
+        self.lose_locked(slot, None)
     }
 
     /// Flushes, and records that the array is clean, unless somebody is writing.
@@ -320,28 +334,41 @@ impl Array {
     }
 
     /// A member failed: it is recorded and done without, or the array's writes stop.
+    ///
+    /// One that was taken out before is recorded already, and whoever has its slot by now has done
+    /// nothing.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
-        self.lose_locked(Slots::one(lost.slot), Some(&lost.error))
+        #[cfg(shuttle)]
+        if self.planted == Some(Planted::FailsWhoHasTheSlot) {
+            return self.lose_locked(lost.member.slot, Some(&lost));
+        }
+        match self.members.still(lost.member) {
+            None => Ok(()),
+            Some(member) => self.lose_locked(member.id.slot, Some(&lost)),
+        }
     }
 
     /// # Locking
     /// The caller holds the state.
-    fn lose_locked(&self, lost: Slots, why: Option<&DeviceError>) -> Result<(), DeviceError> {
-        let present: Slots =
-            lost.iter().filter(|slot| self.members.present(*slot).is_some()).collect();
-        if present.is_empty() {
+    fn lose_locked(&self, slot: usize, why: Option<&Lost>) -> Result<(), DeviceError> {
+        if self.members.present(slot).is_none() {
             return Ok(());
         }
-        let after = self.members.not_in_sync() | present;
+        let after = self.members.not_in_sync() | Slots::one(slot);
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
-            let error = why.cloned().unwrap_or(error);
-            self.stop_writes(&error);
+            let error = why.map_or(error, |lost| lost.error.clone());
+            // What cannot be read is an error of that read and no more: another member may have
+            // failed since it was tried.
+            if why.is_none_or(|lost| lost.unread.is_none()) {
+                self.stop_writes(&error);
+            }
             return Err(error);
         }
-        let more = self.record.fail_members(present).inspect_err(|e| self.stop_writes(e))?;
-        self.note(present | more)
+        let lost = Slots::one(slot);
+        let more = self.record.fail_members(lost).inspect_err(|e| self.stop_writes(e))?;
+        self.note(lost | more)
     }
 
     /// Takes note of members whose failure was recorded already.
@@ -352,7 +379,7 @@ impl Array {
         for slot in lost.iter() {
             self.members.remove(slot);
             if let Some(log) = self.logs.get(slot) {
-                log.replace(None);
+                log.move_to(None);
             }
         }
         let missing = self.members.not_in_sync();
@@ -389,7 +416,7 @@ impl Array {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = member.device.flush() {
                 // What its cache held is unknown: it is no member any more.
-                self.lose(Lost::new(slot, error))?;
+                self.lose(Lost::new(member.id, error))?;
             }
         }
         Ok(())
@@ -400,11 +427,41 @@ impl Array {
         self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
     }
 
+    /// Changes the metadata while who is a member does not change.
+    pub(crate) fn recording(
+        &self,
+        change: impl FnOnce() -> Result<Slots, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let _state = self.state();
+        self.note(change()?)
+    }
+
+    /// Puts a member into `slot`, whoever has it; it has its share of the rows below `rows`.
+    ///
     /// # Locking
     /// The caller holds the state.
-    pub(crate) fn replace_log(&self, slot: usize, area: Option<LogArea>) {
+    pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
+        self.members.put(slot, member, rows)?;
         if let Some(log) = self.logs.get(slot) {
-            log.replace(area);
+            log.move_to(LogHome::of(&self.members, slot));
+        }
+        Ok(())
+    }
+
+    /// Whether the array can use the device in `slot`.
+    pub(crate) fn check_member(&self, slot: usize, member: &Member) -> Result<(), ArrayError> {
+        check_size(&self.shape, slot, member)?;
+        match self.logs.get(slot) {
+            Some(log) => check_log(slot, member.log, log.per_write()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a log header that is being written to a member that lost `slot`: so that it does
+    /// not arrive in the log of the next, if that is the same device.
+    pub(crate) fn await_log_of(&self, slot: usize) {
+        if let Some(log) = self.logs.get(slot) {
+            log.await_writer();
         }
     }
 
@@ -475,20 +532,20 @@ impl Device for Array {
 }
 
 /// Rows that a member has its share of, when it is rebuilt up to this byte.
-pub(crate) fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
+fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
 }
 
-/// A log holds a header and a block of partial parity at least: then every write can be logged.
-fn check_log(slot: usize, log: Option<LogArea>) -> Result<(), ArrayError> {
-    let needed = HEADER_SIZE as u64 + BLOCK;
+/// A log holds a header and the partial parity of one write: then every write can be logged.
+fn check_log(slot: usize, log: Option<LogArea>, per_write: u64) -> Result<(), ArrayError> {
+    let needed = HEADER_SIZE as u64 + per_write;
     match log {
         Some(log) if log.len >= needed => Ok(()),
         _ => Err(ArrayError::TooSmall { slot, len: log.map_or(0, |l| l.len), needed }),
     }
 }
 
-pub(crate) fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {
+fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {
     let len = member.device.len();
     let log = member.log.map_or(0, |log| log.offset.saturating_add(log.len));
     let needed = member.data_offset.saturating_add(shape.member_len()).max(log);

@@ -7,9 +7,7 @@ use crate::{
 };
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::md::{
-    BadBlocks, Features, Recovery, Role, SECTOR, Superblock, Uuid, bitmap, ppl,
-};
+use lanefs_ondisk::md::{BadBlocks, Features, Recovery, Role, SECTOR, Superblock, Uuid, ppl};
 use std::path::PathBuf;
 
 /// A device to become a member.
@@ -56,7 +54,7 @@ impl OpenArray {
     /// # Errors
     /// If the slot has no member, the device is too small, or something fails.
     pub fn replace(
-        self,
+        mut self,
         slot: usize,
         new: NewMember,
         progress: &mut dyn FnMut(Progress),
@@ -66,17 +64,12 @@ impl OpenArray {
                 what: format!("slot {slot} has no member in step: add the new one instead"),
             });
         }
+        self.without_upkeep();
         let superblock = self.superblock_for(&new)?;
         self.copy_member(slot, &*new.device, superblock.data().offset, progress)?;
-        self.prepare_areas(&*new.device, &superblock).map_err(|error| failed(&new.name, error))?;
-        let known = Known {
-            name: new.name.clone(),
-            device: new.device,
-            superblock,
-            slot: Some(slot),
-            live: true,
-        };
-        self.metadata().seat(known, slot, Recovery::InSync)?;
+        let (member, known) = self.member_of(new, superblock, slot)?;
+        let seat = || self.metadata().seat(known, slot, Recovery::InSync);
+        self.array().exchange_recording(slot, member, seat)?;
         Ok(self.close()?)
     }
 
@@ -85,7 +78,7 @@ impl OpenArray {
     /// # Errors
     /// What the members say.
     pub fn forget_failed(&self) -> Result<(), DeviceError> {
-        self.metadata().forget_failed().map(drop)
+        self.array().recording(|| self.metadata().forget_failed())
     }
 
     /// The superblock of a device that was in this slot, if the bitmap tells what it missed.
@@ -163,6 +156,20 @@ impl OpenArray {
         superblock: Superblock,
         slot: usize,
     ) -> Result<(), AssembleError> {
+        // Who had the slot may be this device: nothing of its log is to arrive in the new one.
+        self.array().await_log_of(slot);
+        let (member, known) = self.member_of(new, superblock, slot)?;
+        let seat = || self.metadata().seat(known, slot, Recovery::Below(0));
+        self.array().attach_recording(slot, member, seat)
+    }
+
+    /// The device as a member, for the array and for its metadata, with its areas written.
+    fn member_of(
+        &self,
+        new: NewMember,
+        superblock: Superblock,
+        slot: usize,
+    ) -> Result<(Member, Known), AssembleError> {
         let NewMember { name, device, .. } = new;
         self.prepare_areas(&*device, &superblock).map_err(|error| failed(&name, error))?;
         let member = Member {
@@ -172,21 +179,16 @@ impl OpenArray {
             recovered: 0,
         };
         let known = Known { name, device, superblock, slot: Some(slot), live: true };
-        self.metadata().seat(known, slot, Recovery::Below(0))?;
-        self.array().attach(slot, member)?;
-        Ok(())
+        Ok((member, known))
     }
 
-    /// The bitmap as the others have it, an empty log, no bad blocks.
+    /// An empty log, no bad blocks. The bitmap comes when the device takes the slot, for bits are
+    /// set meanwhile.
     fn prepare_areas(
         &self,
         device: &dyn Device,
         superblock: &Superblock,
     ) -> Result<(), DeviceError> {
-        if let Some((header, offset, bits)) = self.metadata().bitmap() {
-            device.write_at(offset, &header)?;
-            device.write_at(offset + bitmap::HEADER_SIZE as u64, &bits)?;
-        }
         if let Some(area) = superblock.ppl() {
             let mut block = [0; ppl::HEADER_SIZE];
             ppl::Header::empty(ppl::signature(superblock.set())).encode_into(&mut block);

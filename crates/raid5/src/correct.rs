@@ -10,8 +10,6 @@ use crate::read::{ReadError, Stretch};
 use crate::rows::{Mode, Span};
 use crate::{BLOCK, Slots};
 use lanefs_device::{Device, DeviceError};
-use lanefs_lanes::Padded;
-use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 
 /// Corrections of one member after which it is failed: md's number of stripes, its bound too.
 const MOST: u32 = 256;
@@ -24,23 +22,9 @@ pub(crate) struct Unread {
     pub(crate) len: u64,
 }
 
-/// Corrections by slot.
-#[derive(Debug)]
-pub(crate) struct Corrections(Box<[Padded<AtomicU32>]>);
-
-impl Corrections {
-    pub(crate) fn new(slots: usize) -> Corrections {
-        Corrections((0..slots).map(|_| Padded(AtomicU32::new(0))).collect())
-    }
-
-    fn may_correct(&self, slot: usize) -> bool {
-        self.0.get(slot).is_some_and(|count| count.0.fetch_add(1, Ordering::Relaxed) < MOST)
-    }
-}
-
 impl Array {
     /// Writes anew what could not be read. `false` if that does not help, and the member is to be
-    /// failed.
+    /// failed; or if it was taken out meanwhile.
     ///
     /// # Errors
     /// The read's error, where parity is not known to be right: neither the place nor, without the
@@ -50,26 +34,29 @@ impl Array {
     /// The caller holds the place's blocks exclusively, and a unit of the budget.
     pub(crate) fn correct(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
-        let Lost { slot, error, .. } = lost;
+        let Lost { member, error, .. } = lost;
+        let slot = member.slot;
         if self.is_read_only() || self.is_stopped() {
             return Ok(false);
         }
-        if self.unsynced.contains(place.row) && *slot != self.shape.parity_slot(place.row) {
+        if self.unsynced.contains(place.row) && slot != self.shape.parity_slot(place.row) {
             return Err(error.clone());
         }
-        let Some(member) = self.members.of_row(*slot, place.row) else { return Ok(false) };
-        let others = self.members.missing(place.row) - Slots::one(*slot);
-        if !others.is_empty() || !self.corrections.may_correct(*slot) {
+        let Some(member) = self.members.still(*member) else { return Ok(false) };
+        let others = self.members.missing(place.row) - Slots::one(slot);
+        if !others.is_empty() || member.count_correction() >= MOST {
             return Ok(false);
         }
         let from = place.from / BLOCK * BLOCK;
         let whole = Stretch { from, ..place };
         let len = (place.from + len).next_multiple_of(BLOCK) - from;
         let mut bytes = self.scratch.take(len);
-        match self.rebuild_into(*slot, whole, &mut bytes) {
+        match self.rebuild_into(slot, whole, &mut bytes) {
             Ok(()) => {}
             // Two members that cannot read: it takes both to say what was there.
-            Err(ReadError::Lost(_)) | Err(ReadError::Final(_)) => return Err(error.clone()),
+            Err(ReadError::Lost(_) | ReadError::Gone | ReadError::Final(_)) => {
+                return Err(error.clone());
+            }
         }
         let at = member.data_offset + place.row * self.shape.chunk() + from;
         let mut again = self.scratch.take(len);

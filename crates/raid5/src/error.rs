@@ -31,6 +31,12 @@ pub enum ArrayError {
         /// The slot asked for.
         slot: usize,
     },
+    /// The slot has no member, or not the one any more that the work was for.
+    #[error("the member of slot {slot} is not there, or was taken out meanwhile")]
+    Gone {
+        /// The slot asked for.
+        slot: usize,
+    },
     /// The slot has a member already, or had too many since the array was started.
     #[error("slot {slot} is taken")]
     SlotTaken {

@@ -14,6 +14,8 @@ mod correct;
 mod counters;
 mod create;
 mod error;
+#[cfg(all(test, shuttle))]
+mod exchange_model;
 mod gate;
 mod intents;
 mod keeper;

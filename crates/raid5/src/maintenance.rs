@@ -4,12 +4,12 @@
 //! How far it has come is recorded now and then, after a flush, so that it goes on from there after
 //! a stop or a crash.
 
-use crate::array::{Array, Lost, check_size, recovered_rows};
+use crate::array::{Array, Lost};
 use crate::counters::Count;
 use crate::read::{ReadError, Stretch};
 use crate::rows::{Mode, RowHold, Span};
-use crate::standing::{Member, Standing};
-use crate::{ArrayError, BLOCK, Slots};
+use crate::standing::{Member, MemberId, Standing};
+use crate::{ArrayError, AssembleError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use std::ops::ControlFlow;
 
@@ -66,91 +66,137 @@ pub struct ScrubReport {
     pub wrong_rows: u64,
 }
 
+/// How far a member is rebuilt, to be recorded.
+enum Recovered {
+    /// It has its share of the rows below this one.
+    Below(u64),
+    /// It is in sync.
+    Wholly,
+}
+
+fn gone(slot: usize) -> DeviceError {
+    ArrayError::Gone { slot }.of(Operation::Write, 0, 0)
+}
+
 type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot; it has its share up to `member.recovered`. Its metadata
-    /// says so already.
+    /// Puts a member into an empty slot. Its metadata says so already. Nothing that it has counts
+    /// before it is rebuilt, whatever `member.recovered` says: the array is being written.
     ///
     /// # Errors
     /// If there is no such slot, it is taken, or the device is too small.
     pub fn attach(&self, slot: usize, member: Member) -> Result<(), ArrayError> {
-        check_size(&self.shape, slot, &member)?;
+        self.check_member(slot, &member)?;
         let _state = self.state();
-        let rows = recovered_rows(&self.shape, member.recovered);
-        let area = member.log;
-        self.members.put(slot, member, rows)?;
-        self.replace_log(slot, area);
-        Ok(())
+        self.members.check_vacant(slot)?;
+        self.install(slot, member, 0)
+    }
+
+    /// The same for one whose metadata `record` writes. Who has the slot in the metadata has it
+    /// here: both change at once.
+    pub(crate) fn attach_recording(
+        &self,
+        slot: usize,
+        member: Member,
+        record: impl FnOnce() -> Result<Slots, DeviceError>,
+    ) -> Result<(), AssembleError> {
+        self.check_member(slot, &member)?;
+        let _state = self.state();
+        self.members.check_vacant(slot)?;
+        let lost = record()?;
+        self.install(slot, member, 0)?;
+        self.note(lost)?;
+        // It may have failed when it was told so.
+        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(()) }
+    }
+
+    /// Gives `slot` to a member that has all of its share, as `record` says.
+    pub(crate) fn exchange_recording(
+        &self,
+        slot: usize,
+        member: Member,
+        record: impl FnOnce() -> Result<Slots, DeviceError>,
+    ) -> Result<(), AssembleError> {
+        self.check_member(slot, &member)?;
+        let _state = self.state();
+        let lost = record()?;
+        self.install(slot, member, u64::MAX)?;
+        Ok(self.note(lost)?)
     }
 
     /// Rebuilds the member in `slot` from where it stands.
     ///
     /// # Errors
-    /// When another member fails, or the one that is rebuilt; or what the record says.
+    /// When another member fails, or the one that is rebuilt, or that is taken out; or what the
+    /// record says.
     pub fn rebuild(
         &self,
         slot: usize,
         which: Rebuild,
         progress: Callback<'_>,
     ) -> Result<Ended, DeviceError> {
-        let mut row = match self.members.standing(slot) {
-            Standing::InSync => return Ok(Ended::Done),
-            Standing::Rebuilding { row } => row,
-            Standing::Missing => {
-                return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
-            }
+        let (member, mut row) = match self.members.present_standing(slot) {
+            Some((_, Standing::InSync)) => return Ok(Ended::Done),
+            Some((member, Standing::Rebuilding { row })) => (member.id, row),
+            Some((_, Standing::Missing)) | None => return Err(gone(slot)),
         };
         let mut recorded = row;
         while row < self.shape.rows() {
-            self.rebuild_row(slot, row, which)?;
+            self.rebuild_row(member, row, which)?;
             row += 1;
             let stop = progress(self.progress(row)).is_break();
             let far = (row - recorded) * self.shape.chunk() >= CHECKPOINT;
             if row < self.shape.rows() && (stop || far) {
-                self.record_recovered(slot, row * self.shape.chunk())?;
+                self.record_recovered(member, Recovered::Below(row))?;
                 recorded = row;
             }
             if stop && row < self.shape.rows() {
                 return Ok(Ended::Stopped);
             }
         }
-        self.record_recovered(slot, u64::MAX)?;
-        self.members.advance(slot, u64::MAX);
+        self.record_recovered(member, Recovered::Wholly)?;
         Ok(Ended::Done)
     }
 
-    fn rebuild_row(&self, slot: usize, row: u64, which: Rebuild) -> Result<(), DeviceError> {
+    fn rebuild_row(&self, id: MemberId, row: u64, which: Rebuild) -> Result<(), DeviceError> {
         let _hold = self.lock_row(row);
         let _unit = self.budget.take(row, &self.counters);
-        if which == Rebuild::Intended && !self.row_is_intended(row) {
-            self.members.advance(slot, row + 1);
-            return Ok(());
-        }
-        let place = Stretch { row, from: 0 };
-        let mut bytes = self.scratch.take(self.shape.chunk());
-        self.without_reserve(self.rebuild_into(slot, place, &mut bytes))?;
-        let gone = || ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0);
-        let member = self.members.present(slot).ok_or_else(gone)?;
-        self.counters.add(Count::DataWrite, 1);
-        let at = member.data_offset + row * self.shape.chunk();
-        if let Err(error) = member.device.write_at(at, &bytes) {
-            self.lose(Lost::new(slot, error.clone()))?;
-            return Err(error);
+        if which == Rebuild::Whole || self.row_is_intended(row) {
+            let place = Stretch { row, from: 0 };
+            let mut bytes = self.scratch.take(self.shape.chunk());
+            self.rebuild_into(id.slot, place, &mut bytes).map_err(|e| self.give_up(e, id.slot))?;
+            let member = self.members.still(id).ok_or_else(|| gone(id.slot))?;
+            self.counters.add(Count::DataWrite, 1);
+            let at = member.data_offset + row * self.shape.chunk();
+            if let Err(error) = member.device.write_at(at, &bytes) {
+                self.lose(Lost::new(id, error.clone()))?;
+                return Err(error);
+            }
         }
         // Published before the row is let go: the next writer writes this member's share too.
-        self.members.advance(slot, row + 1);
-        Ok(())
+        if self.members.advance(id, row + 1) { Ok(()) } else { Err(gone(id.slot)) }
     }
 
-    fn record_recovered(&self, slot: usize, bytes: u64) -> Result<(), DeviceError> {
+    fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
         self.flush_members()?;
+        // From here on nobody else gets the slot, in the metadata or here.
         let _state = self.state();
-        if self.members.present(slot).is_none() {
-            return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
+        if self.members.still(id).is_none() {
+            return Err(gone(id.slot));
         }
-        let lost = self.record.set_recovered(slot, bytes)?;
-        self.note(lost)
+        let lost = match so_far {
+            Recovered::Below(row) => {
+                self.record.set_recovered(id.slot, row * self.shape.chunk())?
+            }
+            Recovered::Wholly => {
+                let lost = self.record.set_recovered(id.slot, u64::MAX)?;
+                self.members.advance(id, u64::MAX);
+                lost
+            }
+        };
+        self.note(lost)?;
+        if lost.contains(id.slot) { Err(gone(id.slot)) } else { Ok(()) }
     }
 
     /// Makes the parity right of all rows that a crash left in doubt.
@@ -163,9 +209,7 @@ impl Array {
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
             // A row that misses a member has no parity to find, or needs the one it has.
-            if self.members.missing(row).is_empty() {
-                self.judge_row(row, Scrub::Repair)?;
-            }
+            self.judge_row(row, Scrub::Repair)?;
             at = row + 1;
             self.unsynced.advance(at);
             drop(held);
@@ -205,12 +249,12 @@ impl Array {
                 let _hold = self.lock_row(row);
                 let _unit = self.budget.take(row, &self.counters);
                 report.rows += 1;
-                if self.members.missing(row).is_empty() {
-                    let wrong = self.judge_row(row, what)?;
-                    report.wrong_blocks += wrong;
-                    report.wrong_rows += u64::from(wrong > 0);
-                } else {
-                    report.skipped += 1;
+                match self.judge_row(row, what)? {
+                    Some(wrong) => {
+                        report.wrong_blocks += wrong;
+                        report.wrong_rows += u64::from(wrong > 0);
+                    }
+                    None => report.skipped += 1,
                 }
             }
             if progress(self.progress(row + 1)).is_break() {
@@ -223,27 +267,40 @@ impl Array {
         Ok((report, Ended::Done))
     }
 
-    /// Finds a row's parity from its data, and counts the blocks in which it was wrong.
+    /// Finds a row's parity from its data, and counts the blocks in which it was wrong. `None` if the
+    /// row misses a member.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.
-    fn judge_row(&self, row: u64, what: Scrub) -> Result<u64, DeviceError> {
+    fn judge_row(&self, row: u64, what: Scrub) -> Result<Option<u64>, DeviceError> {
+        let parity = self.shape.parity_slot(row);
+        match self.compare_row(row, what) {
+            Err(ReadError::Gone) => Ok(None),
+            Err(error) => Err(self.give_up(error, parity)),
+            Ok(wrong) => Ok(Some(wrong)),
+        }
+    }
+
+    /// # Locking
+    /// As [`Array::judge_row`].
+    fn compare_row(&self, row: u64, what: Scrub) -> Result<u64, ReadError> {
         let parity = self.shape.parity_slot(row);
         let place = Stretch { row, from: 0 };
+        if !self.members.missing(row).is_empty() {
+            return Err(ReadError::Gone);
+        }
         let mut right = self.scratch.take(self.shape.chunk());
-        let find = || self.rebuild_into(parity, place, &mut right);
-        self.without_reserve(self.correcting(find))?;
-        let Some(member) = self.members.of_row(parity, row) else { return Ok(0) };
+        self.correcting(|| self.rebuild_into(parity, place, &mut right))?;
+        let member = self.members.of_row(parity, row).ok_or(ReadError::Gone)?;
         let mut there = self.scratch.take(self.shape.chunk());
-        let read = || self.read_member(parity, member, place, Count::ParityRead, &mut there);
-        self.without_reserve(self.correcting(read))?;
+        self.correcting(|| self.read_member(member, place, Count::ParityRead, &mut there))?;
         let blocks = right.chunks(BLOCK as usize).zip(there.chunks(BLOCK as usize));
         let wrong = blocks.filter(|(a, b)| a != b).count() as u64;
         if wrong > 0 && what == Scrub::Repair {
             self.counters.add(Count::ParityWrite, 1);
             let at = member.data_offset + row * self.shape.chunk();
             if let Err(error) = member.device.write_at(at, &right) {
-                self.lose(Lost::new(parity, error))?;
+                self.lose(Lost::new(member.id, error)).map_err(ReadError::Final)?;
             }
         }
         Ok(wrong)
@@ -268,15 +325,14 @@ impl Array {
     }
 
     /// Here a failed read ends the work: the member is recorded as failed if the array can do
-    /// without it.
-    fn without_reserve(&self, read: Result<(), ReadError>) -> Result<(), DeviceError> {
-        match read {
-            Ok(()) => Ok(()),
-            Err(ReadError::Final(error)) => Err(error),
-            Err(ReadError::Lost(lost)) => {
+    /// without it. `slot` is whom the work was for.
+    fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
+        match error {
+            ReadError::Final(error) => error,
+            ReadError::Gone => gone(slot),
+            ReadError::Lost(lost) => {
                 let error = lost.error.clone();
-                self.lose(lost)?;
-                Err(error)
+                self.lose(lost).err().unwrap_or(error)
             }
         }
     }

@@ -136,15 +136,9 @@ impl Metadata {
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// The bitmap's header and bits, and the byte of each member where they are.
-    pub(crate) fn bitmap(&self) -> Option<([u8; bitmap::HEADER_SIZE], u64, Vec<u8>)> {
-        let state = self.known.lock();
-        let intents = state.intents.as_ref()?;
-        Some((intents.header.encode(), intents.offset, intents.bits.clone()))
-    }
-
-    /// Gives a new device the slot, rebuilt up to `recovery`: recorded on all. It keeps its number
-    /// if it has one that is nobody else's; who had the slot has failed by that.
+    /// Gives a new device the slot, rebuilt up to `recovery`: recorded on all. It gets the bitmap as
+    /// the others have it, keeps its number if it has one that is nobody else's; and who had the
+    /// slot has failed by that.
     ///
     /// # Errors
     /// If there is no number left, or it cannot be recorded.
@@ -155,6 +149,11 @@ impl Metadata {
         recovery: Recovery,
     ) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
+        if let Some(intents) = &state.intents {
+            let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
+            new.device.write_at(at, &intents.header.encode())?;
+            new.device.write_durable_at(bits_at, &intents.bits)?;
+        }
         let had = |known: &&Known| known.live && known.slot == Some(slot);
         if let Some(before) = state.members.iter().find(had).map(|k| k.superblock.number()) {
             state.fail(before);

@@ -7,7 +7,7 @@ use crate::log_recovery::{self, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Writes};
 use crate::{
     Array, AssembleError, Candidate, Consistency, Geometry, Layout, LeftOut, LogArea, Member,
-    Metadata, Outside, Policies, Record, Setup,
+    Metadata, Outside, Policies, Record, Setup, Slots,
 };
 use lanefs_device::{Access, Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::Arc;
@@ -324,7 +324,7 @@ impl Start {
     fn run(
         self,
         geometry: Geometry,
-        members: Vec<Option<Member>>,
+        mut members: Vec<Option<Member>>,
         log: Option<LogOutcome>,
         signature: u32,
     ) -> Result<OpenArray, AssembleError> {
@@ -364,8 +364,9 @@ impl Start {
             (None, false) => Consistency::Resync,
         };
         if writes == Writes::Members {
+            let mut lost = Slots::NONE;
             if is_right {
-                metadata.declare_clean()?;
+                lost |= metadata.declare_clean()?;
             }
             if has_log {
                 log_recovery::clear(&members, signature)?;
@@ -373,8 +374,10 @@ impl Start {
             if let Consistency::Bitmap { bits, .. } = &consistency
                 && intents.is_some_and(|intents| intents.bits != *bits)
             {
-                metadata.write_bits(0, bits)?;
+                lost |= metadata.write_bits(0, bits)?;
             }
+            // Recorded as failed: what is written to them from now on would count for nothing.
+            lost.iter().for_each(|slot| members[slot] = None);
         }
         let array = Arc::new(Array::start(Setup {
             geometry,

@@ -22,7 +22,7 @@
 
 use crate::array::{Array, Lost};
 use crate::counters::Count;
-use crate::standing::LogArea;
+use crate::standing::{LogArea, MemberId, Members};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
@@ -31,6 +31,27 @@ use std::collections::VecDeque;
 /// Bytes of partial parity that one write of a part of a row logs at most, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
+/// Where a log is: on this member, and on none that comes into the slot later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogHome {
+    pub(crate) member: MemberId,
+    pub(crate) area: LogArea,
+}
+
+impl LogHome {
+    /// That of the member in `slot`.
+    pub(crate) fn of(members: &Members, slot: usize) -> Option<LogHome> {
+        let member = members.present(slot)?;
+        Some(LogHome { member: member.id, area: member.log? })
+    }
+}
+
+/// Bytes of partial parity that one write may log at once, whichever member the log is on.
+pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
+    let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
+    space.fold(PER_WRITE, u64::min) / crate::BLOCK * crate::BLOCK
+}
+
 /// The log of one slot's member.
 #[derive(Debug)]
 pub(crate) struct ParityLog {
@@ -38,14 +59,16 @@ pub(crate) struct ParityLog {
     signature: u32,
     /// Entries that a header carries on at most, before a flush makes room.
     carries: usize,
+    /// Bytes of partial parity that one write may log at once.
+    per_write: u64,
     books: Mutex<Books>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct Books {
-    /// Where the log is on the slot's present member; `None` if there is none.
-    area: Option<LogArea>,
+    /// The slot's present member; `None` if there is none.
+    home: Option<LogHome>,
     /// Counts members, so that who waited for one that is gone finds out.
     epoch: u64,
     generation: u64,
@@ -109,7 +132,8 @@ enum Stage {
 
 /// A header to be written.
 struct Unit {
-    area: LogArea,
+    home: LogHome,
+    /// Byte of the log.
     at: u64,
     /// The header, then what is not carried on; or the header alone.
     head: Vec<u8>,
@@ -130,10 +154,11 @@ impl ParityLog {
         slot: usize,
         signature: u32,
         carries: usize,
-        area: Option<LogArea>,
+        per_write: u64,
+        home: Option<LogHome>,
     ) -> ParityLog {
         let books = Books {
-            area,
+            home,
             epoch: 0,
             generation: 0,
             at: 0,
@@ -148,15 +173,16 @@ impl ParityLog {
             slot,
             signature,
             carries,
+            per_write,
             books: Mutex::new(Rank::ParityLog, books),
             changed: Condvar::new(),
         }
     }
 
     /// The slot has another member, or none: what was logged on the one before means nothing.
-    pub(crate) fn replace(&self, area: Option<LogArea>) {
+    pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.books.lock();
-        books.area = area;
+        books.home = home;
         books.epoch += 1;
         books.at = 0;
         books.unfinished.clear();
@@ -167,9 +193,16 @@ impl ParityLog {
 
     /// Bytes of partial parity that one write may log at once.
     pub(crate) fn per_write(&self) -> u64 {
-        let area = self.books.lock().area;
-        let space = area.map_or(u64::MAX, |area| area.len.saturating_sub(HEADER_SIZE as u64));
-        space.min(PER_WRITE) / crate::BLOCK * crate::BLOCK
+        self.per_write
+    }
+
+    /// Waits for who is writing a header, or flushing for one. Of a slot without a member nobody
+    /// begins to.
+    pub(crate) fn await_writer(&self) {
+        let mut books = self.books.lock();
+        while books.writing {
+            self.changed.wait(&mut books);
+        }
     }
 
     /// Data and parity of `ticket` are written, `begun` flushes having been begun by then.
@@ -223,7 +256,7 @@ impl ParityLog {
 impl Books {
     /// The next header for as many of those who wait as fit; at least the first of them.
     fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
-        let Some(area) = self.area else { return Err(Obstacle::Writers) };
+        let Some(home) = self.home else { return Err(Obstacle::Writers) };
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
         let first = self.queue.front().map_or(0, |l| l.parts.len());
@@ -236,7 +269,7 @@ impl Books {
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
         for logged in &self.queue {
             let more: u64 = logged.parts.iter().map(|p| p.partial.len() as u64).sum();
-            let fits = self.at + bytes + more <= area.len
+            let fits = self.at + bytes + more <= home.area.len
                 && entries + logged.parts.len() <= MAX_ENTRIES
                 && !self.conflicts(logged);
             if !fits {
@@ -254,10 +287,10 @@ impl Books {
             self.at = 0;
             return self.next_unit(log);
         }
-        Ok(self.make_unit(log, area, taken))
+        Ok(self.make_unit(log, home, taken))
     }
 
-    fn make_unit(&mut self, log: &ParityLog, area: LogArea, taken: usize) -> Unit {
+    fn make_unit(&mut self, log: &ParityLog, home: LogHome, taken: usize) -> Unit {
         let carries = self.unfinished.iter().any(|e| !e.partial.is_empty());
         for logged in self.queue.drain(..taken).collect::<Vec<_>>() {
             for part in logged.parts {
@@ -289,7 +322,7 @@ impl Books {
         header.encode_into(&mut block);
         let at = self.at;
         self.at += header.span();
-        let mut unit = Unit { area, at, head: block.to_vec(), before: Vec::new() };
+        let mut unit = Unit { home, at, head: block.to_vec(), before: Vec::new() };
         // A writer whose log carries much spends most of its time here: whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
@@ -331,7 +364,7 @@ impl Array {
         parts: Vec<LogPart>,
     ) -> Result<LogOutcome, DeviceError> {
         let mut books = log.books.lock();
-        if books.area.is_none() {
+        if books.home.is_none() {
             return Ok(LogOutcome::NoMember);
         }
         let epoch = books.epoch;
@@ -355,9 +388,10 @@ impl Array {
                     let through = books.unfinished.iter().map(|e| e.ticket).max().unwrap_or(ticket);
                     books.writing = true;
                     drop(books);
-                    if let Err(error) = self.write_unit(log.slot, &unit) {
-                        // Recording the failure replaces the log, which wakes all who wait.
-                        let outcome = self.lose(Lost::new(log.slot, error));
+                    if let Err(error) = self.write_unit(&unit) {
+                        // Recording the failure moves the log, which wakes all who wait. If that
+                        // happened before, the member is gone all the same.
+                        let outcome = self.lose(Lost::new(unit.home.member, error));
                         books = log.books.lock();
                         books.writing = false;
                         drop(books);
@@ -392,9 +426,20 @@ impl Array {
         }
     }
 
-    fn write_unit(&self, slot: usize, unit: &Unit) -> Result<(), DeviceError> {
-        let Some(member) = self.members.present(slot) else { return Ok(()) };
-        let at = unit.area.offset + unit.at;
+    /// Writes to the member that the log was on when the unit was made, and to no other: one that
+    /// has come since may have anything there.
+    fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
+        // If it is gone, whoever took it out makes that known in the books.
+        let member = self.members.still(unit.home.member);
+        #[cfg(shuttle)]
+        let member = match self.planted {
+            Some(crate::array::Planted::LogsOnWhoHasTheSlot) => {
+                self.members.present(unit.home.member.slot)
+            }
+            _ => member,
+        };
+        let Some(member) = member else { return Ok(()) };
+        let at = unit.home.area.offset + unit.at;
         if !unit.before.is_empty() {
             self.counters.add(Count::LogWrite, 1);
             member.device.write_durable_at(at + HEADER_SIZE as u64, &unit.before)?;

@@ -8,7 +8,7 @@ use crate::band::{pieces, row_parts};
 use crate::correct::Unread;
 use crate::counters::Count;
 use crate::rows::{Mode, Span};
-use crate::standing::Member;
+use crate::standing::Present;
 use crate::{ArrayError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::xor_with;
@@ -17,6 +17,9 @@ use lanefs_lanes::xor_with;
 pub(crate) enum ReadError {
     /// The member failed, and can be done without.
     Lost(Lost),
+    /// The members are not those that were found when the read was planned. It is no failure: look
+    /// again. It comes only of a change of members, so nobody looks again for ever.
+    Gone,
     /// Nothing helps.
     Final(DeviceError),
 }
@@ -37,12 +40,13 @@ impl Array {
         let slot = self.shape.data_slot(place.row, index);
         loop {
             let tried = match self.members.of_row(slot, place.row) {
-                Some(member) => self.read_member(slot, member, place, Count::DataRead, buf),
+                Some(member) => self.read_member(member, place, Count::DataRead, buf),
                 None => self.read_rebuilt(slot, place, buf),
             };
             match tried {
                 Ok(()) => return Ok(()),
                 Err(ReadError::Final(error)) => return Err(error),
+                Err(ReadError::Gone) => {}
                 Err(ReadError::Lost(lost)) if self.correct_unlocked(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
             }
@@ -53,8 +57,7 @@ impl Array {
     /// unreadable place is no reason to give up a member that nothing can replace.
     pub(crate) fn read_member(
         &self,
-        slot: usize,
-        member: &Member,
+        member: Present<'_>,
         place: Stretch,
         what: Count,
         buf: &mut [u8],
@@ -62,10 +65,13 @@ impl Array {
         self.counters.add(what, 1);
         let at = member.data_offset + place.row * self.shape.chunk() + place.from;
         member.device.read_at(at, buf).map_err(|error| {
-            let others = self.members.not_in_sync() - Slots::one(slot);
+            if self.members.still(member.id).is_none() {
+                return ReadError::Gone;
+            }
+            let others = self.members.not_in_sync() - Slots::one(member.id.slot);
             if others.is_empty() {
                 let unread = Some(Unread { place, len: buf.len() as u64 });
-                ReadError::Lost(Lost { slot, error, unread })
+                ReadError::Lost(Lost { member: member.id, error, unread })
             } else {
                 ReadError::Final(error)
             }
@@ -102,6 +108,10 @@ impl Array {
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
             let Some(member) = self.members.of_row(from, place.row) else {
+                // Two are missing: unless the one that is looked for came back since.
+                if self.members.of_row(slot, place.row).is_some() {
+                    return Err(ReadError::Gone);
+                }
                 let slots = self.members.missing(place.row) | Slots::one(slot);
                 let error = ArrayError::TooManyMissing { slots };
                 return Err(ReadError::Final(error.of(
@@ -112,10 +122,10 @@ impl Array {
             };
             let what = if from == parity { Count::ParityRead } else { Count::DataRead };
             if first {
-                self.read_member(from, member, place, what, buf)?;
+                self.read_member(member, place, what, buf)?;
                 first = false;
             } else {
-                self.read_member(from, member, place, what, &mut other)?;
+                self.read_member(member, place, what, &mut other)?;
                 xor_with(buf, &[&other]);
             }
         }

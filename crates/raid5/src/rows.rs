@@ -287,7 +287,7 @@ mod tests {
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
-    use crate::planted::finds;
+    use crate::planted::{Choice, finds};
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
@@ -334,11 +334,11 @@ mod model {
 
     #[test]
     fn shuttle_finds_a_release_that_wakes_its_own_range_only() {
-        finds(5000, || ranges_of_one_row(Some(Planted::WakesItsOwnRangeOnly)));
+        finds(5000, Choice::Steps, || ranges_of_one_row(Some(Planted::WakesItsOwnRangeOnly)));
     }
 
     #[test]
     fn shuttle_finds_a_newcomer_that_looks_before_it_queues() {
-        finds(5000, || ranges_of_one_row(Some(Planted::LooksBeforeItQueues)));
+        finds(5000, Choice::Steps, || ranges_of_one_row(Some(Planted::LooksBeforeItQueues)));
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! Reading and writing ask without a lock or a shared count: a slot's standing is one word, and the
 //! devices that ever were in a slot stay open until the array goes.
+//!
+//! Slots change hands while operations are under way, so what an operation learns is about a member
+//! ([`MemberId`]), never about a slot: an error that comes late from one that was taken out says
+//! nothing about the one that has the slot now.
 
 use crate::{ArrayError, Slots};
 use lanefs_device::Device;
 use lanefs_lanes::Padded;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
+use std::ops::Deref;
 
 /// A device that has a slot's share of the array.
 #[derive(Clone)]
@@ -55,6 +60,37 @@ pub enum Standing {
     InSync,
 }
 
+/// Which of all the members that a running array ever had: no two are the same, not even one device
+/// that was taken out and put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemberId {
+    /// The slot that it has or had.
+    pub(crate) slot: usize,
+    /// Which of the slot's devices it is.
+    device: usize,
+}
+
+/// A member that was there when it was asked for, and who it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Present<'m> {
+    pub(crate) id: MemberId,
+    occupant: &'m Occupant,
+}
+
+impl Deref for Present<'_> {
+    type Target = Member;
+    fn deref(&self) -> &Member {
+        &self.occupant.member
+    }
+}
+
+impl Present<'_> {
+    /// Counts a correction of the member; gives how many there were before.
+    pub(crate) fn count_correction(&self) -> u32 {
+        self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// Devices that a slot can have had in an array's life.
 const PER_SLOT: usize = 64;
 
@@ -67,7 +103,14 @@ pub(crate) struct Members {
 
 #[derive(Debug)]
 struct Slot {
-    members: [OnceLock<Member>; PER_SLOT],
+    members: [OnceLock<Occupant>; PER_SLOT],
+}
+
+#[derive(Debug)]
+struct Occupant {
+    member: Member,
+    /// Places that were written anew because they could not be read.
+    corrections: AtomicU32,
 }
 
 /// A standing in one word: the number of valid rows, above it which of the slot's devices, plus one.
@@ -105,14 +148,22 @@ impl Members {
     }
 
     /// The member in `slot`, if it has its share of `row`.
-    pub(crate) fn of_row(&self, slot: usize, row: u64) -> Option<&Member> {
+    ///
+    /// Who holds a range of the row finds the same member each time, or none from some moment on:
+    /// nobody gets a share of the row meanwhile, for that takes the row exclusively.
+    pub(crate) fn of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
     /// The member in `slot`, in sync or not.
-    pub(crate) fn present(&self, slot: usize) -> Option<&Member> {
+    pub(crate) fn present(&self, slot: usize) -> Option<Present<'_>> {
         self.device(slot, self.word(slot)?)
+    }
+
+    /// The member, if it still has its slot.
+    pub(crate) fn still(&self, id: MemberId) -> Option<Present<'_>> {
+        self.present(id.slot).filter(|present| present.id == id)
     }
 
     /// Those whose share of `row` is not there.
@@ -126,37 +177,59 @@ impl Members {
     }
 
     pub(crate) fn standing(&self, slot: usize) -> Standing {
-        match self.word(slot) {
-            Some(word) if word.device().is_some() => match word.rows() {
-                ROWS => Standing::InSync,
-                row => Standing::Rebuilding { row },
-            },
-            _ => Standing::Missing,
+        self.present_standing(slot).map_or(Standing::Missing, |(_, standing)| standing)
+    }
+
+    /// The member in `slot`, and how it stands.
+    pub(crate) fn present_standing(&self, slot: usize) -> Option<(Present<'_>, Standing)> {
+        let word = self.word(slot)?;
+        let standing = match word.rows() {
+            ROWS => Standing::InSync,
+            row => Standing::Rebuilding { row },
+        };
+        Some((self.device(slot, word)?, standing))
+    }
+
+    /// Whether a member may be put into `slot`.
+    pub(crate) fn check_vacant(&self, slot: usize) -> Result<(), ArrayError> {
+        match self.standing(slot) {
+            Standing::Missing => self.free_place(slot).map(drop),
+            Standing::Rebuilding { .. } | Standing::InSync => Err(ArrayError::SlotTaken { slot }),
         }
     }
 
-    /// Puts a member that has its share of the rows below `rows` into an empty slot.
+    fn free_place(&self, slot: usize) -> Result<usize, ArrayError> {
+        let place = self.slots.get(slot).ok_or(ArrayError::NoSuchSlot { slot })?;
+        let free = place.members.iter().position(|m| m.get().is_none());
+        free.ok_or(ArrayError::SlotTaken { slot })
+    }
+
+    /// Puts a member that has its share of the rows below `rows` into a slot; who had it is out.
     ///
     /// # Locking
-    /// The caller holds the lock of the array's state, as for all changes.
+    /// The caller holds the lock of the array's state, as for all changes but [`Members::advance`].
     pub(crate) fn put(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
-        let taken = ArrayError::SlotTaken { slot };
-        let place = self.slots.get(slot).ok_or(ArrayError::NoSuchSlot { slot })?;
-        if self.standing(slot) != Standing::Missing {
-            return Err(taken);
-        }
-        let free = place.members.iter().position(|m| m.get().is_none()).ok_or(taken)?;
+        let free = self.free_place(slot)?;
         // Nobody else puts: the caller holds the lock.
-        let _ = place.members[free].set(member);
+        let occupant = Occupant { member, corrections: AtomicU32::new(0) };
+        let _ = self.slots[slot].members[free].set(occupant);
         self.words.0[slot].store(Word::new(free, rows).0, Ordering::Release);
         Ok(())
     }
 
-    /// Says that the member in `slot` has its share of the rows below `rows`.
-    pub(crate) fn advance(&self, slot: usize, rows: u64) {
-        if let Some(device) = self.word(slot).and_then(Word::device) {
-            self.words.0[slot].store(Word::new(device, rows).0, Ordering::Release);
-        }
+    /// Says that the member has its share of the rows below `rows`. `false` if it was taken out: what
+    /// it has concerns nobody any more.
+    ///
+    /// By exchange, for others take members out and put them in meanwhile; and never back, for two
+    /// may rebuild one member, and what either has done is done.
+    pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
+        let Some(word) = self.words.0.get(id.slot) else { return false };
+        let advanced = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            let now = Word(now);
+            let is_it = now.device() == Some(id.device);
+            is_it.then(|| Word::new(id.device, rows.max(now.rows())).0)
+        });
+        advanced.is_ok()
     }
 
     pub(crate) fn remove(&self, slot: usize) {
@@ -169,8 +242,10 @@ impl Members {
         Some(Word(self.words.0.get(slot)?.load(Ordering::Acquire)))
     }
 
-    fn device(&self, slot: usize, word: Word) -> Option<&Member> {
-        self.slots[slot].members[word.device()?].get()
+    fn device(&self, slot: usize, word: Word) -> Option<Present<'_>> {
+        let device = word.device()?;
+        let occupant = self.slots[slot].members[device].get()?;
+        Some(Present { id: MemberId { slot, device }, occupant })
     }
 }
 
@@ -194,14 +269,34 @@ mod tests {
         assert_eq!(members.missing(5), [1, 2].into_iter().collect());
         assert_eq!(members.standing(0), Standing::InSync);
         assert_eq!(members.standing(1), Standing::Rebuilding { row: 5 });
-        assert!(matches!(members.put(1, member(1), 0), Err(ArrayError::SlotTaken { slot: 1 })));
-        members.advance(1, 6);
+        let taken = members.check_vacant(1);
+        assert!(matches!(taken, Err(ArrayError::SlotTaken { slot: 1 })));
+        let id = members.present(1).unwrap().id;
+        assert!(members.advance(id, 6));
         assert!(members.of_row(1, 5).is_some());
+        assert!(members.advance(id, 3), "another rebuild of the same member is behind");
+        assert_eq!(members.standing(1), Standing::Rebuilding { row: 6 });
         members.remove(1);
         assert!(members.present(1).is_none());
         members.put(1, member(1), 0).unwrap();
         assert!(members.of_row(1, 0).is_none());
         assert_eq!(members.present(1).unwrap().device.len(), 1);
         assert!(matches!(members.put(3, member(1), 0), Err(ArrayError::NoSuchSlot { slot: 3 })));
+    }
+
+    #[test]
+    fn a_member_that_was_taken_out_is_neither_brought_back_nor_taken_for_the_next() {
+        let members = Members::new(3);
+        members.put(1, member(8192), 5).unwrap();
+        let old = members.present(1).unwrap().id;
+        members.remove(1);
+        assert!(!members.advance(old, 6));
+        assert_eq!(members.standing(1), Standing::Missing);
+        members.put(1, member(8192), 0).unwrap();
+        assert!(!members.advance(old, u64::MAX));
+        assert_eq!(members.standing(1), Standing::Rebuilding { row: 0 });
+        assert!(members.still(old).is_none());
+        let new = members.present(1).unwrap().id;
+        assert!(members.still(new).is_some());
     }
 }

@@ -154,10 +154,7 @@ impl Array {
         if !missing.contains(self.shape.parity_slot(write.row)) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
-        if !failed.allows_more(missing) {
-            self.undo(write, &prepared, &failed);
-        }
-        self.settle_failures(write.row, failed)?;
+        self.settle_failures(write, &prepared, missing, failed)?;
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
@@ -200,6 +197,9 @@ impl Array {
             let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
             match all.collect() {
                 Ok(prepared) => return Ok((missing, prepared)),
+                // Without who is gone there is another plan. None comes into a row that is held, so
+                // this ends.
+                Err(ReadError::Gone) => {}
                 Err(ReadError::Lost(lost)) if self.correct(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
                 Err(ReadError::Final(error)) => return Err(error),
@@ -226,14 +226,8 @@ impl Array {
         let place = Stretch { row: write.row, from: strip.from };
         let read = |slot: usize, what: Count| -> Result<Buffer<'_>, ReadError> {
             let mut buffer = self.scratch.take(strip.len());
-            let member = self.members.of_row(slot, write.row);
-            let member = member.ok_or_else(|| {
-                // It failed after the plan was made: another one is needed.
-                let error = std::io::Error::other("the member is gone");
-                let error = DeviceError::new(Operation::Read, 0, 0, error);
-                ReadError::Lost(Lost::new(slot, error))
-            })?;
-            self.read_member(slot, member, place, what, &mut buffer)?;
+            let member = self.members.of_row(slot, write.row).ok_or(ReadError::Gone)?;
+            self.read_member(member, place, what, &mut buffer)?;
             Ok(buffer)
         };
         let mut old = Vec::new();
@@ -338,14 +332,17 @@ impl Array {
         slices: &[&[u8]],
         failed: &mut Failed,
     ) {
-        // A member that failed since is done without, as if it failed now.
-        let Some(member) = self.members.of_row(slot, write.row) else { return };
+        // A member that was taken out since is done without, as if it failed now.
+        let Some(member) = self.members.of_row(slot, write.row) else {
+            failed.slots |= Slots::one(slot);
+            return;
+        };
         let at = member.data_offset + write.row * self.shape.chunk() + from;
-        match put_slices(member, at, slices, write.how) {
+        match put_slices(&member, at, slices, write.how) {
             Ok(()) => failed.written |= Slots::one(slot),
             Err(error) => {
                 failed.slots |= Slots::one(slot);
-                failed.first.get_or_insert(Lost::new(slot, error));
+                failed.first.get_or_insert(Lost::new(member.id, error));
             }
         }
     }
@@ -370,15 +367,32 @@ impl Array {
     }
 
     /// Records who failed, and makes sure that the row is whole without them.
-    fn settle_failures(&self, row: u64, failed: Failed) -> Result<(), DeviceError> {
-        let Some(first) = failed.first else { return Ok(()) };
-        let error = first.error.clone();
-        if failed.slots.count() > 1 {
-            self.stop_writes(&error);
-            return Err(error);
+    fn settle_failures(
+        &self,
+        write: &RowWrite<'_>,
+        prepared: &[Prepared<'_>],
+        missing: Slots,
+        mut failed: Failed,
+    ) -> Result<(), DeviceError> {
+        if failed.slots.is_empty() {
+            return Ok(());
         }
-        self.lose(first)?;
-        if (self.members.missing(row) | failed.slots).count() > 1 {
+        let gone = |failed: &Failed| missing | failed.slots | self.members.missing(write.row);
+        if gone(&failed).count() > 1 {
+            self.undo(write, prepared, &failed);
+        }
+        let first = failed.first.take();
+        let error = match &first {
+            Some(lost) => lost.error.clone(),
+            None => {
+                let error = ArrayError::TooManyMissing { slots: gone(&failed) };
+                error.of(Operation::Write, write.row * self.shape.row_len(), 0)
+            }
+        };
+        if let Some(lost) = first.filter(|_| failed.slots.count() == 1) {
+            self.lose(lost)?;
+        }
+        if gone(&failed).count() > 1 {
             self.stop_writes(&error);
             return Err(error);
         }
@@ -386,10 +400,11 @@ impl Array {
     }
 }
 
-/// Members that failed in the writes of a row.
+/// Members that failed in the writes of a row, or were taken out since it was planned.
 #[derive(Default)]
 struct Failed {
     slots: Slots,
+    /// What the first of those that failed said.
     first: Option<Lost>,
     /// Members that got what they were to get.
     written: Slots,

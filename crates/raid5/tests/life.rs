@@ -1,12 +1,15 @@
 //! Arrays made here, from their making through failures and repairs.
 
-use lanefs_device::{Access, Device, RamDevice};
+mod rig;
+
+use lanefs_device::{Access, Device, Duration, Fault, FaultyDevice, Operation, RamDevice};
 use lanefs_ondisk::md::{Recovery, Role, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, InitialParity,
     Layout, NewConsistency, NewMember, OpenArray, Outside, Rebuild, Scrub, Standing, Upkeep,
     create,
 };
+use rig::hook::{HookDevice, Kind, Outcome};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -452,6 +455,68 @@ fn a_member_is_replaced_without_the_array_missing_one() {
         members.0[1] = old;
         assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
     }
+}
+
+#[test]
+fn a_member_that_was_replaced_can_fail_without_harm_to_the_new_one() {
+    let mut members = Members::create(3, NewConsistency::PartialParity, InitialParity::Right);
+    let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
+    members.0[1].1 = hook.clone();
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 7, 20);
+    let (name, device) = ram("new");
+    let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([9; 16]) };
+    let copied = &mut |_| hook.on(Kind::Flush, 0, || Outcome::Failed);
+    array.replace(1, new, copied).expect("replaced");
+    members.0[1] = (name, device);
+    let array = members.open(None).expect("an array");
+    assert_eq!((array.left_out(), array.array().degraded().is_empty()), (&[][..], true));
+    assert!(content(&array) == model);
+}
+
+#[test]
+fn a_new_member_gets_the_bits_that_are_set_while_it_is_prepared() {
+    let consistency = NewConsistency::Bitmap(Some(64 << 10));
+    let mut members = Members::create(4, consistency, InitialParity::Right);
+    let array = Arc::new(members.open(Some(2)).expect("an array"));
+    let (name, device) = ram("new");
+    let hook = Arc::new(HookDevice::new(device.clone()));
+    let written = array.clone();
+    hook.on(Kind::Flush, 0, move || {
+        written.write_at(3 << 20, b"meanwhile").expect("a write");
+        Outcome::Done
+    });
+    members.0[2] = (name.clone(), device);
+    array.add(NewMember { name, device: hook, uuid: Uuid([9; 16]) }).expect("added");
+    let bits = |slot: usize| {
+        let (superblock, device) = (&members.candidates(None)[slot].superblock, &members.0[slot].1);
+        let mut bits = [0; 512];
+        let bitmap = superblock.bitmap(device.len()).expect("a bitmap");
+        device.read_at(bitmap.offset + 256, &mut bits).expect("the bits");
+        bits
+    };
+    assert!(bits(0).iter().any(|byte| *byte != 0), "the write set one");
+    assert_eq!(bits(2), bits(0));
+}
+
+#[test]
+fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
+    let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+    let array = members.open(Some(1)).expect("an array");
+    // Its bad block log, that it is to have the slot, and that it has.
+    for nth in 1..=3 {
+        let (name, below) = ram("bad");
+        let fault = Fault { operation: Operation::Write, nth, duration: Duration::FromThenOn };
+        let device = Arc::new(FaultyDevice::new(below, Some(fault)));
+        array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect_err("it fails");
+        assert_eq!(array.array().status().members[1], Standing::Missing, "write {nth}");
+        let known = array.metadata().members();
+        assert!(known.iter().all(|member| member.slot != Some(1)), "write {nth}");
+    }
+    let (name, device) = ram("good");
+    array.add(NewMember { name, device, uuid: Uuid([8; 16]) }).expect("a place for another");
+    let on = &mut |_| ControlFlow::Continue(());
+    array.array().rebuild(1, Rebuild::Whole, on).expect("rebuilt");
 }
 
 #[test]

@@ -122,17 +122,9 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
-            let rebuild = || {
-                array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
-                array.rebuild(slot, Rebuild::Whole, &mut |_| pace())
-            };
-            // What was under way when the member failed may fail the one that came at once in its
-            // place (docs/raid5-engine.md, Limits): then there is room for another.
-            let ended = rebuild().or_else(|error| {
-                println!("slot {slot} again: {error}");
-                assert_eq!(array.status().members[slot], Standing::Missing, "{error}");
-                rebuild()
-            });
+            array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
+            // Whatever was under way on the member before is no concern of this one.
+            let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
             if ended.expect("a rebuild") == Ended::Stopped {
                 return;
             }

@@ -3,6 +3,7 @@
 // Each test file uses a part of the rig.
 #![allow(dead_code)]
 
+pub mod hook;
 pub mod recovery;
 pub mod tape;
 

@@ -1,0 +1,99 @@
+//! A member that does something of a test's in the middle of an operation: what a schedule of
+//! threads brings about by chance, on one thread and each time.
+
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::unscheduled::Mutex;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Read,
+    Write,
+    /// As headers of logs are written.
+    WriteDurable,
+    Flush,
+}
+
+/// How the operation ends in which it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    Failed,
+}
+
+struct Hook {
+    kind: Kind,
+    /// Operations of the kind before that one.
+    before: usize,
+    act: Box<dyn FnOnce() -> Outcome + Send>,
+}
+
+pub struct HookDevice {
+    below: Arc<dyn Device>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl HookDevice {
+    pub fn new(below: Arc<dyn Device>) -> HookDevice {
+        HookDevice { below, hook: Mutex::new(None) }
+    }
+
+    /// In the operation of that kind after `before` others, `act` is called.
+    pub fn on(&self, kind: Kind, before: usize, act: impl FnOnce() -> Outcome + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Hook { kind, before, act: Box::new(act) });
+    }
+
+    /// Whether it has not come to that yet.
+    pub fn is_set(&self) -> bool {
+        self.hook.lock().unwrap().is_some()
+    }
+
+    fn pass(&self, kind: Kind, operation: Operation, offset: u64) -> Result<(), DeviceError> {
+        let due = {
+            let mut hook = self.hook.lock().unwrap();
+            match &mut *hook {
+                Some(h) if h.kind == kind && h.before == 0 => hook.take(),
+                Some(h) if h.kind == kind => {
+                    h.before -= 1;
+                    None
+                }
+                _ => None,
+            }
+        };
+        match due.map_or(Outcome::Done, |hook| (hook.act)()) {
+            Outcome::Done => Ok(()),
+            Outcome::Failed => {
+                let error = std::io::Error::other("a late error");
+                Err(DeviceError::new(operation, offset, 0, error))
+            }
+        }
+    }
+}
+
+impl Device for HookDevice {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.pass(Kind::Read, Operation::Read, offset)?;
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.pass(Kind::Write, Operation::Write, offset)?;
+        self.below.write_at(offset, buf)
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.pass(Kind::WriteDurable, Operation::Write, offset)?;
+        self.below.write_durable_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.pass(Kind::Flush, Operation::Flush, 0)?;
+        self.below.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.below.discard(offset, len)
+    }
+}
