@@ -5,7 +5,9 @@ use crate::alloc::Changes;
 use crate::fs::Fs;
 use crate::inode::{Inode, Record};
 use crate::meta::MetaBlock;
+use crate::orphan::Chain;
 use lanefs_journal::{Client, Images, Tid};
+use lanefs_lanes::Lane;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Group, Ino};
 use std::collections::BTreeMap;
@@ -23,8 +25,8 @@ pub enum Dirty {
     #[allow(private_interfaces)]
     // the enum is public as the journal's associated type, not exported
     Meta(Arc<MetaBlock>),
-    /// The in-memory orphan list, chained through inodes at capture.
-    OrphanList,
+    /// A lane's part of the orphan list, chained through inodes at capture.
+    OrphanList(Lane),
 }
 
 /// What happens once a transaction is durable.
@@ -142,7 +144,7 @@ impl Fs {
         let mut groups_changed = false;
         // Table blocks that come into use: written even if none of their inodes is.
         let mut extended = Vec::new();
-        let mut orphan_list = None;
+        let mut orphans_changed = false;
         for object in objects {
             match object {
                 Dirty::Group(group) => {
@@ -169,14 +171,15 @@ impl Fs {
                         _ => drop(records.insert(inode.ino, (inode, record))),
                     }
                 }
-                Dirty::OrphanList => {
-                    if let Some(list) = self.orphans.take_list(tid) {
-                        orphan_list = Some(list);
-                    }
+                Dirty::OrphanList(lane) => {
+                    self.orphans.take_list(tid, lane);
+                    orphans_changed = true;
                 }
             }
         }
-        let head = self.emit_inodes(records, extended, orphan_list, images)?;
+        let chain = orphans_changed.then(|| self.orphans.chain());
+        self.emit_inodes(records, extended, chain.as_ref(), images)?;
+        let head = chain.map(|chain| chain.head);
         for (block, bytes) in descriptors.blocks {
             let bytes: Arc<[u8]> = bytes.into();
             self.superblock.set_descriptor_block(block, bytes.clone());
@@ -209,18 +212,16 @@ impl Fs {
         Ok(())
     }
 
-    /// Patches the records into their table blocks, and the orphan chain with them. The new head of
-    /// the chain if it was chained anew.
+    /// Patches the records into their table blocks, and with them the orphan chain if it is a new one.
     fn emit_inodes(
         &self,
         records: BTreeMap<Ino, (Arc<Inode>, Record)>,
         extended: Vec<(Group, u32)>,
-        list: Option<Vec<Ino>>,
+        chain: Option<&Chain>,
         images: &mut Images,
-    ) -> Result<Option<Ino>, Error> {
+    ) -> Result<(), Error> {
         let mut tables = Shared::default();
         let mut pinned = BTreeMap::new();
-        let rechained = list.map(|list| self.orphans.chain(list));
         for (ino, (inode, record)) in records {
             let table = &inode.table;
             let copy = tables.patch(table.block, || table.base(self))?;
@@ -231,7 +232,7 @@ impl Fs {
             self.encode_record(ino, &disk, &record.raw, copy, inode.offset)?;
             pinned.insert(table.block, table.clone());
         }
-        for ino in rechained.as_ref().map(|c| c.changed.as_slice()).unwrap_or_default() {
+        for ino in chain.map(|chain| chain.changed.as_slice()).unwrap_or_default() {
             let place = self.geometry.inode_place(*ino).ok_or(Error::Stale)?;
             let table = self.table_block(place.group, place.table_block)?;
             let copy = tables.patch(table.block, || table.base(self))?;
@@ -252,6 +253,6 @@ impl Fs {
                 self.tables.set_initialised(table.group, table.index + 1);
             }
         }
-        Ok(rechained.map(|c| c.head))
+        Ok(())
     }
 }

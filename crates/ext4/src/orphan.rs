@@ -1,8 +1,8 @@
 //! Orphans: inodes that a crash must not leak or leave half truncated.
 //!
 //! With the feature `orphan_file` their numbers stand in slots of the orphan file, where lanes use
-//! different blocks. Without it, or when the file is full, they are an in-memory list that the
-//! committer chains through the inodes' deletion times at capture (the legacy list).
+//! different blocks. Without it, or when the file is full, each lane has a list in memory, and the
+//! committer chains all of them through the inodes' deletion times at capture (the legacy list).
 
 use crate::Error;
 use crate::commit::{Dirty, Handle};
@@ -13,20 +13,20 @@ use crate::meta::{MetaKind, MetaRef};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Lane, LaneCounter, Mutex, Rank};
+use lanefs_lanes::{Lane, LaneCounter, Mutex, PerLane, Rank};
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Where an orphan stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Slot `slot` of block `block` of the orphan file.
     File { block: usize, slot: usize },
-    /// The in-memory list.
-    List,
+    /// The list of `lane`, as its entry `number`.
+    List { lane: Lane, number: u64 },
 }
 
 /// The orphans of a mount.
@@ -35,15 +35,41 @@ pub(crate) struct Orphans {
     pub(crate) file: OnceLock<Vec<MetaRef>>,
     /// Entries in the orphan file.
     file_entries: LaneCounter,
-    /// [guard] The legacy list, the newest last.
-    list: Mutex<List>,
-    /// [committer] What the inodes' records say of the chain, as last captured: the number after.
-    chained: Mutex<HashMap<Ino, Ino>>,
+    /// [guard] The legacy list, each lane's part.
+    lists: PerLane<Mutex<List>>,
+    /// [committer]
+    chained: Mutex<Chained>,
 }
 
+/// A lane's part of the legacy list.
 struct List {
-    inos: Vec<Ino>,
+    /// By the order in which they came. It stays, so that few records change from chain to chain:
+    /// with one that comes or goes, its own and that of the one after it.
+    inos: BTreeMap<u64, Ino>,
+    next: u64,
     tracked: Tracked<Vec<Ino>>,
+}
+
+impl List {
+    fn push(&mut self, ino: Ino) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.inos.insert(number, ino);
+        number
+    }
+}
+
+fn image(inos: &BTreeMap<u64, Ino>) -> Vec<Ino> {
+    inos.values().copied().collect()
+}
+
+/// The legacy list as last captured.
+#[derive(Default)]
+struct Chained {
+    /// The parts, by the lanes' numbers; the newest last.
+    parts: BTreeMap<usize, Vec<Ino>>,
+    /// What the inodes' records say of the chain: the number after.
+    next: HashMap<Ino, Ino>,
 }
 
 /// The legacy list as it was chained anew.
@@ -56,12 +82,12 @@ pub(crate) struct Chain {
 
 impl Orphans {
     pub(crate) fn new() -> Orphans {
-        let list = List { inos: Vec::new(), tracked: Tracked::new() };
+        let list = || List { inos: BTreeMap::new(), next: 0, tracked: Tracked::new() };
         Orphans {
             file: OnceLock::new(),
             file_entries: LaneCounter::new(0),
-            list: Mutex::new(Rank::Guard, list),
-            chained: Mutex::new(Rank::Journal, HashMap::new()),
+            lists: PerLane::new(|_| Mutex::new(Rank::Guard, list())),
+            chained: Mutex::new(Rank::Journal, Chained::default()),
         }
     }
 
@@ -70,52 +96,67 @@ impl Orphans {
         self.file.get().map_or(&[], Vec::as_slice)
     }
 
-    /// At mount: these are on the list already, and chained so on the disk.
-    fn adopt_list(&self, inos: impl Iterator<Item = Ino>) {
-        let inos: Vec<Ino> = inos.collect();
-        self.chain(inos.clone());
-        self.list.lock().inos = inos;
+    /// At mount: these are on the list already, and chained so on the disk. Their places.
+    fn adopt_list(&self, inos: impl Iterator<Item = Ino>) -> Vec<(Ino, Place)> {
+        let lane = Lane::current();
+        let mut list = self.lists.of(lane).lock();
+        let places = inos.map(|ino| (ino, Place::List { lane, number: list.push(ino) })).collect();
+        let part = image(&list.inos);
+        drop(list);
+        self.chained.lock().parts.insert(lane.index(), part);
+        self.chain();
+        places
     }
 
-    /// Committer: the list as of `tid`.
-    pub(crate) fn take_list(&self, tid: Tid) -> Option<Vec<Ino>> {
-        let mut list = self.list.lock();
-        let List { inos, tracked } = &mut *list;
-        tracked.take(tid, || inos.clone())
+    /// Committer: takes the lane's part of the list as of `tid`.
+    pub(crate) fn take_list(&self, tid: Tid, lane: Lane) {
+        let mut list = self.lists.of(lane).lock();
+        let List { inos, tracked, .. } = &mut *list;
+        let taken = tracked.take(tid, || image(inos));
+        drop(list);
+        if let Some(part) = taken {
+            self.chained.lock().parts.insert(lane.index(), part);
+        }
     }
 
-    /// Committer: makes `list` the chain.
-    pub(crate) fn chain(&self, list: Vec<Ino>) -> Chain {
+    /// Committer: chains the parts that were taken.
+    pub(crate) fn chain(&self) -> Chain {
         let mut chained = self.chained.lock();
         let mut next = HashMap::new();
         let mut head = Ino(0);
-        for ino in list {
-            next.insert(ino, head);
-            head = ino;
+        for ino in chained.parts.values().flatten() {
+            next.insert(*ino, head);
+            head = *ino;
         }
-        let mut changed: Vec<Ino> =
-            next.iter().filter(|(ino, to)| chained.get(ino) != Some(to)).map(|(i, _)| *i).collect();
+        let is_new = |(ino, to): &(&Ino, &Ino)| chained.next.get(ino) != Some(*to);
+        let mut changed: Vec<Ino> = next.iter().filter(is_new).map(|(ino, _)| *ino).collect();
         changed.sort();
-        *chained = next;
+        chained.next = next;
         Chain { head, changed }
     }
 
     /// Committer: the number that `ino`'s record must have as its deletion time.
     pub(crate) fn next_of(&self, ino: Ino) -> Option<Ino> {
-        self.chained.lock().get(&ino).copied()
+        self.chained.lock().next.get(&ino).copied()
     }
 
-    fn change_list(&self, handle: &mut Handle<'_>, change: impl FnOnce(&mut Vec<Ino>)) {
-        let mut list = self.list.lock();
-        let List { inos, tracked } = &mut *list;
-        let newly = tracked.touch(handle.tid(), || inos.clone());
-        change(inos);
+    fn change_list<R>(
+        &self,
+        handle: &mut Handle<'_>,
+        lane: Lane,
+        change: impl FnOnce(&mut List) -> R,
+    ) -> R {
+        let mut list = self.lists.of(lane).lock();
+        let List { inos, tracked, .. } = &mut *list;
+        let newly = tracked.touch(handle.tid(), || image(inos));
+        let result = change(&mut list);
         drop(list);
         if newly {
-            handle.dirty(Dirty::OrphanList);
+            handle.dirty(Dirty::OrphanList(lane));
         }
-        // The inode before it in the chain changes its record too.
+        // The inode after it in the chain changes its record too.
         handle.charge(1);
+        result
     }
 }
 
@@ -126,8 +167,9 @@ impl Fs {
             return;
         }
         let place = self.take_slot(handle, inode.ino).unwrap_or_else(|| {
-            self.orphans.change_list(handle, |list| list.push(inode.ino));
-            Place::List
+            let lane = Lane::current();
+            let number = self.orphans.change_list(handle, lane, |list| list.push(inode.ino));
+            Place::List { lane, number }
         });
         inode.change(handle, Concerns::Attributes, |state| {
             state.orphan = Some(place);
@@ -145,8 +187,8 @@ impl Fs {
                 });
                 self.orphans.file_entries.add(-1);
             }
-            Place::List => {
-                self.orphans.change_list(handle, |list| list.retain(|ino| *ino != inode.ino));
+            Place::List { lane, number } => {
+                self.orphans.change_list(handle, lane, |list| list.inos.remove(&number));
             }
         }
         inode.change(handle, Concerns::Attributes, |state| {
@@ -192,9 +234,7 @@ impl Fs {
         }
         // Held from here on: evicted and looked for again it would pass for one that was deleted.
         let list = self.read_list(head)?;
-        found.extend(list.iter().map(|inode| (inode.ino, Place::List)));
-        let listed = found.iter().filter(|(_, place)| *place == Place::List);
-        self.orphans.adopt_list(listed.map(|(ino, _)| *ino));
+        found.extend(self.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
         let mut held = Vec::new();
         for (ino, place) in found {
             let inode = self.get(ino, None)?;

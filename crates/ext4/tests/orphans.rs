@@ -1,0 +1,62 @@
+//! Files without names on images that have no orphan file: the legacy list, a part for each lane.
+
+mod image;
+
+use image::{Image, file};
+use lanefs_ext4::{Access, Fs, InodeRef};
+use std::process::Command;
+
+const THREADS: usize = 4;
+const EACH: usize = 30;
+
+/// Every thread makes files without names, and lets go of every third meanwhile.
+fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
+    let make = || {
+        let root = fs.root().unwrap();
+        let all = (0..EACH).map(|_| fs.create_unnamed(&root, &file(0o600)).unwrap());
+        all.enumerate().filter(|(n, _)| n % 3 != 0).map(|(_, inode)| inode).collect()
+    };
+    std::thread::scope(|s| {
+        let threads: Vec<_> = (0..THREADS).map(|_| s.spawn(make)).collect();
+        threads.into_iter().flat_map(|t| -> Vec<InodeRef> { t.join().unwrap() }).collect()
+    })
+}
+
+/// Fails unless e2fsck and a mount of our own each find `orphans` in what a power cut leaves.
+fn both_find(image: &Image, orphans: usize, free: u64) {
+    let judged = image.copied();
+    let run = Command::new("e2fsck").arg("-fy").arg(judged.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert_eq!(said.matches("Clearing orphaned inode").count(), orphans, "{said}");
+    judged.check();
+    let mounted = image.copied();
+    let mount = mounted.mount(Access::ReadWrite);
+    assert_eq!(mount.fs().stat_fs().inodes_free, free);
+    mount.close().unwrap();
+    mounted.check();
+}
+
+#[test]
+fn files_without_names_of_many_threads_are_chained_and_ended_after_a_crash() {
+    for options in ["^orphan_file", "^orphan_file,^metadata_csum"] {
+        let image = Image::made(&["-O", options], "32M");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let free = fs.stat_fs().inodes_free;
+        let mut kept = made_by_threads(fs);
+        fs.sync().unwrap();
+        both_find(&image, THREADS * EACH / 3 * 2, free);
+        // Out of the middle of all parts, by a thread that made none of them.
+        let mut n = 0;
+        kept.retain(|_| {
+            n += 1;
+            n % 4 == 0
+        });
+        kept.extend(made_by_threads(fs));
+        fs.sync().unwrap();
+        both_find(&image, kept.len(), free);
+        drop(kept);
+        mount.close().unwrap();
+        image.check();
+    }
+}
