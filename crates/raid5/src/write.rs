@@ -321,6 +321,10 @@ impl Array {
             let bytes = &parity[(first.from - base) as usize..(last.to - base) as usize];
             self.counters.add(Count::ParityWrite, 1);
             self.put(write, slot, first.from, &[bytes], failed);
+            if failed.slots.contains(slot) {
+                return;
+            }
+            failed.parity_below = last.to;
         }
     }
 
@@ -351,9 +355,13 @@ impl Array {
     ///
     /// The row misses another member, and what that one had is known by the old parity and the old
     /// data alone: half a write would lose what was acknowledged long ago. Of chunks that were
-    /// reconstructed rather than modified nothing is known, and nothing else depends on them.
+    /// reconstructed rather than modified nothing is known, and nothing else depends on them. Strips
+    /// whose parity was written are whole: theirs is the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
-        for done in prepared.iter().filter(|done| done.plan.method == Method::Modify) {
+        let half = |done: &&Prepared<'_>| {
+            done.plan.method == Method::Modify && done.strip.from >= failed.parity_below
+        };
+        for done in prepared.iter().filter(half) {
             for (index, old) in &done.old {
                 let slot = self.shape.data_slot(write.row, *index);
                 let Some(member) = self.members.of_row(slot, write.row) else { continue };
@@ -408,6 +416,8 @@ struct Failed {
     first: Option<Lost>,
     /// Members that got what they were to get.
     written: Slots,
+    /// Below this byte of the chunks all parity was written.
+    parity_below: u64,
 }
 
 impl Failed {
