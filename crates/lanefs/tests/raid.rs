@@ -230,6 +230,35 @@ fn what_cannot_be_is_refused_with_words() {
 }
 
 #[test]
+fn an_array_that_is_refused_for_what_a_crash_left_is_described_all_the_same() {
+    let folder = scratch();
+    script(folder.path(), "$L raid create a b c --size 16M --consistency resync -q");
+    for name in ["a", "b", "c"] {
+        let path = folder.path().join(name);
+        let mut bytes = std::fs::read(&path).expect("a member");
+        let superblock = Superblock::decode(&bytes[4096..8192], bytes.len() as u64);
+        let mut superblock = superblock.expect("a superblock");
+        superblock.set_resync_from(Some(0));
+        let encoded = superblock.encode();
+        bytes[4096..4096 + encoded.len()].copy_from_slice(&encoded);
+        std::fs::write(&path, &bytes).expect("written");
+    }
+    script(
+        folder.path(),
+        "cp a before
+         no $L ls md:a,missing,c
+         status=0; $L raid status md:a,missing,c > seen 2> why || status=$?
+         test $status = 1
+         grep -q 'active and degraded' seen; grep -q '1  -: missing' seen; grep -q 'c: in step' seen
+         grep -q 'recover --force' why; test $(wc -l < why) = 1
+         $L raid status --json md:a,missing,c > seen 2> why || status=json
+         test $status = json; grep -q '\"refused\": true' seen
+         cmp a before
+         $L raid status md:a,b,c | grep 'active and whole'",
+    );
+}
+
+#[test]
 fn members_have_any_names_and_one_may_be_added_later() {
     let folder = scratch();
     script(
@@ -332,7 +361,9 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          cp file mnt/file; sync mnt/file; cmp file mnt/file
          $L raid status md:a,c,missing > seen
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
-         no $L raid fail md:a,c,missing c
+         no $L raid add md:a,c,missing b
+         no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true
+         grep -q 'mounted on .*/mnt: .*unmount it' seen
          $L umount mnt
          $L raid status md:a,c,missing | grep 'clean and degraded'
          $L raid add --no-wait md:a,c,missing b

@@ -11,7 +11,7 @@ mod status;
 use crate::cli::{Failure, complain, plain};
 use clap::Subcommand;
 use lanefs::device::{Access, OpenError};
-use lanefs::raid5::{ArrayOptions, AssembleError, OpenArray, Source, Upkeep};
+use lanefs::raid5::{ArrayOptions, AssembleError, DirtyAndDegraded, OpenArray, Source, Upkeep};
 use lanefs_fuse::MountEntry;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,6 +69,15 @@ struct ArrayArgument {
     array: PathBuf,
 }
 
+/// An array to be told of; nothing is written.
+struct Look {
+    array: OpenArray,
+    /// Who uses it, if somebody does: then nothing is locked.
+    in_use: Option<String>,
+    /// Why nobody could use it.
+    refused: Option<Failure>,
+}
+
 impl ArrayArgument {
     fn source(&self) -> Result<Source, Failure> {
         let source = Source::parse(self.array.as_os_str());
@@ -76,16 +85,39 @@ impl ArrayArgument {
     }
 
     fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
-        let array = self.source()?.open(options).map_err(|error| self.refused(error))?;
+        let array = self.source()?.open(options).map_err(|error| match &error {
+            AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
+                Some(place) => self.failure(format_args!(
+                    "mounted on {}: members change while nobody uses the array, so unmount it, do \
+                     this, and mount it again",
+                    place.display()
+                )),
+                None => self.refused(error),
+            },
+            _ => self.refused(error),
+        })?;
         for out in array.left_out() {
             complain(format_args!("lanefs raid: {}: left out: {out}", self.array.display()));
         }
         Ok(array)
     }
 
-    /// To be looked at, by whomever it is used meanwhile.
-    fn look(&self) -> Result<(OpenArray, Option<String>), Failure> {
-        look_at(&self.source()?).map_err(|error| self.refused(error))
+    /// To be looked at, by whomever it is used meanwhile, and if it would be refused, too.
+    fn look(&self) -> Result<Look, Failure> {
+        let source = self.source()?;
+        match look_at(&source) {
+            Ok((array, in_use)) => Ok(Look { array, in_use, refused: None }),
+            Err(why @ AssembleError::DirtyAndDegraded { .. }) => {
+                let options = ArrayOptions {
+                    upkeep: Upkeep::Caller,
+                    dirty_and_degraded: DirtyAndDegraded::Accept,
+                    ..ArrayOptions::new(Access::ReadOnly)
+                };
+                let array = source.open(options).map_err(|error| self.refused(error))?;
+                Ok(Look { array, in_use: None, refused: Some(self.refused(why)) })
+            }
+            Err(error) => Err(self.refused(error)),
+        }
     }
 
     /// To be changed by this command alone, which also does what is left to do.

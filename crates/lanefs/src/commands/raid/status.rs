@@ -1,6 +1,6 @@
 //! `lanefs raid status`
 
-use super::ArrayArgument;
+use super::{ArrayArgument, Look};
 use crate::cli::{Report, human, printable};
 use lanefs::device::Device;
 use lanefs::raid5::{OpenArray, Standing};
@@ -26,20 +26,24 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid status");
     match arguments.array.look() {
-        Ok((array, in_use)) => {
-            let facts = facts(&array, in_use);
+        Ok(look) => {
+            let facts = facts(&look);
             let mut out = io::stdout();
             report.printed(match arguments.json {
                 true => writeln!(out, "{facts:#}"),
-                false => print(&mut out, &array, &facts),
+                false => print(&mut out, &look.array, &facts),
             });
+            if let Some(why) = look.refused {
+                report.fail(why);
+            }
         }
         Err(failure) => report.fail(failure),
     }
     report.exit()
 }
 
-fn facts(array: &OpenArray, in_use: Option<String>) -> Value {
+fn facts(look: &Look) -> Value {
+    let Look { array, in_use, refused } = look;
     let superblock = array.metadata().array();
     let status = array.array().status();
     let shape = array.array().geometry();
@@ -66,12 +70,13 @@ fn facts(array: &OpenArray, in_use: Option<String>) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        // Of one in use, whoever uses it knows.
-        "rows_to_resync": in_use.is_none().then_some(status.unsynced_rows),
+        // Of one in use, whoever uses it knows; of one that is refused, nobody.
+        "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,
         "left_out": out,
         "in_use": in_use,
+        "refused": refused.is_some(),
     })
 }
 
