@@ -10,23 +10,33 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
-    /// A lane's stash or a thread's blocks of the heap are refilled or given back, a table grows, an
-    /// epoch ends.
+    /// A lane's stash or a thread's blocks of the heap are refilled or given back, an epoch ends, a
+    /// transaction is committed, the caches are looked at.
     Refill,
     /// The clock ticked since the last change or read of this file.
     Tick,
 }
 
-const APART: &[(&str, Apart)] = &[
-    ("::refill", Apart::Refill),
-    ("::spill", Apart::Refill),
+/// Part of a function's path, and its name.
+const APART: &[(&str, &str, Apart)] = &[
+    ("lanefs_journal::credits", "refill", Apart::Refill),
+    ("lanefs_ext4::alloc", "refill", Apart::Refill),
+    ("lanefs_lanes::heap", "refill", Apart::Refill),
+    ("lanefs_lanes::heap", "spill", Apart::Refill),
     // A commit, by the thread that called fsync.
-    ("::commit_running", Apart::Refill),
-    ("::round", Apart::Refill),
-    ("epoch::pay", Apart::Refill),
-    ("stamp_change", Apart::Tick),
-    ("touch_atime", Apart::Tick),
+    ("lanefs_journal::journal", "round_in", Apart::Refill),
+    ("lanefs_lanes::epoch", "pay", Apart::Refill),
+    ("lanefs_ext4", "look_at_caches", Apart::Refill),
+    ("lanefs_ext4", "stamp_change", Apart::Tick),
+    ("lanefs_ext4", "touch_atime", Apart::Tick),
 ];
+
+/// Whether what `function` does, or what is done for it, is counted apart.
+fn apart(function: &str) -> Option<Apart> {
+    let is = |name: &str| function.split("::").any(|word| word == name);
+    let found = APART.iter().find(|(path, name, _)| function.contains(path) && is(name));
+    found.map(|(.., apart)| *apart)
+}
 
 /// A line that two operations share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -80,10 +90,7 @@ impl Reasons {
             return *known;
         }
         let frames = self.symbols.frames(ip);
-        let found = APART
-            .iter()
-            .find(|(name, _)| frames.iter().any(|frame| frame.function.contains(name)))
-            .map(|(_, apart)| *apart);
+        let found = frames.iter().find_map(|frame| apart(&frame.function));
         self.apart.insert(ip, found);
         found
     }
@@ -145,4 +152,29 @@ fn short(function: &str) -> String {
     let plain = words[words.len().saturating_sub(2)..].join("::");
     // A method of a trait on a type: all of the path was in brackets.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_apart_is_told_by_whole_names() {
+        for function in [
+            "<lanefs_journal::credits::Credits>::refill",
+            "<lanefs_lanes::heap::Magazines>::spill",
+            "<lanefs_journal::journal::Journal<lanefs_ext4::fs::Fs>>::round_in::<commit>::{closure#0}",
+        ] {
+            assert_eq!(apart(function), Some(Apart::Refill), "{function}");
+        }
+        assert_eq!(apart("<lanefs_ext4::fs::Fs>::stamp_change"), Some(Apart::Tick));
+        for function in [
+            "<lanefs_conflicts::rounds::Troupe>::run::{closure#0}",
+            "<lanefs_ext4::alloc::Groups>::refill_nothing",
+            "<lanefs_journal::journal::Journal<lanefs_ext4::fs::Fs>>::wait",
+            "lanefs_lanes::epoch::pin",
+        ] {
+            assert_eq!(apart(function), None, "{function}");
+        }
+    }
 }
