@@ -112,7 +112,8 @@ impl Place for Library {
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
-        Ok(at(path, self.walk(path))?.attr().size)
+        let root = self.vfs.root();
+        Ok(at(path, self.vfs.stat(&self.who, root, path.as_bytes(), Follow::Nothing))?.size)
     }
 
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {

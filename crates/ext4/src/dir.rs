@@ -12,10 +12,12 @@
 mod blocks;
 mod convert;
 mod cookie;
+mod descent;
 mod entry;
 mod find;
 mod insert;
 mod leaf;
+mod names;
 mod path;
 mod plan;
 mod read;
@@ -24,9 +26,11 @@ mod staged;
 mod window;
 
 pub use blocks::{DirBlocks, DirContext, Indexing, new_directory, seal, verify};
-pub use entry::{Look, leaf_of, look_for};
-pub use find::{Found, find, find_in};
+pub use descent::Descent;
+pub use entry::{Look, look_for};
+pub use find::{Found, find, find_by, find_in};
 pub use insert::plan_insert;
+pub use names::NameIndex;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan, plan_remove, plan_replace};
 pub use read::{is_empty, read_from};
 pub use staged::Staged;

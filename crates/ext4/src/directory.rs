@@ -2,12 +2,12 @@
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::commit::Handle;
-use crate::dir::{self, DirBlocks, DirContext, Found, Indexing, Plan};
+use crate::dir::{self, Descent, DirBlocks, DirContext, Found, Indexing, Plan};
 use crate::extent::{self, Extent, Mapping, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, InodeState};
 use crate::mapping::MapChange;
-use crate::meta::{MetaKind, MetaRef};
+use crate::meta::{Contents, MetaKind, MetaRef};
 use crate::plant::{Step, left_out};
 use crate::{DirEntry, DirId, Error, Named};
 use lanefs_lanes::sync::Arc;
@@ -90,6 +90,33 @@ impl DirBlocks for DirView<'_> {
 
     fn count(&self) -> u32 {
         self.count
+    }
+}
+
+impl DirView<'_> {
+    /// The one block where `name` is, if it is there, and where it would go: which can be told while
+    /// others change other names, as long as nobody changes the directory's shape. `None` if there may
+    /// be several: a linear directory of several blocks, or leaves that share the name's hash. "." and
+    /// ".." are not looked for.
+    pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
+        if matches!(name.bytes(), b"." | b"..") {
+            return Ok(None);
+        }
+        let (cx, count) = (&self.context, self.count);
+        if cx.indexing != Indexing::Indexed || count == 0 {
+            return Ok((count == 1).then_some(FileBlock(0)));
+        }
+        let begin = |root: &Contents<'_>| Descent::begin(cx, count, root, name);
+        let mut descent = self.look_at(FileBlock(0), begin)??;
+        while let Some(node) = descent.node() {
+            descent = self.look_at(node, |block| descent.step(cx, block))??;
+        }
+        Ok(descent.only_leaf())
+    }
+
+    fn look_at<R>(&self, n: FileBlock, look: impl Fn(&Contents<'_>) -> R) -> Result<R, Error> {
+        let (block, kind) = self.fs.directory_place(self.dir, n)?;
+        self.fs.meta.look(self.fs, block, kind, look, |_, _| ())
     }
 }
 
@@ -225,7 +252,11 @@ impl Fs {
         self.meta.get(self, block, kind)
     }
 
-    fn directory_place(&self, dir: &Arc<Inode>, n: FileBlock) -> Result<(Block, MetaKind), Error> {
+    pub(crate) fn directory_place(
+        &self,
+        dir: &Arc<Inode>,
+        n: FileBlock,
+    ) -> Result<(Block, MetaKind), Error> {
         match self.with_map(dir, |map| map.find(n))? {
             Mapping::Mapped { block, state: State::Written, .. } => {
                 let kind =
@@ -320,7 +351,7 @@ impl Fs {
             return Ok(None);
         }
         let view = self.view_directory(dir)?;
-        let found = match dir::leaf_of(&view.context, &view, name)? {
+        let found = match view.leaf_of(name)? {
             Some(leaf) => self.look_up_in(dir, &view.context, leaf, name)?,
             None => {
                 let found = dir::find(&view.context, &view, name)?;
@@ -355,7 +386,10 @@ impl Fs {
         name: Name<'_>,
     ) -> Result<Option<Found>, Error> {
         let (block, kind) = self.directory_place(dir, leaf)?;
-        let look = |bytes: &[u8]| dir::find_in(context, leaf, bytes, name);
+        let look = |contents: &Contents<'_>| match contents.names(&self.dir_format) {
+            Some(names) => dir::find_by(context, leaf, names, contents, name),
+            None => dir::find_in(context, leaf, contents, name),
+        };
         self.meta.look(self, block, kind, look, |found, still| {
             if let Ok(found) = found
                 && let Some(named) = known(*found)

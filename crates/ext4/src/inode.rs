@@ -263,6 +263,14 @@ impl Inode {
         true
     }
 
+    /// It was looked at: it stays in memory for a while. (A hold notes that by itself.)
+    pub fn note_use(&self) {
+        // Read first: many threads that look at one inode must not write its line each time.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What decides who may use it; takes no lock, and is not written when names or data change.
     pub fn rights(&self) -> Rights {
         self.rights.load()
@@ -395,9 +403,7 @@ impl InodeRef {
     /// evicted or freed since. To be dropped after the pin.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;
-        if !inode.used.load(Ordering::Relaxed) {
-            inode.used.store(true, Ordering::Relaxed);
-        }
+        inode.note_use();
         Some(held)
     }
 

@@ -8,7 +8,7 @@ use crate::plant::{Step, left_out};
 use crate::table::TableRef;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use lanefs_lanes::{Mutex, Rank};
+use lanefs_lanes::{Mutex, Pin, Rank};
 use lanefs_ondisk::{Corruption, Ino, inode as disk};
 
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
@@ -96,6 +96,14 @@ impl Inodes {
         }
     }
 
+    /// Whether the inode is in memory, dead or alive.
+    pub(crate) fn is_in_memory(&self, pin: &Pin, ino: Ino) -> bool {
+        match &self.table {
+            Table::Lanes(map) => map.find(pin, &ino.0).is_some(),
+            Table::OneLock(cache) => cache.inode(ino).is_some(),
+        }
+    }
+
     /// A hold on the inode if it is in memory.
     fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
         let found = match &self.table {
@@ -123,6 +131,9 @@ impl Inodes {
     /// clean has its record in its table block's base image already.
     pub(crate) fn reclaim(&self, keep: usize) {
         let excess = self.len().saturating_sub(keep);
+        if excess == 0 {
+            return;
+        }
         for inode in self.unused(excess) {
             // Nobody may take its last name away while its holds are counted.
             let Some(_quiet) = inode.op.try_exclusive() else { continue };
@@ -167,7 +178,7 @@ impl Fs {
     ///
     /// Finds nothing with [`NameCachePolicy::Global`](crate::NameCachePolicy), whose inodes are found
     /// with their names.
-    pub fn peek<'p>(&'p self, pin: &'p lanefs_lanes::Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
+    pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.inodes.table {
             Table::Lanes(map) => map.find(pin, &ino.0),
             Table::OneLock(_) => None,
@@ -185,7 +196,7 @@ impl Fs {
     }
 
     /// Whether a name may lead to this number: to none of the file system's own files.
-    fn is_for_names(&self, ino: Ino) -> bool {
+    pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
     }
 

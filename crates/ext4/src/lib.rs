@@ -17,6 +17,7 @@ mod error;
 pub mod extent;
 mod fallocate;
 mod fs;
+mod glance;
 mod home;
 mod inode;
 mod inodes;

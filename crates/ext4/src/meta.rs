@@ -14,11 +14,13 @@
 use crate::Error;
 use crate::block_reader::BlockReader;
 use crate::commit::{Dirty, Handle};
+use crate::dir::NameIndex;
 use crate::fs::Fs;
 use lanefs_journal::{Listed, Tid, Tracked};
-use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Cached, Holds, Lines, Map, Mutex, MutexGuard, Pin, Rank};
+use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
 /// What a metadata block is, and whose: what its checksum needs.
@@ -49,7 +51,40 @@ pub(crate) struct MetaBlock {
     version: AtomicU64,
     /// What `state` has as its data, for readers that write nothing; written under `state`, and
     /// there only once somebody read.
-    latest: Cached<Lines>,
+    latest: Cached<Latest>,
+}
+
+/// What readers read.
+struct Latest {
+    bytes: Lines,
+    /// Of a directory's block, once somebody looked for a name in it.
+    names: OnceLock<Option<NameIndex>>,
+}
+
+impl Latest {
+    fn of(bytes: &[u8]) -> Latest {
+        Latest { bytes: Lines::from(bytes), names: OnceLock::new() }
+    }
+}
+
+/// The contents of a block, as a look at it sees them.
+pub(crate) struct Contents<'a> {
+    bytes: &'a [u8],
+    names: Option<&'a OnceLock<Option<NameIndex>>>,
+}
+
+impl Contents<'_> {
+    /// Where its names are, if it is a leaf of a directory that was looked at before.
+    pub(crate) fn names(&self, format: &DirFormat) -> Option<&NameIndex> {
+        self.names?.get_or_init(|| NameIndex::of(format, self.bytes)).as_ref()
+    }
+}
+
+impl std::ops::Deref for Contents<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
 }
 
 /// In place of a version: another object may have later contents.
@@ -87,25 +122,25 @@ impl MetaBlock {
 
     /// A copy of the contents, made without a write to what others read.
     fn copy(&self, pin: &Pin) -> Arc<[u8]> {
-        if let Some(data) = self.latest.get(pin) {
-            return Arc::from(&**data);
+        if let Some(latest) = self.latest.get(pin) {
+            return Arc::from(&*latest.bytes);
         }
         let state = self.state.lock();
-        self.latest.store(Lines::from(&*state.data));
+        self.latest.store(Latest::of(&state.data));
         Arc::from(&*state.data)
     }
 
     /// Runs `look` on the contents as they are, without a write to what others read if these are
     /// many.
-    fn look<R>(&self, pin: &Pin, look: impl FnOnce(&[u8]) -> R) -> R {
-        if let Some(data) = self.latest.get(pin) {
-            return look(data);
+    fn look<R>(&self, pin: &Pin, look: impl FnOnce(&Contents<'_>) -> R) -> R {
+        if let Some(Latest { bytes, names }) = self.latest.get(pin) {
+            return look(&Contents { bytes, names: Some(names) });
         }
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.looked_at, true) {
-            self.latest.store(Lines::from(&*state.data));
+            self.latest.store(Latest::of(&state.data));
         }
-        look(&state.data)
+        look(&Contents { bytes: &state.data, names: None })
     }
 
     /// Runs `look` on the contents as they are, and says which these are.
@@ -253,7 +288,7 @@ impl MetaCache {
         fs: &Fs,
         block: Block,
         kind: MetaKind,
-        look: impl Fn(&[u8]) -> R,
+        look: impl Fn(&Contents<'_>) -> R,
         conclude: impl FnOnce(&R, &dyn Fn() -> bool),
     ) -> Result<R, Error> {
         let whole = |found: &MetaBlock, pin: &Pin| {
@@ -341,6 +376,9 @@ impl MetaCache {
     /// the last call, down to about `keep`.
     pub(crate) fn reclaim(&self, keep: usize) {
         let mut excess = self.blocks.len().saturating_sub(keep);
+        if excess == 0 {
+            return;
+        }
         let mut idle = Vec::new();
         self.blocks.for_each(|_, block| {
             if idle.len() < excess && !block.used.swap(false, Ordering::Relaxed) {

@@ -52,7 +52,7 @@ impl Fs {
             // The flag goes with the next change, which is one of the shape.
             return Ok(None);
         }
-        let Some(n) = dir::leaf_of(&view.context, &view, name)? else { return Ok(None) };
+        let Some(n) = view.leaf_of(name)? else { return Ok(None) };
         let block = self.directory_block(dir, n)?;
         let look = |bytes: &[u8]| dir::look_for(&view.context, n, bytes, name);
         let (version, seen) = block.look_under_guard(look);

@@ -24,6 +24,8 @@ pub(crate) enum Step {
     NotesFoldedFirst,
     /// Folding what lanes noted into a directory that is captured.
     NotesCaptured,
+    /// Reading a record from its block only if its inode is not in memory.
+    GlanceMissesInode,
     /// Looking for the inode once more as the one who may load it.
     LoaderLooksAgain,
     /// The lock that keeps the shape of the tree while it is searched for loops.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 1/4 | inodes, with their nodes, records and mappings |
 //! | 3/16 | contents of inode-table blocks |
-//! | 3/16 | metadata blocks of one owner, each with the copy that readers read |
+//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read |
 //! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
@@ -25,8 +25,8 @@
 use crate::Access;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
-use lanefs_lanes::{Mutex, PerLane, Rank};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::{Mutex, Padded, PerLane, Rank};
 
 /// Loads between two looks at the caches, by one lane.
 const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
@@ -37,6 +37,9 @@ const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + 192;
 
 /// Bytes beside the contents of a block of an inode table, or a metadata block.
 const BLOCK: u64 = 448;
+
+/// The index of a block's names takes an eighth of the block, with usual names.
+const NAMES: u64 = 8;
 
 /// Names that fit into their part of a cap of `bytes`: an entry is a line, and its bucket's part.
 pub fn names_within(bytes: u64) -> usize {
@@ -57,6 +60,11 @@ pub(crate) struct Pressure {
     /// Bytes that the last reclaim left: what is held cannot go, so that it is not tried again
     /// before there is more.
     left: AtomicU64,
+    /// Whether inodes take most of their part, so that one more is better not loaded only to be
+    /// looked at ([`Fs::glance`]).
+    pub(crate) crowded: Padded<AtomicBool>,
+    /// Inodes that were looked at again without being loaded.
+    pub(crate) again: PerLane<AtomicU64>,
     /// The eighth of a second in which a commit last reclaimed; the committer's alone.
     eighth: AtomicU64,
 }
@@ -73,7 +81,7 @@ struct Load {
 impl Load {
     fn bytes(self) -> u64 {
         self.inodes * INODE
-            + self.meta * (2 * self.block + BLOCK)
+            + self.meta * (2 * self.block + self.block / NAMES + BLOCK)
             + self.tables * (self.block + BLOCK)
     }
 
@@ -94,6 +102,8 @@ impl Pressure {
             loads: PerLane::new(|_| AtomicU64::new(0)),
             quiet: Mutex::new(Rank::Eviction, ()),
             left: AtomicU64::new(0),
+            crowded: Padded(AtomicBool::new(false)),
+            again: PerLane::new(|_| AtomicU64::new(0)),
             eighth: AtomicU64::new(0),
         }
     }
@@ -117,6 +127,11 @@ impl Fs {
         // Begins before the cap is reached, since who looks is one of many who load.
         let soft = cap.eighths(7);
         let now = self.load();
+        // Below what evicting leaves, so that walks of looks alone do not come and go.
+        let crowded = now.inodes > cap.eighths(5).inodes;
+        if self.is_crowded() != crowded {
+            self.pressure.crowded.0.store(crowded, Ordering::Relaxed);
+        }
         let left = self.pressure.left.load(Ordering::Relaxed);
         if !now.is_over(soft) || now.bytes() < left + left / 16 {
             return;
@@ -188,7 +203,7 @@ impl Fs {
         let sixteenth = self.cache_bytes / 16;
         Load {
             inodes: 4 * sixteenth / INODE,
-            meta: 3 * sixteenth / (2 * block + BLOCK),
+            meta: 3 * sixteenth / (2 * block + block / NAMES + BLOCK),
             tables: 3 * sixteenth / (block + BLOCK),
             block,
         }

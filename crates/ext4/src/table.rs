@@ -11,8 +11,8 @@ use crate::commit::Handle;
 use crate::fs::Fs;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Holds, LaneCounter, Map, Mutex, Rank};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use lanefs_lanes::{Holds, LaneCounter, Map, Mutex, Pin, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
@@ -29,6 +29,10 @@ pub(crate) struct TableBlock {
     /// however many of its inodes change.
     charged: AtomicU64,
     base: Mutex<Option<Arc<[u8]>>>,
+    /// Set by who reads records, cleared by reclaim: a second chance.
+    used: AtomicBool,
+    /// A bit for each record that somebody looked at without loading its inode.
+    seen: AtomicU64,
 }
 
 impl TableBlock {
@@ -59,6 +63,34 @@ impl TableBlock {
     pub(crate) fn set_base(&self, tables: &Tables, bytes: Arc<[u8]>) {
         if self.base.lock().replace(bytes).is_none() {
             tables.loaded.add(1);
+        }
+    }
+
+    /// Runs `look` on the contents; `None` if they are not in memory, or somebody is at them.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        // Not waited for: who has the lock may be reading the device.
+        let base = self.base.try_lock()?;
+        let result = look(base.as_deref()?);
+        self.note_use();
+        Some(result)
+    }
+
+    /// Whether its contents are in memory, or about to be.
+    fn is_loaded(&self) -> bool {
+        self.base.try_lock().is_none_or(|base| base.is_some())
+    }
+
+    /// Notes that somebody looked at the record in this place; true if somebody did before.
+    pub(crate) fn was_seen(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        // Read first, as always.
+        self.seen.load(Ordering::Relaxed) & bit != 0
+            || self.seen.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    }
+
+    fn note_use(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
         }
     }
 
@@ -140,6 +172,8 @@ impl Tables {
             holds: Holds::new(1),
             charged: AtomicU64::new(0),
             base: Mutex::new(Rank::Load, None),
+            used: AtomicBool::new(true),
+            seen: AtomicU64::new(0),
         });
         self.blocks.insert(block.0, made.clone());
         TableRef(made)
@@ -148,6 +182,11 @@ impl Tables {
     fn cached(&self, block: Block) -> Option<TableRef> {
         let pin = lanefs_lanes::pin();
         self.blocks.with(&pin, &block.0, TableRef::new).flatten()
+    }
+
+    /// The block at `block` if it is in memory; what it has is the latest as long as it is found.
+    pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, block: Block) -> Option<&'p TableBlock> {
+        self.blocks.find(pin, &block.0).map(|found| &**found)
     }
 
     /// Whether the block was ever written.
@@ -177,15 +216,22 @@ impl Tables {
         }
     }
 
-    /// While nothing is captured: forgets blocks that no inode in memory lies in, and, if more than
-    /// `keep` are left, the contents of those that no transaction after `durable` changes. What they
-    /// were is in an image or on the device.
+    /// While nothing is captured: if more than `keep` are loaded, forgets blocks that no inode in
+    /// memory lies in and nobody looked at since the last call, and, if that is not enough, the
+    /// contents of those that no transaction after `durable` changes. What they were is in an image or
+    /// on the device.
     pub(crate) fn reclaim(&self, keep: usize, durable: Tid) {
         let (mut idle, mut clean) = (Vec::new(), Vec::new());
-        let too_many = self.loaded() > keep;
+        let mut excess = self.loaded().saturating_sub(keep);
+        let too_many = excess > 0;
+        if !too_many && self.blocks.len() <= self.loaded() {
+            return;
+        }
         self.blocks.for_each(|_, block| {
-            if block.holds.evict() {
+            let unused = !block.used.swap(false, Ordering::Relaxed);
+            if unused && (excess > 0 || !block.is_loaded()) && block.holds.evict() {
                 idle.push(block.clone());
+                excess = excess.saturating_sub(1);
             } else if too_many && block.charged.load(Ordering::Relaxed) <= durable.0 {
                 clean.push(block.clone());
             }

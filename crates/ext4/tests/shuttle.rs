@@ -273,10 +273,60 @@ fn own_file(world: &World, me: u8) {
                 file = find(world, &root, &name).expect("nobody else removes it");
             }
         }
+        if let Some(attr) = fs.glance(&root, name.as_bytes()) {
+            assert_eq!((attr.ino, attr.size), (file.ino(), model.len() as u64), "{name}");
+        }
         let mut found = vec![0; model.len() + 8];
         let n = fs.read_at(&file, 0, &mut found).unwrap();
         assert!(found[..n] == model, "{name}: {}", differences(&found[..n], &model));
     }
+}
+
+/// Changes a file and lets it go, again and again, while others look at it, in memory or not, and make
+/// and remove its neighbours.
+fn looked_at(world: &World) {
+    let root = world.fs.root().unwrap();
+    let ino = world.file(&root, "x").ino();
+    drop(root);
+    let changes: Thread = Box::new(|world| {
+        let root = world.fs.root().unwrap();
+        for permissions in 1..5 {
+            let file = find(world, &root, "x").expect("nobody removes it");
+            let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+            world.fs.set_attr(&file, &set).unwrap();
+            drop(file);
+            if below(2) == 0 {
+                world.fs.sync().unwrap();
+            }
+        }
+    });
+    let looks: Thread = Box::new(move |world| {
+        let root = world.fs.root().unwrap();
+        let mut last = 0;
+        for _ in 0..6 {
+            let attr = match below(4) {
+                0 => find(world, &root, "x").map(|file| file.attr()),
+                _ => world.fs.glance(&root, b"x"),
+            };
+            let Some(attr) = attr else { continue };
+            let seen = if attr.permissions == 0o755 { 0 } else { attr.permissions };
+            assert!(attr.ino == ino && seen >= last, "{attr:?} was seen after {last}");
+            last = seen;
+        }
+    });
+    let neighbours: Thread = Box::new(|world| {
+        let root = world.fs.root().unwrap();
+        for _ in 0..3 {
+            drop(may_fail(world.fs.create(&root, b"y", &regular())));
+            may_fail(world.fs.unlink(&root, b"y"));
+        }
+    });
+    world.together(vec![changes, looks, neighbours]);
+}
+
+#[test]
+fn what_is_looked_at_is_never_older_than_what_was_seen() {
+    explore(&EMPTY, looked_at);
 }
 
 fn differences(found: &[u8], model: &[u8]) -> String {
@@ -447,6 +497,7 @@ fn planted_bugs_are_found() {
         ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
         ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
         ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+        ("GlanceMissesInode", "what_is_looked_at_is_never_older_than_what_was_seen"),
         ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
     ]);
 }

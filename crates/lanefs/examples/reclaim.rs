@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("files, MiB of caches, threads".into());
     };
     let directories = files / threads / FILES;
-    let device = Arc::new(RamDevice::create(64 << 30)?);
+    let device = Arc::new(RamDevice::create((files as u64) << 16)?);
     FileSystem::format(&*device, &FormatOptions::default())?;
     let open = |mib: usize| {
         let options = OpenOptions::new().cache_bytes((mib as u64) << 20);

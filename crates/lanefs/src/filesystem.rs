@@ -124,6 +124,11 @@ impl FileSystem {
         self.vfs.walk(&self.who, self.vfs.root(), bytes(path), follow).at(path)
     }
 
+    fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
+        let attr = self.vfs.stat(&self.who, self.vfs.root(), bytes(path), follow).at(path)?;
+        Ok(attr.into())
+    }
+
     /// Runs `act` on the directory and the last component of `path`.
     fn in_parent<T>(
         &self,
@@ -340,12 +345,12 @@ impl FileSystem {
 
     /// What is at `path`; a symbolic link is followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(self.find(path.as_ref(), Follow::Links)?.attr().into())
+        self.stat(path.as_ref(), Follow::Links)
     }
 
     /// What is at `path`; a symbolic link is told of itself.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(self.find(path.as_ref(), Follow::Nothing)?.attr().into())
+        self.stat(path.as_ref(), Follow::Nothing)
     }
 
     /// True if `path` leads to something.

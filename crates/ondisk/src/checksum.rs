@@ -28,7 +28,7 @@ impl Seed {
 
     /// The seed of what belongs to one inode: the inode, its directory blocks, extent nodes, orphan blocks.
     pub fn of_inode(self, ino: Ino, generation: u32) -> Seed {
-        self.chain_u32(ino.0).chain_u32(generation)
+        self.chain_u64(u64::from(ino.0) | u64::from(generation) << 32)
     }
 
     /// With `bytes` chained.

@@ -134,6 +134,20 @@ pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, C
     Ok(Entries { records: records(format, block)? })
 }
 
+/// Where the entries of a linear block or leaf are, in bytes from its start, and their names. Checks
+/// the bounds of the records alone.
+///
+/// # Errors
+/// As [`entries`].
+pub fn places<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+) -> Result<impl Iterator<Item = Result<(usize, &'a [u8]), Cause>> + use<'a>, Cause> {
+    let used = |record: &Result<Record<'a>, Cause>| !matches!(record, Ok(Record { ino: 0, .. }));
+    let place = |record: Record<'a>| (record.offset, record.name);
+    Ok(records(format, block)?.filter(used).map(move |record| record.map(place)))
+}
+
 /// The entry of that name in a linear block or leaf. Checks the bounds of the records before it, and
 /// all of the entry; the names of others are for [`entries`] to check when the block is read.
 pub fn find<'a>(
@@ -148,6 +162,24 @@ pub fn find<'a>(
         }
     }
     Ok(None)
+}
+
+/// The entry at `offset` of a linear block or leaf, if it has that name.
+///
+/// # Errors
+/// No record starts there.
+pub fn named_at<'a>(
+    format: &DirFormat,
+    block: &'a [u8],
+    offset: usize,
+    name: Name<'_>,
+) -> Result<Option<Entry<'a>>, Cause> {
+    check_length(format, block)?;
+    let record = record(format.block_size, block, offset, format.record_bytes())?;
+    match record.ino != 0 && record.name == name.bytes() {
+        true => record.check(format).map(Some),
+        false => Ok(None),
+    }
 }
 
 /// The record at `offset`, which may also be one of the two in the root of an index.

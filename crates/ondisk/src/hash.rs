@@ -128,6 +128,12 @@ impl NameHasher {
             let (piece, after) = rest.split_at(rest.len().min(WORDS * 4));
             let mut words = [padding; WORDS];
             for (word, bytes) in words.iter_mut().zip(piece.chunks(4)) {
+                if let &[first, second, third, last] = bytes
+                    && bytes.is_ascii()
+                {
+                    *word = u32::from_be_bytes([first, second, third, last]);
+                    continue;
+                }
                 for &byte in bytes {
                     *word = (*word << 8).wrapping_add(self.byte(byte));
                 }
@@ -142,27 +148,35 @@ impl NameHasher {
 /// One block of MD4 with eight message words in place of sixteen: eight steps in each of the three
 /// rounds, each round taking the words in an order of its own.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
-    type Mix = fn(u32, u32, u32) -> u32;
-    const ROUNDS: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
-        (|x, y, z| (x & y) | (!x & z), 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (
-            |x, y, z| (x & y) | (x & z) | (y & z),
-            0x5a82_7999,
-            [1, 3, 5, 7, 0, 2, 4, 6],
-            [3, 5, 9, 13],
-        ),
-        (|x, y, z| x ^ y ^ z, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (mix, constant, order, shifts) in ROUNDS {
-        for (step, &word) in order.iter().enumerate() {
-            let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(words[word]).wrapping_add(constant);
-            (a, d, c, b) = (d, c, b, sum.rotate_left(shifts[step % 4]));
-        }
-    }
-    for (value, add) in state.iter_mut().zip([a, b, c, d]) {
+    let before = *state;
+    let choose = |x: u32, y: u32, z: u32| (x & y) | (!x & z);
+    md4_round(state, words, choose, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]);
+    let most = |x: u32, y: u32, z: u32| (x & y) | (x & z) | (y & z);
+    md4_round(state, words, most, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]);
+    let odd = |x: u32, y: u32, z: u32| x ^ y ^ z;
+    md4_round(state, words, odd, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]);
+    for (value, add) in state.iter_mut().zip(before) {
         *value = value.wrapping_add(add);
     }
+}
+
+/// Always inlined, so that the order of the words is known and the steps are unrolled: every name of
+/// a directory that is read comes here.
+#[inline(always)]
+fn md4_round(
+    state: &mut [u32; 4],
+    words: &[u32; 8],
+    mix: impl Fn(u32, u32, u32) -> u32,
+    constant: u32,
+    order: [usize; 8],
+    shifts: [u32; 4],
+) {
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (step, word) in order.into_iter().enumerate() {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(words[word]).wrapping_add(constant);
+        (a, d, c, b) = (d, c, b, sum.rotate_left(shifts[step % 4]));
+    }
+    *state = [a, b, c, d];
 }
 
 /// Sixteen cycles of TEA with the message as the key; only the first two words of the state change.

@@ -12,10 +12,10 @@ use crate::names::Known;
 use crate::path::{Component, Slash, first};
 use crate::permission::searches_by_mode;
 use crate::{Credentials, Follow, Vfs};
-use lanefs_ext4::{DirId, Inode, InodeRef};
+use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
-use lanefs_ondisk::FileType;
+use lanefs_ondisk::{FileType, Ino};
 use std::ops::Deref;
 
 /// An inode on the way.
@@ -49,9 +49,8 @@ fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
 
-/// Whether a walk may end at `inode`: it is not to be followed, and is a directory if a slash says so.
-fn ends_there(inode: &Inode, slash: Slash, follow: Follow) -> bool {
-    let file_type = inode.file_type();
+/// Whether a walk may end there: it is not to be followed, and is a directory if a slash says so.
+fn ends_there(file_type: FileType, slash: Slash, follow: Follow) -> bool {
     let through = file_type == FileType::Symlink && follow == Follow::Links;
     !through && (!slash.follows() || file_type == FileType::Directory)
 }
@@ -90,7 +89,58 @@ impl Vfs {
             Some(held) => held,
             None => self.one_lock()?.hold(dir, name)?,
         };
-        (still && ends_there(&inode, slash, follow)).then_some(inode)
+        (still && ends_there(inode.file_type(), slash, follow)).then_some(inode)
+    }
+
+    /// The attributes of what `path` leads to, if these can be told from memory; or, where that is
+    /// short, from blocks. Nothing is held: the name leads there before and after they were read.
+    pub(crate) fn stat_cached(
+        &self,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+        follow: Follow,
+    ) -> Option<Attr> {
+        if self.one_lock().is_some() {
+            return self.walk_cached(who, start, path, follow).map(|inode| inode.attr());
+        }
+        let (dir, name, slash) = {
+            let pin = pin();
+            let reached = self.reach(&pin, who, start, path)?;
+            if !searches_by_mode(who, &reached.dir) {
+                return None;
+            }
+            let (dir, name, slash) = (id(&reached.dir), reached.name, reached.slash);
+            let sighting = self.names().sight(&pin, dir, name);
+            let attr = match sighting.known {
+                Known::Absent => return None,
+                Known::Entry(named) => self.attr_at(&pin, named.ino),
+                Known::Unknown => None,
+            };
+            if let Some(attr) = attr {
+                let holds = self.names().still(&pin, dir, name, &sighting);
+                return (holds && ends_there(attr.file_type, slash, follow)).then_some(attr);
+            }
+            if !self.fs().is_crowded() {
+                return None;
+            }
+            let Passed::Pinned(dir) = reached.dir else { return None };
+            (InodeRef::found(dir)?, name, slash)
+        };
+        let attr = self.fs().glance(&dir, name)?;
+        ends_there(attr.file_type, slash, follow).then_some(attr)
+    }
+
+    /// The attributes of the inode that has this number now, from memory.
+    fn attr_at(&self, pin: &Pin, ino: Ino) -> Option<Attr> {
+        match self.fs().peek(pin, ino) {
+            Some(inode) => {
+                inode.note_use();
+                Some(inode.attr())
+            }
+            None if self.fs().is_crowded() => self.fs().glance_at(pin, ino),
+            None => None,
+        }
     }
 
     /// The inode that `name` in `dir` leads to, held, or `None` if it is known to lead nowhere; nothing

@@ -7,7 +7,7 @@
 
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::InodeRef;
+use lanefs_ext4::{Attr, InodeRef};
 use lanefs_ondisk::{FileType, Ino};
 use std::borrow::Cow;
 
@@ -217,7 +217,23 @@ impl Vfs {
         let walk = Walk::new(self, who, start, path)?;
         match self.walk_cached(who, walk.dir(), path, follow) {
             Some(inode) => Ok(inode),
-            None => walk.finish(follow),
+            None => Walk::to_parent(self, who, start, path)?.finish(follow),
+        }
+    }
+
+    /// The attributes of what `path` leads to, as [`Vfs::walk`]: without making it an inode in memory,
+    /// where that is short, and without a hold.
+    pub fn stat(
+        &self,
+        who: &Credentials,
+        start: &InodeRef,
+        path: &[u8],
+        follow: Follow,
+    ) -> Result<Attr, Error> {
+        let walk = Walk::new(self, who, start, path)?;
+        match self.stat_cached(who, walk.dir(), path, follow) {
+            Some(attr) => Ok(attr),
+            None => Ok(Walk::to_parent(self, who, start, path)?.finish(follow)?.attr()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking a name up.
 
 use super::path::Index;
-use super::{DirBlocks, DirContext, Indexing};
+use super::{DirBlocks, DirContext, Indexing, NameIndex};
 use crate::Error;
 use lanefs_ondisk::dirent::{self, Entry, Name};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
@@ -99,5 +99,20 @@ pub fn find_in(
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
     let entry = dirent::find(&cx.format, block, name).map_err(|cause| cx.damaged(n, cause))?;
+    Ok(entry.and_then(|entry| Found::new(n, &entry)))
+}
+
+/// As [`find_in`], by the block's index.
+///
+/// # Errors
+/// As [`find_in`].
+pub fn find_by(
+    cx: &DirContext,
+    n: FileBlock,
+    names: &NameIndex,
+    block: &[u8],
+    name: Name<'_>,
+) -> Result<Option<Found>, Error> {
+    let entry = names.find(&cx.format, block, name).map_err(|cause| cx.damaged(n, cause))?;
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }

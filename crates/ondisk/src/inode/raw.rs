@@ -8,6 +8,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Bytes that every inode has.
 pub(super) const GOOD_OLD_SIZE: usize = 128;
+/// Bytes that an inode has by default.
+const USUAL_SIZE: usize = 256;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
 
@@ -131,8 +133,17 @@ fn checksum(
     checksums: Checksums,
 ) -> Option<u32> {
     let seed = checksums.seed()?.of_inode(ino, generation);
+    let has_upper_half = fits(extra_isize, RawExtra::CHECKSUM_END);
+    // In one go over a copy: in parts it takes five times as long.
+    let mut copy = [0; USUAL_SIZE];
+    if has_upper_half && bytes.len() == USUAL_SIZE {
+        copy.copy_from_slice(bytes);
+        copy[CHECKSUM_LO..CHECKSUM_LO + 2].fill(0);
+        copy[CHECKSUM_HI..CHECKSUM_HI + 2].fill(0);
+        return Some(seed.chain(&copy).value());
+    }
     let sum = seed.chain(&bytes[..CHECKSUM_LO]).chain(&[0; 2]);
-    let sum = match fits(extra_isize, RawExtra::CHECKSUM_END) {
+    let sum = match has_upper_half {
         true => sum
             .chain(&bytes[CHECKSUM_LO + 2..CHECKSUM_HI])
             .chain(&[0; 2])

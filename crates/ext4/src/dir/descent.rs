@@ -1,0 +1,96 @@
+//! The way to the leaf of one name, for who looks at blocks without keeping them.
+
+use super::{DirContext, path};
+use crate::Error;
+use lanefs_ondisk::dirent::Name;
+use lanefs_ondisk::hash::NameHasher;
+use lanefs_ondisk::htree::{self, Cause, Index};
+use lanefs_ondisk::{FileBlock, htree::Kind};
+
+/// Blocks on the way to a leaf, the root included.
+const DEEPEST: usize = 3;
+
+/// A descent through an index: [`Descent::begin`] looks at the root, [`Descent::step`] at each node
+/// that [`Descent::node`] names, until that is none.
+#[derive(Debug, Clone, Copy)]
+pub struct Descent {
+    hash: u32,
+    /// Blocks of the directory.
+    count: u32,
+    /// Index blocks that were passed, and how many.
+    passed: [FileBlock; DEEPEST],
+    depth: usize,
+    /// Levels of nodes below the root.
+    levels: usize,
+    /// The child that the last one leads to.
+    child: FileBlock,
+    /// Where the names behind the child's begin, if that is known; the low bit says that the child's
+    /// last hash goes on there.
+    next: Option<u32>,
+}
+
+impl Descent {
+    /// Looks at the root of an index of `count` blocks for `name`.
+    ///
+    /// # Errors
+    /// Corruption naming the root.
+    pub fn begin(
+        cx: &DirContext,
+        count: u32,
+        block: &[u8],
+        name: Name<'_>,
+    ) -> Result<Descent, Error> {
+        let first = FileBlock(0);
+        let root = htree::root(&cx.format, block).map_err(|cause| cx.bad_index(first, cause))?;
+        let hasher = NameHasher { version: root.version, ..cx.hasher };
+        let mut descent = Descent {
+            hash: hasher.hash(name.bytes()).major,
+            count,
+            passed: [first; DEEPEST],
+            depth: 0,
+            levels: usize::from(root.levels),
+            child: first,
+            next: None,
+        };
+        descent.pass(cx, first, root.index)?;
+        Ok(descent)
+    }
+
+    /// The node to look at next; `None` if the child is the leaf.
+    pub fn node(&self) -> Option<FileBlock> {
+        (self.depth <= self.levels).then_some(self.child)
+    }
+
+    /// With a look at [`Descent::node`].
+    ///
+    /// # Errors
+    /// Corruption naming the block.
+    pub fn step(mut self, cx: &DirContext, block: &[u8]) -> Result<Descent, Error> {
+        debug_assert_eq!(path::kind_at(self.depth), Kind::Node);
+        let at = self.child;
+        let index = htree::node(&cx.format, block).map_err(|cause| cx.bad_index(at, cause))?;
+        self.pass(cx, at, index)?;
+        Ok(self)
+    }
+
+    /// The leaf, unless names of the same hash are in the next one too.
+    pub fn only_leaf(&self) -> Option<FileBlock> {
+        (self.next != Some(self.hash | 1)).then_some(self.child)
+    }
+
+    fn pass(&mut self, cx: &DirContext, at: FileBlock, index: Index<'_>) -> Result<(), Error> {
+        let entry = index.search(self.hash);
+        let child = index.get(entry).map_or(FileBlock(0), |entry| entry.block);
+        if let Some(passed) = self.passed.get_mut(self.depth) {
+            *passed = at;
+        }
+        if child.0 >= self.count || self.passed.contains(&child) {
+            return Err(cx.bad_index(at, Cause::Child { entry, child, blocks: self.count }));
+        }
+        self.depth += 1;
+        self.child = child;
+        // A node's last child ends where the node does.
+        self.next = index.get(entry + 1).map(|next| next.hash).or(self.next);
+        Ok(())
+    }
+}
