@@ -222,12 +222,7 @@ impl Fs {
 
     /// Starts to change a directory; its operation lock is held exclusively.
     pub(crate) fn edit_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirEdit<'f>, Error> {
-        let context = self.dir_context(dir)?;
-        let blocks = dir.size() >> self.geometry.block_size().bits();
-        let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
-        if count > extent::END - MOST_APPENDED {
-            return Err(Error::FileTooLarge);
-        }
+        let DirView { context, count, .. } = self.view_directory(dir)?;
         Ok(DirEdit {
             fs: self,
             dir,
@@ -242,7 +237,12 @@ impl Fs {
 
     /// Reads a directory; its operation lock is held.
     pub(crate) fn view_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirView<'f>, Error> {
-        let DirEdit { context, count, .. } = self.edit_directory(dir)?;
+        let context = self.dir_context(dir)?;
+        let blocks = dir.size() >> self.geometry.block_size().bits();
+        let count = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
+        if count > extent::END - MOST_APPENDED {
+            return Err(Error::FileTooLarge);
+        }
         Ok(DirView { fs: self, dir, context, count })
     }
 

@@ -80,7 +80,7 @@ impl Fs {
     }
 
     fn glance_once(&self, dir: &InodeRef, name: Name<'_>) -> Option<(Ino, Glance)> {
-        if dir.file_type != FileType::Directory || dir.snapshot().links == 0 {
+        if dir.file_type != FileType::Directory || dir.links() == 0 {
             return None;
         }
         let view = self.view_directory(dir).ok()?;

@@ -144,7 +144,7 @@ impl Fs {
         if !self.load().is_over(soft) {
             return;
         }
-        self.evict(cap.eighths(6));
+        self.evict(soft, cap.eighths(6));
         drop(quiet);
         lanefs_lanes::advance();
         if self.load().is_over(cap) && self.access == Access::ReadWrite {
@@ -172,16 +172,26 @@ impl Fs {
     /// Forgets what is over the cap, and what is idle of the inode tables.
     pub(crate) fn reclaim(&self) {
         let _quiet = self.pressure.quiet.lock();
-        self.evict(self.cap());
+        self.evict(self.cap(), self.cap());
     }
 
-    /// Forgets what is more than `keep`. What was used since the last time gets a second chance.
-    fn evict(&self, keep: Load) {
+    /// Of each kind of which there is more than `most`, forgets what is more than `keep`. What was used
+    /// since the last time gets a second chance. To look through a kind costs as much as there is of
+    /// it, so that nothing is looked through for a few.
+    fn evict(&self, most: Load, keep: Load) {
+        let before = self.load();
         for _ in 0..2 {
-            self.meta.reclaim(keep.meta as usize);
-            self.inodes.reclaim(keep.inodes as usize);
-            self.tables.reclaim(keep.tables as usize, self.journal.durable());
-            if !self.load().is_over(keep) {
+            if before.meta > most.meta {
+                self.meta.reclaim(keep.meta as usize);
+            }
+            if before.inodes > most.inodes {
+                self.inodes.reclaim(keep.inodes as usize);
+            }
+            // What is idle here has contents or not, and is not counted if not.
+            if before.tables > most.tables || self.tables.has_empty() {
+                self.tables.reclaim(keep.tables as usize, self.journal.durable());
+            }
+            if !self.load().is_over(most) {
                 break;
             }
         }

@@ -224,9 +224,6 @@ impl Tables {
         let (mut idle, mut clean) = (Vec::new(), Vec::new());
         let mut excess = self.loaded().saturating_sub(keep);
         let too_many = excess > 0;
-        if !too_many && self.blocks.len() <= self.loaded() {
-            return;
-        }
         self.blocks.for_each(|_, block| {
             let unused = !block.used.swap(false, Ordering::Relaxed);
             if unused && (excess > 0 || !block.is_loaded()) && block.holds.evict() {
@@ -251,6 +248,11 @@ impl Tables {
     /// How many blocks are in memory, with contents or without.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// Whether there are many without contents.
+    pub(crate) fn has_empty(&self) -> bool {
+        self.len() > 2 * self.loaded() + 64
     }
 
     /// How many have their contents in memory.

@@ -4,10 +4,10 @@
 //! cargo run --release -p lanefs --example reclaim -- 1000000 64 4   # files, MiB of caches, threads
 //! ```
 //!
-//! Each thread asks for every file of a tree of its own, directory by directory. The same tree then
-//! with caches for all of it: the first walk of the part that fits into the cap, which reads as the
-//! other does, and the second, which finds everything. Memory is what the heap has given out, and
-//! the process's anonymous memory (the device is a file in memory, and not in that).
+//! Each thread asks for every file of a tree of its own, directory by directory. Then, in turns, that
+//! walk again; with caches for all of it the part that fits into the cap, found in memory; and a part
+//! that is read for the first time. Memory is what the heap has given out, and the process's anonymous
+//! memory (the device is a file in memory, and not in that).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
+/// Of one directory.
 const FILES: usize = 500;
+
+const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<usize> =
@@ -30,41 +33,83 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directories = files / threads / FILES;
     let device = Arc::new(RamDevice::create((files as u64) << 16)?);
     FileSystem::format(&*device, &FormatOptions::default())?;
-    let open = |mib: usize| {
-        let options = OpenOptions::new().cache_bytes((mib as u64) << 20);
-        FileSystem::open_device(device.clone(), &options)
-    };
-    let fs = open(cap)?;
+    let options = |mib: usize| OpenOptions::new().cache_bytes((mib as u64) << 20);
+    let fs = FileSystem::open_device(device.clone(), &options(cap))?;
     make(&fs, threads, directories)?;
     fs.close()?;
     // What the making needed stays with the heap: it is not the walk's.
     let (heap, anonymous) = (LineHeap::in_use(), anonymous_kib());
     println!("made {files} files; in use {} KiB, anonymous {anonymous} KiB", heap / 1024);
 
-    let fs = open(cap)?;
-    let capped = walk(&fs, threads, directories, |seconds| {
+    let open = |mib: usize| FileSystem::open_device(device.clone(), &options(mib).read_only());
+    let capped = open(cap)?;
+    let all = Walk { threads, directories, times: 1 };
+    let most = all.go(&capped, |seconds| {
         let used = LineHeap::in_use().saturating_sub(heap);
         println!(
             "{seconds:>6.1} s  heap {:>7} KiB  of a cap of {} KiB  anonymous {:>7} KiB  caches {:>7} KiB",
             used / 1024,
             cap * 1024,
             anonymous_kib(),
-            fs.statistics().cached_bytes / 1024,
+            capped.statistics().cached_bytes / 1024,
         );
     })?;
-    capped.tell(&format!("with {cap} MiB"), &capped);
-    println!("{} KiB at most", capped.most.saturating_sub(heap) / 1024);
-    let fits = fs.statistics().cached_inodes as usize;
-    fs.close()?;
+    println!("{} KiB at most", most.heap.saturating_sub(heap) / 1024);
 
-    let fs = open(16 << 10)?;
+    let fits = capped.statistics().cached_inodes as usize;
     let part = (fits / threads / FILES).clamp(1, directories);
-    let fitting = format!("uncapped, {} files, which fit", part * threads * FILES);
-    walk(&fs, threads, part, |_| ())?.tell(&fitting, &capped);
-    walk(&fs, threads, part, |_| ())?.tell("the same again, in memory", &capped);
-    walk(&fs, threads, directories, |_| ())?.tell("uncapped, all", &capped);
-    fs.close()?;
+    let uncapped = open(16 << 10)?;
+    Walk { threads, directories: part, times: 2 }.go(&uncapped, |_| ())?;
+    let found = Walk { threads, directories: part, times: (directories / part).max(1) };
+    let first = Walk { threads, directories: (directories / 8).max(part), times: 1 };
+    let mut slices = Slices::default();
+    for _ in 0..ROUNDS {
+        let walked = all.go(&capped, |_| ())?;
+        slices.add(&walked, &found.go(&uncapped, |_| ())?, &first.go(&open(16 << 10)?, |_| ())?);
+    }
+    println!("{ROUNDS} rounds in turn; medians (smallest..largest)");
+    println!("{:>44}  {} files/s", format!("with {cap} MiB, {files} files"), slices.capped);
+    let part = part * threads * FILES;
+    let what = format!("uncapped, {part} files, which fit, in memory");
+    println!("{what:>44}  {} files/s, {} times the capped walk", slices.found, slices.found_times);
+    let what = "uncapped, read for the first time";
+    println!("{what:>44}  {} files/s, {} times the capped walk", slices.first, slices.first_times);
     Ok(())
+}
+
+/// What was measured in the rounds.
+#[derive(Default)]
+struct Slices {
+    capped: Spread,
+    found: Spread,
+    found_times: Spread,
+    first: Spread,
+    first_times: Spread,
+}
+
+impl Slices {
+    fn add(&mut self, capped: &Walked, found: &Walked, first: &Walked) {
+        self.capped.0.push(capped.speed);
+        self.found.0.push(found.speed);
+        self.found_times.0.push(found.speed / capped.speed);
+        self.first.0.push(first.speed);
+        self.first_times.0.push(first.speed / capped.speed);
+    }
+}
+
+/// Figures of one kind.
+#[derive(Default)]
+struct Spread(Vec<f64>);
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut all = self.0.clone();
+        all.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (all.first(), all.last()) else { return Ok(()) };
+        let digits = if *most < 100.0 { 2 } else { 0 };
+        let median = all[all.len() / 2];
+        write!(f, "{median:.digits$} ({least:.digits$}..{most:.digits$})")
+    }
 }
 
 fn make(fs: &FileSystem, threads: usize, directories: usize) -> Result<(), lanefs::Error> {
@@ -87,77 +132,57 @@ fn make(fs: &FileSystem, threads: usize, directories: usize) -> Result<(), lanef
     })
 }
 
+/// Each thread goes through so many directories of its tree, so many times.
+struct Walk {
+    threads: usize,
+    directories: usize,
+    times: usize,
+}
+
 struct Walked {
     /// Files in a second, of all threads.
     speed: f64,
-    /// Microseconds of the process's CPU time for each file.
-    cpu: f64,
-    /// Bytes of the heap.
-    most: usize,
+    /// Bytes of the heap at most.
+    heap: usize,
 }
 
-fn walk(
-    fs: &FileSystem,
-    threads: usize,
-    directories: usize,
-    sample: impl Fn(f64) + Sync,
-) -> Result<Walked, lanefs::Error> {
-    let most = AtomicUsize::new(0);
-    let over = AtomicBool::new(false);
-    let (begun, cpu) = (Instant::now(), cpu_seconds());
-    let seconds = std::thread::scope(|scope| {
-        let walkers: Vec<_> = (0..threads)
-            .map(|t| {
-                let most = &most;
-                scope.spawn(move || {
-                    for d in 0..directories {
-                        for f in 0..FILES {
-                            fs.symlink_metadata(format!("/{t}/{d}/file{f}"))?;
+impl Walk {
+    fn go(&self, fs: &FileSystem, sample: impl Fn(f64) + Sync) -> Result<Walked, lanefs::Error> {
+        let &Walk { threads, directories, times } = self;
+        let most = AtomicUsize::new(0);
+        let over = AtomicBool::new(false);
+        let begun = Instant::now();
+        let seconds = std::thread::scope(|scope| {
+            let walkers: Vec<_> = (0..threads)
+                .map(|t| {
+                    let most = &most;
+                    scope.spawn(move || {
+                        for d in (0..times).flat_map(|_| 0..directories) {
+                            for f in 0..FILES {
+                                fs.symlink_metadata(format!("/{t}/{d}/file{f}"))?;
+                            }
+                            most.fetch_max(LineHeap::in_use(), Ordering::Relaxed);
                         }
-                        most.fetch_max(LineHeap::in_use(), Ordering::Relaxed);
-                    }
-                    Ok(())
+                        Ok(())
+                    })
                 })
-            })
-            .collect();
-        let watcher = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                sample(begun.elapsed().as_secs_f64());
-                std::thread::park_timeout(Duration::from_millis(500));
-            }
-        });
-        let done: Result<(), lanefs::Error> =
-            walkers.into_iter().try_for_each(|walker| walker.join().expect("no panic"));
-        let seconds = begun.elapsed().as_secs_f64();
-        over.store(true, Ordering::Relaxed);
-        watcher.thread().unpark();
-        done.map(|()| seconds)
-    })?;
-    let files = (threads * directories * FILES) as f64;
-    let cpu = (cpu_seconds() - cpu) * 1e6 / files;
-    Ok(Walked { speed: files / seconds, cpu, most: most.into_inner() })
-}
-
-impl Walked {
-    fn tell(&self, what: &str, capped: &Walked) {
-        println!(
-            "{what:>32}: {:>8.0} files/s, {:.2} us of CPU time each; {:.2} times the capped walk, \
-             {:.2} by CPU time",
-            self.speed,
-            self.cpu,
-            self.speed / capped.speed,
-            capped.cpu / self.cpu
-        );
+                .collect();
+            let watcher = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    sample(begun.elapsed().as_secs_f64());
+                    std::thread::park_timeout(Duration::from_millis(500));
+                }
+            });
+            let done: Result<(), lanefs::Error> =
+                walkers.into_iter().try_for_each(|walker| walker.join().expect("no panic"));
+            let seconds = begun.elapsed().as_secs_f64();
+            over.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
+            done.map(|()| seconds)
+        })?;
+        let files = (threads * directories * FILES * times) as f64;
+        Ok(Walked { speed: files / seconds, heap: most.into_inner() })
     }
-}
-
-/// CPU time of the process, in user and system mode: on a busy machine it says more than the clock.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    // Fields 14 and 15, the third being the first behind the name; in hundredths (proc(5)).
-    let ticks: f64 = words.skip(11).take(2).filter_map(|word| word.parse::<f64>().ok()).sum();
-    ticks / 100.0
 }
 
 /// The process's anonymous memory.
