@@ -99,7 +99,11 @@ impl Client {
             *self = Client { thread, row: 1, doubt, processor, ..Client::default() };
             return self.doubts();
         }
-        self.row = self.row.saturating_add(1);
+        if self.row == u32::MAX {
+            // After a day of one client. As long a row as any, from which it is looked for again.
+            (self.row, self.looked) = (LOOK_EVERY, 0);
+        }
+        self.row += 1;
         self.doubt = self.doubt.saturating_sub(1);
         if !self.row.is_multiple_of(FAMILIAR) {
             return Next::Stay;
@@ -332,6 +336,16 @@ mod tests {
         let (at, waits) = looks(&mut client, 2000, &places);
         assert_eq!((client.processor, waits), (Some(1), 1));
         assert!(at[21] - at[20] == FAMILIAR, "and seen to be still there");
+    }
+
+    #[test]
+    fn a_client_of_many_days_is_still_looked_for() {
+        let mut client = Client::default();
+        many(&mut client, &[7], 200);
+        (client.row, client.looked) = (u32::MAX - 3, u32::MAX - 7);
+        let said = many(&mut client, &[7], 2 * LOOK_EVERY as usize);
+        assert!(said.contains(&Next::Look(7)));
+        assert!(client.is_alone());
     }
 
     #[test]
