@@ -364,20 +364,19 @@ impl Start {
             (None, false) => Consistency::Resync,
         };
         if writes == Writes::Members {
-            let mut lost = Slots::NONE;
+            // Who fails here is recorded as failed: what is written to it counts for nothing.
+            let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
-                lost |= metadata.declare_clean()?;
-            }
-            if has_log {
-                log_recovery::clear(&members, signature)?;
+                without(metadata.declare_clean()?);
             }
             if let Consistency::Bitmap { bits, .. } = &consistency
                 && intents.is_some_and(|intents| intents.bits != *bits)
             {
-                lost |= metadata.write_bits(0, bits)?;
+                without(metadata.write_bits(0, bits)?);
             }
-            // Recorded as failed: what is written to them from now on would count for nothing.
-            lost.iter().for_each(|slot| members[slot] = None);
+            if has_log {
+                log_recovery::clear(&members, signature)?;
+            }
         }
         let array = Arc::new(Array::start(Setup {
             geometry,

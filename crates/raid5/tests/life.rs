@@ -520,6 +520,22 @@ fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
 }
 
 #[test]
+fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
+    let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 15, 20);
+    // The crash: the log is applied, and then all members are told that parity is right.
+    let mut members = members.copies();
+    let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
+    hook.on(Kind::WriteDurable, 0, || Outcome::Failed);
+    members.0[1].1 = hook;
+    let array = members.open(None).expect("one may be missing");
+    assert!(array.log().expect("a log").entries > 0);
+    assert_eq!(array.array().status().members[1], Standing::Missing);
+    assert!(content(&array) == model);
+}
+
+#[test]
 fn numbers_of_failed_devices_are_free_once_they_are_forgotten() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(None).expect("an array");
