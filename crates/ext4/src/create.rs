@@ -7,6 +7,7 @@ use crate::directory::checked_entry;
 use crate::extent::{self, Extent, Nodes, State};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
+use crate::links::DROP_LINK_CREDITS;
 use crate::meta::MetaKind;
 use crate::place::{Edit, PLACE_CREDITS};
 use crate::read::now;
@@ -117,13 +118,17 @@ impl Fs {
         }
     }
 
-    /// Creates beside others who change other names of the directory; `None` if that cannot be.
+    /// Creates beside others who change other names of the directory; `None` if that cannot be. The
+    /// inode is born before the names are locked, so that others wait for the name alone; if the
+    /// name or the room turns out to be gone, it is an inode that has lost its last name.
     fn create_in_place(
         &self,
         dir: &InodeRef,
         name: Name<'_>,
         new: &NewInode<'_>,
     ) -> Result<Option<InodeRef>, Error> {
+        // Declared before the lock: one that got no name is ended after it is let go.
+        let inode;
         let _shared = dir.op.shared();
         let change = NameChange::of(new.kind.file_type());
         self.check_addable(dir, change)?;
@@ -136,14 +141,22 @@ impl Fs {
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
-        let mut handle = self.join(PLACE_CREDITS + BIRTH_CREDITS)?;
+        let mut handle = self.join(PLACE_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
+        inode = self.apply_birth(&mut handle, born);
         let names = place.lock();
-        let Look::Room(room) = place.look_again()? else { return Ok(None) };
-        let inode = self.apply_birth(&mut handle, born);
-        place.apply(&mut handle, Edit::Add(room, named));
-        drop(names);
-        self.names_changed(&mut handle, dir, change);
-        Ok(Some(inode))
+        match place.look_again() {
+            Ok(Look::Room(room)) => {
+                place.apply(&mut handle, Edit::Add(room, named));
+                drop(names);
+                self.names_changed(&mut handle, dir, change);
+                Ok(Some(inode))
+            }
+            other => {
+                drop(names);
+                self.drop_link(&mut handle, &inode);
+                other.map(|_| None)
+            }
+        }
     }
 
     /// Creates with the directory's operation lock held exclusively.
