@@ -11,7 +11,7 @@ mod table;
 
 use clap::Parser;
 use lanefs::device::RamDevice;
-use lanefs::{FileSystem, FormatOptions, NameCachePolicy, OpenOptions};
+use lanefs::{FileSystem, FormatOptions, OpenOptions, Policies};
 use lanefs_ext4::mkfs::Contents;
 use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -53,9 +53,10 @@ struct Arguments {
     /// Look at pairs of lines, which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Names and inodes behind one lock, to compare instructions.
-    #[arg(long)]
-    one_lock: bool,
+    /// With these policies, to compare instructions: before, after, or some with + between them, as
+    /// name_cache=global+placement=shared.
+    #[arg(long, default_value = "after")]
+    policies: Policies,
     /// Why each pair shares lines.
     #[arg(long)]
     reasons: bool,
@@ -87,11 +88,7 @@ type AnyError = Box<dyn std::error::Error>;
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     // Operations are traced one after another: what one freed and the next was given would look shared.
     LineHeap::forget_what_is_freed();
-    let names = match arguments.one_lock {
-        true => NameCachePolicy::Global,
-        false => NameCachePolicy::Lanes,
-    };
-    let fs = file_system(names)?;
+    let fs = file_system(arguments.policies)?;
     let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
     let threads = counts.iter().copied().max().unwrap_or(0).max(2);
     let (pairs, rows) = Crew::with(
@@ -115,13 +112,15 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
 
 /// An image with more groups than lanes on a device in memory, which commits when told to: a commit
 /// is no operation's own, and is counted by tracing the first round after one.
-fn file_system(names: NameCachePolicy) -> Result<FileSystem, AnyError> {
+fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
     // So many names that no two of the run are likely to meet in one bucket of the name cache.
-    let options =
-        OpenOptions::new().commit_interval(Duration::from_secs(3600)).name_cache(names, 1 << 22);
+    let options = OpenOptions::new()
+        .commit_interval(Duration::from_secs(3600))
+        .policies(policies)
+        .name_cache(policies.name_cache, 1 << 22);
     Ok(FileSystem::open_device(device, &options)?)
 }
 

@@ -1,0 +1,169 @@
+//! What a round of a seed's workload costs one worker, policy by policy, counted by single steps:
+//! instructions and cache lines of the median operation, and the blocks that a commit logs for two
+//! workers.
+//! Counts, not times: they are the same on a busy machine.
+//!
+//! ```sh
+//! cargo run --release -p lanefs-trace --example seeds
+//! ```
+
+use lanefs::{File, FileOptions, FileSystem, FormatOptions, OpenOptions, Policies};
+use lanefs_ext4::mkfs::Contents;
+use lanefs_trace::{Granule, Recorder};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The heap of the command line.
+#[global_allocator]
+static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
+
+/// Files of a round of S1; 1,000 in the bench.
+const FILES: usize = 100;
+/// S2, as the bench does it: bytes added at once, and when the file is emptied.
+const ADDED: u64 = 8 << 10;
+const FULL: u64 = 1 << 20;
+
+/// Of so many operations one is counted.
+const STRIDE: usize = 7;
+
+const CLAIMS: [(&str, &str); 3] = [
+    ("two-step", "placement=shared+busy_group=wait+inode_claim=two-step"),
+    ("one-step", "placement=shared+busy_group=wait"),
+    ("lanes", "after"),
+];
+const SEARCHES: [(&str, &str); 5] = [
+    ("wait", "placement=shared+busy_group=wait+stream_goal=global+group_search=scan"),
+    ("skip", "placement=shared+group_search=scan"),
+    ("hashed", "placement=shared+stream_goal=hashed+group_search=scan"),
+    ("index", "placement=shared"),
+    ("lanes", "after"),
+];
+
+type AnyError = Box<dyn Error>;
+/// One step of a round, by number.
+type Step<'a> = Box<dyn FnMut(usize) + 'a>;
+
+fn main() -> Result<(), AnyError> {
+    if !lanefs_trace::is_supported() {
+        println!("skipped: {}", lanefs_trace::Unsupported);
+        return Ok(());
+    }
+    let mut recorder = Recorder::new()?;
+    println!("instructions (and lines) of the median operation; blocks that the commit logs");
+    for (name, policies) in CLAIMS {
+        measure(&CREATE_STAT_REMOVE, name, policies, &mut recorder)?;
+    }
+    for (name, policies) in SEARCHES {
+        measure(&FALLOCATE2, name, policies, &mut recorder)?;
+    }
+    Ok(())
+}
+
+/// What one worker does, round after round.
+struct Round {
+    name: &'static str,
+    steps: usize,
+    worker: for<'a> fn(&'a FileSystem, usize) -> Step<'a>,
+    /// What step of the round it is.
+    kind: fn(usize) -> &'static str,
+}
+
+const CREATE_STAT_REMOVE: Round = Round {
+    name: "S1 create-stat-remove",
+    steps: 3 * FILES,
+    worker: create_stat_remove,
+    kind: |n| ["create", "stat", "remove"][n / FILES],
+};
+
+const FALLOCATE2: Round = Round {
+    name: "S2 fallocate2",
+    steps: (FULL / ADDED) as usize + 1,
+    worker: fallocate,
+    kind: |n| if (n as u64) < FULL / ADDED { "allocate" } else { "empty" },
+};
+
+fn measure(
+    round: &Round,
+    name: &str,
+    policies: &str,
+    recorder: &mut Recorder,
+) -> Result<(), AnyError> {
+    let Round { steps, worker, kind, .. } = *round;
+    let device = Arc::new(lanefs_device::RamDevice::create(64 << 30)?);
+    let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
+    FileSystem::format(&*device, &options)?;
+    let policies: Policies = policies.parse()?;
+    let options = OpenOptions::new().commit_interval(Duration::from_secs(3600)).policies(policies);
+    let fs = FileSystem::open_device(device, &options)?;
+
+    let mut step = worker(&fs, 0);
+    // Twice to fill the caches: then all that is taken has been given back once.
+    (0..2 * steps).for_each(|n| step(n % steps));
+    let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
+    for n in 0..steps {
+        // Single steps take their time: every seventh operation, the last of S2 among them.
+        if n % STRIDE == (steps - 1) % STRIDE {
+            let (_, footprint) = recorder.record(|| step(n))?;
+            let instructions = footprint.instructions();
+            let lines = footprint.in_granules(Granule::Line).lines().len();
+            counted.entry(kind(n)).or_default().push((instructions, lines));
+        } else {
+            step(n);
+        }
+    }
+    // Two at once, on lanes of their own, half a round each: so their files are there.
+    fs.sync()?;
+    let logged = fs.statistics().journal.blocks_logged;
+    std::thread::scope(|s| {
+        for me in 1..3 {
+            let fs = &fs;
+            s.spawn(move || {
+                let mut step = worker(fs, me);
+                (0..steps / 2).for_each(&mut step);
+            });
+        }
+    });
+    fs.sync()?;
+    let logged = fs.statistics().journal.blocks_logged - logged;
+    drop(step);
+    print!("{:<24}{name:<10}", round.name);
+    for (kind, mut all) in counted {
+        // Of a sweep of what was retired, one operation pays for many.
+        all.sort_unstable();
+        let (instructions, lines) = all[all.len() / 2];
+        print!("{kind} {instructions} ({lines}), ");
+    }
+    println!("{logged} blocks");
+    fs.close()?;
+    Ok(())
+}
+
+fn create_stat_remove(fs: &FileSystem, me: usize) -> Step<'_> {
+    fs.create_dir(format!("/{me}")).expect("room for a directory");
+    let files: Vec<String> = (0..FILES).map(|n| format!("/{me}/f{n}")).collect();
+    Box::new(move |n| {
+        let file = &files[n % FILES];
+        match n / FILES {
+            0 => drop(fs.create_file(file).expect("room for a file")),
+            1 => drop(fs.metadata(file).expect("it was made")),
+            _ => fs.remove_file(file).expect("it was made"),
+        }
+    })
+}
+
+fn fallocate(fs: &FileSystem, me: usize) -> Step<'_> {
+    fs.create_dir(format!("/{me}")).expect("room for a directory");
+    let options = FileOptions::new().read().write().create();
+    let file: File<'_> =
+        fs.open_file_with(format!("/{me}/grows"), &options).expect("room for a file");
+    Box::new(move |n| {
+        let at = n as u64 * ADDED;
+        if at < FULL {
+            file.allocate(at, ADDED).expect("room for blocks");
+        } else {
+            file.set_len(0).expect("it can be emptied");
+        }
+    })
+}
