@@ -8,7 +8,7 @@
 //! them, and with the legacy hash, which has no second half, such names are common.
 
 use lanefs_ondisk::checksum::Seed;
-use lanefs_ondisk::hash::NameHasher;
+use lanefs_ondisk::hash::{HashVersion, NameHasher};
 
 /// Bits that count entries with the same hashes.
 const ORDINAL_BITS: u32 = 6;
@@ -25,9 +25,12 @@ impl Key {
     /// The key of a name, and the hash that decides its leaf.
     pub(super) fn of(hasher: &NameHasher, name: &[u8]) -> (Key, u32) {
         let hash = hasher.hash(name);
-        // The minor hash is keyed by the file system's secret seed; the checksum tells names apart
-        // where there is no minor hash.
-        let further = (hash.minor ^ Seed::START.chain(name).value()) >> ORDINAL_BITS;
+        // The minor hash is keyed by the file system's secret seed; where there is none, a checksum
+        // tells names apart.
+        let further = match hasher.version {
+            HashVersion::Legacy => Seed::START.chain(name).value(),
+            HashVersion::HalfMd4 | HashVersion::Tea => hash.minor,
+        } >> ORDINAL_BITS;
         let key = u64::from(hash.major >> 1) << 32 | u64::from(further) << ORDINAL_BITS;
         (Key(key), hash.major)
     }
