@@ -16,6 +16,10 @@ const FILES: usize = 50;
 /// What threads keep for themselves, one of them the committer; and each mount's own.
 const BESIDE: usize = (THREADS + 2) * (512 << 10) + (4 << 20);
 
+/// What was evicted and is not freed yet, where each file is loaded: on a busy machine a thread that
+/// is preempted in the middle of a look-up keeps what others evict meanwhile.
+const IN_LIMBO: usize = CAP / 2;
+
 #[test]
 fn a_walk_of_a_large_tree_stays_under_the_cap() {
     let device = Arc::new(RamDevice::create(2 << 30).unwrap());
@@ -34,16 +38,23 @@ fn a_walk_of_a_large_tree_stays_under_the_cap() {
     fs.close().unwrap();
 
     // What is only looked at is not loaded once memory is short; what is opened is.
-    let looked = walk(device.clone(), &options(), |fs, path| {
+    let looked = walk(device.clone(), &options(), CAP, |fs, path| {
         fs.symlink_metadata(path).unwrap();
     });
-    let opened = walk(device, &options(), |fs, path| drop(fs.open_file(path).unwrap()));
+    let opened = walk(device, &options(), CAP + IN_LIMBO, |fs, path| {
+        drop(fs.open_file(path).unwrap());
+    });
     // It is no use to stay under it by keeping nothing.
     assert!(looked > CAP as u64 / 8 && opened > CAP as u64 / 8, "{looked} and {opened}");
 }
 
-/// Visits all files, and says how many bytes are cached at the end.
-fn walk(device: Arc<RamDevice>, options: &OpenOptions, visit: fn(&FileSystem, String)) -> u64 {
+/// Visits all files in less than `cap` bytes of heap, and says how many are cached at the end.
+fn walk(
+    device: Arc<RamDevice>,
+    options: &OpenOptions,
+    cap: usize,
+    visit: fn(&FileSystem, String),
+) -> u64 {
     let before = LineHeap::in_use();
     let fs = FileSystem::open_device(device, options).unwrap();
     let most = AtomicUsize::new(0);
@@ -68,7 +79,7 @@ fn walk(device: Arc<RamDevice>, options: &OpenOptions, visit: fn(&FileSystem, St
         statistics.cached_tables,
         statistics.cached_bytes
     );
-    assert!(used < CAP + BESIDE, "{used} bytes");
+    assert!(used < cap + BESIDE, "{used} bytes");
     fs.close().unwrap();
     statistics.cached_bytes
 }
