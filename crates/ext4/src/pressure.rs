@@ -132,8 +132,7 @@ impl Fs {
         if self.is_crowded() != crowded {
             self.pressure.crowded.0.store(crowded, Ordering::Relaxed);
         }
-        let left = self.pressure.left.load(Ordering::Relaxed);
-        if !now.is_over(soft) || now.bytes() < left + left / 16 {
+        if !self.is_worth_a_try(now, soft) {
             return;
         }
         let quiet = match now.is_over(cap) {
@@ -141,7 +140,9 @@ impl Fs {
             false => self.pressure.quiet.try_lock(),
         };
         let Some(quiet) = quiet else { return };
-        if !self.load().is_over(soft) {
+        // Whoever had it before has made room, or found that there is none to make: all who waited
+        // for him would find the same, one after the other.
+        if !self.is_worth_a_try(self.load(), soft) {
             return;
         }
         self.evict(soft, cap.eighths(6));
@@ -150,6 +151,12 @@ impl Fs {
         if self.load().is_over(cap) && self.access == Access::ReadWrite {
             self.journal.request_commit();
         }
+    }
+
+    /// Whether evicting may help: more is there than `soft`, and than the last time left.
+    fn is_worth_a_try(&self, now: Load, soft: Load) -> bool {
+        let left = self.pressure.left.load(Ordering::Relaxed);
+        now.is_over(soft) && now.bytes() >= left + left / 16
     }
 
     /// An inode was made; as [`Fs::note_load`]. What is dirty cannot be evicted: over the cap a commit
