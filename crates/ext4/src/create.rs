@@ -219,7 +219,7 @@ impl Fs {
         }
         dir.change(handle, Concerns::Data, |state| {
             state.names_changed(1, now);
-            add_directory_links(&mut state.disk, change.links());
+            state.count_subdirectories(change.links());
         });
         dir.crowd.listed(tid);
         dir.crowd.meet(&dir.home);
@@ -461,4 +461,37 @@ fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
         _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,
     }
     parent & passed
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::mkfs::{Contents, MkfsOptions, mkfs};
+    use crate::{Mount, MountOptions};
+    use lanefs_device::RamDevice;
+
+    #[test]
+    fn who_removes_a_directory_may_count_before_who_made_it() {
+        let ram = RamDevice::create(64 << 20).expect("memory");
+        let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+        mkfs(&ram, &options).expect("room for a file system");
+        let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+        let fs = mount.fs();
+        let root = fs.root().expect("a root");
+        let before = root.attr().links;
+        let new =
+            NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+        let dir = fs.create(&root, b"dir", &new).expect("room for a directory");
+        let (more, less) = (NameChange::OneDirectoryMore, NameChange::OneDirectoryLess);
+        for changes in [[more, less], [less, more]] {
+            let mut handle = fs.join(PLACE_CREDITS).expect("room in the log");
+            changes.into_iter().for_each(|change| fs.names_changed(&mut handle, &dir, change));
+            drop(handle);
+            assert_eq!(dir.attr().links, 2, "{changes:?}");
+        }
+        fs.rmdir(&root, b"dir").expect("it is empty");
+        assert_eq!(root.attr().links, before);
+        drop((dir, root));
+        mount.close().expect("no fault");
+    }
 }

@@ -112,6 +112,9 @@ pub(crate) struct InodeState {
     pub(crate) tail_pending: Option<Tid>,
     /// Of a directory: when a name changed, if that is where its times are from.
     names_changed: Option<Time>,
+    /// Of a directory: subdirectories less than it ever had, as far as was counted in this
+    /// transaction. Who removes one may count before who made it; those to come make up for it.
+    owed: i32,
     /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
     pub(crate) freed: bool,
 }
@@ -156,6 +159,19 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
+    /// `more` subdirectories, or less.
+    pub(crate) fn count_subdirectories(&mut self, more: i32) {
+        let more = more - std::mem::take(&mut self.owed);
+        // Of a directory that counts them no more, the count stays what it is.
+        let most = match self.disk.links {
+            0 | 1 => i32::MAX,
+            links => i32::from(links) - 2,
+        };
+        let less = (-more).min(most);
+        self.owed = (-more - less).max(0);
+        add_directory_links(&mut self.disk, -less);
+    }
+
     fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
         Record { disk: disk.clone(), raw: raw.into(), freed }
     }
@@ -184,6 +200,7 @@ impl Inode {
             linkable: false,
             tail_pending: None,
             names_changed: None,
+            owed: 0,
             freed: false,
         };
         Inode {
@@ -259,7 +276,7 @@ impl Inode {
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(note) = self.crowd.take() else { return false };
         state.names_changed(note.changes, note.at);
-        add_directory_links(&mut state.disk, note.links);
+        state.count_subdirectories(note.links);
         true
     }
 
@@ -299,6 +316,10 @@ impl Inode {
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || InodeState::record(disk, raw, *freed));
+        if newly {
+            // All who counted in the transaction before have left it.
+            state.owed = 0;
+        }
         let result = change(&mut state);
         self.publish(&state.disk);
         if newly {
