@@ -66,6 +66,7 @@ pub enum OnError {
 
 impl DirId {
     /// A hash of `name` in this directory, for caches of names.
+    #[inline]
     pub fn hash_of(self, name: &[u8]) -> u64 {
         lanefs_lanes::hash_of(&(self.ino.0, self.generation, name))
     }

@@ -47,10 +47,10 @@ struct Nest {
     parity: usize,
 }
 
-world::local! { static NEST: Cell<Option<Nest>> = Cell::new(None) }
+world::constant_local! { static NEST: Cell<Option<Nest>> = Cell::new(None) }
 
 // The lane's limbo was crowded where no destructor may run: the thread empties it later.
-world::local! { static OWED: Cell<bool> = Cell::new(false) }
+world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
 /// While it lives, nothing published that this thread could see is freed. Not held across I/O
 /// or a wait for an operation lock.

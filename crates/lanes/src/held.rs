@@ -25,7 +25,7 @@ pub(crate) struct Held {
     _not_send: PhantomData<*const ()>,
 }
 
-crate::world::local! { static LEAVES: Cell<u32> = Cell::new(0) }
+crate::world::constant_local! { static LEAVES: Cell<u32> = Cell::new(0) }
 
 /// Whether the thread holds a state guard or a lock behind it.
 pub(crate) fn holds_leaf() -> bool {

@@ -6,6 +6,7 @@
 use crate::sync::unscheduled::Mutex;
 use crate::sync::unscheduled::atomic::{AtomicUsize, Ordering};
 use crate::world;
+use std::cell::Cell;
 use std::ops::Deref;
 
 /// How many lanes there are at most; threads beyond share.
@@ -27,6 +28,10 @@ world::global! {
 }
 
 world::local! { static LEASE: Lease = Lease::take() }
+
+// The lease's lane once it was asked for: a lease is made late and dropped, so that to look at it
+// costs more.
+world::constant_local! { static MINE: Cell<Option<Lane>> = Cell::new(None) }
 
 static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
 
@@ -63,6 +68,18 @@ impl Lane {
     /// The calling thread's lane.
     #[inline]
     pub fn current() -> Lane {
+        MINE.with(|mine| match mine.get() {
+            Some(lane) => lane,
+            None => {
+                let lane = Lane::leased();
+                mine.set(Some(lane));
+                lane
+            }
+        })
+    }
+
+    #[cold]
+    fn leased() -> Lane {
         // A thread whose locals are already gone shares the first lane; that is always right,
         // since no lane belongs to one thread only.
         LEASE.try_with(|lease| lease.lane).unwrap_or(Lane(0))

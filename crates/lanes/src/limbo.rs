@@ -53,7 +53,7 @@ struct Waiting {
 }
 
 // Destructors may retire; only the outermost collection frees, or a long list would recurse.
-world::local! { static COLLECTING: Cell<bool> = Cell::new(false) }
+world::constant_local! { static COLLECTING: Cell<bool> = Cell::new(false) }
 
 /// Ends a collection, also when a destructor panics.
 struct Outermost;

@@ -154,4 +154,5 @@ macro_rules! global {
     };
 }
 pub(crate) use checker::{lazy_static as checker_global, thread_local as checker_local};
+pub(crate) use local as constant_local;
 pub(crate) use {global, local};

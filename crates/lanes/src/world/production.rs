@@ -124,9 +124,15 @@ macro_rules! local {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
     };
 }
+// Without a look whether it was made yet, at each use.
+macro_rules! constant_local {
+    ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
+        ::std::thread_local! { $(#[$meta])* static $name: $type = const { $init } }
+    };
+}
 macro_rules! global {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $(#[$meta])* static $name: ::std::sync::LazyLock<$type> = ::std::sync::LazyLock::new(|| $init);
     };
 }
-pub(crate) use {global, local};
+pub(crate) use {constant_local, global, local};
