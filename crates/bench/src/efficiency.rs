@@ -79,7 +79,7 @@ pub fn efficiency_foot() -> String {
     format!(
         "CPU time of one operation: this process and all threads of the kernel (journal, writeback, loop \
          device); 'times': throughput for each second of it, the library's against the kernel's; 'but loop': \
-         as if the loop device cost nothing. A machine with {} processors that does nothing else.\n",
+         as if the loop device cost nothing. CPU time of all else on this machine, with {} processors, counts too: let it do nothing else.\n",
         Machine::processors()
     )
 }

@@ -51,6 +51,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether something of that name is there already.
+    pub(crate) fn says_exists(&self) -> bool {
+        match self {
+            Error::Host { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+            Error::Lanefs { source, .. } => matches!(source, lanefs_ext4::Error::Exists),
+            _ => false,
+        }
+    }
+
     /// The host's error on `path`.
     pub fn host(path: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Host { path: path.into(), source: source.into() }

@@ -1,6 +1,7 @@
 //! Targets take turns, slice by slice.
 
 use crate::cpu::{Cpu, Reading};
+use crate::place::Place;
 use crate::statistics::Summary;
 use crate::workload::{Seat, Step, Worker};
 use crate::{Latencies, Result, Scale, Server, Target, Workload};
@@ -120,11 +121,14 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
+/// Names tried for a directory.
+const MOST_LEFT: u32 = 1000;
+
 /// A target in the run of one workload.
 struct Contestant<'a> {
     target: &'a Target,
-    /// The directory for this workload.
-    dir: String,
+    /// The directory for this workload, once it is made.
+    dir: Option<String>,
     workers: Vec<Box<dyn Worker + 'a>>,
     figures: Figures,
     state: State,
@@ -165,7 +169,7 @@ impl<'a> Contestant<'a> {
     fn begin(plan: &'a Plan, workload: Workload, threads: u32, target: &'a Target) -> Self {
         let mut contestant = Contestant {
             target,
-            dir: format!("bench-{workload}-{threads}"),
+            dir: None,
             workers: Vec::new(),
             figures: Figures { cpu: Some(Cpu::default()), ..Figures::default() },
             state: State::NotThere,
@@ -181,11 +185,12 @@ impl<'a> Contestant<'a> {
 
     fn sit(&mut self, workload: Workload, threads: u32, scale: &'a Scale) -> Result<()> {
         let place = &*self.target.place;
-        place.make_dir(&self.dir)?;
+        let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
+        self.dir = Some(dir.clone());
         for thread in 0..threads {
-            let own = format!("{}/t{thread}", self.dir);
+            let own = format!("{dir}/t{thread}");
             place.make_dir(&own)?;
-            let seat = Seat { place, shared: self.dir.clone(), own, thread, scale };
+            let seat = Seat { place, shared: dir.clone(), own, thread, scale };
             self.workers.push(workload.sit(seat)?);
         }
         Ok(())
@@ -231,8 +236,8 @@ impl<'a> Contestant<'a> {
     fn end(mut self) -> (String, Outcome) {
         // Open files first: what is open is not gone when it is removed.
         self.workers.clear();
-        if !matches!(self.state, State::NotThere) {
-            let removed = self.target.place.remove_tree(&self.dir);
+        if let Some(dir) = &self.dir {
+            let removed = self.target.place.remove_tree(dir);
             if let (State::Running, Err(error)) = (&self.state, removed) {
                 self.state = State::Failed(error.to_string());
             }
@@ -244,6 +249,21 @@ impl<'a> Contestant<'a> {
         };
         (self.target.name.clone(), outcome)
     }
+}
+
+/// Makes a directory of this name, or, where something has that, with a number behind it: the user's
+/// own, or what is left of a run that was interrupted. It is removed in the end, so that it must be new.
+fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
+    let mut tried = place.make_dir(name).map(|()| name.to_owned());
+    for number in 2..=MOST_LEFT {
+        match &tried {
+            Err(error) if error.says_exists() => {}
+            _ => return tried,
+        }
+        let numbered = format!("{name}.{number}");
+        tried = place.make_dir(&numbered).map(|()| numbered);
+    }
+    tried
 }
 
 /// Memory of this process that is no file's: what devices in memory hold is one's.
@@ -321,7 +341,7 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<Race
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mounting, Tree};
+    use crate::{Mounting, TargetSpec, Tree};
     use lanefs_ext4::Policies;
     use lanefs_lanes::sync::Arc;
 
@@ -347,6 +367,25 @@ mod tests {
             println!("skipped: there is no mke2fs (package e2fsprogs)");
         }
         there
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_benchmarks_directory_is_left_alone() {
+        let dir = in_memory();
+        let mine = dir.path().join("bench-create-2");
+        std::fs::create_dir(&mine).unwrap();
+        std::fs::write(mine.join("precious"), "contents").unwrap();
+        std::fs::write(dir.path().join("bench-create-2.2"), "a file").unwrap();
+        let spec = TargetSpec::Directory(dir.path().into());
+        let targets = [Target::open(&spec, Mounting::default(), 100).unwrap()];
+        let plan = Plan { workloads: vec![Workload::Create], ..tiny() };
+        let measured = run(&plan, &targets, |_| {});
+        assert!(matches!(measured[0].outcomes[0].1, Outcome::Ran(_)), "{measured:?}");
+        assert_eq!(std::fs::read(mine.join("precious")).unwrap(), b"contents");
+        let mut left: Vec<_> =
+            dir.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["bench-create-2", "bench-create-2.2"]);
     }
 
     #[test]

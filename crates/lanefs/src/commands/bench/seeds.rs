@@ -18,6 +18,15 @@ pub fn measure(arguments: &Arguments, only: &[Workload], report: &Report) -> Res
         slice: arguments.seconds / arguments.slices,
         image: IMAGE,
     };
+    let mut seeds = Seed::all();
+    if let Some(other) = only.iter().find(|w| !seeds.iter().any(|seed| seed.workload == **w)) {
+        let known: Vec<&str> = seeds.iter().map(|seed| seed.workload.name()).collect();
+        let why = format!("no seed has this workload; there are {}", known.join(", "));
+        return Err(Failure::new(other.to_string(), why));
+    }
+    if !only.is_empty() {
+        seeds.retain(|seed| only.contains(&seed.workload));
+    }
     let before = Machine::now();
     report.printed(print(&format!(
         "{before}\n{} slices of {:?} in turn; images of {} GiB in groups of 32 MiB, in memory\n",
@@ -25,10 +34,6 @@ pub fn measure(arguments: &Arguments, only: &[Workload], report: &Report) -> Res
         plan.slice,
         IMAGE >> 30
     )));
-    let mut seeds = Seed::all();
-    if !only.is_empty() {
-        seeds.retain(|seed| only.contains(&seed.workload));
-    }
     let mut results: Vec<(String, Vec<Measured>)> = Vec::new();
     for seed in &seeds {
         report.printed(print(&lanefs_bench::seed_head(seed)));
