@@ -13,9 +13,7 @@
 //! - A header that carries entries gets all partial parity written durably *before* itself. A torn
 //!   header is no header, so the one before counts; but an intact header before torn partial parity
 //!   would lose what it carries.
-//! - Nothing is unfinished when the log begins again at its start, and it begins with a header alone that has
-//!   no entry: what is written behind it may tear the newest of the headers before, and an older one, whose
-//!   rows have changed since, would count.
+//! - Nothing is unfinished when the log begins again at its start: a torn header there leaves none.
 //! - Of one block of parity at most one entry is unfinished. A second would take for granted what
 //!   the first wrote, and that may not have arrived.
 //!
@@ -50,12 +48,7 @@ impl LogHome {
 
 /// Bytes of partial parity that one write may log at once, whichever member the log is on.
 pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
-    let header = HEADER_SIZE as u64;
-    // Two headers, where that leaves anything: see above.
-    let space = areas.map(|area| match area.len.saturating_sub(2 * header) {
-        0..crate::BLOCK => area.len.saturating_sub(header),
-        behind_both => behind_both,
-    });
+    let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
     space.fold(PER_WRITE, u64::min) / crate::BLOCK * crate::BLOCK
 }
 
@@ -142,8 +135,6 @@ struct Unit {
     home: LogHome,
     /// Byte of the log.
     at: u64,
-    /// The newest ticket in it; 0 if none is.
-    through: u64,
     /// The header, then what is not carried on; or the header alone.
     head: Vec<u8>,
     /// Partial parity to be durable before the header, if it carries entries on.
@@ -262,13 +253,6 @@ impl ParityLog {
     }
 }
 
-impl Logged {
-    /// Bytes of its partial parity.
-    fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.partial.len() as u64).sum()
-    }
-}
-
 impl Books {
     /// The next header for as many of those who wait as fit; at least the first of them.
     fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
@@ -284,7 +268,7 @@ impl Books {
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
         for logged in &self.queue {
-            let more = logged.bytes();
+            let more: u64 = logged.parts.iter().map(|p| p.partial.len() as u64).sum();
             let fits = self.at + bytes + more <= home.area.len
                 && entries + logged.parts.len() <= MAX_ENTRIES
                 && !self.conflicts(logged);
@@ -299,21 +283,16 @@ impl Books {
             if !self.unfinished.is_empty() {
                 return Err(self.obstacle());
             }
-            // Nothing is unfinished, so the log may begin again. One write always fits there, but in
-            // the smallest of logs not behind a header of its own.
-            let first = self.queue.front().map_or(0, Logged::bytes);
-            let begins = self.at > 0 && 2 * HEADER_SIZE as u64 + first <= home.area.len;
+            // Nothing is unfinished, so the log may begin again. One write always fits there.
             self.at = 0;
-            return if begins { Ok(self.make_unit(log, home, 0)) } else { self.next_unit(log) };
+            return self.next_unit(log);
         }
         Ok(self.make_unit(log, home, taken))
     }
 
     fn make_unit(&mut self, log: &ParityLog, home: LogHome, taken: usize) -> Unit {
         let carries = self.unfinished.iter().any(|e| !e.partial.is_empty());
-        let mut through = 0;
         for logged in self.queue.drain(..taken).collect::<Vec<_>>() {
-            through = logged.ticket;
             for part in logged.parts {
                 let entry = Entry {
                     data_sector: part.data_sector,
@@ -343,7 +322,7 @@ impl Books {
         header.encode_into(&mut block);
         let at = self.at;
         self.at += header.span();
-        let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
+        let mut unit = Unit { home, at, head: block.to_vec(), before: Vec::new() };
         // A writer whose log carries much spends most of its time here: whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
@@ -406,6 +385,7 @@ impl Array {
             }
             match books.next_unit(log) {
                 Ok(unit) => {
+                    let through = books.unfinished.iter().map(|e| e.ticket).max().unwrap_or(ticket);
                     books.writing = true;
                     drop(books);
                     if let Err(error) = self.write_unit(&unit) {
@@ -421,7 +401,7 @@ impl Array {
                     }
                     books = log.books.lock();
                     books.writing = false;
-                    books.durable = books.durable.max(unit.through);
+                    books.durable = books.durable.max(through);
                     log.changed.notify_all();
                 }
                 Err(Obstacle::Flush) => {

@@ -10,7 +10,7 @@ use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_raid5::{Array, Consistency, Layout};
 use rig::recovery::{apply_logs, resync_row, sum_of_others};
-use rig::tape::{Kept, Planted, State, States, Tape, TapeDevice};
+use rig::tape::{Kept, Planted, State, States, Tape, TapeDevice, What};
 use rig::{DATA_OFFSET, Rig};
 use std::time::{Duration, Instant};
 
@@ -407,4 +407,57 @@ fn partial_parity_that_is_not_durable_before_its_header_is_found() {
 #[test]
 fn a_member_that_is_not_flushed_is_found() {
     assert!(finds(Planted::NoFlush(1), Recovery::AsMeant));
+}
+
+/// Of a log that goes round many times, the states in which the beginning of a lap is torn: with
+/// the first of the sectors of each write at its start, with the last, and with any. Gives how many.
+fn judge_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
+    let seed = 104 + carries as u64;
+    println!("seed {seed}");
+    let load = Load {
+        layout: Layout::LeftSymmetric,
+        members: 3,
+        // So that a lap may begin with more than the one before did: one block of parity or two.
+        chunk: 8192,
+        rows: 9,
+        threads: 1,
+        ops: 600,
+        lost,
+        carries,
+        unit: 8,
+    };
+    let recorded = record(load, ppl(), Planted::Nothing, seed);
+    let start = recorded.rig.log().unwrap().offset;
+    let events = recorded.tape.events();
+    let mut states = States::new(&events, recorded.base.clone());
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mut laps, mut count) = (0, 0);
+    for (cut, event) in events.iter().enumerate() {
+        let What::Write { offset, data, .. } = &event.what else { continue };
+        if *offset != start {
+            continue;
+        }
+        laps += 1;
+        let sectors = data.len() / SECTOR as usize;
+        let first = (0..=sectors).map(|to| Kept::Sectors { from: 0, to });
+        let last = (1..sectors).map(|from| Kept::Sectors { from, to: sectors });
+        for kept in first.chain(last).chain(vec![Kept::Torn; torn]) {
+            let state = states.at(cut, kept, &mut rng);
+            let checked = recorded.check(cut, state, lost, Recovery::AsMeant);
+            checked.map_err(|e| format!("{kept:?} of {sectors} sectors, {e}"))?;
+            count += 1;
+        }
+    }
+    assert!(laps > 20, "{laps}");
+    Ok(count)
+}
+
+#[test]
+fn a_log_whose_beginning_is_torn_does_not_say_what_was_long_ago() {
+    for carries in [0, 32] {
+        for lost in [None, Some(1)] {
+            let count = judge_laps(carries, lost, 4);
+            println!("{} states", count.unwrap_or_else(|e| panic!("{carries}, {lost:?}: {e}")));
+        }
+    }
 }

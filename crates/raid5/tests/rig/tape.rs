@@ -125,6 +125,21 @@ pub enum Kept {
     Some,
     /// Each write whole, not at all, or some of its sectors.
     Torn,
+    /// All, but of the write in flight only these of its sectors.
+    Sectors {
+        from: usize,
+        to: usize,
+    },
+}
+
+impl Kept {
+    /// What is kept of writes that had returned.
+    fn of_returned(self) -> Kept {
+        match self {
+            Kept::Sectors { .. } => Kept::All,
+            all => all,
+        }
+    }
 }
 
 /// The members, and the bitmap, after a crash.
@@ -164,7 +179,8 @@ impl<'a> States<'a> {
             let mut state = bytes.clone();
             for event in before[covered..].iter().filter(|e| e.member == member) {
                 let durable = matches!(event.what, What::Write { durable: true, .. });
-                write(&mut state, event, if durable { Kept::All } else { kept }, rng);
+                let kept = if durable { Kept::All } else { kept.of_returned() };
+                write(&mut state, event, kept, rng);
             }
             if let Some(event) = self.events.get(cut).filter(|e| e.member == member) {
                 write(&mut state, event, kept, rng);
@@ -186,7 +202,7 @@ impl<'a> States<'a> {
 fn write(state: &mut [u8], event: &Event, kept: Kept, rng: &mut fastrand::Rng) {
     let What::Write { offset, data, .. } = &event.what else { return };
     let torn = match kept {
-        Kept::All => false,
+        Kept::All | Kept::Sectors { .. } => false,
         Kept::None => return,
         Kept::Some if rng.bool() => return,
         Kept::Some => false,
@@ -196,13 +212,17 @@ fn write(state: &mut [u8], event: &Event, kept: Kept, rng: &mut fastrand::Rng) {
             _ => true,
         },
     };
-    let mut from = 0;
+    let chosen = match kept {
+        Kept::Sectors { from, to } => from..to,
+        _ => 0..usize::MAX,
+    };
+    let (mut from, mut number) = (0, 0);
     while from < data.len() {
         let sector = 512 - (*offset as usize + from) % 512;
         let to = data.len().min(from + sector);
-        if !torn || rng.bool() {
+        if chosen.contains(&number) && (!torn || rng.bool()) {
             state[*offset as usize + from..*offset as usize + to].copy_from_slice(&data[from..to]);
         }
-        from = to;
+        (from, number) = (to, number + 1);
     }
 }
