@@ -13,9 +13,25 @@
 //! - A header that carries entries gets all partial parity written durably *before* itself. A torn
 //!   header is no header, so the one before counts; but an intact header before torn partial parity
 //!   would lose what it carries.
-//! - Nothing is unfinished when the log begins again at its start: a torn header there leaves none.
+//! - Nothing is unfinished when the log begins again at its start, and it does so in two writes: a
+//!   header alone that has no entry, then, over that header, the first unit of the lap.
 //! - Of one block of parity at most one entry is unfinished. A second would take for granted what
 //!   the first wrote, and that may not have arrived.
+//!
+//! *A new lap.* The walk of recovery begins at the start and takes the last header before one that is
+//! damaged or older. So what is written at the start decides over all that lies behind it:
+//!
+//! | torn | what counts |
+//! |---|---|
+//! | the header alone | the newest of the lap before, for nothing behind the start is touched; or none |
+//! | the first unit, its header not arrived | the header alone: all others are older |
+//! | the same, its header arrived | it, with partial parity that its checksum refuses |
+//! | the same, its header mixed with the header alone | none |
+//!
+//! Each is right, for nothing is unfinished: the newest header gives the parity that its rows have
+//! already, and the first unit's data comes after it. The first unit right over the lap before would
+//! not be: it may leave the oldest header at the start and tear the newest behind it, and then the
+//! oldest counts, whose rows have changed since.
 //!
 //! Entries of several writers go in one header: who comes while one is written waits, and one of
 //! those who wait writes the next for all.
@@ -135,6 +151,8 @@ struct Unit {
     home: LogHome,
     /// Byte of the log.
     at: u64,
+    /// The newest ticket in it; 0 if none is.
+    through: u64,
     /// The header, then what is not carried on; or the header alone.
     head: Vec<u8>,
     /// Partial parity to be durable before the header, if it carries entries on.
@@ -284,15 +302,20 @@ impl Books {
                 return Err(self.obstacle());
             }
             // Nothing is unfinished, so the log may begin again. One write always fits there.
+            assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
-            return self.next_unit(log);
+            let unit = self.make_unit(log, home, 0);
+            self.at = 0;
+            return Ok(unit);
         }
         Ok(self.make_unit(log, home, taken))
     }
 
     fn make_unit(&mut self, log: &ParityLog, home: LogHome, taken: usize) -> Unit {
         let carries = self.unfinished.iter().any(|e| !e.partial.is_empty());
+        let mut through = 0;
         for logged in self.queue.drain(..taken).collect::<Vec<_>>() {
+            through = logged.ticket;
             for part in logged.parts {
                 let entry = Entry {
                     data_sector: part.data_sector,
@@ -322,7 +345,7 @@ impl Books {
         header.encode_into(&mut block);
         let at = self.at;
         self.at += header.span();
-        let mut unit = Unit { home, at, head: block.to_vec(), before: Vec::new() };
+        let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
         // A writer whose log carries much spends most of its time here: whole slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
@@ -385,7 +408,6 @@ impl Array {
             }
             match books.next_unit(log) {
                 Ok(unit) => {
-                    let through = books.unfinished.iter().map(|e| e.ticket).max().unwrap_or(ticket);
                     books.writing = true;
                     drop(books);
                     if let Err(error) = self.write_unit(&unit) {
@@ -401,7 +423,7 @@ impl Array {
                     }
                     books = log.books.lock();
                     books.writing = false;
-                    books.durable = books.durable.max(through);
+                    books.durable = books.durable.max(unit.through);
                     log.changed.notify_all();
                 }
                 Err(Obstacle::Flush) => {
