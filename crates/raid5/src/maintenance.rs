@@ -104,11 +104,7 @@ impl Array {
         self.check_member(slot, &member)?;
         let _state = self.state();
         self.members.check_vacant(slot)?;
-        let lost = record()?;
-        self.install(slot, member, 0)?;
-        self.note(lost)?;
-        // It may have failed when it was told so.
-        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(()) }
+        self.install_recording(slot, member, 0, record)
     }
 
     /// Gives `slot` to a member that has all of its share, as `record` says.
@@ -120,9 +116,27 @@ impl Array {
     ) -> Result<(), AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
+        self.install_recording(slot, member, u64::MAX, record)
+    }
+
+    /// Records that the member has `slot`, and gives it the slot, with the rows below `rows`.
+    ///
+    /// # Locking
+    /// The caller holds the state.
+    fn install_recording(
+        &self,
+        slot: usize,
+        member: Member,
+        rows: u64,
+        record: impl FnOnce() -> Result<Slots, DeviceError>,
+    ) -> Result<(), AssembleError> {
+        // What is recorded is done, so nothing may be in its way here.
+        self.members.check_place(slot)?;
         let lost = record()?;
-        self.install(slot, member, u64::MAX)?;
-        Ok(self.note(lost)?)
+        self.install(slot, member, rows)?;
+        self.note(lost)?;
+        // It may have failed when it was told so.
+        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(()) }
     }
 
     /// Rebuilds the member in `slot` from where it stands.

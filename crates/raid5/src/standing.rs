@@ -193,9 +193,14 @@ impl Members {
     /// Whether a member may be put into `slot`.
     pub(crate) fn check_vacant(&self, slot: usize) -> Result<(), ArrayError> {
         match self.standing(slot) {
-            Standing::Missing => self.free_place(slot).map(drop),
+            Standing::Missing => self.check_place(slot),
             Standing::Rebuilding { .. } | Standing::InSync => Err(ArrayError::SlotTaken { slot }),
         }
+    }
+
+    /// Whether `slot` can have one device more, whoever has it.
+    pub(crate) fn check_place(&self, slot: usize) -> Result<(), ArrayError> {
+        self.free_place(slot).map(drop)
     }
 
     fn free_place(&self, slot: usize) -> Result<usize, ArrayError> {

@@ -475,6 +475,22 @@ fn a_member_that_was_replaced_can_fail_without_harm_to_the_new_one() {
 }
 
 #[test]
+fn a_member_that_fails_when_it_is_told_that_it_replaces_one_is_an_error() {
+    for told in 0..2 {
+        let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 17, 20);
+        let (name, below) = ram("new");
+        let hook = Arc::new(HookDevice::new(below));
+        let new = NewMember { name, device: hook.clone(), uuid: Uuid([9; 16]) };
+        let copied = &mut |_| hook.on(Kind::WriteDurable, told, || Outcome::Failed);
+        array.replace(1, new, copied).expect_err("it has failed");
+        let array = members.open(Some(1)).expect("the others do");
+        assert!(content(&array) == model);
+    }
+}
+
+#[test]
 fn a_new_member_gets_the_bits_that_are_set_while_it_is_prepared() {
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
