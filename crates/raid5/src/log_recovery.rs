@@ -27,7 +27,7 @@ pub struct Logs(Vec<Newest>);
 
 /// What was found in a member's log.
 enum Newest {
-    /// The member has none, or is not in step, and so nothing was to be had from it.
+    /// The member has none, or no row yet whose parity it could be about.
     NotThere,
     /// The last header, and its byte.
     Header(u64, ppl::Header),
@@ -39,13 +39,14 @@ enum Newest {
 }
 
 impl Logs {
-    /// Looks for the newest header of each member that is in step; nothing is written.
+    /// Looks for the newest header of each member; nothing is written. One that is being rebuilt has
+    /// the parity of the rows that it was given, and the log of their writes.
     ///
     /// # Errors
     /// The first member that cannot be read.
     pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, DeviceError> {
         let newest = |member: &Option<Member>| match member {
-            Some(member) if member.recovered == u64::MAX => newest_header(member, signature),
+            Some(member) if member.recovered > 0 => newest_header(member, signature),
             _ => Ok(Newest::NotThere),
         };
         members.iter().map(newest).collect::<Result<_, _>>().map(Logs)

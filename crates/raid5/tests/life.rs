@@ -3,11 +3,12 @@
 mod rig;
 
 use lanefs_device::{Access, Device, Duration, Fault, FaultyDevice, Operation, RamDevice};
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::{Recovery, Role, Uuid};
 use lanefs_raid5::{
-    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, InitialParity,
-    Layout, NewConsistency, NewMember, OpenArray, Outside, Rebuild, Scrub, Standing, Upkeep,
-    create,
+    Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, Ended,
+    InitialParity, Layout, NewConsistency, NewMember, OpenArray, Outside, Progress, Rebuild, Scrub,
+    Standing, Upkeep, create,
 };
 use rig::hook::{HookDevice, Kind, Outcome};
 use std::ops::ControlFlow;
@@ -513,6 +514,43 @@ fn a_new_member_gets_the_bits_that_are_set_while_it_is_prepared() {
     };
     assert!(bits(0).iter().any(|byte| *byte != 0), "the write set one");
     assert_eq!(bits(2), bits(0));
+}
+
+#[test]
+fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(Some(1)).expect("an array");
+    let mut model = scribble(&array, 18, 20);
+    let (name, device) = ram("new");
+    let hook = Arc::new(HookDevice::new(device.clone()));
+    members.0[1] = (name.clone(), device);
+    array.add(NewMember { name, device: hook.clone(), uuid: Uuid([9; 16]) }).expect("added");
+    let on = &mut |progress: Progress| match progress.done * 2 < progress.total {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    };
+    let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("half of it");
+    assert_eq!(ended, Ended::Stopped);
+    // A row whose parity it has. The crash comes after the data of a part of it, before the parity.
+    let shape = *array.array().geometry();
+    let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
+    let at = (row * shape.row_len()) as usize;
+    let crashed = Arc::new(Mutex::new(None));
+    let (left, live) = (crashed.clone(), Members(members.0.clone()));
+    hook.on(Kind::Write, 0, move || {
+        *left.lock().unwrap() = Some(live.copies());
+        Outcome::Done
+    });
+    model[at..at + 5000].fill(0xc3);
+    array.write_at(at as u64, &model[at..at + 5000]).expect("a write");
+    let left: Members = crashed.lock().unwrap().take().expect("it wrote parity");
+    let array = left.open(None).expect("it has a log");
+    assert_eq!(array.array().status().members[1], Standing::Rebuilding { row: shape.rows() / 2 });
+    // What was not written is found by that parity.
+    array.array().rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    assert_eq!(wrong_rows(&array), 0);
+    array.array().fail(shape.data_slot(row, 2)).expect("failed");
+    assert!(content(&array) == model);
 }
 
 #[test]
