@@ -14,7 +14,7 @@ use crate::{Record, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::md::{Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, Superblock, bitmap};
+use lanefs_ondisk::md::{Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, Superblock, bitmap};
 use std::io;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -199,7 +199,8 @@ impl Record for Metadata {
             return Ok(Slots::NONE);
         }
         state.active = true;
-        state.array.set_resync_from(Some(0));
+        let doubtful = state.doubtful_from();
+        state.array.set_resync_from(doubtful);
         state.commit(self.writes)
     }
 
@@ -245,13 +246,11 @@ impl Record for Metadata {
     fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
         state.unsynced_from = (bytes != u64::MAX).then_some(bytes / SECTOR);
-        if state.active {
-            // Rows behind the checkpoint are being written: until the array is clean, a crash
-            // leaves all in doubt.
+        let doubtful = state.doubtful_from();
+        if state.active && doubtful == state.array.resync_from() {
             return Ok(Slots::NONE);
         }
-        let unsynced_from = state.unsynced_from;
-        state.array.set_resync_from(unsynced_from);
+        state.array.set_resync_from(doubtful);
         state.commit(self.writes)
     }
 
@@ -261,6 +260,19 @@ impl Record for Metadata {
 }
 
 impl State {
+    /// The sector from which a crash now leaves parity in doubt.
+    ///
+    /// While the array is written that is everywhere, for rows that are right are written too. With a
+    /// log their parity is found again; so what was in doubt before stays told apart from that, unless
+    /// it is all.
+    fn doubtful_from(&self) -> Option<u64> {
+        let has_log = self.array.features().intersects(Features::ANY_PPL);
+        match self.unsynced_from {
+            Some(from) if has_log || !self.active => Some(from),
+            _ => self.active.then_some(0),
+        }
+    }
+
     fn number_for(&self, own: u32) -> Option<u32> {
         let taken = |number: u32| {
             self.members.iter().any(|known| known.live && known.superblock.number() == number)

@@ -256,8 +256,7 @@ impl Start {
             return Err(AssembleError::Absent { given, members });
         }
         if let Some(&slot) = missing.first()
-            && self.doubtful_from().is_some()
-            && !self.has_log()
+            && self.doubtful_from().is_some_and(|from| from > 0 || !self.has_log())
             && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
         {
             let left_out = plan.left_out.clone();
@@ -340,6 +339,8 @@ impl Start {
             (Some(_), None) => degraded,
         };
         let unsynced_from = match doubtful {
+            // A log of which something is damaged says nothing of rows that were right before.
+            Some(_) if !is_right && !degraded && log.is_some_and(|log| log.damaged > 0) => 0,
             Some(from) if !is_right && !degraded => from,
             _ => u64::MAX,
         };

@@ -4,7 +4,7 @@ mod rig;
 
 use lanefs_device::{Access, Device, Duration, Fault, FaultyDevice, Operation, RamDevice};
 use lanefs_lanes::sync::unscheduled::Mutex;
-use lanefs_ondisk::md::{Recovery, Role, Uuid};
+use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, Ended,
     InitialParity, Layout, NewConsistency, NewMember, OpenArray, Outside, Progress, Rebuild, Scrub,
@@ -343,6 +343,31 @@ fn parity_of_members_with_old_content_is_made_right() {
         let model = content(&array);
         array.close().expect("closed");
         let array = members.open(Some(1)).expect("an array");
+        assert!(content(&array) == model, "{consistency:?}");
+    }
+}
+
+#[test]
+fn a_crash_before_a_resync_is_done_leaves_the_rest_of_it_to_do() {
+    for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
+        let members = Members::create(4, consistency, InitialParity::Right);
+        // As md leaves it when it is stopped in the middle of its first resync: parity is right of
+        // the rows below the fourth.
+        for candidate in members.candidates(None) {
+            let (mut superblock, device) = (candidate.superblock, candidate.device);
+            let (data, from) = (superblock.data().offset, 3 * (32 << 10));
+            let rubbish = vec![superblock.number() as u8 * 37 + 1; 1 << 20];
+            device.write_at(data + from, &rubbish).expect("rubbish");
+            superblock.set_resync_from(Some(from / 512));
+            device.write_at(SUPERBLOCK_OFFSET, &superblock.encode()).expect("a superblock");
+        }
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 19, 3);
+        array.flush().expect("flushed");
+        let copies = members.copies();
+        let array = copies.open(None).expect("an array");
+        array.array().resync(&mut |_| ControlFlow::Continue(())).expect("in step");
+        assert_eq!(wrong_rows(&array), 0, "{consistency:?}");
         assert!(content(&array) == model, "{consistency:?}");
     }
 }
