@@ -1,9 +1,10 @@
 //! Whether the metadata says that the array is being written.
 //!
-//! Three states, so that going clean needs no lock of writers: *on*, *resting* (the metadata still
-//! says active, but nobody wrote since it was looked at) and *off*. A writer takes its unit of the
-//! row budget, fences, and looks: resting goes back to on by one exchange, off is recorded as active
-//! first. Who goes clean makes it resting, and later, with all units at home and everything flushed,
+//! Four states, so that going clean needs no lock of writers: *on*, *resting* (the metadata still
+//! says active, but nobody wrote since it was looked at), *off*, and *unsure*: the metadata was to
+//! become clean and could not be written everywhere. A writer takes its unit of the
+//! row budget, fences, and looks: resting goes back to on by one exchange, off and unsure are recorded
+//! as active first. Who goes clean makes it resting, and later, with all units at home and everything flushed,
 //! tries resting to off: a writer who came in between makes that fail, or finds off.
 
 use lanefs_lanes::Padded;
@@ -12,6 +13,7 @@ use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 const OFF: u8 = 0;
 const ON: u8 = 1;
 const RESTING: u8 = 2;
+const UNSURE: u8 = 3;
 
 /// What [`Activity::rest`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +62,16 @@ impl Activity {
 
     /// Off, if nobody wrote since [`Activity::rest`].
     pub(crate) fn clean(&self) -> bool {
-        self.exchange(RESTING, OFF)
+        self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
     }
 
-    /// The metadata could not be made clean.
+    /// The metadata could not be made clean: some of it may be, so the next write has to say that it
+    /// is not, and the next rest tries again.
+    ///
+    /// # Locking
+    /// The caller holds the array's state since [`Activity::clean`], so nobody turned it on.
     pub(crate) fn unclean(&self) {
-        self.turn_on();
+        self.0.store(UNSURE, Ordering::Release);
     }
 
     fn exchange(&self, from: u8, to: u8) -> bool {

@@ -312,6 +312,36 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
 }
 
 #[test]
+fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_write() {
+    // The change is announced, then made: in either a member fails, once, that cannot be missed.
+    for nth in 0..2 {
+        let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
+        let hook = Arc::new(HookDevice::new(members.0[0].1.clone()));
+        members.0[0].1 = hook.clone();
+        let array = members.open(Some(1)).expect("an array");
+        scribble(&array, 20, 3);
+        hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        array.array().stop().expect_err("it is not clean");
+        array.write_at(5000, b"another").expect("a write");
+        for candidate in members.copies().candidates(Some(1)) {
+            assert_eq!(candidate.superblock.resync_from(), Some(0), "failure {nth}");
+        }
+        array.array().stop().expect("it is clean now");
+        for candidate in members.copies().candidates(Some(1)) {
+            assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
+        }
+        // The same without a write between: it is not forgotten.
+        array.write_at(5000, b"a third").expect("a write");
+        hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
+        array.array().stop().expect_err("it is not clean");
+        array.array().stop().expect("it is clean now");
+        for candidate in members.copies().candidates(Some(1)) {
+            assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
+        }
+    }
+}
+
+#[test]
 fn parity_of_members_with_old_content_is_made_right() {
     for consistency in ALL {
         let members: Vec<_> = (0..4).map(|slot| ram(&format!("m{slot}"))).collect();
