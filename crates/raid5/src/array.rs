@@ -457,12 +457,17 @@ impl Array {
         }
     }
 
-    /// Waits for a log header that is being written to a member that lost `slot`: so that it does
+    /// Waits for log headers that are being written to members that lost `slot`: so that they do
     /// not arrive in the log of the next, if that is the same device.
     pub(crate) fn await_log_of(&self, slot: usize) {
         if let Some(log) = self.logs.get(slot) {
-            log.await_writer();
+            log.await_writers();
         }
+    }
+
+    /// Whether this device had `slot`, or has it.
+    pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
+        self.members.had(slot, device)
     }
 
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {

@@ -7,7 +7,9 @@ use crate::{
 };
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::md::{BadBlocks, Features, Recovery, Role, SECTOR, Superblock, Uuid, ppl};
+use lanefs_ondisk::md::{
+    BadBlocks, Cause, Features, Recovery, Role, SECTOR, Superblock, Uuid, ppl,
+};
 use std::path::PathBuf;
 
 /// A device to become a member.
@@ -156,11 +158,25 @@ impl OpenArray {
         superblock: Superblock,
         slot: usize,
     ) -> Result<(), AssembleError> {
-        // Who had the slot may be this device: nothing of its log is to arrive in the new one.
-        self.array().await_log_of(slot);
+        if self.may_have_been_here(&new, slot) {
+            // Nothing of the log of who had the slot is to arrive in the new one.
+            self.array().await_log_of(slot);
+        }
         let (member, known) = self.member_of(new, superblock, slot)?;
         let seat = || self.metadata().seat(known, slot, Recovery::Below(0));
         self.array().attach_recording(slot, member, seat)
+    }
+
+    /// Whether a device may be one that had the slot since the array was put together. Those are open,
+    /// and locked, until it goes: so it is what the array has in hand already, or says by its
+    /// superblock that it was here. A new disk is waited for by nobody, whatever the old one hangs in.
+    fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
+        let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
+            Ok(own) => own.superblock.set() == self.metadata().array().set(),
+            Err(AssembleError::Format { cause, .. }) => cause != Cause::NotASuperblock,
+            Err(_) => true,
+        };
+        has_superblock || self.array().had(slot, &new.device)
     }
 
     /// The device as a member, for the array and for its metadata, with its areas written.

@@ -82,7 +82,8 @@ type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
     /// Puts a member into an empty slot. Its metadata says so already. Nothing that it has counts
-    /// before it is rebuilt, whatever `member.recovered` says: the array is being written.
+    /// before it is rebuilt, whatever `member.recovered` says: the array is being written. Its log, if
+    /// there is one, is empty, and nobody writes there any more if the device was a member before.
     ///
     /// # Errors
     /// If there is no such slot, it is taken, or the device is too small.

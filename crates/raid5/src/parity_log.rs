@@ -92,8 +92,10 @@ struct Books {
     at: u64,
     unfinished: Vec<Unfinished>,
     queue: VecDeque<Logged>,
-    /// Somebody is writing a header.
+    /// Somebody is writing a header to this member, or flushing for one.
     writing: bool,
+    /// How many do so for members that are gone.
+    late: usize,
     /// How many wait for writers of data and parity.
     blocked: usize,
     last_ticket: Ticket,
@@ -183,6 +185,7 @@ impl ParityLog {
             unfinished: Vec::new(),
             queue: VecDeque::new(),
             writing: false,
+            late: 0,
             blocked: 0,
             last_ticket: 0,
             durable: 0,
@@ -197,11 +200,13 @@ impl ParityLog {
         }
     }
 
-    /// The slot has another member, or none: what was logged on the one before means nothing.
+    /// The slot has another member, or none: what was logged on the one before means nothing, and who
+    /// still writes there holds nobody up.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.books.lock();
         books.home = home;
         books.epoch += 1;
+        books.late += usize::from(std::mem::take(&mut books.writing));
         books.at = 0;
         books.unfinished.clear();
         books.queue.clear();
@@ -214,11 +219,11 @@ impl ParityLog {
         self.per_write
     }
 
-    /// Waits for who is writing a header, or flushing for one. Of a slot without a member nobody
-    /// begins to.
-    pub(crate) fn await_writer(&self) {
+    /// Waits for who is writing a header, or flushing for one, whichever member it is for. Of a slot
+    /// without a member nobody begins to.
+    pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
-        while books.writing {
+        while books.writing || books.late > 0 {
             self.changed.wait(&mut books);
         }
     }
@@ -272,6 +277,15 @@ impl ParityLog {
 }
 
 impl Books {
+    /// Somebody has written a header, or flushed for one, in that epoch.
+    fn end_writing(&mut self, epoch: u64) {
+        if self.epoch == epoch {
+            self.writing = false;
+        } else {
+            self.late -= 1;
+        }
+    }
+
     /// The next header for as many of those who wait as fit; at least the first of them.
     fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let Some(home) = self.home else { return Err(Obstacle::Writers) };
@@ -415,14 +429,15 @@ impl Array {
                         // happened before, the member is gone all the same.
                         let outcome = self.lose(Lost::new(unit.home.member, error));
                         books = log.books.lock();
-                        books.writing = false;
+                        books.end_writing(epoch);
                         drop(books);
                         log.changed.notify_all();
                         outcome?;
                         return Ok(LogOutcome::NoMember);
                     }
                     books = log.books.lock();
-                    books.writing = false;
+                    books.end_writing(epoch);
+                    // Of another epoch it says nothing, and nobody asks.
                     books.durable = books.durable.max(unit.through);
                     log.changed.notify_all();
                 }
@@ -432,7 +447,7 @@ impl Array {
                     self.counters.add(Count::LogFlush, 1);
                     let flushed = self.flush_members();
                     books = log.books.lock();
-                    books.writing = false;
+                    books.end_writing(epoch);
                     log.changed.notify_all();
                     if let Err(error) = flushed {
                         books.queue.retain(|logged| logged.ticket != ticket);

@@ -198,6 +198,14 @@ impl Members {
         }
     }
 
+    /// Whether this device had `slot`, or has it.
+    pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
+        let all = self.slots.get(slot).into_iter().flat_map(|slot| &slot.members);
+        let is_it =
+            |o: &Occupant| std::ptr::addr_eq(Arc::as_ptr(&o.member.device), Arc::as_ptr(device));
+        all.filter_map(OnceLock::get).any(is_it)
+    }
+
     /// Whether `slot` can have one device more, whoever has it.
     pub(crate) fn check_place(&self, slot: usize) -> Result<(), ArrayError> {
         self.free_place(slot).map(drop)

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod hook;
+pub mod made;
 pub mod recovery;
 pub mod tape;
 

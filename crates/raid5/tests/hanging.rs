@@ -1,0 +1,120 @@
+//! Members that do not answer, and those that take their place.
+
+mod rig;
+
+use lanefs_device::Device;
+use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, Uuid, ppl};
+use lanefs_raid5::{Ended, InitialParity, NewConsistency, NewMember, OpenArray, Progress, Rebuild};
+use rig::hook::{HookDevice, Kind, Outcome};
+use rig::made::{Members, content, ram, scribble, wrong_rows};
+use std::ops::ControlFlow;
+use std::sync::{Arc, mpsc};
+
+/// An array whose member 1 was taken out while it does not answer a write of its log; that write
+/// answers when something is sent, and then the writer ends.
+struct Hanging {
+    array: Arc<OpenArray>,
+    members: Members,
+    model: Vec<u8>,
+    answer: mpsc::Sender<()>,
+    writer: std::thread::JoinHandle<()>,
+}
+
+impl Hanging {
+    fn new(seed: u64) -> Hanging {
+        let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+        let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
+        members.0[1].1 = hook.clone();
+        let array = Arc::new(members.open(None).expect("an array"));
+        let mut model = scribble(&array, seed, 20);
+        let (answer, told) = mpsc::channel();
+        let (hangs, in_log) = mpsc::channel();
+        hook.on(Kind::WriteDurable, 0, move || {
+            hangs.send(()).expect("the test waits");
+            told.recv().expect("the test says so");
+            Outcome::Done
+        });
+        // The eighth row or one behind it has its parity on member 1.
+        let shape = *array.array().geometry();
+        let row = (8..12).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
+        let at = (row * shape.row_len()) as usize;
+        model[at..at + 700].fill(0x77);
+        let (writes, bytes) = (array.clone(), model[at..at + 700].to_vec());
+        let writer = std::thread::spawn(move || {
+            writes.write_at(at as u64, &bytes).expect("a write");
+        });
+        in_log.recv().expect("it writes its log");
+        array.array().fail(1).expect("failed");
+        Hanging { array, members, model, answer, writer }
+    }
+
+    /// Once it has answered, the array is made right.
+    fn end(self) {
+        self.writer.join().expect("the writer");
+        let array = self.array.array();
+        array.rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+        assert_eq!(wrong_rows(&self.array), 0);
+        assert!(content(&self.array) == self.model);
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_member_that_hangs_to_put_another_in_its_place() {
+    let mut hanging = Hanging::new(21);
+    let (array, model) = (hanging.array.clone(), &mut hanging.model);
+    let shape = *array.array().geometry();
+    let (name, device) = ram("new");
+    let (done, ends) = mpsc::channel();
+    let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
+    let at = (row * shape.row_len()) as usize;
+    model[at..at + 700].fill(0x66);
+    let bytes = model[at..at + 700].to_vec();
+    let other = std::thread::spawn(move || {
+        array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect("added");
+        let on = &mut |progress: Progress| match progress.done < 8 * shape.chunk() {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
+        let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("eight rows");
+        assert_eq!(ended, Ended::Stopped);
+        // By way of the new member's log.
+        let before = array.array().statistics().log_writes;
+        array.write_at(at as u64, &bytes).expect("a write");
+        assert!(array.array().statistics().log_writes > before);
+        done.send(()).expect("the test waits");
+    });
+    // Long, for slow machines: it is waited for in vain only if this is broken.
+    let ended = ends.recv_timeout(std::time::Duration::from_secs(60));
+    hanging.answer.send(()).expect("it hangs");
+    ended.expect("nobody waited");
+    other.join().expect("no panic");
+    hanging.end();
+}
+
+#[test]
+fn a_member_that_hangs_and_comes_back_is_waited_for() {
+    for blank in [false, true] {
+        let hanging = Hanging::new(22);
+        let (array, (name, device)) = (hanging.array.clone(), hanging.members.0[1].clone());
+        let log = hanging.members.candidates(None)[1].superblock.ppl().expect("a log");
+        if blank {
+            device.write_at(SUPERBLOCK_OFFSET, &[0; 4096]).expect("no superblock");
+        }
+        let returns = device.clone();
+        let other = std::thread::spawn(move || {
+            array.add(NewMember { name, device: returns, uuid: Uuid([9; 16]) }).expect("added");
+        });
+        // Else it would likely be done by now.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!other.is_finished());
+        hanging.answer.send(()).expect("it hangs");
+        other.join().expect("no panic");
+        // Its log is empty: a header that says so, and nothing.
+        let mut area = vec![1; log.len as usize];
+        device.read_at(log.offset, &mut area).expect("the log");
+        let header = ppl::Header::decode(&area, ppl::signature(Uuid([7; 16]))).expect("a header");
+        assert!(header.entries.is_empty() && header.generation == 0);
+        assert!(area[4096..].iter().all(|byte| *byte == 0));
+        hanging.end();
+    }
+}
