@@ -1,5 +1,6 @@
 //! Ways of doing things that can be set side by side: what is scalable, and what it took the place of.
 
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 /// How a mount does what the seeds of `docs/scaling.md` changed. The default scales; the others are
@@ -106,14 +107,47 @@ pub enum NameCachePolicy {
 }
 
 /// There is no such policy, or it has no such value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such policy: {name}={value}")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
     /// The policy.
     pub name: String,
-    /// What it was to be.
+    /// What it was to be; empty if that was not said.
     pub value: String,
 }
+
+impl std::error::Error for UnknownPolicy {}
+
+/// With what would have been understood.
+impl Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnknownPolicy { name, value } = self;
+        match NAMED.iter().find(|(known, _)| known == name) {
+            Some((_, values)) if value.is_empty() => {
+                write!(f, "policy {name} is one of {}", values.join(", "))
+            }
+            Some((_, values)) => {
+                write!(f, "policy {name} is one of {}, not '{value}'", values.join(", "))
+            }
+            None => {
+                write!(f, "no such policy: '{name}'; there are before, after")?;
+                NAMED
+                    .iter()
+                    .try_for_each(|(name, values)| write!(f, ", {name}={}", values.join("|")))
+            }
+        }
+    }
+}
+
+/// All policies by name, and what each can be: the default first, then what was before.
+const NAMED: [(&str, &[&str]); 7] = [
+    ("inode_claim", &["one-step", "two-step"]),
+    ("placement", &["lanes", "shared"]),
+    ("busy_group", &["skip", "wait"]),
+    ("stream_goal", &["inode", "global", "hashed"]),
+    ("group_search", &["index", "scan"]),
+    ("overwrite", &["shared", "exclusive"]),
+    ("name_cache", &["lanes", "global"]),
+];
 
 impl Policies {
     /// How all of it was done before.
@@ -192,8 +226,29 @@ mod tests {
             ..Policies::before()
         };
         assert_eq!(mixed, Ok(wanted));
-        for wrong in ["overwrite", "overwrite=maybe", "speed=high"] {
-            assert!(wrong.parse::<Policies>().is_err(), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_would_be_right() {
+        let said = |text: &str| text.parse::<Policies>().expect_err(text).to_string();
+        assert_eq!(said("overwrite"), "policy overwrite is one of shared, exclusive");
+        assert_eq!(said("overwrite="), "policy overwrite is one of shared, exclusive");
+        let wrong = "policy stream_goal is one of inode, global, hashed, not 'maybe'";
+        assert_eq!(said("before+stream_goal=maybe"), wrong);
+        assert!(
+            said("now").starts_with("no such policy: 'now'; there are before, after, inode_claim=")
+        );
+        assert!(said("speed=high").ends_with(", name_cache=lanes|global"));
+    }
+
+    #[test]
+    fn every_policy_that_is_listed_is_understood() {
+        let (mut defaults, mut before) = (Policies::before(), Policies::default());
+        for (name, values) in NAMED {
+            defaults.set(name, values[0]).unwrap();
+            before.set(name, values[1]).unwrap();
+            values.iter().for_each(|value| before.clone().set(name, value).unwrap());
         }
+        assert_eq!((defaults, before), (Policies::default(), Policies::before()));
     }
 }
