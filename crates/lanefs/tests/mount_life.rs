@@ -272,6 +272,22 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     assert!(told["cache.inodes"].as_u64().unwrap() >= 20);
     assert!(told.get("lock.guard.waits").is_some() && told.get("journal.commits").is_some());
     assert!(stats(&[]).lines().any(|line| line.starts_with("create ")));
+    let mut watching = Command::new(LANEFS)
+        .arg("stats")
+        .arg(&mounted.path)
+        .args(["--watch", "1"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
+    let headings = lines.map(Result::unwrap).filter(|line| {
+        line == "since it was mounted" || line.starts_with("in ") && line.ends_with(" s")
+    });
+    let headings: Vec<String> = headings.take(2).collect();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    assert_eq!(headings[0], "since it was mounted");
+    assert!(headings[1].starts_with("in "), "{headings:?}");
     // Nobody else, nowhere else, and in no list.
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
     let attribute = "system.lanefs_statistics";

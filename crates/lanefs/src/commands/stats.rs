@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the server answers with its counters: `docs/fuse.md`.
 const ATTRIBUTE: &str = "system.lanefs_statistics";
@@ -27,10 +27,12 @@ pub struct Arguments {
     /// Where it is mounted
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// All counters, for programs; with --watch a line each time
+    /// All counters, for programs; with --watch a line each time; interval_ns is the time that they are
+    /// of, null for since it was mounted
     #[arg(long)]
     json: bool,
-    /// Every so many seconds what was done meanwhile, until interrupted
+    /// First what was done since it was mounted, then every so many seconds what was done meanwhile,
+    /// until interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
 }
@@ -45,18 +47,30 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn tell(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
-    let mut before = Counters::default();
+    let mut before: Option<(Counters, Instant)> = None;
     loop {
-        let now = Counters::read(&arguments.mountpoint)?;
-        let told = now.since(&before);
-        let shown = match arguments.json {
-            true => told.json(arguments.watch.is_some()),
-            false => told.table(),
+        let (now, at) = (Counters::read(&arguments.mountpoint)?, Instant::now());
+        let (told, time) = match &before {
+            None => (now.clone(), None),
+            Some((then, since)) => (now.since(then), Some(at - *since)),
+        };
+        let shown = match (arguments.json, arguments.watch) {
+            (true, watch) => told.json(time, watch.is_some()),
+            (false, None) => told.table(),
+            (false, Some(_)) => format!("{}\n{}\n", heading(time), told.table()),
         };
         report.printed(print(&shown));
         let Some(seconds) = arguments.watch.filter(|_| !report.has_failed()) else { return Ok(()) };
         std::thread::sleep(Duration::from_secs(seconds));
-        before = now;
+        before = Some((now, at));
+    }
+}
+
+/// What a table that is one of many covers.
+fn heading(time: Option<Duration>) -> String {
+    match time {
+        None => "since it was mounted".into(),
+        Some(time) => format!("in {:.2} s", time.as_secs_f64()),
     }
 }
 
@@ -112,9 +126,12 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    fn json(&self, one_line: bool) -> String {
-        let value = serde_json::json!(self.0);
-        if one_line { format!("{value}\n") } else { format!("{value:#}\n") }
+    /// With how long that took, or nothing if it is all since the mount; on one line if it is one of
+    /// many.
+    fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
+        let mut value = serde_json::json!(self.0);
+        value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();
+        if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
     /// What stands between `prefix` and the next point, each once.
@@ -233,6 +250,13 @@ mod tests {
         assert_eq!(told.get("request.lookup.count"), 30);
         assert_eq!(told.get("journal.commits"), 0);
         assert_eq!(told.get("cache.inodes"), 7);
-        assert_eq!(told.json(true).lines().count(), 1);
+        let line = told.json(Some(Duration::from_secs(2)), true);
+        assert_eq!(line.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["interval_ns"], 2_000_000_000u64);
+        let value: serde_json::Value = serde_json::from_str(&now.json(None, false)).unwrap();
+        assert!(value["interval_ns"].is_null());
+        assert_eq!(heading(None), "since it was mounted");
+        assert_eq!(heading(Some(Duration::from_millis(2004))), "in 2.00 s");
     }
 }
