@@ -59,7 +59,7 @@ pub fn efficiency_line(measured: &Measured) -> String {
     let ratio = |time: Duration| time.as_secs_f64() / library.total().as_secs_f64().max(1e-12);
     let times = ratio(kernel.total());
     let without_loop = ratio(kernel.processes + kernel.kernel);
-    let aim = AIMS.iter().find(|aim| aim.workload == workload).map(|aim| aim.times);
+    let aim = AIMS.iter().find(|aim| aim.workload.name() == workload).map(|aim| aim.times);
     let verdict = aim.map_or("", |aim| if times >= aim { "reached" } else { "missed" });
     let _ = writeln!(
         text,
@@ -78,8 +78,9 @@ pub fn efficiency_line(measured: &Measured) -> String {
 pub fn efficiency_foot() -> String {
     format!(
         "CPU time of one operation: this process and all threads of the kernel (journal, writeback, loop \
-         device); 'times': throughput for each second of it, the library's against the kernel's; 'but loop': \
-         as if the loop device cost nothing. CPU time of all else on this machine, with {} processors, counts too: let it do nothing else.\n",
+         device);\n'times': throughput for each second of it, the library's against the kernel's; 'but loop': as \
+         if the loop device cost nothing.\nCPU time of all else on this machine, with {} processors, counts \
+         too: let it do nothing else.\n",
         Machine::processors()
     )
 }
@@ -101,7 +102,8 @@ mod tests {
             Outcome::Ran(Box::new(figures))
         };
         let measured = Measured {
-            workload: Workload::DirectWrite,
+            workload: Workload::DirectWrite.name(),
+            unit: Workload::DirectWrite.unit(),
             threads: 2,
             outcomes: vec![("library".into(), ran(10, 0)), ("ext4".into(), ran(40, 20))],
         };

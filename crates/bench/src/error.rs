@@ -27,6 +27,9 @@ pub enum Error {
     /// An image could not be opened.
     #[error(transparent)]
     Image(#[from] lanefs_device::OpenError),
+    /// An array could not be put together.
+    #[error(transparent)]
+    Array(#[from] lanefs_raid5::AssembleError),
     /// A device that is measured by itself failed.
     #[error(transparent)]
     Device(#[from] lanefs_device::DeviceError),
@@ -38,6 +41,9 @@ pub enum Error {
         /// The end of what it said.
         said: String,
     },
+    /// Somebody asked for the end before that was done.
+    #[error("interrupted")]
+    Interrupted,
     /// A file gave or took fewer bytes than it was asked to.
     #[error("{path}: {done} of {wanted} bytes")]
     Short {

@@ -3,118 +3,144 @@
 mod plot;
 
 use crate::report::{factor, short};
-use crate::{Machine, Measured, Outcome};
-use plot::{Plot, Series};
+use crate::{Chapter, Ending, Machine, Measured, Outcome, Record};
+use plot::{Across, Plot, Point, Series};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Results that belong together, under one heading.
-#[derive(Debug)]
-pub struct Chapter<'a> {
-    /// The heading.
-    pub title: String,
-    /// One for each count of threads.
-    pub measured: Vec<&'a Measured>,
-}
-
-/// Chapters by workload, in the order in which they were measured.
-pub fn chapters(all: &[Measured]) -> Vec<Chapter<'_>> {
-    let mut chapters: Vec<Chapter<'_>> = Vec::new();
-    for measured in all {
-        let title = measured.workload.name();
-        match chapters.iter_mut().find(|chapter| chapter.title == title) {
-            Some(chapter) => chapter.measured.push(measured),
-            None => chapters.push(Chapter { title: title.into(), measured: vec![measured] }),
-        }
-    }
-    chapters
-}
-
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;\
-color:#222;background:#fff}table{border-collapse:collapse;margin:.6em 0}th,td{padding:.15em .7em;\
-text-align:right;border-bottom:1px solid #ddd}th:nth-child(2),td:nth-child(2){text-align:left}\
-.plots{display:flex;flex-wrap:wrap;gap:1em}svg{background:#fafafa;border:1px solid #e5e5e5}\
-svg text{font:11px system-ui,sans-serif;fill:#444}code{background:#f2f2f2;padding:0 .3em}\
+const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;\
+color:#222;background:#fff}table{border-collapse:collapse;margin:.6em 0;font-size:13px}\
+th,td{padding:.15em .6em;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap;vertical-align:top}\
+th{vertical-align:bottom;white-space:normal}th:nth-child(2),td:nth-child(2),th:last-child,td:last-child\
+{text-align:left}td:last-child{white-space:normal;min-width:16em}tr.n td{border-top:2px solid #bbb}\
+.w{overflow-x:auto}.plots{display:flex;flex-wrap:wrap;gap:1em}svg{background:#fafafa;\
+border:1px solid #e5e5e5;max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#444}\
+svg .t{font-weight:600}nav a{margin-right:1em;white-space:nowrap}code{background:#f2f2f2;padding:0 .3em}\
 small{color:#666}";
 
-/// The page. `command` is what was run.
-pub fn html(command: &str, before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> String {
+/// The page.
+pub fn html(record: &Record) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <title>Lanefs benchmark</title><style>{STYLE}</style></head><body>\n\
          <h1>Lanefs benchmark</h1>\n<p><code>{}</code></p>\n<p>{}<br><small>at the end: {}</small></p>\n",
-        escaped(command),
-        escaped(&before.to_string()),
-        escaped(&after.to_string()),
+        escaped(&record.command),
+        escaped(&record.before.to_string()),
+        escaped(&record.after.to_string()),
     );
     page += "<p>Targets took turns in short slices. Rates are medians of the slices, with the smallest and the \
              largest; ratios are taken slice by slice against the first target; latencies are of a sample of \
-             the operations; CPU time is that of the process, the server and the kernel's threads.</p>\n";
-    for chapter in chapters {
-        chapter_to(&mut page, chapter);
+             the operations; CPU time is that of the process, the server and the kernel's threads. Axes are \
+             logarithmic but for that of percentiles; bars are from the smallest slice to the largest; who \
+             would lie on another is moved aside a little.</p>\n";
+    if record.chapters.iter().flat_map(|chapter| &chapter.measured).any(is_crowded) {
+        let _ = writeln!(
+            page,
+            "<p>* more workers than the {} processors: they take turns, so that none can be faster than with \
+             {0}; what they wait for shows all the same.</p>",
+            Machine::processors()
+        );
+    }
+    if record.ending == Ending::Interrupted {
+        page += "<p><b>Interrupted: not all was measured.</b></p>\n";
+    }
+    if record.chapters.len() > 2 {
+        page += "<nav>";
+        for (n, chapter) in record.chapters.iter().enumerate() {
+            let _ = write!(page, "<a href=\"#c{n}\">{}</a> ", escaped(&chapter.title));
+        }
+        page += "</nav>\n";
+    }
+    for (n, chapter) in record.chapters.iter().enumerate() {
+        chapter_to(&mut page, chapter, n);
     }
     page += "</body></html>\n";
     page
 }
 
-fn chapter_to(page: &mut String, chapter: &Chapter<'_>) {
-    let Some(first) = chapter.measured.first() else { return };
-    let unit = first.workload.unit();
-    // Writing to a string does not fail.
-    let _ = writeln!(page, "<h2>{}</h2>\n<div class=\"plots\">", escaped(&chapter.title));
-    let names: Vec<&str> = first.outcomes.iter().map(|(name, _)| name.as_str()).collect();
-    *page += &throughput(chapter, &names, unit).svg();
-    *page += &latency(chapter, &names).svg();
-    *page += "</div>\n";
-    table_to(page, chapter, unit);
+/// More workers than processors.
+fn is_crowded(measured: &Measured) -> bool {
+    measured.threads as usize > Machine::processors()
 }
 
-/// Throughput over threads.
-fn throughput(chapter: &Chapter<'_>, names: &[&str], unit: &str) -> Plot {
+fn chapter_to(page: &mut String, chapter: &Chapter, number: usize) {
+    let Some(first) = chapter.measured.first() else { return };
+    let title = escaped(&chapter.title);
+    // Writing to a string does not fail.
+    let _ = writeln!(page, "<h2 id=\"c{number}\">{title}</h2>\n<div class=\"plots\">");
+    let names: Vec<&str> = first.outcomes.iter().map(|(name, _)| name.as_str()).collect();
+    *page += &throughput(chapter, &names, first.unit).svg();
+    *page += &latency(chapter, &names).svg();
+    *page += "</div>\n";
+    table_to(page, chapter, first.unit);
+}
+
+/// Throughput over workers.
+fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     let series = names.iter().enumerate().map(|(n, name)| {
         let points = chapter.measured.iter().filter_map(|measured| {
             let rate = measured.outcomes.get(n)?.1.rate()?;
             Some((f64::from(measured.threads), rate.median, Some((rate.min, rate.max))))
         });
-        Series { name: (*name).into(), points: points.collect() }
+        // A line goes from left to right, whatever the order of measuring was.
+        let mut points: Vec<Point> = points.collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series { name: (*name).into(), points }
     });
     let series = series.collect();
-    Plot { title: format!("{unit} over threads"), across: "threads".into(), series }
+    let limit = Machine::processors() as f64;
+    let across = Across::Counts { name: "workers".into(), limit };
+    Plot { title: format!("{unit} over workers"), across, series }
 }
 
-/// Percentiles of latency, with the most threads that were measured.
-fn latency(chapter: &Chapter<'_>, names: &[&str]) -> Plot {
+/// Shares of the operations, and how they are called.
+const PERCENTILES: [(f64, &str); 4] =
+    [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
+
+/// Percentiles of latency, with the most workers that were measured.
+fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    let threads = most.map_or(0, |measured| measured.threads);
+    // As many nines as there are: what is rare gets room of its own.
+    let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());
-        // Nines across: 90 % is 1, 99 % is 2.
-        let points = [0.5, 0.9, 0.99, 0.999].into_iter().filter_map(|share: f64| {
+        let points = PERCENTILES.into_iter().filter_map(|(share, _)| {
             let late = figures?.latencies.percentile(share)?;
-            Some((-(1.0 - share).log10(), late.as_secs_f64() * 1e6, None))
+            Some((nines(share), late.as_secs_f64() * 1e6, None))
         });
         Series { name: (*name).into(), points: points.collect() }
     });
     let series = series.collect();
-    let title = format!("latency in us with {threads} threads, by nines (1: 90 %, 2: 99 %)");
-    Plot { title, across: "nines".into(), series }
+    let marks = PERCENTILES.map(|(share, name)| (nines(share), name.into())).to_vec();
+    let title = match most.map_or(0, |measured| measured.threads) {
+        1 => "latency in us, 1 worker".into(),
+        threads => format!("latency in us, {threads} workers"),
+    };
+    Plot { title, across: Across::Named { name: "of the operations".into(), marks }, series }
 }
 
-fn table_to(page: &mut String, chapter: &Chapter<'_>, unit: &str) {
+fn table_to(page: &mut String, chapter: &Chapter, unit: &str) {
     let _ = writeln!(
         page,
-        "<table><tr><th>threads<th>target<th>{unit}<th>slices<th>times the first<th>us CPU\
-         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>lock waits</tr>"
+        "<div class=\"w\"><table><tr><th>workers<th>target<th>{unit}<th>slices<th>times the first<th>us CPU\
+         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>waits for locks, and what else was counted</tr>"
     );
     for measured in &chapter.measured {
         let first = measured.outcomes.first().map(|(_, outcome)| outcome);
-        for (name, outcome) in &measured.outcomes {
-            let _ = write!(page, "<tr><td>{}<td>{}", measured.threads, escaped(name));
+        for (n, (name, outcome)) in measured.outcomes.iter().enumerate() {
+            let _ = match n {
+                0 => {
+                    let crowded = if is_crowded(measured) { "*" } else { "" };
+                    write!(page, "<tr class=\"n\"><td>{}{crowded}", measured.threads)
+                }
+                _ => write!(page, "<tr><td>"),
+            };
+            let _ = write!(page, "<td>{}", escaped(name));
             row_to(page, outcome, first);
             *page += "</tr>\n";
         }
     }
-    *page += "</table>\n";
+    *page += "</table></div>\n";
 }
 
 fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
@@ -122,6 +148,10 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         (Outcome::Ran(figures), Some(rate)) => (figures, rate),
         (Outcome::Failed(why), _) => {
             let _ = write!(page, "<td colspan=\"9\">failed: {}", escaped(why));
+            return;
+        }
+        (Outcome::Interrupted, _) => {
+            *page += "<td colspan=\"9\">interrupted";
             return;
         }
         _ => {
@@ -139,6 +169,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         .iter()
         .filter(|of| of.waits > 0)
         .map(|of| format!("{:?} {} ({} ms)", of.rank, of.waits, short(of.nanos as f64 / 1e6)));
+    let counts = figures.counts.iter().map(|of| format!("{} {}", short(of.value), of.name));
     let cells = [
         short(rate.median),
         format!("{}..{}", short(rate.min), short(rate.max)),
@@ -148,7 +179,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         figures.latencies.percentile(0.5).map_or(String::new(), micros),
         figures.latencies.percentile(0.99).map_or(String::new(), micros),
         figures.latencies.percentile(0.999).map_or(String::new(), micros),
-        waits.collect::<Vec<_>>().join(", "),
+        waits.chain(counts).collect::<Vec<_>>().join(", "),
     ];
     for cell in cells {
         let _ = write!(page, "<td>{cell}");
@@ -173,7 +204,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Figures, Workload};
+    use crate::{Figures, Workload, chapters};
 
     #[test]
     fn a_page_has_every_target_and_fetches_nothing() {
@@ -183,7 +214,8 @@ mod tests {
             Outcome::Ran(Box::new(figures))
         };
         let measured = |threads| Measured {
-            workload: Workload::Create,
+            workload: Workload::Create.name(),
+            unit: Workload::Create.unit(),
             threads,
             outcomes: vec![
                 ("dir:<a&b>".into(), ran(1000.0)),
@@ -191,13 +223,19 @@ mod tests {
                 ("gone".into(), Outcome::Failed("no <space>".into())),
             ],
         };
-        let all = [measured(1), measured(2)];
         let machine = Machine::now();
-        let page = html("lanefs bench create", &machine, &machine, &chapters(&all));
+        let page = html(&Record {
+            command: "lanefs bench create".into(),
+            before: machine.clone(),
+            after: machine,
+            ending: Ending::Interrupted,
+            chapters: chapters(vec![measured(1), measured(2)]),
+        });
+        assert!(page.contains("Interrupted"));
         assert!(page.contains("dir:&lt;a&amp;b&gt;") && page.contains("no &lt;space&gt;"));
         assert_eq!(page.matches("<svg").count(), 2);
-        assert_eq!(page.matches("<h2>").count(), 1);
-        for fetched in ["http:", "https:", "<script", "<link", "<img", "url("] {
+        assert_eq!(page.matches("<h2 ").count(), 1);
+        for fetched in ["src=", "@import", "<script", "<link", "<img", "url("] {
             assert!(!page.contains(fetched), "{fetched}");
         }
     }

@@ -5,6 +5,7 @@ use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Time};
+use lanefs_raid5::{Array, ArrayOptions, OpenArray, Source};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,8 +21,25 @@ pub struct Mounting {
 
 /// An image that this process has open.
 pub struct Library {
+    // Closed first: what it writes then goes to the array.
     vfs: Vfs,
     who: Credentials,
+    array: Option<Below>,
+}
+
+/// The array below, whose counters tell what an operation costs its members.
+enum Below {
+    InMemory(Arc<Array>),
+    OfMembers(Arc<OpenArray>),
+}
+
+impl Below {
+    fn array(&self) -> &Array {
+        match self {
+            Below::InMemory(array) => array,
+            Below::OfMembers(array) => array.array(),
+        }
+    }
 }
 
 type Told<T> = std::result::Result<T, lanefs_ext4::Error>;
@@ -31,21 +49,42 @@ fn at<T>(path: &str, result: Told<T>) -> Result<T> {
 }
 
 impl Library {
-    /// Opens the file system on `device`, with these policies and caches.
-    pub fn on(device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
+    /// Opens the file system on `device`, with these policies and caches; `name` is for messages.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn on(name: &str, device: Arc<dyn Device>, how: Mounting) -> Result<Library> {
         let mut options = VfsOptions::default();
         options.mount.policies = how.policies;
         if let Some(bytes) = how.cache_bytes {
             options.mount.cache_bytes = bytes;
         }
-        let vfs = at("/", Vfs::open(device, options))?;
-        Ok(Library { vfs, who: Credentials::superuser() })
+        let vfs = at(name, Vfs::open(device, options))?;
+        Ok(Library { vfs, who: Credentials::superuser(), array: None })
     }
 
-    /// Opens the image at `path`.
+    /// As [`Library::on`], on a whole array in memory.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn on_array(name: &str, array: Arc<Array>, how: Mounting) -> Result<Library> {
+        let library = Library::on(name, array.clone(), how)?;
+        Ok(Library { array: Some(Below::InMemory(array)), ..library })
+    }
+
+    /// Opens the image, or the array `md:MEMBER,...`, that `path` names.
+    ///
+    /// # Errors
+    /// It cannot be opened or mounted.
     pub fn open(path: &Path, how: Mounting) -> Result<Library> {
-        let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
-        Library::on(Arc::new(device), how)
+        let name = path.display().to_string();
+        let Some(array) = Source::parse(path.as_os_str()) else {
+            let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
+            return Library::on(&name, Arc::new(device), how);
+        };
+        let array = Arc::new(array.open(ArrayOptions::new(Access::ReadWrite))?);
+        let library = Library::on(&name, array.clone(), how)?;
+        Ok(Library { array: Some(Below::OfMembers(array)), ..library })
     }
 
     fn walk(&self, path: &str) -> Told<InodeRef> {
@@ -164,6 +203,10 @@ impl Place for Library {
 
     fn settle(&self) -> Result<()> {
         at("/", self.vfs.sync())
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.array.as_ref().map_or(Vec::new(), |below| below.array().statistics().named())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Other file systems, set up to be measured beside Lanefs, and gone afterwards.
 //!
 //! Everything is mounted in a mount namespace of this process's own, the images lie in a file
-//! system in memory that is mounted there too, and servers die with their parent: so nothing is
-//! left, however the process ends, and no signal needs to be caught.
+//! system in memory that is mounted there too, and servers die with their parent: so even if the
+//! process is killed, nothing is left but the empty directory on which that was mounted.
 
-use crate::{Error, HostDirectory, Library, Mounting, Result, Server, Target};
+use crate::{Error, HostDirectory, Library, Mounting, Result, Server, Stop, Target};
+use lanefs_lanes::sync::Arc;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -78,17 +79,18 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
+    stop: Arc<Stop>,
 }
 
 impl Peers {
     /// An empty place in memory. To be called by the main thread, which lives until the end, in a
-    /// private mount namespace.
-    pub fn new() -> Result<Peers> {
+    /// private mount namespace. `stop` ends setting up.
+    pub fn new(stop: Arc<Stop>) -> Result<Peers> {
         let dir = tempfile::Builder::new()
             .prefix("lanefs-bench-")
             .tempdir()
             .map_err(|e| Error::host("a temporary directory", e))?;
-        let peers = Peers { servers: Vec::new(), dir };
+        let peers = Peers { servers: Vec::new(), dir, stop };
         call(Command::new(find("mount")?).args(["-t", "tmpfs", "lanefs-bench"]).arg(peers.top()))?;
         Ok(peers)
     }
@@ -102,6 +104,7 @@ impl Peers {
         for set_up in others {
             match set_up(self) {
                 Ok(target) => targets.push(target),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => missing.push(error),
             }
         }
@@ -122,6 +125,7 @@ impl Peers {
 
     /// A new image, and an empty directory.
     fn new_image(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        self.stop.check()?;
         let image = self.top().join(format!("{name}.img"));
         make_image(&image, IMAGE)?;
         Ok((image, self.new_directory(name)?))
@@ -186,6 +190,9 @@ impl Peers {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(arguments)
+            // What is typed at a terminal to interrupt the benchmark must not take its mounts away
+            // before it is done with them.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -204,6 +211,7 @@ impl Peers {
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));
             }
+            self.stop.check()?;
             if begun.elapsed() > PATIENCE {
                 return Err(failed("did not mount in time".into()));
             }

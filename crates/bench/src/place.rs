@@ -27,6 +27,10 @@ pub trait Place: Send + Sync {
     fn remove_tree(&self, path: &str) -> Result<()>;
     /// Forces out what is waiting to be written, so that it does not fall into another's slice.
     fn settle(&self) -> Result<()>;
+    /// How often what lies below did what, until now; nothing where nobody counts.
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// Where the host's programs find the top, if they can.
     fn host_path(&self) -> Option<&Path> {
         None

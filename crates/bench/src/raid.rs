@@ -22,7 +22,7 @@ fn shape(members: usize, chunk: u64, len: u64) -> Result<Geometry> {
 }
 
 /// A whole array in this process's memory, of `len` bytes of data or a little more.
-fn array(
+pub(crate) fn array(
     members: usize,
     len: u64,
     consistency: Consistency,

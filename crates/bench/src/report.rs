@@ -1,6 +1,6 @@
 //! Figures for people and for programs.
 
-use crate::{Chapter, Figures, Machine, Measured, Outcome, Summary};
+use crate::{Ending, Figures, Measured, Outcome, Record, Summary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A line for each target: the rate (median, smallest and largest of the slices), how many times
 /// as fast as the first target, and the CPU time of one operation.
 pub fn table(measured: &Measured) -> String {
-    let Measured { workload, threads, outcomes } = measured;
+    let Measured { workload, unit, threads, outcomes } = measured;
     let mut text = String::new();
     let first = outcomes.first().map(|(_, outcome)| outcome);
     let width = outcomes.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
@@ -16,9 +16,10 @@ pub fn table(measured: &Measured) -> String {
         let figures = match outcome {
             Outcome::Failed(why) => format!("failed: {why}"),
             Outcome::NotThere => "-".into(),
+            Outcome::Interrupted => "interrupted".into(),
             Outcome::Ran(measured) => {
                 let ratio = first.and_then(|first| outcome.ratio_to(first));
-                line(measured, workload.unit(), ratio)
+                line(measured, unit, ratio)
             }
         };
         // Writing to a string does not fail.
@@ -75,10 +76,11 @@ pub(crate) fn factor(ratio: f64) -> String {
 }
 
 /// All of a run, the figure of each slice too.
-pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Value {
+pub fn json(record: &Record) -> Value {
     let outcome = |(name, outcome): &(String, Outcome)| match outcome {
         Outcome::Failed(why) => json!({"target": name, "failed": why}),
         Outcome::NotThere => json!({"target": name, "failed": "cannot be run there"}),
+        Outcome::Interrupted => json!({"target": name, "failed": "interrupted"}),
         Outcome::Ran(figures) => {
             let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let cpu = figures.cpu_per_op();
@@ -86,6 +88,7 @@ pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Valu
             let waits = figures.waits.iter().map(
                 |of| json!({"lock": format!("{:?}", of.rank), "waits": of.waits, "ns": of.nanos}),
             );
+            let counts = figures.counts.iter().map(|of| (of.name.to_owned(), json!(of.value)));
             json!({
                 "target": name,
                 "median": outcome.rate().map(|rate| rate.median),
@@ -98,24 +101,28 @@ pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Valu
                 "cpu_ns_per_op_whole_machine": cpu.map(|cpu| nanos(cpu.machine)),
                 "latency_ns": {"50%": late(0.5), "90%": late(0.9), "99%": late(0.99), "99.9%": late(0.999)},
                 "lock_waits": waits.collect::<Vec<_>>(),
+                "counts": counts.collect::<serde_json::Map<_, _>>(),
             })
         }
     };
     let measured = |title: &str, measured: &Measured| {
         json!({
             "chapter": title,
-            "workload": measured.workload.name(),
-            "unit": measured.workload.unit(),
+            "workload": measured.workload,
+            "unit": measured.unit,
             "threads": measured.threads,
             "targets": measured.outcomes.iter().map(outcome).collect::<Vec<_>>(),
         })
     };
-    let all = chapters
+    let all = record
+        .chapters
         .iter()
         .flat_map(|chapter| chapter.measured.iter().map(move |one| measured(&chapter.title, one)));
     json!({
-        "before": before.json(),
-        "after": after.json(),
+        "command": record.command,
+        "interrupted": record.ending == Ending::Interrupted,
+        "before": record.before.json(),
+        "after": record.after.json(),
         "measured": all.collect::<Vec<_>>(),
     })
 }
@@ -123,7 +130,7 @@ pub fn json(before: &Machine, after: &Machine, chapters: &[Chapter<'_>]) -> Valu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cpu, Workload};
+    use crate::{Cpu, Machine, Workload, chapters};
 
     fn measured() -> Measured {
         let ran = |rates: &[f64]| {
@@ -132,7 +139,8 @@ mod tests {
             Outcome::Ran(Box::new(Figures { rates: rates.to_vec(), ..figures }))
         };
         Measured {
-            workload: Workload::Create,
+            workload: Workload::Create.name(),
+            unit: Workload::Create.unit(),
             threads: 2,
             outcomes: vec![
                 ("first".into(), ran(&[1000.0, 2000.0, 3000.0])),
@@ -156,7 +164,14 @@ mod tests {
     #[test]
     fn programs_get_every_slice() {
         let machine = Machine::now();
-        let value = json(&machine, &machine, &crate::chapters(&[measured()]));
+        let value = json(&Record {
+            command: "lanefs bench create".into(),
+            before: machine.clone(),
+            after: machine,
+            ending: Ending::Complete,
+            chapters: chapters(vec![measured()]),
+        });
+        assert_eq!(value["interrupted"], false);
         assert_eq!(value["measured"][0]["targets"][0]["slices"][2], 3000.0);
         assert_eq!(value["measured"][0]["targets"][2]["failed"], "no space");
         assert_eq!(value["before"]["cpus"], value["after"]["cpus"]);

@@ -4,8 +4,8 @@ use crate::cpu::{Cpu, Reading};
 use crate::place::Place;
 use crate::statistics::Summary;
 use crate::workload::{Seat, Step, Worker};
-use crate::{Latencies, Result, Scale, Server, Target, Workload};
-use lanefs_lanes::sync::thread;
+use crate::{Error, Latencies, Result, Scale, Server, Stop, Target, Workload};
+use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Contention, Rank};
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,17 @@ pub struct Plan {
     pub slice: Duration,
     /// How large things are.
     pub scale: Scale,
+    /// Ends it before its time.
+    pub stop: Arc<Stop>,
 }
 
 /// What one workload gave with one number of threads: an outcome for each target.
 #[derive(Debug)]
 pub struct Measured {
-    /// The workload.
-    pub workload: Workload,
+    /// The workload by its name.
+    pub workload: &'static str,
+    /// What a rate of it is in.
+    pub unit: &'static str,
     /// Threads.
     pub threads: u32,
     /// In the order of the targets: name, and what became of it.
@@ -44,6 +48,8 @@ pub enum Outcome {
     Failed(String),
     /// It cannot be run there.
     NotThere,
+    /// The run ended before its first whole slice.
+    Interrupted,
 }
 
 /// What was measured of a workload on a target.
@@ -61,12 +67,46 @@ pub struct Figures {
     pub memory: Option<u64>,
     /// Waits for Lanefs's locks in this process, in all slices, of the ranks that had any.
     pub waits: Vec<Contention>,
+    /// What else is told of a workload.
+    pub counts: Vec<Count>,
+}
+
+/// A figure with its name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Count {
+    /// What it is, and of what: `waits a row`.
+    pub name: &'static str,
+    /// How many.
+    pub value: f64,
 }
 
 impl Figures {
     /// CPU time of one operation.
     pub fn cpu_per_op(&self) -> Option<Cpu> {
         self.cpu?.per(self.operations)
+    }
+
+    /// Adds what was counted below in a slice of `operations`, after those of the slices before.
+    fn add_counts(
+        &mut self,
+        before: &[(&'static str, u64)],
+        after: &[(&'static str, u64)],
+        operations: u64,
+    ) {
+        let slices = self.operations + operations;
+        for ((name, before), (_, after)) in before.iter().zip(after) {
+            let more = after.saturating_sub(*before) as f64;
+            let at = match self.counts.iter().position(|count| count.name == *name) {
+                Some(at) => at,
+                None if more == 0.0 => continue,
+                None => {
+                    self.counts.push(Count { name, value: 0.0 });
+                    self.counts.len() - 1
+                }
+            };
+            let count = &mut self.counts[at];
+            count.value = (count.value * self.operations as f64 + more) / slices.max(1) as f64;
+        }
     }
 
     fn add_waits(&mut self, before: &[Contention], after: &[Contention]) {
@@ -87,7 +127,7 @@ impl Outcome {
     pub fn figures(&self) -> Option<&Figures> {
         match self {
             Outcome::Ran(figures) => Some(figures),
-            Outcome::Failed(_) | Outcome::NotThere => None,
+            Outcome::Failed(_) | Outcome::NotThere | Outcome::Interrupted => None,
         }
     }
 
@@ -107,13 +147,22 @@ impl Outcome {
     }
 }
 
-/// Measures what `plan` says on `targets`; `each` hears of every workload when it is done.
+/// Measures what `plan` says on `targets`; `each` hears of every workload when it is done. A run that
+/// is stopped has what it measured till then: whole slices, and no workload without any.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
         for &threads in &plan.threads {
+            if plan.stop.is_asked() {
+                return all;
+            }
             let outcomes = take_turns(plan, workload, threads, targets);
-            let measured = Measured { workload, threads, outcomes };
+            let (workload, unit) = (workload.name(), workload.unit());
+            let measured = Measured { workload, unit, threads, outcomes };
+            let is_empty = |(_, outcome): &(_, Outcome)| outcome.rates().is_empty();
+            if plan.stop.is_asked() && measured.outcomes.iter().all(is_empty) {
+                return all;
+            }
             each(&measured);
             all.push(measured);
         }
@@ -137,7 +186,17 @@ struct Contestant<'a> {
 enum State {
     Running,
     Failed(String),
+    Interrupted,
     NotThere,
+}
+
+impl State {
+    fn after(error: &Error) -> State {
+        match error {
+            Error::Interrupted => State::Interrupted,
+            error => State::Failed(error.to_string()),
+        }
+    }
 }
 
 fn take_turns(
@@ -156,9 +215,9 @@ fn take_turns(
         for &at in &order {
             let contestant = &mut contestants[at];
             if let State::Running = contestant.state
-                && let Err(error) = contestant.turn(plan.slice)
+                && let Err(error) = contestant.turn(plan)
             {
-                contestant.state = State::Failed(error.to_string());
+                contestant.state = State::after(&error);
             }
         }
     }
@@ -175,29 +234,31 @@ impl<'a> Contestant<'a> {
             state: State::NotThere,
         };
         if workload.fits(&*target.place) {
-            contestant.state = match contestant.sit(workload, threads, &plan.scale) {
+            contestant.state = match contestant.sit(workload, threads, plan) {
                 Ok(()) => State::Running,
-                Err(error) => State::Failed(error.to_string()),
+                Err(error) => State::after(&error),
             };
         }
         contestant
     }
 
-    fn sit(&mut self, workload: Workload, threads: u32, scale: &'a Scale) -> Result<()> {
-        let place = &*self.target.place;
+    fn sit(&mut self, workload: Workload, threads: u32, plan: &'a Plan) -> Result<()> {
+        plan.stop.check()?;
+        let (place, scale, stop) = (&*self.target.place, &plan.scale, &*plan.stop);
         let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
         self.dir = Some(dir.clone());
         for thread in 0..threads {
             let own = format!("{dir}/t{thread}");
             place.make_dir(&own)?;
-            let seat = Seat { place, shared: dir.clone(), own, thread, scale };
+            let seat = Seat { place, shared: dir.clone(), own, thread, scale, stop };
             self.workers.push(workload.sit(seat)?);
         }
         Ok(())
     }
 
-    fn turn(&mut self, slice: Duration) -> Result<()> {
-        let place = &*self.target.place;
+    fn turn(&mut self, plan: &Plan) -> Result<()> {
+        plan.stop.check()?;
+        let (place, slice) = (&*self.target.place, plan.slice);
         for worker in &mut self.workers {
             worker.prepare(Instant::now() + slice)?;
         }
@@ -207,11 +268,13 @@ impl<'a> Contestant<'a> {
             Server::Process(pid) => Some(pid),
         };
         let waits = lanefs_lanes::contention();
+        let counted = place.counted();
         let before = Reading::before(server);
-        let raced = race(&mut self.workers, slice)?;
+        let raced = race(&mut self.workers, slice, &plan.stop)?;
         let after = Reading::after(server);
         let figures = &mut self.figures;
         figures.add_waits(&waits, &lanefs_lanes::contention());
+        figures.add_counts(&counted, &place.counted(), raced.operations);
         figures.cpu = match (figures.cpu, before, after) {
             (Some(mut sum), Some(before), Some(after)) => {
                 sum += &after - &before;
@@ -238,14 +301,15 @@ impl<'a> Contestant<'a> {
         self.workers.clear();
         if let Some(dir) = &self.dir {
             let removed = self.target.place.remove_tree(dir);
-            if let (State::Running, Err(error)) = (&self.state, removed) {
+            if let (State::Running | State::Interrupted, Err(error)) = (&self.state, removed) {
                 self.state = State::Failed(error.to_string());
             }
         }
         let outcome = match self.state {
             State::Failed(why) => Outcome::Failed(why),
             State::NotThere => Outcome::NotThere,
-            State::Running => Outcome::Ran(Box::new(self.figures)),
+            State::Interrupted if self.figures.rates.is_empty() => Outcome::Interrupted,
+            State::Running | State::Interrupted => Outcome::Ran(Box::new(self.figures)),
         };
         (self.target.name.clone(), outcome)
     }
@@ -282,15 +346,15 @@ struct Raced {
     latencies: Latencies,
 }
 
-/// Runs all workers at once for `slice`.
-fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration) -> Result<Raced> {
+/// Runs all workers at once for `slice`; one that is stopped counts for nothing.
+fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration, stop: &Stop) -> Result<Raced> {
     // They start together because they all sleep until then: what they would wait on otherwise
     // would be shared.
     let start = Instant::now() + Duration::from_millis(2);
     let runs = thread::scope(|scope| {
         let threads: Vec<_> = workers
             .iter_mut()
-            .map(|worker| scope.spawn(move || work(&mut **worker, start, slice)))
+            .map(|worker| scope.spawn(move || work(&mut **worker, start, slice, stop)))
             .collect();
         threads
             .into_iter()
@@ -311,7 +375,7 @@ const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
 /// The first operation of each batch is timed by itself: a sample of the latencies.
-fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<Raced> {
+fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Raced> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
     let mut done = Raced::default();
@@ -327,6 +391,7 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration) -> Result<Race
                 done.latencies.record(seen.elapsed());
             }
         }
+        stop.check()?;
         let now = Instant::now();
         if now - begun >= slice {
             done.time = now - begun;
@@ -343,7 +408,6 @@ mod tests {
     use super::*;
     use crate::{Mounting, TargetSpec, Tree};
     use lanefs_ext4::Policies;
-    use lanefs_lanes::sync::Arc;
 
     fn tiny() -> Plan {
         let tree = Arc::new(Tree::made_up(45));
@@ -353,6 +417,7 @@ mod tests {
             slices: 2,
             slice: Duration::from_millis(5),
             scale: Scale { files: 20, new_files: 50, file_bytes: 2 << 20, tree },
+            stop: Arc::default(),
         }
     }
 
@@ -397,27 +462,50 @@ mod tests {
         runs_on_the_library(Mounting { policies: Policies::before(), cache_bytes: Some(1 << 20) });
     }
 
+    #[test]
+    fn every_workload_runs_on_an_array_in_memory_and_its_members_are_counted() {
+        let target = Target::on_array(5, 96 << 20, Mounting::default()).unwrap();
+        assert_eq!(target.name, "lib:raid5=5");
+        let measured = runs_on(target);
+        let counted = |workload: Workload, name: &str| {
+            let measured = measured.iter().find(|m| m.workload == workload.name()).unwrap();
+            let figures = measured.outcomes[0].1.figures().unwrap();
+            let count = figures.counts.iter().find(|count| count.name == name);
+            count.map_or(0.0, |count| count.value)
+        };
+        assert!(counted(Workload::DirectWrite, "data_writes") >= 1.0);
+        assert!(counted(Workload::DirectRead, "data_reads") >= 0.9);
+        assert!(counted(Workload::DirectRead, "parity_reads") < 0.1);
+    }
+
     fn runs_on_the_library(how: Mounting) {
-        let target = Target::in_memory(64 << 20, how).unwrap();
+        runs_on(Target::in_memory(64 << 20, how).unwrap());
+    }
+
+    fn runs_on(target: Target) -> Vec<Measured> {
+        let called = target.name.clone();
         let free = target.place.free_blocks().unwrap();
         let targets = [target];
-        for measured in run(&tiny(), &targets, |_| {}) {
+        let all = run(&tiny(), &targets, |_| {});
+        for measured in &all {
             let what = format!("{} with {} threads", measured.workload, measured.threads);
             let [(name, outcome)] = &measured.outcomes[..] else { panic!("{what}") };
-            assert_eq!(name, "lib:ram");
+            assert_eq!(*name, called);
             match outcome {
-                Outcome::NotThere => assert_eq!(measured.workload, Workload::GitStatus),
+                Outcome::NotThere => assert_eq!(measured.workload, Workload::GitStatus.name()),
                 Outcome::Ran(figures) => {
                     assert_eq!(figures.rates.len(), 2, "{what}");
                     assert!(outcome.rate().unwrap().min > 0.0, "{what}");
                 }
                 Outcome::Failed(why) => panic!("{what}: {why}"),
+                Outcome::Interrupted => panic!("{what}: interrupted"),
             }
         }
         // Nothing is left behind but blocks of the root directory and of groups first used.
         let left = free.abs_diff(targets[0].place.free_blocks().unwrap());
         assert!(left < 64, "{left} blocks");
         assert_eq!(targets[0].place.list(".").unwrap(), 1, "lost+found alone");
+        all
     }
 
     #[test]
@@ -435,6 +523,85 @@ mod tests {
             assert!(outcome.rate().is_some(), "{}: {outcome:?}", measured.workload);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Asks for the end after so many files were made, from within the run.
+    struct Stopping {
+        place: crate::HostDirectory,
+        stop: Arc<Stop>,
+        left: lanefs_lanes::sync::atomic::AtomicU64,
+    }
+
+    impl Place for Stopping {
+        fn make_dir(&self, path: &str) -> Result<()> {
+            self.place.make_dir(path)
+        }
+        fn open<'a>(&'a self, path: &str, how: crate::How) -> Result<Box<dyn crate::Opened + 'a>> {
+            use lanefs_lanes::sync::atomic::Ordering;
+            if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.stop.ask();
+            }
+            self.place.open(path, how)
+        }
+        fn stat(&self, path: &str) -> Result<u64> {
+            self.place.stat(path)
+        }
+        fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn crate::Opened + 'a>> {
+            self.place.make_unnamed(dir)
+        }
+        fn remove(&self, path: &str) -> Result<()> {
+            self.place.remove(path)
+        }
+        fn rename(&self, from: &str, to: &str) -> Result<()> {
+            self.place.rename(from, to)
+        }
+        fn list(&self, path: &str) -> Result<u64> {
+            self.place.list(path)
+        }
+        fn names(&self, path: &str) -> Result<Vec<String>> {
+            self.place.names(path)
+        }
+        fn free_blocks(&self) -> Result<u64> {
+            self.place.free_blocks()
+        }
+        fn remove_tree(&self, path: &str) -> Result<()> {
+            self.place.remove_tree(path)
+        }
+        fn settle(&self) -> Result<()> {
+            self.place.settle()
+        }
+    }
+
+    /// What is told of a run that is stopped when so many files were made.
+    fn stopped_after(files: u64, workload: Workload) -> Vec<Measured> {
+        let dir = in_memory();
+        let plan = Plan {
+            workloads: vec![workload, Workload::Stat],
+            threads: vec![1],
+            slices: 1000,
+            ..tiny()
+        };
+        let place = Box::new(Stopping {
+            place: crate::HostDirectory::open(dir.path()).unwrap(),
+            stop: plan.stop.clone(),
+            left: files.into(),
+        });
+        let targets = [Target { name: "dir".into(), place, server: Server::None }];
+        let measured = run(&plan, &targets, |_| {});
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is left");
+        measured
+    }
+
+    #[test]
+    fn a_run_that_is_stopped_has_its_whole_slices_and_leaves_nothing() {
+        // While files are made to be looked at, before the first slice.
+        assert!(stopped_after(7, Workload::Stat).is_empty());
+        // In the fourth slice, each of which makes 50.
+        let measured = stopped_after(170, Workload::Create);
+        assert_eq!(measured.len(), 1);
+        assert_eq!(measured[0].workload, "create");
+        let slices = measured[0].outcomes[0].1.rates().len();
+        assert!((1..1000).contains(&slices), "{slices} slices");
     }
 
     #[test]

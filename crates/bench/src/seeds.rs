@@ -3,11 +3,14 @@
 
 use crate::report::{factor, short};
 use crate::run::Measured;
-use crate::{Figures, Machine, Mounting, Outcome, Plan, Result, Scale, Summary, Target, Workload};
+use crate::{
+    Figures, Machine, Mounting, Outcome, Plan, Result, Scale, Stop, Summary, Target, Workload,
+};
 use lanefs_ext4::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal,
 };
+use lanefs_lanes::sync::Arc;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -119,12 +122,14 @@ pub struct SeedPlan {
     pub slice: Duration,
     /// Bytes of each image.
     pub image: u64,
+    /// Ends it before its time.
+    pub stop: Arc<Stop>,
 }
 
 /// Measures one seed; `each` hears of every count of workers when it is done.
 ///
 /// # Errors
-/// If an image cannot be made.
+/// If an image cannot be made, or the run was stopped before all are.
 pub fn run_seed(
     seed: &Seed,
     plan: &SeedPlan,
@@ -132,6 +137,7 @@ pub fn run_seed(
 ) -> Result<Vec<Measured>> {
     let mut targets = Vec::new();
     for (name, how) in &seed.steps {
+        plan.stop.check()?;
         targets.push(Target::with_many_groups(plan.image, *how)?.named(*name));
     }
     let plan = Plan {
@@ -140,6 +146,7 @@ pub fn run_seed(
         slices: plan.slices,
         slice: plan.slice,
         scale: Scale::full(crate::Tree::default()),
+        stop: plan.stop.clone(),
     };
     Ok(crate::run(&plan, &targets, |measured| each(measured)))
 }
@@ -178,6 +185,7 @@ pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
         let line = match outcome {
             Outcome::Failed(why) => format!("failed: {why}"),
             Outcome::NotThere => "-".into(),
+            Outcome::Interrupted => "interrupted".into(),
             Outcome::Ran(figures) => {
                 let one = alone.get(n).copied().flatten();
                 line(figures, threads, one, first.and_then(|first| outcome.ratio_to(first)))
@@ -266,6 +274,7 @@ mod tests {
             slices: 2,
             slice: Duration::from_millis(10),
             image: 256 << 20,
+            stop: Arc::default(),
         };
         let seed = Seed::all().into_iter().find(|seed| seed.workload == Workload::OpenClose);
         let mut text = String::new();

@@ -1,9 +1,13 @@
 //! What is measured against what.
 
 use crate::peers::make_image_with;
-use crate::{Error, HostDirectory, Library, Mounting, Place, Result};
+use crate::{Error, HostDirectory, Library, Mounting, Place, Result, raid};
 use lanefs_device::RamDevice;
+use lanefs_ext4::mkfs::{Contents, InodeCount, InodeTables, MkfsOptions, mkfs};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::BlockSize;
+use lanefs_raid5::Consistency;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,13 +15,24 @@ use std::str::FromStr;
 const RAM_IMAGE: u64 = 1 << 30;
 /// Bytes of it for each file that is made: an inode is for 8 KiB.
 const ROOM_A_FILE: u64 = 12 << 10;
+/// Bytes of a block of every image.
+const BLOCK: u32 = 4096;
+/// Members of an array in memory, if nothing else is said, and how many there may be.
+const MEMBERS: usize = 4;
+const MEMBERS_ALLOWED: RangeInclusive<usize> = 3..=64;
 
 /// A target as the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetSpec {
     /// `lib:ram`: Lanefs in this process, on a new image in its memory.
     Ram,
-    /// `lib:IMAGE`: Lanefs in this process, on an image that exists.
+    /// `lib:raid5` or `lib:raid5=N`: the same on a RAID-5 array in its memory.
+    Raid5 {
+        /// Of so many members.
+        members: usize,
+    },
+    /// `lib:IMAGE`: Lanefs in this process, on an image that exists, or on an array,
+    /// `lib:md:MEMBER,MEMBER,...`.
     Image(PathBuf),
     /// `dir:PATH`: a directory of the host.
     Directory(PathBuf),
@@ -28,10 +43,36 @@ impl FromStr for TargetSpec {
     fn from_str(text: &str) -> std::result::Result<TargetSpec, String> {
         match text.split_once(':') {
             Some(("lib", "ram")) => Ok(TargetSpec::Ram),
+            Some(("lib", "raid5")) => Ok(TargetSpec::Raid5 { members: MEMBERS }),
+            Some(("lib", array)) if array.starts_with("raid5=") => {
+                let members = array.strip_prefix("raid5=").and_then(|n| n.parse().ok());
+                match members.filter(|members| MEMBERS_ALLOWED.contains(members)) {
+                    Some(members) => Ok(TargetSpec::Raid5 { members }),
+                    None => Err(format!(
+                        "'{text}': an array in memory has {} to {} members",
+                        MEMBERS_ALLOWED.start(),
+                        MEMBERS_ALLOWED.end()
+                    )),
+                }
+            }
             Some(("lib", path)) if !path.is_empty() => Ok(TargetSpec::Image(path.into())),
             Some(("dir", path)) if !path.is_empty() => Ok(TargetSpec::Directory(path.into())),
-            _ => Err(format!("'{text}' is none of lib:ram, lib:IMAGE, dir:PATH")),
+            _ => Err(format!(
+                "'{text}' is none of lib:ram, lib:raid5, lib:raid5=N, lib:IMAGE, lib:md:MEMBER,..., dir:PATH"
+            )),
         }
+    }
+}
+
+impl TargetSpec {
+    /// True if it is made for the run, in this process's memory.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, TargetSpec::Ram | TargetSpec::Raid5 { .. })
+    }
+
+    /// True if it is Lanefs in this process.
+    pub fn is_of_library(&self) -> bool {
+        !matches!(self, TargetSpec::Directory(_))
     }
 }
 
@@ -58,10 +99,8 @@ impl Target {
     /// Opens what `spec` names; an image in memory has room for `files` files.
     pub fn open(spec: &TargetSpec, how: Mounting, files: u64) -> Result<Target> {
         match spec {
-            TargetSpec::Ram => {
-                let bytes = files.saturating_mul(ROOM_A_FILE).next_multiple_of(1 << 20);
-                Target::in_memory(bytes.max(RAM_IMAGE), how)
-            }
+            TargetSpec::Ram => Target::in_memory(room_for(files), how),
+            TargetSpec::Raid5 { members } => Target::on_array(*members, room_for(files), how),
             TargetSpec::Image(path) => {
                 let place = Box::new(Library::open(path, how)?);
                 Ok(Target { name: format!("lib:{}", path.display()), place, server: Server::None })
@@ -83,6 +122,30 @@ impl Target {
         Target::in_memory_with(bytes, &["-g", "8192"], how)
     }
 
+    /// Lanefs on a new array of `members` in this process's memory, with `bytes` of data: rows of
+    /// 512 KiB on each, resynchronised after a crash, as mdadm makes them; the layout of the file
+    /// system is that of the other images, by our own mkfs.
+    pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
+        let name = format!("lib:raid5={members}");
+        let failed = |e: String| Error::host(&*name, std::io::Error::other(e));
+        let (consistency, policies) = (Consistency::Resync, lanefs_raid5::Policies::default());
+        let array = raid::array(members, bytes, consistency, policies)?;
+        let blocks = |bytes: u64| bytes / u64::from(BLOCK);
+        let shape = array.geometry();
+        let options = MkfsOptions {
+            block_size: BlockSize::new(BLOCK),
+            inodes: InodeCount::PerBytes(8 << 10),
+            inode_tables: InodeTables::Zeroed,
+            contents: Contents::Zeros,
+            stride: u16::try_from(blocks(shape.chunk())).unwrap_or(0),
+            stripe_width: u32::try_from(blocks(shape.row_len())).unwrap_or(0),
+            ..MkfsOptions::default()
+        };
+        mkfs(&*array, &options).map_err(|e| failed(e.to_string()))?;
+        let place = Box::new(Library::on_array(&name, array, how)?);
+        Ok(Target { name, place, server: Server::None })
+    }
+
     fn in_memory_with(bytes: u64, more: &[&str], how: Mounting) -> Result<Target> {
         let image = tempfile::Builder::new()
             .prefix("lanefs-bench-")
@@ -91,7 +154,7 @@ impl Target {
         make_image_with(image.path(), bytes, more)?;
         let ram = RamDevice::from_file(image.path())
             .map_err(|e| Error::host(image.path().display().to_string(), e))?;
-        let place = Box::new(Library::on(Arc::new(ram), how)?);
+        let place = Box::new(Library::on("lib:ram", Arc::new(ram), how)?);
         Ok(Target { name: "lib:ram".into(), place, server: Server::None })
     }
 
@@ -106,6 +169,11 @@ impl Target {
     }
 }
 
+/// Bytes of an image that has room for so many files.
+fn room_for(files: u64) -> u64 {
+    files.saturating_mul(ROOM_A_FILE).next_multiple_of(1 << 20).max(RAM_IMAGE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,8 +182,12 @@ mod tests {
     fn targets_are_told_apart_by_what_stands_before_the_colon() {
         assert_eq!("lib:ram".parse(), Ok(TargetSpec::Ram));
         assert_eq!("lib:./ram".parse(), Ok(TargetSpec::Image("./ram".into())));
+        assert_eq!("lib:raid5".parse(), Ok(TargetSpec::Raid5 { members: 4 }));
+        assert_eq!("lib:raid5=9".parse(), Ok(TargetSpec::Raid5 { members: 9 }));
+        assert_eq!("lib:md:a,b,c".parse(), Ok(TargetSpec::Image("md:a,b,c".into())));
         assert_eq!("dir:/mnt/a:b".parse(), Ok(TargetSpec::Directory("/mnt/a:b".into())));
-        for wrong in ["", "ram", "/mnt", "lib:", "dir:", "fuse:/mnt"] {
+        for wrong in ["", "ram", "/mnt", "lib:", "dir:", "fuse:/mnt", "lib:raid5=2", "lib:raid5=x"]
+        {
             assert!(wrong.parse::<TargetSpec>().is_err(), "{wrong}");
         }
     }

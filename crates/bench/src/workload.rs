@@ -1,7 +1,7 @@
 //! The workloads by name, and what one is to the runner.
 
 use crate::workloads::{data, git, listing, names, untar};
-use crate::{Place, Result, Tree};
+use crate::{Place, Result, Stop, Tree};
 use lanefs_lanes::sync::Arc;
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -121,6 +121,23 @@ impl Workload {
         }
     }
 
+    /// True if how many files a directory or tree has is a matter of [`Scale::files`].
+    pub fn looks_at_files(self) -> bool {
+        use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
+        matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
+    }
+
+    /// True if it works on files of [`Scale::file_bytes`].
+    pub fn moves_data(self) -> bool {
+        use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
+        matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
+    }
+
+    /// True if it works on [`Scale::tree`].
+    pub fn needs_tree(self) -> bool {
+        matches!(self, Workload::Untar | Workload::GitStatus)
+    }
+
     /// True if it can be run there: programs need a directory of the host.
     pub fn fits(self, place: &dyn Place) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
@@ -204,6 +221,8 @@ pub(crate) struct Seat<'a> {
     /// Which thread, from 0.
     pub thread: u32,
     pub scale: &'a Scale,
+    /// Looked at by what takes long.
+    pub stop: &'a Stop,
 }
 
 /// One thread's part of a workload.

@@ -104,7 +104,7 @@ pub fn let_go() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The signals that end a server: SIGTERM, SIGINT and SIGHUP.
+/// The signals that end a server, or other long work: SIGTERM, SIGINT and SIGHUP.
 pub struct Signals {
     set: libc::sigset_t,
 }
@@ -115,13 +115,28 @@ impl Signals {
     /// # Errors
     /// The host says no.
     pub fn block() -> io::Result<Signals> {
+        Signals::block_those(&ENDING)
+    }
+
+    /// As [`Signals::block`], but for those that whoever started the process has it ignore, as
+    /// nohup(1) does, and a shell for what it runs in the background: they stay ignored.
+    ///
+    /// # Errors
+    /// The host says no.
+    pub fn block_unless_ignored() -> io::Result<Signals> {
+        let mut heeded = ENDING.to_vec();
+        heeded.retain(|signal| !is_ignored(*signal));
+        Signals::block_those(&heeded)
+    }
+
+    fn block_those(signals: &[i32]) -> io::Result<Signals> {
         let mut set = std::mem::MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set that it is given, which sigaddset and
         // pthread_sigmask then read; the signal numbers are valid.
         let (status, set) = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
             }
             let status = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
             (status, set.assume_init())
@@ -132,10 +147,24 @@ impl Signals {
         }
     }
 
-    /// Waits for one of them.
-    pub fn wait(&self) {
+    /// Waits for one of them; its number.
+    pub fn wait(&self) -> i32 {
         let mut signal = 0;
         // SAFETY: both point to what sigwait reads and writes.
         unsafe { libc::sigwait(&self.set, &mut signal) };
+        signal
     }
+}
+
+const ENDING: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
+fn is_ignored(signal: i32) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action sigaction only writes the present one to where it is pointed; all
+    // zeros is a valid one, if it fails.
+    let now = unsafe {
+        libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.sa_sigaction == libc::SIG_IGN
 }

@@ -1,197 +1,293 @@
-//! A plot with logarithmic axes, as SVG.
+//! A plot as SVG.
+
+mod axis;
 
 use super::escaped;
 use crate::report::short;
+use axis::Axis;
 use std::fmt::Write;
 
-/// Lines over a common axis.
+/// Lines over a common axis. Up is always logarithmic: a target that is ten times as fast must not
+/// press the others to the ground.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub title: String,
-    /// What goes across.
-    pub across: String,
+    pub across: Across,
     pub series: Vec<Series>,
+}
+
+/// What goes across.
+#[derive(Debug)]
+pub(super) enum Across {
+    /// Numbers, logarithmically; more than `limit` are more than there is room for.
+    Counts { name: String, limit: f64 },
+    /// Places that have names, as far apart as they are.
+    Named { name: String, marks: Vec<(f64, String)> },
 }
 
 /// A line.
 #[derive(Debug)]
 pub(super) struct Series {
     pub name: String,
-    /// Across, up, and the spread if it has one.
     pub points: Vec<Point>,
 }
 
-type Point = (f64, f64, Option<(f64, f64)>);
+/// Across, up, and the spread if it has one.
+pub(super) type Point = (f64, f64, Option<(f64, f64)>);
 
-const WIDTH: f64 = 520.0;
+const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 15.0;
-const TOP: f64 = 28.0;
-const BOTTOM: f64 = 36.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 22.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 40.0;
+/// A line of the legend.
+const LEGEND: f64 = 16.0;
+/// Names are not written nearer to each other.
+const LABEL: f64 = 26.0;
+/// How far what would lie on top of each other is moved apart.
+const APART: f64 = 2.5;
 /// Told apart by people who do not see all colours (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
+/// When all colours are used, the next line has the first one again, and is broken.
+const DASHES: [&str; 3] = ["", "6 3", "2 3"];
 
-/// A range that is not empty, in logarithms.
-#[derive(Debug, Clone, Copy)]
-struct Axis {
-    low: f64,
-    high: f64,
+/// How a line is drawn.
+#[derive(Clone, Copy)]
+struct Ink {
+    colour: &'static str,
+    dashes: &'static str,
 }
 
-impl Axis {
-    fn over(values: impl Iterator<Item = f64>) -> Axis {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|value| *value > 0.0 && value.is_finite()) {
-            (low, high) = (low.min(value.ln()), high.max(value.ln()));
-        }
-        if low > high {
-            return Axis { low: 0.0, high: 1.0 };
-        }
-        let margin = ((high - low) * 0.08).max(0.1);
-        Axis { low: low - margin, high: high + margin }
+impl Ink {
+    fn of(series: usize) -> Ink {
+        let dashes = DASHES[series / COLOURS.len() % DASHES.len()];
+        Ink { colour: COLOURS[series % COLOURS.len()], dashes }
+    }
+}
+
+/// From values to places in the picture.
+struct Frame {
+    across: Axis,
+    up: Axis,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.across.place(value) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// From 0 to 1.
-    fn place(&self, value: f64) -> f64 {
-        (value.max(f64::MIN_POSITIVE).ln() - self.low) / (self.high - self.low)
-    }
-
-    /// Values to be named: 1, 2, 5 times powers of ten, or fewer of them where there would be many.
-    fn marks(&self) -> Vec<f64> {
-        let (first, last) = ((self.low / 10f64.ln()).floor(), (self.high / 10f64.ln()).ceil());
-        let steps: &[f64] = if last - first > 4.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let mut marks = Vec::new();
-        let mut power = first;
-        while power <= last {
-            marks.extend(steps.iter().map(|step| step * 10f64.powf(power)));
-            power += 1.0;
-        }
-        marks.retain(|mark| (0.0..=1.0).contains(&self.place(*mark)));
-        marks
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - self.up.place(value) * (HEIGHT - TOP - BOTTOM)
     }
 }
 
 impl Plot {
     pub(super) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let x_axis = Axis::over(points().map(|point| point.0));
         let spread = |point: &Point| point.2.map_or([point.1; 2], |(low, high)| [low, high]);
-        let y_axis = Axis::over(points().flat_map(spread));
-        let x = |value: f64| LEFT + x_axis.place(value) * (WIDTH - LEFT - RIGHT);
-        let y = |value: f64| HEIGHT - BOTTOM - y_axis.place(value) * (HEIGHT - TOP - BOTTOM);
-        let legend = 16.0 * self.series.len() as f64 + 8.0;
-        let height = HEIGHT + legend;
+        let frame = Frame {
+            across: match &self.across {
+                Across::Counts { .. } => Axis::logarithmic(points().map(|point| point.0)),
+                Across::Named { marks, .. } => Axis::linear(marks.iter().map(|mark| mark.0)),
+            },
+            up: Axis::logarithmic(points().flat_map(spread)),
+        };
+        let height = HEIGHT + LEGEND * self.series.len() as f64 + 8.0;
         let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\
-             <text x=\"{LEFT}\" y=\"16\">{}</text>",
+            "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
+             xmlns=\"http://www.w3.org/2000/svg\"><title>{0}</title>\
+             <text x=\"{LEFT}\" y=\"18\" class=\"t\">{0}</text>",
             escaped(&self.title)
         );
-        // Writing to a string does not fail.
-        for mark in y_axis.marks() {
-            let at = y(mark);
-            let _ = write!(
-                svg,
-                "<path d=\"M{LEFT} {at:.1}H{}\" stroke=\"#ddd\"/>\
-                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                at + 4.0,
-                short(mark)
-            );
+        if points().next().is_none() {
+            let _ =
+                write!(svg, "<text x=\"{LEFT}\" y=\"{}\">nothing was measured</text>", TOP + 20.0);
+        } else {
+            up_to(&mut svg, &frame);
+            self.across_to(&mut svg, &frame);
         }
-        let mut across: Vec<f64> = points().map(|point| point.0).collect();
-        across.sort_by(f64::total_cmp);
-        across.dedup();
-        for value in across {
-            let name =
-                if value == value.round() { format!("{value}") } else { format!("{value:.1}") };
+        for (n, series) in self.series.iter().enumerate() {
+            // Around the middle, so that points of the same value can all be seen.
+            let moved = (n as f64 - (self.series.len() as f64 - 1.0) / 2.0) * APART;
+            line_to(&mut svg, series, Ink::of(n), &frame, moved.clamp(-12.0, 12.0));
+            legend_to(&mut svg, n, series);
+        }
+        svg += "</svg>\n";
+        svg
+    }
+
+    /// The names below, as many as there is room for, and what they are of.
+    fn across_to(&self, svg: &mut String, frame: &Frame) {
+        let (name, marks) = match &self.across {
+            Across::Named { name, marks } => (name, marks.clone()),
+            Across::Counts { name, limit } => {
+                let points = self.series.iter().flat_map(|series| &series.points);
+                let mut counts: Vec<f64> = points.map(|point| point.0).collect();
+                counts.sort_by(f64::total_cmp);
+                counts.dedup();
+                if counts.last().is_some_and(|most| most > limit)
+                    && counts.first().is_some_and(|least| least <= limit)
+                {
+                    let at = frame.x(*limit);
+                    let _ = write!(
+                        svg,
+                        "<path d=\"M{at:.1} {TOP}V{}\" stroke=\"#888\" stroke-dasharray=\"3 3\"/>\
+                         <text x=\"{:.1}\" y=\"{}\">{limit} processors</text>",
+                        HEIGHT - BOTTOM,
+                        at + 4.0,
+                        HEIGHT - BOTTOM - 6.0,
+                    );
+                }
+                (name, counts.into_iter().map(|count| (count, format!("{count}"))).collect())
+            }
+        };
+        // From the last one, which is the one that matters most.
+        let mut next = f64::INFINITY;
+        for (value, label) in marks.iter().rev() {
+            let at = frame.x(*value);
+            if next - at < LABEL {
+                continue;
+            }
+            next = at;
             let _ = write!(
                 svg,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
-                x(value),
-                HEIGHT - BOTTOM + 16.0
+                "<path d=\"M{at:.1} {}v4\" stroke=\"#888\"/>\
+                 <text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                HEIGHT - BOTTOM,
+                HEIGHT - BOTTOM + 16.0,
+                escaped(label)
             );
         }
         let _ = write!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
             WIDTH - RIGHT,
-            HEIGHT - 6.0,
-            escaped(&self.across)
+            HEIGHT - 8.0,
+            escaped(name)
         );
-        for (n, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[n % COLOURS.len()];
-            line_to(&mut svg, series, colour, &x, &y);
-            let at = HEIGHT + 16.0 * n as f64 + 6.0;
-            let _ = write!(
-                svg,
-                "<rect x=\"{LEFT}\" y=\"{}\" width=\"12\" height=\"4\" fill=\"{colour}\"/>\
-                 <text x=\"{}\" y=\"{}\">{}</text>",
-                at - 4.0,
-                LEFT + 18.0,
-                at,
-                escaped(&series.name)
-            );
-        }
-        svg += "</svg>\n";
-        svg
     }
 }
 
-fn line_to(
-    svg: &mut String,
-    series: &Series,
-    colour: &str,
-    x: &impl Fn(f64) -> f64,
-    y: &impl Fn(f64) -> f64,
-) {
+/// The values at the side, each with a line.
+fn up_to(svg: &mut String, frame: &Frame) {
+    for mark in frame.up.marks() {
+        let at = frame.y(mark);
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "<path d=\"M{LEFT} {at:.1}H{}\" stroke=\"#ddd\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            short(mark)
+        );
+    }
+}
+
+fn legend_to(svg: &mut String, n: usize, series: &Series) {
+    let Ink { colour, dashes } = Ink::of(n);
+    let at = HEIGHT + LEGEND * n as f64 + 6.0;
+    let nothing = if series.points.is_empty() { " (nothing was measured)" } else { "" };
+    let _ = write!(
+        svg,
+        "<path d=\"M{LEFT} {}h22\" stroke=\"{colour}\" stroke-width=\"3\" stroke-dasharray=\"{dashes}\"/>\
+         <text x=\"{}\" y=\"{at}\">{}{nothing}</text>",
+        at - 4.0,
+        LEFT + 28.0,
+        escaped(&series.name)
+    );
+}
+
+fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f64) {
+    let Ink { colour, dashes } = ink;
     let mut path = String::new();
     for (n, (across, up, spread)) in series.points.iter().enumerate() {
-        let (at, height) = (x(*across), y(*up));
+        let (at, height) = (frame.x(*across) + moved, frame.y(*up));
         let _ = write!(path, "{}{at:.1} {height:.1}", if n == 0 { 'M' } else { 'L' });
-        let _ =
-            write!(svg, "<circle cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        let told = match spread {
+            Some((low, high)) => format!("{} ({}..{})", short(*up), short(*low), short(*high)),
+            None => short(*up),
+        };
+        // What is under the pointer says what it is.
+        let _ = write!(
+            svg,
+            "<circle cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {told}</title>\
+             </circle>",
+            escaped(&series.name)
+        );
         if let Some((low, high)) = spread {
             let _ = write!(
                 svg,
-                "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-opacity=\"0.4\"/>",
-                y(*low),
-                y(*high)
+                "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-opacity=\"0.45\"/>",
+                frame.y(*low),
+                frame.y(*high)
             );
         }
     }
-    let _ =
-        write!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>");
+    if !path.is_empty() {
+        let _ = write!(
+            svg,
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" \
+             stroke-dasharray=\"{dashes}\"/>"
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn axes_take_what_there_is_and_name_round_values() {
-        let axis = Axis::over([1.0, 64.0, f64::NAN, 0.0].into_iter());
-        assert!(axis.place(1.0) > 0.0 && axis.place(64.0) < 1.0);
-        assert!(axis.marks().contains(&10.0), "{:?}", axis.marks());
-        let one = Axis::over([5.0].into_iter());
-        assert!((one.place(5.0) - 0.5).abs() < 1e-9);
-        assert!(Axis::over(std::iter::empty()).place(1.0).is_finite());
+    fn workers(series: Vec<Series>) -> Plot {
+        let across = Across::Counts { name: "workers".into(), limit: 2.0 };
+        Plot { title: "t".into(), across, series }
+    }
+
+    /// The values of an attribute, in order.
+    fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
+        let before = format!(" {attribute}=\"");
+        let parts = svg.split(&before).skip(1);
+        parts.map(|part| part.split('"').next().unwrap().parse().unwrap()).collect()
     }
 
     #[test]
     fn every_point_is_within_the_picture() {
-        let points = vec![(1.0, 10.0, Some((1.0, 1e9))), (64.0, 1e6, None)];
-        let plot = Plot {
-            title: "t".into(),
-            across: "threads".into(),
-            series: vec![Series { name: "s".into(), points }],
-        };
-        let svg = plot.svg();
-        for part in svg.split("cy=\"").skip(1) {
-            let at: f64 = part.split('"').next().unwrap().parse().unwrap();
-            assert!((TOP..=HEIGHT - BOTTOM).contains(&at), "{svg}");
-        }
+        let series = (0..12).map(|n| Series {
+            name: format!("s{n}"),
+            points: vec![(1.0, 10.0, Some((1.0, 1e9))), (64.0, 1e6, None)],
+        });
+        let svg = workers(series.collect()).svg();
+        assert!(numbers(&svg, "cy").iter().all(|at| (TOP..=HEIGHT - BOTTOM).contains(at)), "{svg}");
+        assert!(numbers(&svg, "cx").iter().all(|at| (LEFT..=WIDTH - RIGHT).contains(at)), "{svg}");
+        assert!(svg.contains(">2 processors<"));
+    }
+
+    #[test]
+    fn more_lines_than_colours_are_told_apart() {
+        let inks: std::collections::HashSet<_> =
+            (0..24).map(|n| (Ink::of(n).colour, Ink::of(n).dashes)).collect();
+        assert_eq!(inks.len(), 24);
+    }
+
+    #[test]
+    fn names_across_do_not_lie_on_each_other() {
+        let points = (1..=64).map(|n| (f64::from(n), 1e6, None)).collect();
+        let svg = workers(vec![Series { name: "s".into(), points }]).svg();
+        let mut at: Vec<f64> = svg
+            .split("<text ")
+            .filter(|text| text.contains("middle"))
+            .map(|text| numbers(&format!(" {text}"), "x")[0])
+            .collect();
+        at.sort_by(f64::total_cmp);
+        assert!(at.windows(2).all(|pair| pair[1] - pair[0] >= LABEL), "{at:?}");
+        assert!(at.len() > 6 && svg.contains(">64<"), "{svg}");
+    }
+
+    #[test]
+    fn where_nothing_was_measured_it_says_so() {
+        let svg = workers(vec![Series { name: "gone".into(), points: Vec::new() }]).svg();
+        assert!(svg.contains("nothing was measured") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -10,16 +10,17 @@
 //! as a fast SSD does. A row is 64 KiB on a member: md's stripes are 4 KiB, and have to be waited
 //! for sixteen times as often.
 
+mod line;
+
+pub use line::FsMarkLine;
+
 use super::distant::Distant;
-use crate::{Error, Result};
+use crate::{Error, Latencies, Result, Stop};
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};
 use lanefs_lanes::sync::Arc;
-use lanefs_raid5::{
-    Array, Consistency, Member, Policies, Setup, Statistics, StripeWake, Unrecorded,
-};
-use std::fmt::Write;
+use lanefs_raid5::{Array, Consistency, Member, Policies, Setup, StripeWake, Unrecorded};
 use std::time::{Duration, Instant};
 
 /// Bytes of a file, and of one write.
@@ -45,6 +46,8 @@ pub struct FsMarkPlan {
     pub slice: Duration,
     /// Bytes of each file system.
     pub image: u64,
+    /// Ends it before its time.
+    pub stop: Arc<Stop>,
 }
 
 impl FsMarkPlan {
@@ -63,33 +66,9 @@ impl Default for FsMarkPlan {
             slices: 5,
             slice: Duration::from_secs(2),
             image: 1 << 30,
+            stop: Arc::default(),
         }
     }
-}
-
-/// What one policy did with one array and number of workers, over all its turns.
-#[derive(Debug, Clone)]
-pub struct FsMarkLine {
-    /// Members of the array.
-    pub members: usize,
-    /// What each operation of a member takes.
-    pub latency: Duration,
-    /// Workers.
-    pub threads: u32,
-    /// The policy.
-    pub wake: StripeWake,
-    /// Files in each second, by turn.
-    pub rates: Vec<f64>,
-    /// Files in all turns.
-    pub files: u64,
-    /// CPU time in user mode and in the kernel, of the process.
-    pub user: Duration,
-    /// See `user`.
-    pub system: Duration,
-    /// Context switches of the workers, voluntary and not.
-    pub switches: u64,
-    /// What the array counted.
-    pub counted: Statistics,
 }
 
 /// A file system on an array, for one policy.
@@ -103,7 +82,8 @@ struct Target {
 pub struct FsMark;
 
 impl FsMark {
-    /// Measures; `each` hears of every line when it is done.
+    /// Measures; `each` hears of every line when it is done. A run that is stopped has the turns that
+    /// were whole.
     ///
     /// # Errors
     /// If a file system cannot be made, or an operation fails.
@@ -111,6 +91,9 @@ impl FsMark {
         let mut all = Vec::new();
         let arrays = plan.latencies.iter().flat_map(|l| plan.members.iter().map(|m| (*m, *l)));
         for (members, latency) in arrays {
+            if plan.stop.is_asked() {
+                break;
+            }
             let targets = [StripeWake::All, StripeWake::One]
                 .map(|wake| Target::new(members, latency, wake, plan))
                 .into_iter()
@@ -118,11 +101,8 @@ impl FsMark {
             for &threads in &plan.threads {
                 let line = |t: &Target| FsMarkLine::new(members, latency, threads, t.wake);
                 let mut lines: Vec<FsMarkLine> = targets.iter().map(line).collect();
-                for _ in 0..plan.slices {
-                    for (target, line) in targets.iter().zip(&mut lines) {
-                        target.turn(plan.slice, line)?;
-                    }
-                }
+                take_turns(plan, &targets, &mut lines)?;
+                lines.retain(|line| !line.rates.is_empty());
                 lines.iter().for_each(&mut each);
                 all.extend(lines);
             }
@@ -136,11 +116,14 @@ impl FsMark {
     /// What stands above the lines.
     pub fn head(plan: &FsMarkPlan) -> String {
         format!(
-            "S4 fsmark: files of {} MiB in writes of {} KiB, fsync before close, at most {} rows at once\n\
+            "S4 fsmark: files of {} MiB in writes of {} KiB, fsync before close, at most {} rows at once; \
+             {} slices of {:?} in turn\n\
              {:>8} {:>8} {:>8} {:<6}{:>9}{:>20}{:>12}{:>12}{:>12}{:>12}{:>10}\n",
             FILE >> 20,
             WRITE >> 10,
             plan.rows,
+            plan.slices,
+            plan.slice,
             "members",
             "+ us/io",
             "workers",
@@ -154,6 +137,19 @@ impl FsMark {
             "wakes/row"
         )
     }
+}
+
+/// Both policies of an array, slice by slice, until the plan is done or stopped.
+fn take_turns(plan: &FsMarkPlan, targets: &[Target], lines: &mut [FsMarkLine]) -> Result<()> {
+    for _ in 0..plan.slices {
+        for (target, line) in targets.iter().zip(&mut *lines) {
+            match target.turn(plan, line) {
+                Err(Error::Interrupted) => return Ok(()),
+                done => done?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An array all of whose memory was touched: what the host's first zeros cost is no one's merit.
@@ -217,22 +213,26 @@ impl Target {
         Ok(Target { wake, array, mount })
     }
 
-    fn turn(&self, slice: Duration, line: &mut FsMarkLine) -> Result<()> {
+    fn turn(&self, plan: &FsMarkPlan, line: &mut FsMarkLine) -> Result<()> {
         let (before, cpu) = (self.array.statistics(), process_cpu());
         let begun = Instant::now();
-        let end = begun + slice;
-        let done: Vec<Result<(u64, u64)>> = std::thread::scope(|s| {
-            let fs = self.mount.fs();
+        let end = begun + plan.slice;
+        let done: Vec<Result<Made>> = std::thread::scope(|s| {
+            let (fs, stop) = (self.mount.fs(), &*plan.stop);
             let workers: Vec<_> =
-                (0..line.threads).map(|w| s.spawn(move || work(fs, w, end))).collect();
-            workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Ok((0, 0)))).collect()
+                (0..line.threads).map(|w| s.spawn(move || work(fs, w, end, stop))).collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
         });
         let seconds = begun.elapsed().as_secs_f64();
         let mut files = 0;
         for worker in done {
-            let (made, switches) = worker?;
-            files += made;
-            line.switches += switches;
+            let made = worker?;
+            files += made.files;
+            line.switches += made.switches;
+            line.latencies.add(&made.latencies);
         }
         let spent = process_cpu();
         line.user += spent.0.saturating_sub(cpu.0);
@@ -244,18 +244,29 @@ impl Target {
     }
 }
 
-/// Makes files until the time is over; how many, and how often the thread was switched.
-fn work(fs: &Arc<Fs>, worker: u32, end: Instant) -> Result<(u64, u64)> {
+/// What one worker did.
+#[derive(Default)]
+struct Made {
+    files: u64,
+    /// How often its thread was switched.
+    switches: u64,
+    latencies: Latencies,
+}
+
+/// Makes files until the time is over.
+fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     let data = vec![worker as u8 + 1; WRITE];
     let root = lanefs(fs.root())?;
     let dir = lanefs(fs.lookup(&root, format!("{worker}").as_bytes()))?;
     let dir = dir.ok_or(lanefs_ext4::Error::NotFound);
     let dir = lanefs(dir.and_then(|named| fs.get(named.ino, None)))?;
-    let mut files = 0;
-    while Instant::now() < end {
+    let mut made = Made::default();
+    let mut now = Instant::now();
+    while now < end {
+        stop.check()?;
         // Two names in turn, so that the image holds two files of each worker at most.
-        let name = format!("file{}", files % 2);
-        if files >= 2 || lanefs(fs.lookup(&dir, name.as_bytes()))?.is_some() {
+        let name = format!("file{}", made.files % 2);
+        if made.files >= 2 || lanefs(fs.lookup(&dir, name.as_bytes()))?.is_some() {
             lanefs(fs.unlink(&dir, name.as_bytes()))?;
         }
         let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
@@ -265,9 +276,12 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant) -> Result<(u64, u64)> {
         }
         lanefs(fs.fsync(&file, SyncMode::Full))?;
         fs.release(&file);
-        files += 1;
+        made.files += 1;
+        let begun = std::mem::replace(&mut now, Instant::now());
+        made.latencies.record(now - begun);
     }
-    Ok((files, switches()))
+    made.switches = switches();
+    Ok(made)
 }
 
 /// Context switches of the calling thread, by proc(5).
@@ -287,58 +301,6 @@ fn process_cpu() -> (Duration, Duration) {
     (tick * user, tick * system)
 }
 
-impl FsMarkLine {
-    fn new(members: usize, latency: Duration, threads: u32, wake: StripeWake) -> FsMarkLine {
-        FsMarkLine {
-            members,
-            latency,
-            threads,
-            wake,
-            rates: Vec::new(),
-            files: 0,
-            user: Duration::ZERO,
-            system: Duration::ZERO,
-            switches: 0,
-            counted: Statistics::default(),
-        }
-    }
-
-    /// Wake-ups for each unit of the row budget that came free.
-    pub fn wakes_per_unit(&self) -> f64 {
-        self.counted.budget_wake_ups as f64 / self.counted.units_freed.max(1) as f64
-    }
-
-    /// The line of the table.
-    pub fn text(&self) -> String {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        let files = self.files.max(1) as f64;
-        let millis = |time: Duration| time.as_secs_f64() * 1e3 / files;
-        let (least, most) = (rates.first().unwrap_or(&0.0), rates.last().unwrap_or(&0.0));
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write!(
-            text,
-            "{:>8} {:>8} {:>8} {:<6}{:>9.1}{:>20}{:>12.3}{:>12.3}{:>12.2}{:>12.4}{:>10.4}",
-            self.members,
-            self.latency.as_micros(),
-            self.threads,
-            match self.wake {
-                StripeWake::All => "all",
-                StripeWake::One => "one",
-            },
-            rates.get(rates.len() / 2).unwrap_or(&0.0),
-            format!("({least:.1}..{most:.1})"),
-            millis(self.user),
-            millis(self.system),
-            self.switches as f64 / files,
-            self.counted.budget_waits as f64 / self.counted.units_freed.max(1) as f64,
-            self.wakes_per_unit()
-        );
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,6 +316,7 @@ mod tests {
             slices: 2,
             slice: Duration::from_millis(60),
             image: 256 << 20,
+            stop: Arc::default(),
         };
         let lines = FsMark::run(&plan, |line| println!("{}", line.text())).expect("it runs");
         assert_eq!(lines.len(), 4);

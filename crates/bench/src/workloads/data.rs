@@ -35,6 +35,7 @@ fn fill(seat: &Seat<'_>, path: &str, len: u64) -> Result<()> {
     file.allocate(0, len)?;
     let chunk = vec![0x5a; CHUNK];
     for offset in (0..len).step_by(CHUNK) {
+        seat.stop.check()?;
         file.write_at(offset, &chunk)?;
     }
     file.sync()

@@ -15,7 +15,7 @@ impl Status {
     pub fn new(seat: Seat<'_>) -> Result<Status> {
         let host = seat.place.host_path().unwrap_or(Path::new("."));
         let repository = host.join(&seat.own);
-        make_tree(seat.place, &seat.scale.tree, &seat.own)?;
+        make_tree(&seat)?;
         let status = Status { repository };
         let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
         status.git(&["init", "-q"])?;

@@ -11,6 +11,7 @@ pub(crate) struct List<'a> {
 impl<'a> List<'a> {
     pub fn new(seat: Seat<'a>) -> Result<List<'a>> {
         for n in 0..seat.scale.files {
+            seat.stop.check()?;
             seat.place.create(&format!("{}/f{n}", seat.own))?;
         }
         Ok(List { seat })
@@ -55,6 +56,7 @@ impl<'a> Walk<'a> {
     pub fn new(seat: Seat<'a>, stride: Stride) -> Result<Walk<'a>> {
         let (mut directories, mut files) = (Vec::new(), Vec::new());
         for n in 0..seat.scale.files.max(1) {
+            seat.stop.check()?;
             if n % FILES_A_DIRECTORY == 0 {
                 let directory = format!("{}/d{}", seat.own, n / FILES_A_DIRECTORY);
                 seat.place.make_dir(&directory)?;

@@ -152,6 +152,7 @@ impl Worker for Remove<'_> {
         while self.made < self.rounds.seat.scale.new_files
             && (self.made == 0 || Instant::now() < end)
         {
+            self.rounds.seat.stop.check()?;
             place.create(&self.rounds.file(self.made))?;
             self.made += 1;
         }
@@ -244,7 +245,10 @@ impl<'a> Lookup<'a> {
     pub fn new(seat: Seat<'a>, question: Question) -> Result<Lookup<'a>> {
         let files: Vec<String> =
             (0..seat.scale.files.max(1)).map(|n| format!("{}/f{n}", seat.own)).collect();
-        files.iter().try_for_each(|file| seat.place.create(file))?;
+        for file in &files {
+            seat.stop.check()?;
+            seat.place.create(file)?;
+        }
         let random = fastrand::Rng::with_seed(seat.thread.into());
         Ok(Lookup { seat, files, question, random })
     }

@@ -24,9 +24,13 @@ fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result
     Ok(Step::Done)
 }
 
-/// Makes all of `tree` below `dir`, which exists.
-pub(crate) fn make_tree(place: &dyn Place, tree: &Tree, dir: &str) -> Result<()> {
-    (0..tree.entries().len()).try_for_each(|n| make_entry(place, tree, dir, n).map(drop))
+/// Makes all of the tree in the directory of `seat`.
+pub(crate) fn make_tree(seat: &Seat<'_>) -> Result<()> {
+    let tree = &seat.scale.tree;
+    (0..tree.entries().len()).try_for_each(|n| {
+        seat.stop.check()?;
+        make_entry(seat.place, tree, &seat.own, n).map(drop)
+    })
 }
 
 /// Unpacks the tree.

@@ -1,14 +1,20 @@
 //! `lanefs bench`
 
 mod efficiency;
+mod interruption;
+mod output;
 mod progress;
 mod seeds;
+mod task;
 
 use crate::cli::{Failure, Report, complain};
+use interruption::Interruption;
 use lanefs_bench::{
-    Chapter, Machine, Measured, Mounting, Peers, Plan, Scale, Target, TargetSpec, Tree, Workload,
+    Chapter, Ending, Machine, Measured, Mounting, Peers, Plan, Record, Scale, Target, TargetSpec,
+    Tree, Workload,
 };
 use lanefs_ext4::Policies;
+use output::Output;
 use progress::Progress;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
+use task::{Task, What};
 
 /// Measures Lanefs, and what else is mounted, with the same workloads
 ///
@@ -29,7 +36,14 @@ anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read, di
 seq-write, append, fsync, untar, git-status, statfs.
 
 seeds: what the policies of before cost, in turn with those of now, on devices in memory with 1 to 64
-workers; workloads behind it leave out the others. efficiency: operations for each second of CPU time, the library beside the kernel's ext4 (root).
+workers; workloads, fsmark (files on RAID-5), or S1 to S5 behind it leave out the others. efficiency:
+operations for each second of CPU time, the library beside the kernel's ext4 (root), of its workloads
+or of some.
+
+Targets: lib:ram, the library on a new image in its memory; lib:raid5, or lib:raid5=N, the same on a RAID-5
+array of 4 or N members in memory; lib:IMAGE and lib:md:MEMBER,MEMBER,..., on an image or array that
+exists; dir:PATH, a directory, on whatever is mounted there. Interrupted, it removes what it made, tells
+what it has, and ends with 130 (SIGINT) or 143 (SIGTERM).
 
 Examples:
   lanefs bench
@@ -37,14 +51,17 @@ Examples:
   lanefs bench create --policies before,after --threads 1,2,4,8
   lanefs bench seeds --seconds 1 --report seeds.html
   lanefs bench seeds create-unlink-shared --threads 1,64
+  lanefs bench seeds S4 --json fsmark.json
+  lanefs bench fsync direct-write --target lib:ram --target lib:raid5=5
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// What to measure; all workloads if none is given; or `seeds`, of all or of some workloads; or
-    /// `efficiency` alone
+    /// What to measure; all workloads if none is given; or `seeds`, of all or of some; or `efficiency`,
+    /// of all or of some
     #[arg(value_name = "WORKLOAD")]
     what: Vec<What>,
-    /// On what: lib:ram, lib:IMAGE, dir:PATH; again for more (lib:ram if there is nothing else)
+    /// On what: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,..., dir:PATH; again for more (lib:ram if
+    /// there is nothing else)
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<TargetSpec>,
     /// With how many threads; each is measured for itself [default: 1; seeds: 1,2,4,8,16,32,64]
@@ -59,24 +76,21 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     slices: u32,
     /// With these policies, each a target of its own: before, after, or some with + between them, as
-    /// overwrite=exclusive+busy_group=wait (for lib:ram)
+    /// overwrite=exclusive+busy_group=wait (for lib:ram and lib:raid5)
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     policies: Vec<NamedPolicies>,
     /// The most memory for the caches of lib: targets, in MiB
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache: Option<u64>,
-    /// Files in a directory or tree that is looked at
-    #[arg(long, value_name = "N", default_value = "1000",
-        value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    files: u32,
-    /// Size of a file whose data is read or written, in MiB
-    #[arg(long, value_name = "MIB", default_value = "64",
-        value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    file_size: u64,
-    /// Files of the source tree for untar and git-status
-    #[arg(long, value_name = "N", default_value = "2000",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    tree_files: u32,
+    /// Files in a directory or tree that is looked at [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    files: Option<u32>,
+    /// Size of a file whose data is read or written, in MiB [default: 64]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    file_size: Option<u64>,
+    /// Files of the source tree for untar and git-status [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tree_files: Option<u32>,
     /// Also on Lanefs mounted and as a library, and on the kernel's ext4, fuse2fs, xfs and tmpfs, all
     /// in memory (root); they come first, and are gone afterwards
     #[arg(long)]
@@ -90,34 +104,6 @@ pub struct Arguments {
     /// This process has a mount namespace of its own already
     #[arg(long, hide = true)]
     private_mounts: bool,
-}
-
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    Workload(Workload),
-    Seeds,
-    Efficiency,
-}
-
-impl What {
-    fn workload(&self) -> Option<Workload> {
-        match self {
-            What::Workload(workload) => Some(*workload),
-            What::Seeds | What::Efficiency => None,
-        }
-    }
-}
-
-impl FromStr for What {
-    type Err = String;
-    fn from_str(text: &str) -> Result<What, String> {
-        match text {
-            "seeds" => Ok(What::Seeds),
-            "efficiency" => Ok(What::Efficiency),
-            _ => text.parse().map(What::Workload),
-        }
-    }
 }
 
 /// Policies, as they were called.
@@ -136,76 +122,164 @@ impl FromStr for NamedPolicies {
 
 /// Measures.
 pub fn run(arguments: &Arguments) -> ExitCode {
+    let task = match Task::of(arguments) {
+        Ok(task) => task,
+        Err(why) => return refuse(&why),
+    };
     let report = Report::new("bench");
-    if let Err(failure) = measure(arguments, &report) {
-        report.fail(failure);
+    match begin(arguments, &task, &report) {
+        Err(failure) => {
+            report.fail(failure);
+            report.exit()
+        }
+        Ok(run) => {
+            let code = run.measure(&task);
+            code.unwrap_or_else(|| report.exit())
+        }
     }
-    report.exit()
+}
+
+/// Says what is wrong with the command line, as clap does.
+fn refuse(why: &str) -> ExitCode {
+    let error = clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, format!("{why}\n"));
+    // Nobody may listen; the exit code says it too.
+    let _ = error.print();
+    ExitCode::from(2)
+}
+
+/// All that can go wrong before hours of measuring goes wrong here.
+fn begin<'a>(
+    arguments: &'a Arguments,
+    task: &Task,
+    report: &'a Report,
+) -> Result<Run<'a>, Failure> {
+    let program = match arguments.peers || matches!(task, Task::Efficiency(_)) {
+        true => Some(enter_private_mounts(arguments)?),
+        false => None,
+    };
+    let interruption = Interruption::watch().map_err(|error| Failure::host("signals", &error))?;
+    let output = Output::open(arguments)?;
+    Ok(Run { arguments, report, program, interruption, output })
 }
 
 fn failure(error: lanefs_bench::Error) -> Failure {
     Failure::new("cannot measure", error)
 }
 
-fn measure(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
-    let workloads: Vec<Workload> = arguments.what.iter().filter_map(What::workload).collect();
-    match arguments.what[..] {
-        [What::Seeds, ..] if workloads.len() + 1 == arguments.what.len() => {
-            seeds::measure(arguments, &workloads, report)
+/// A run under way.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    report: &'a Report,
+    /// The path of this program, if it has mounts of its own.
+    program: Option<PathBuf>,
+    interruption: Interruption,
+    output: Output,
+}
+
+impl Run<'_> {
+    /// Measures, tells and saves; the exit code if a signal ended it.
+    fn measure(self, task: &Task) -> Option<ExitCode> {
+        let before = Machine::now();
+        let measured = match task {
+            Task::Workloads(workloads) => self.workloads(workloads, &before),
+            Task::Seeds(seeds, arrays) => self.seeds(seeds, *arrays, &before),
+            Task::Efficiency(workloads) => self.efficiency(workloads, &before),
+        };
+        let after = Machine::now();
+        let Run { report, interruption, output, .. } = self;
+        let chapters = match measured {
+            Ok(chapters) => chapters,
+            // What could not be set up because of it is no failure.
+            Err(_) if interruption.came() => Vec::new(),
+            Err(failure) => {
+                report.fail(failure);
+                return None;
+            }
+        };
+        let ending = match interruption.came() {
+            true => Ending::Interrupted,
+            false => Ending::Complete,
+        };
+        let last = match ending {
+            Ending::Complete => format!("at the end: {after}\n"),
+            Ending::Interrupted => format!("interrupted, not all was measured: {after}\n"),
+        };
+        report.printed(print(&last));
+        if !chapters.is_empty() {
+            let record = Record { command: command(), before, after, ending, chapters };
+            report.check(output.save(&record));
         }
-        [What::Efficiency] => efficiency::measure(arguments, report),
-        _ if workloads.len() == arguments.what.len() => measure_workloads(arguments, report),
-        _ => Err(Failure::new(
-            "what to measure",
-            "seeds comes first, with workloads of seeds at most; efficiency stands alone",
-        )),
+        interruption.exit()
+    }
+
+    fn workloads(&self, workloads: &[Workload], before: &Machine) -> Result<Vec<Chapter>, Failure> {
+        let arguments = self.arguments;
+        let mut peers = None;
+        let mut targets = Vec::new();
+        if let Some(program) = &self.program {
+            let (found, missing) = self.set_up(&mut peers, program).map_err(failure)?;
+            targets.extend(found);
+            for error in missing {
+                complain(format_args!("lanefs bench: not measured: {error}"));
+            }
+        }
+        let most = arguments.threads(&[1]).into_iter().max().unwrap_or(1);
+        let files = u64::from(arguments.files()) * u64::from(most);
+        for (spec, name, how) in arguments.wanted() {
+            let target = Target::open(&spec, how, files).map_err(failure)?;
+            let name = name.map_or(target.name.clone(), |name| format!("{} {name}", target.name));
+            targets.push(target.named(name));
+        }
+        let plan = self.plan(workloads.to_vec(), &[1]);
+        let tree = &plan.scale.tree;
+        let mut head = format!("{before}\n{} slices of {:?} in turn", plan.slices, plan.slice);
+        if tree.files() > 0 {
+            head += &format!("; source tree: {} files, {} KiB", tree.files(), tree.bytes() / 1024);
+        }
+        self.report.printed(print(&format!("{head}\n")));
+        let mut progress = Progress::new(&plan.workloads, &plan.threads);
+        let all = lanefs_bench::run(&plan, &targets, |measured| {
+            progress.clear();
+            self.report.printed(print(&lanefs_bench::table(measured)));
+            tell_failures(measured, self.report);
+            progress.next();
+        });
+        // Before the mounts are taken from under them.
+        drop(targets);
+        drop(peers);
+        Ok(lanefs_bench::chapters(all))
+    }
+
+    fn set_up(
+        &self,
+        peers: &mut Option<Peers>,
+        program: &Path,
+    ) -> lanefs_bench::Result<(Vec<Target>, Vec<lanefs_bench::Error>)> {
+        peers.insert(Peers::new(self.interruption.stop())?).set_up(program)
+    }
+
+    fn plan(&self, workloads: Vec<Workload>, threads: &[u32]) -> Plan {
+        let arguments = self.arguments;
+        Plan {
+            threads: arguments.threads(threads),
+            slices: arguments.slices,
+            slice: arguments.slice(),
+            scale: arguments.scale(&workloads),
+            stop: self.interruption.stop(),
+            workloads,
+        }
     }
 }
 
-fn measure_workloads(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
-    let mut peers = None;
-    let mut targets = Vec::new();
-    if arguments.peers {
-        let program = enter_private_mounts(arguments)?;
-        let (found, missing) = set_up(&mut peers, &program).map_err(failure)?;
-        targets.extend(found);
-        for error in missing {
-            complain(format_args!("lanefs bench: not measured: {error}"));
-        }
-    }
-    let most = threads(arguments, &[1]).into_iter().max().unwrap_or(1);
-    let files = u64::from(arguments.files) * u64::from(most);
-    for (spec, name, how) in wanted(arguments) {
-        let target = Target::open(&spec, how, files).map_err(failure)?;
-        let name = name.map_or(target.name.clone(), |name| format!("{} {name}", target.name));
-        targets.push(target.named(name));
-    }
-    let plan = plan(arguments);
-    let before = Machine::now();
-    let tree = &plan.scale.tree;
-    let mut head = format!("{before}\n");
-    head += &format!(
-        "{} slices of {:?} in turn; source tree: {} files, {} KiB\n",
-        plan.slices,
-        plan.slice,
-        tree.files(),
-        tree.bytes() / 1024
-    );
-    report.printed(print(&head));
-    let mut progress = Progress::new(&plan.workloads, &plan.threads);
-    let all = lanefs_bench::run(&plan, &targets, |measured| {
-        progress.clear();
-        report.printed(print(&lanefs_bench::table(measured)));
-        tell_failures(measured, report);
-        progress.next();
-    });
-    let after = Machine::now();
-    report.printed(print(&format!("at the end: {after}\n")));
-    // Before the mounts are taken from under them.
-    drop(targets);
-    drop(peers);
-    save(arguments, &before, &after, &lanefs_bench::chapters(&all))
+/// The line that was typed.
+fn command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.filter(|word| word != PRIVATE_MOUNTS).collect();
+    format!("lanefs {}", words.join(" "))
 }
+
+/// What is told to the program that takes this one's place.
+const PRIVATE_MOUNTS: &str = "--private-mounts";
 
 /// In a mount namespace of its own, this process goes on; any other is replaced by one that is. The
 /// path of this program.
@@ -215,7 +289,7 @@ fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
     if arguments.private_mounts {
         return Ok(program);
     }
-    let words = std::env::args_os().skip(1).chain([OsString::from("--private-mounts")]);
+    let words = std::env::args_os().skip(1).chain([OsString::from(PRIVATE_MOUNTS)]);
     Err(failure(lanefs_bench::enter_private_mounts(&program, words)))
 }
 
@@ -227,96 +301,61 @@ fn tell_failures(measured: &Measured, report: &Report) {
     }
 }
 
-fn set_up(
-    peers: &mut Option<Peers>,
-    program: &Path,
-) -> lanefs_bench::Result<(Vec<Target>, Vec<lanefs_bench::Error>)> {
-    peers.insert(Peers::new()?).set_up(program)
-}
-
-/// The targets that were named, and how those of the library are mounted.
-fn wanted(arguments: &Arguments) -> Vec<(TargetSpec, Option<String>, Mounting)> {
-    let specs = match arguments.targets[..] {
-        [] if !arguments.peers || !arguments.policies.is_empty() => vec![TargetSpec::Ram],
-        _ => arguments.targets.clone(),
-    };
-    let cache_bytes = arguments.cache.map(|mib| mib << 20);
-    let mut wanted = Vec::new();
-    for spec in specs {
-        if spec != TargetSpec::Ram || arguments.policies.is_empty() {
-            wanted.push((spec, None, Mounting { cache_bytes, ..Mounting::default() }));
-            continue;
+impl Arguments {
+    /// The targets that are named or meant.
+    fn specs(&self) -> Vec<TargetSpec> {
+        match self.targets[..] {
+            [] if !self.peers || !self.policies.is_empty() => vec![TargetSpec::Ram],
+            _ => self.targets.clone(),
         }
-        wanted.extend(arguments.policies.iter().map(|named| {
-            let how = Mounting { policies: named.policies, cache_bytes };
-            (spec.clone(), Some(named.name.clone()), how)
-        }));
     }
-    wanted
+
+    /// The same, with how those of the library are mounted.
+    fn wanted(&self) -> Vec<(TargetSpec, Option<String>, Mounting)> {
+        let cache_bytes = self.cache.map(|mib| mib << 20);
+        let mut wanted = Vec::new();
+        for spec in self.specs() {
+            if !spec.is_in_memory() || self.policies.is_empty() {
+                wanted.push((spec, None, Mounting { cache_bytes, ..Mounting::default() }));
+                continue;
+            }
+            wanted.extend(self.policies.iter().map(|named| {
+                let how = Mounting { policies: named.policies, cache_bytes };
+                (spec.clone(), Some(named.name.clone()), how)
+            }));
+        }
+        wanted
+    }
+
+    fn threads(&self, default: &[u32]) -> Vec<u32> {
+        match &self.threads[..] {
+            [] => default.to_vec(),
+            some => some.to_vec(),
+        }
+    }
+
+    fn files(&self) -> u32 {
+        self.files.unwrap_or(FILES)
+    }
+
+    fn slice(&self) -> Duration {
+        self.seconds / self.slices
+    }
+
+    fn scale(&self, workloads: &[Workload]) -> Scale {
+        let tree = match workloads.iter().copied().any(Workload::needs_tree) {
+            true => Tree::of_this_machine(self.tree_files.unwrap_or(TREE_FILES)),
+            false => Tree::default(),
+        };
+        let file_bytes = self.file_size.unwrap_or(FILE_SIZE) << 20;
+        Scale { files: self.files(), file_bytes, ..Scale::full(tree) }
+    }
 }
 
-fn threads(arguments: &Arguments, default: &[u32]) -> Vec<u32> {
-    match &arguments.threads[..] {
-        [] => default.to_vec(),
-        some => some.to_vec(),
-    }
-}
-
-fn plan(arguments: &Arguments) -> Plan {
-    let workloads = match &arguments.what[..] {
-        [] => Workload::ALL.to_vec(),
-        some => some
-            .iter()
-            .filter_map(|what| match what {
-                What::Workload(workload) => Some(*workload),
-                What::Seeds | What::Efficiency => None,
-            })
-            .collect(),
-    };
-    let needs_tree = |workload| matches!(workload, Workload::Untar | Workload::GitStatus);
-    let tree = if workloads.iter().copied().any(needs_tree) {
-        Tree::of_this_machine(arguments.tree_files)
-    } else {
-        Tree::default()
-    };
-    Plan {
-        workloads,
-        threads: threads(arguments, &[1]),
-        slices: arguments.slices,
-        slice: arguments.seconds / arguments.slices,
-        scale: scale(arguments, tree),
-    }
-}
-
-fn scale(arguments: &Arguments, tree: Tree) -> Scale {
-    let file_bytes = arguments.file_size << 20;
-    Scale { files: arguments.files, file_bytes, ..Scale::full(tree) }
-}
-
-/// Writes the files that were asked for.
-fn save(
-    arguments: &Arguments,
-    before: &Machine,
-    after: &Machine,
-    chapters: &[Chapter<'_>],
-) -> Result<(), Failure> {
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text).map_err(|error| Failure::host(path.display(), &error))
-    };
-    if let Some(path) = &arguments.json {
-        write(path, format!("{:#}\n", lanefs_bench::json(before, after, chapters)))?;
-    }
-    if let Some(path) = &arguments.report {
-        let words: Vec<String> = std::env::args_os()
-            .skip(1)
-            .map(|word| word.to_string_lossy().into_owned())
-            .filter(|word| word != "--private-mounts")
-            .collect();
-        let command = format!("lanefs {}", words.join(" "));
-        write(path, lanefs_bench::html(&command, before, after, chapters))?;
-    }
-    Ok(())
-}
+/// What is taken where nothing else is said: files, MiB of a file, files of the source tree.
+const FILES: u32 = 1000;
+const FILE_SIZE: u64 = 64;
+const TREE_FILES: u32 = 2000;
 
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -352,11 +391,12 @@ mod tests {
     #[test]
     fn nothing_asked_for_is_everything_on_the_library_in_ram() {
         let arguments = parse("").unwrap();
-        assert_eq!(wanted(&arguments), [(TargetSpec::Ram, None, Mounting::default())]);
-        assert_eq!(plan(&arguments).threads, [1]);
+        assert_eq!(arguments.wanted(), [(TargetSpec::Ram, None, Mounting::default())]);
+        assert_eq!(arguments.threads(&[1]), [1]);
         let peers = parse("--peers create").unwrap();
-        assert!(wanted(&peers).is_empty());
-        assert_eq!(plan(&peers).workloads, [Workload::Create]);
+        assert!(peers.wanted().is_empty());
+        let task = Task::of(&peers).unwrap();
+        assert!(matches!(task, Task::Workloads(w) if w == [Workload::Create]));
     }
 
     #[test]
@@ -364,20 +404,19 @@ mod tests {
         let line = "stat --threads 1,2,16 --seconds 0.5 --slices 2 --target lib:a --target dir:/b";
         let arguments = parse(line).unwrap();
         assert_eq!(arguments.threads, [1, 2, 16]);
-        assert_eq!(wanted(&arguments).len(), 2);
-        assert_eq!(plan(&arguments).slice, Duration::from_millis(250));
+        assert_eq!(arguments.wanted().len(), 2);
+        assert_eq!(arguments.slice(), Duration::from_millis(250));
     }
 
     #[test]
     fn each_set_of_policies_is_a_target() {
         let arguments =
             parse("create --policies before,after,overwrite=exclusive --cache 64").unwrap();
-        let wanted = wanted(&arguments);
+        let wanted = arguments.wanted();
         assert_eq!(wanted.len(), 3);
         assert_eq!(wanted[0].1.as_deref(), Some("before"));
         assert_eq!(wanted[0].2.policies, Policies::before());
         assert!(wanted.iter().all(|(_, _, how)| how.cache_bytes == Some(64 << 20)));
-        assert_eq!(parse("seeds").unwrap().what, [What::Seeds]);
     }
 
     #[test]
@@ -396,5 +435,75 @@ mod tests {
         for line in wrong {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    fn refusal(line: &str) -> String {
+        Task::of(&parse(line).unwrap()).expect_err(line)
+    }
+
+    #[test]
+    fn options_that_would_change_nothing_are_refused() {
+        let refused = [
+            ("seeds --target lib:ram", "--target: the seeds have targets of their own"),
+            ("seeds --policies before", "--policies: the seeds"),
+            ("seeds S3 --cache 64", "--cache: the seeds"),
+            ("seeds --files 10", "--files: the seeds"),
+            ("seeds --peers", "--peers: the seeds"),
+            ("efficiency --target dir:/", "--target: efficiency has targets of its own"),
+            ("efficiency stat --file-size 1", "--file-size: files whose data"),
+            ("create --files 10", "--files: files that are looked at are of stat"),
+            ("stat --tree-files 10", "--tree-files: source trees are of untar, git-status"),
+            ("stat --target dir:/ --cache 64", "--cache: caches are those of lib: targets"),
+            ("stat --target lib:a --policies before", "--policies: each is a target of its own"),
+            ("stat --peers --cache 64", "--cache: caches"),
+            ("stat --json a --report a", "--json and --report: two files"),
+        ];
+        for (line, why) in refused {
+            assert!(refusal(line).starts_with(why), "{line}: {}", refusal(line));
+        }
+        for fine in [
+            "--files 10 --file-size 1 --tree-files 5 --cache 1 --policies before",
+            "stat --peers --policies before",
+            "stat --target dir:/ --target lib:raid5 --cache 64 --policies before",
+            "efficiency stat --files 10",
+            "readdir-stat --files 10 --target lib:md:a,b,c --cache 1",
+        ] {
+            Task::of(&parse(fine).unwrap()).expect(fine);
+        }
+    }
+
+    #[test]
+    fn seeds_are_chosen_by_workload_or_by_name() {
+        let names = |line: &str| match Task::of(&parse(line).unwrap()).expect(line) {
+            Task::Seeds(seeds, arrays) => {
+                let names = seeds.iter().map(|seed| format!("{} {}", seed.name, seed.workload));
+                (names.collect::<Vec<_>>(), arrays == task::Arrays::Measured)
+            }
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(names("seeds S4"), (vec![], true));
+        assert_eq!(names("seeds fsmark"), (vec![], true));
+        assert_eq!(names("seeds s3").0, ["S3 direct-write", "S3 direct-read"]);
+        assert_eq!(names("seeds tree-diff").0, ["S5 tree-diff", "S5 tree-diff"]);
+        assert_eq!(names("seeds S1 fsmark"), (vec!["S1 create-stat-remove".into()], true));
+        assert!(names("seeds").1 && names("seeds").0.len() == 10);
+        let known = "S1 create-stat-remove, S2 fallocate2, S3 direct-read, S3 direct-write, \
+                     S4 fsmark, S5 anonymous, S5 create-unlink, S5 create-unlink-shared, \
+                     S5 open-close, S5 tree-diff";
+        assert_eq!(refusal("seeds stat"), format!("stat: no such seed; there are {known}"));
+    }
+
+    #[test]
+    fn efficiency_measures_what_it_has_an_aim_for() {
+        assert!(
+            refusal("efficiency create")
+                .starts_with("create: efficiency is measured of create-unlink, ")
+        );
+        let some = Task::of(&parse("efficiency stat fallocate2").unwrap()).unwrap();
+        let wanted = [Workload::Stat, Workload::Fallocate2];
+        assert!(matches!(some, Task::Efficiency(w) if w == wanted));
+        assert!(refusal("stat seeds").contains("comes first"));
+        assert!(refusal("stat S4").contains("lanefs bench seeds S4"));
+        assert!(refusal("fsmark").contains("lanefs bench seeds fsmark"));
     }
 }

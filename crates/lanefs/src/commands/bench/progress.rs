@@ -1,6 +1,6 @@
 //! How far a long run has come, on a terminal.
 
-use lanefs_bench::Workload;
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub struct Progress {
 
 impl Progress {
     /// Begins to measure each workload with each count of threads.
-    pub fn new(workloads: &[Workload], threads: &[u32]) -> Progress {
+    pub fn new(workloads: &[impl Display], threads: &[u32]) -> Progress {
         let steps = workloads.iter().flat_map(|workload| {
             threads.iter().map(move |count| format!("{workload}, threads: {count}"))
         });

@@ -1,0 +1,215 @@
+//! What a command line asks for, and whether its options mean anything there.
+
+use super::Arguments;
+use lanefs_bench::{AIMS, Seed, TargetSpec, Workload};
+use std::str::FromStr;
+
+/// A word that says what to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// One workload.
+    Workload(Workload),
+    /// Those of the seeds, before and after.
+    Seeds,
+    /// A seed by its name.
+    Seed(&'static str),
+    /// The workload of S4.
+    FsMark,
+    /// CPU time beside the kernel's.
+    Efficiency,
+}
+
+/// The seeds by name.
+const SEEDS: [&str; 5] = ["S1", "S2", "S3", "S4", "S5"];
+/// The one that is in the array below the file system.
+const OF_ARRAYS: &str = "S4";
+
+impl FromStr for What {
+    type Err = String;
+    fn from_str(text: &str) -> Result<What, String> {
+        match text {
+            "seeds" => return Ok(What::Seeds),
+            "efficiency" => return Ok(What::Efficiency),
+            "fsmark" => return Ok(What::FsMark),
+            _ => {}
+        }
+        if let Some(name) = SEEDS.into_iter().find(|name| name.eq_ignore_ascii_case(text)) {
+            return Ok(What::Seed(name));
+        }
+        text.parse().map(What::Workload).map_err(|error: String| {
+            format!(
+                "{error}; and seeds (with workloads, fsmark, or S1 to S5 behind it), efficiency"
+            )
+        })
+    }
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub enum Task {
+    /// These, on targets.
+    Workloads(Vec<Workload>),
+    /// These seeds of the file system, and that of arrays or not.
+    Seeds(Vec<Seed>, Arrays),
+    /// These, beside the kernel's ext4.
+    Efficiency(Vec<Workload>),
+}
+
+/// Whether S4 is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrays {
+    /// It is.
+    Measured,
+    /// It is not.
+    LeftOut,
+}
+
+impl Task {
+    /// The task of a command line.
+    ///
+    /// # Errors
+    /// What makes no sense, for whoever typed it.
+    pub fn of(arguments: &Arguments) -> Result<Task, String> {
+        let task = match arguments.what.split_first() {
+            Some((What::Seeds, only)) => seeds(only)?,
+            Some((What::Efficiency, only)) => efficiency(only)?,
+            _ => workloads(&arguments.what)?,
+        };
+        task.check(arguments)?;
+        Ok(task)
+    }
+
+    /// Refuses options that would change nothing: who gives them expects otherwise.
+    fn check(&self, arguments: &Arguments) -> Result<(), String> {
+        let given = [
+            ("--target", !arguments.targets.is_empty()),
+            ("--policies", !arguments.policies.is_empty()),
+            ("--cache", arguments.cache.is_some()),
+            ("--peers", arguments.peers),
+            ("--files", arguments.files.is_some()),
+            ("--file-size", arguments.file_size.is_some()),
+            ("--tree-files", arguments.tree_files.is_some()),
+        ];
+        for (option, _) in given.into_iter().filter(|(_, given)| *given) {
+            if let Some(why) = self.refuses(option, arguments) {
+                return Err(format!("{option}: {why}"));
+            }
+        }
+        match (&arguments.json, &arguments.report) {
+            (Some(json), Some(report)) if json == report => {
+                Err("--json and --report: two files are needed".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why an option means nothing here.
+    fn refuses(&self, option: &str, arguments: &Arguments) -> Option<String> {
+        let workloads = match self {
+            Task::Seeds(..) => {
+                return Some(
+                    "the seeds have targets of their own: images in memory, each with its policies \
+                     and sizes"
+                        .into(),
+                );
+            }
+            Task::Efficiency(_) if !matches!(option, "--files" | "--file-size") => {
+                return Some(
+                    "efficiency has targets of its own: the library in memory, and the kernel's ext4"
+                        .into(),
+                );
+            }
+            Task::Efficiency(workloads) | Task::Workloads(workloads) => workloads,
+        };
+        let only = |uses: fn(Workload) -> bool, what: &str| {
+            let none = !workloads.iter().copied().any(uses);
+            none.then(|| {
+                let names: Vec<&str> =
+                    Workload::ALL.into_iter().filter(|w| uses(*w)).map(Workload::name).collect();
+                format!("{what} are of {}", names.join(", "))
+            })
+        };
+        let targets = arguments.specs();
+        match option {
+            "--policies" if !targets.iter().any(TargetSpec::is_in_memory) => Some(
+                "each is a target of its own, in memory: there is no lib:ram or lib:raid5".into(),
+            ),
+            "--cache" if !targets.iter().any(TargetSpec::is_of_library) => {
+                Some("caches are those of lib: targets, and there is none".into())
+            }
+            "--files" => only(Workload::looks_at_files, "files that are looked at"),
+            "--file-size" => only(Workload::moves_data, "files whose data is read or written"),
+            "--tree-files" => only(Workload::needs_tree, "source trees"),
+            _ => None,
+        }
+    }
+}
+
+fn workloads(what: &[What]) -> Result<Task, String> {
+    if what.is_empty() {
+        return Ok(Task::Workloads(Workload::ALL.to_vec()));
+    }
+    let workload = |what: &What| match what {
+        What::Workload(workload) => Ok(*workload),
+        What::Seeds => Err("seeds comes first, and what is behind it says which of them".into()),
+        What::Efficiency => {
+            Err("efficiency comes first, and workloads behind it leave out the others".into())
+        }
+        What::Seed(name) => Err(format!("{name} is a seed: lanefs bench seeds {name}")),
+        What::FsMark => Err("fsmark is the workload of a seed: lanefs bench seeds fsmark".into()),
+    };
+    Ok(Task::Workloads(what.iter().map(workload).collect::<Result<_, String>>()?))
+}
+
+fn seeds(only: &[What]) -> Result<Task, String> {
+    let all = Seed::all();
+    for what in only {
+        let known = match what {
+            What::Workload(workload) => all.iter().any(|seed| seed.workload == *workload),
+            What::Seed(_) | What::FsMark => true,
+            What::Seeds | What::Efficiency => false,
+        };
+        if !known {
+            let named = |seed: &Seed| format!("{} {}", seed.name, seed.workload);
+            let mut known: Vec<String> = all.iter().map(named).collect();
+            known.push(format!("{OF_ARRAYS} fsmark"));
+            known.sort();
+            known.dedup();
+            return Err(format!("{}: no such seed; there are {}", what.name(), known.join(", ")));
+        }
+    }
+    let is_wanted = |seed: &Seed| {
+        only.is_empty()
+            || only.contains(&What::Workload(seed.workload))
+            || only.contains(&What::Seed(seed.name))
+    };
+    let with_arrays =
+        only.is_empty() || only.contains(&What::FsMark) || only.contains(&What::Seed(OF_ARRAYS));
+    let arrays = if with_arrays { Arrays::Measured } else { Arrays::LeftOut };
+    Ok(Task::Seeds(all.into_iter().filter(is_wanted).collect(), arrays))
+}
+
+fn efficiency(only: &[What]) -> Result<Task, String> {
+    let all = AIMS.map(|aim| aim.workload);
+    let wanted = |what: &What| match what {
+        What::Workload(workload) if all.contains(workload) => Ok(*workload),
+        other => {
+            let names = all.map(Workload::name).join(", ");
+            Err(format!("{}: efficiency is measured of {names}", other.name()))
+        }
+    };
+    let only = only.iter().map(wanted).collect::<Result<Vec<_>, String>>()?;
+    Ok(Task::Efficiency(if only.is_empty() { all.to_vec() } else { only }))
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Workload(workload) => workload.name(),
+            What::Seeds => "seeds",
+            What::Seed(name) => name,
+            What::FsMark => "fsmark",
+            What::Efficiency => "efficiency",
+        }
+    }
+}
