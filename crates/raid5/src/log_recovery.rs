@@ -22,6 +22,21 @@ pub struct LogOutcome {
     pub damaged: u64,
 }
 
+/// A member that cannot be read or written.
+#[derive(Debug)]
+pub struct Failed {
+    /// Its slot.
+    pub slot: usize,
+    /// What it said.
+    pub error: DeviceError,
+}
+
+impl Failed {
+    fn of(slot: usize) -> impl Fn(DeviceError) -> Failed {
+        move |error| Failed { slot, error }
+    }
+}
+
 /// The newest header of each log, by slot.
 pub struct Logs(Vec<Newest>);
 
@@ -44,16 +59,18 @@ impl Logs {
     ///
     /// # Errors
     /// The first member that cannot be read.
-    pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, DeviceError> {
-        let newest = |member: &Option<Member>| match member {
-            Some(member) if member.recovered > 0 => newest_header(member, signature),
+    pub fn read(members: &[Option<Member>], signature: u32) -> Result<Logs, Failed> {
+        let newest = |(slot, member): (usize, &Option<Member>)| match member {
+            Some(member) if member.recovered > 0 => {
+                newest_header(member, signature).map_err(Failed::of(slot))
+            }
             _ => Ok(Newest::NotThere),
         };
-        members.iter().map(newest).collect::<Result<_, _>>().map(Logs)
+        members.iter().enumerate().map(newest).collect::<Result<_, _>>().map(Logs)
     }
 
-    /// The slots whose logs say nothing, if that cannot be the work of a crash: one header may be
-    /// torn by it, but none disappears, and no two logs begin again at once.
+    /// The slots whose logs say nothing, if that is hardly the work of a crash: one header may be
+    /// torn by it, but none disappears, and that two logs begin again at once is rare enough to ask.
     pub fn unbelievable(&self) -> Vec<usize> {
         let logs = self.0.iter().enumerate();
         let silent = logs.filter(|(_, log)| matches!(log, Newest::Damaged | Newest::Lost));
@@ -71,7 +88,7 @@ pub fn recover(
     shape: &Geometry,
     members: &[Option<Member>],
     logs: &Logs,
-) -> Result<LogOutcome, DeviceError> {
+) -> Result<LogOutcome, Failed> {
     let mut outcome = LogOutcome::default();
     for (slot, log) in logs.0.iter().enumerate() {
         let (at, header) = match log {
@@ -92,8 +109,8 @@ pub fn recover(
             parity_at = parity_at.saturating_add(entry.pp_size.into());
         }
     }
-    for member in members.iter().flatten() {
-        member.device.flush()?;
+    for (slot, member) in there(members) {
+        member.device.flush().map_err(Failed::of(slot))?;
     }
     Ok(outcome)
 }
@@ -102,16 +119,23 @@ pub fn recover(
 ///
 /// # Errors
 /// The first member that cannot be written.
-pub fn clear(members: &[Option<Member>], signature: u32) -> Result<(), DeviceError> {
-    for member in members.iter().flatten() {
-        let Some(log) = member.log else { continue };
-        member.device.write_zeros(log.offset, log.len)?;
-        let mut block = [0; ppl::HEADER_SIZE];
-        ppl::Header::empty(signature).encode_into(&mut block);
-        member.device.write_at(log.offset, &block)?;
-        member.device.flush()?;
-    }
-    Ok(())
+pub fn clear(members: &[Option<Member>], signature: u32) -> Result<(), Failed> {
+    there(members)
+        .try_for_each(|(slot, member)| clear_one(member, signature).map_err(Failed::of(slot)))
+}
+
+fn clear_one(member: &Member, signature: u32) -> Result<(), DeviceError> {
+    let Some(log) = member.log else { return Ok(()) };
+    member.device.write_zeros(log.offset, log.len)?;
+    let mut block = [0; ppl::HEADER_SIZE];
+    ppl::Header::empty(signature).encode_into(&mut block);
+    member.device.write_at(log.offset, &block)?;
+    member.device.flush()
+}
+
+fn there(members: &[Option<Member>]) -> impl Iterator<Item = (usize, &Member)> {
+    let all = members.iter().enumerate();
+    all.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
 }
 
 /// The last header that follows from the first without falling generations.
@@ -165,12 +189,13 @@ struct Extent {
 }
 
 impl Logged<'_> {
-    fn apply(&self, shape: &Geometry, members: &[Option<Member>]) -> Result<Applied, DeviceError> {
+    fn apply(&self, shape: &Geometry, members: &[Option<Member>]) -> Result<Applied, Failed> {
         let Some(parity) = members.get(self.slot).and_then(Option::as_ref) else {
             return Ok(Applied::Damaged);
         };
         let Some(extent) = self.extent(shape) else { return Ok(Applied::Damaged) };
-        let Some(partial) = self.partial_parity(parity)? else { return Ok(Applied::Damaged) };
+        let partial = self.partial_parity(parity).map_err(Failed::of(self.slot))?;
+        let Some(partial) = partial else { return Ok(Applied::Damaged) };
         let block = block_of(&extent);
         let mut at = 0;
         while at < extent.strip {
@@ -180,7 +205,7 @@ impl Logged<'_> {
                 }
                 let place = shape.place(extent.first + at);
                 let to = parity.data_offset + place.row * shape.chunk() + place.offset;
-                parity.device.write_at(to, &bytes)?;
+                parity.device.write_at(to, &bytes).map_err(Failed::of(self.slot))?;
             }
             at += block;
         }
@@ -250,7 +275,7 @@ fn xor_of_data(
     extent: &Extent,
     at: u64,
     block: u64,
-) -> Result<Option<Vec<u8>>, DeviceError> {
+) -> Result<Option<Vec<u8>>, Failed> {
     let mut sum = vec![0; block as usize];
     let mut piece = vec![0; block as usize];
     let mut any = false;
@@ -266,7 +291,8 @@ fn xor_of_data(
         let Some(member) = member.filter(|member| on_member + block <= member.recovered) else {
             return Ok(None);
         };
-        member.device.read_at(member.data_offset + on_member, &mut piece)?;
+        let read = member.device.read_at(member.data_offset + on_member, &mut piece);
+        read.map_err(Failed::of(slot))?;
         sum.iter_mut().zip(&piece).for_each(|(sum, byte)| *sum ^= byte);
         any = true;
     }

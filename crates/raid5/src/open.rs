@@ -3,7 +3,7 @@
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
 use crate::keeper::Keeper;
-use crate::log_recovery::{self, LogOutcome, Logs};
+use crate::log_recovery::{self, Failed, LogOutcome, Logs};
 use crate::metadata::{Intents, Known, Writes};
 use crate::{
     Array, AssembleError, Candidate, Consistency, Geometry, Layout, LeftOut, LogArea, Member,
@@ -94,13 +94,12 @@ impl OpenArray {
         let mut plan = Assembly::plan(&candidates)?;
         leave_out_behind_bits(&mut plan, &candidates);
         let fresh = candidates[plan.freshest].superblock.clone();
-        let name = candidates[plan.freshest].name.clone();
         let start = Start { plan, fresh, candidates, options };
         let geometry = start.geometry()?;
         start.check(absent)?;
         let mut members = start.members(&geometry)?;
         let signature = ppl::signature(start.fresh.set());
-        let outcome = start.apply_log(&geometry, &mut members, signature, &name)?;
+        let outcome = start.apply_log(&geometry, &mut members, signature)?;
         start.run(geometry, members, outcome, signature)
     }
 
@@ -301,13 +300,11 @@ impl Start {
         geometry: &Geometry,
         members: &mut [Option<Member>],
         signature: u32,
-        name: &std::path::Path,
     ) -> Result<Option<LogOutcome>, AssembleError> {
         if !self.has_log() || self.doubtful_from().is_none() {
             return Ok(None);
         }
-        let failed = |error| AssembleError::Device { name: name.into(), error };
-        let read = Logs::read(members, signature).map_err(failed)?;
+        let read = Logs::read(members, signature).map_err(|failed| self.named(failed))?;
         if let Some(&slot) = self.plan.degraded().first()
             && self.options.dirty_and_degraded == DirtyAndDegraded::Refuse
             && let logs = read.unbelievable()
@@ -317,7 +314,13 @@ impl Start {
             return Err(AssembleError::DirtyAndDegraded { slot, left_out, logs });
         }
         let outcome = log_recovery::recover(geometry, members, &read);
-        outcome.map(Some).map_err(failed)
+        outcome.map(Some).map_err(|failed| self.named(failed))
+    }
+
+    fn named(&self, failed: Failed) -> AssembleError {
+        let Failed { slot, error } = failed;
+        let (at, _) = self.plan.slots[slot].unwrap_or((self.plan.freshest, Recovery::InSync));
+        AssembleError::Device { name: self.candidates[at].name.clone(), error }
     }
 
     fn run(
@@ -375,8 +378,12 @@ impl Start {
             {
                 without(metadata.write_bits(0, bits)?);
             }
-            if has_log {
-                log_recovery::clear(&members, signature)?;
+            while has_log && let Err(failed) = log_recovery::clear(&members, signature) {
+                if members.iter().any(|m| m.as_ref().is_none_or(|m| m.recovered != u64::MAX)) {
+                    return Err(self.named(failed));
+                }
+                let slot = Slots::one(failed.slot);
+                (slot | metadata.fail_members(slot)?).iter().for_each(|lost| members[lost] = None);
             }
         }
         let array = Arc::new(Array::start(Setup {

@@ -8,7 +8,7 @@ use lanefs_ondisk::md::{Recovery, Role, SUPERBLOCK_OFFSET, Uuid};
 use lanefs_raid5::{
     Added, ArrayOptions, AssembleError, Candidate, CreateOptions, DirtyAndDegraded, Ended,
     InitialParity, Layout, NewConsistency, NewMember, OpenArray, Outside, Progress, Rebuild,
-    Standing, create,
+    Standing, Upkeep, create,
 };
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{ALL, LEN, Members, content, ram, scribble, wrong_rows};
@@ -559,6 +559,58 @@ fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
     assert!(array.log().expect("a log").entries > 0);
     assert_eq!(array.array().status().members[1], Standing::Missing);
     assert!(content(&array) == model);
+}
+
+#[test]
+fn a_member_whose_log_cannot_be_emptied_takes_no_part() {
+    let mut members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    let model = scribble(&array, 23, 20);
+    array.close().expect("closed");
+    let hook = Arc::new(HookDevice::new(members.0[2].1.clone()));
+    hook.on(Kind::Write, 0, || Outcome::Failed);
+    members.0[2].1 = hook.clone();
+    let array = members.open(None).expect("one may be missing");
+    assert_eq!(array.array().status().members[2], Standing::Missing);
+    assert!(content(&array) == model);
+    drop(array);
+    // What it holds by now is old, and the others know.
+    assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
+    // Where another is missing already, it is an error that names it.
+    let members = members.copies();
+    let (name, below) = members.0[3].clone();
+    let candidates = |hook: &Arc<HookDevice>| {
+        let mut all = members.candidates(Some(2));
+        all[2].device = hook.clone();
+        all
+    };
+    let hook = Arc::new(HookDevice::new(below));
+    hook.on(Kind::Write, 0, || Outcome::Failed);
+    let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+    match OpenArray::assemble(candidates(&hook), 1, options).expect_err("two fail") {
+        AssembleError::Device { name: named, .. } => assert_eq!(named, name),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_named() {
+    let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    let array = members.open(None).expect("an array");
+    scribble(&array, 24, 20);
+    for slot in 0..4 {
+        let members = members.copies();
+        let hook = Arc::new(HookDevice::new(members.0[slot].1.clone()));
+        let mut candidates = members.candidates(None);
+        candidates[slot].device = hook.clone();
+        hook.on(Kind::Read, 0, || Outcome::Failed);
+        let options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+        match OpenArray::assemble(candidates, 0, options).expect_err("it cannot be recovered") {
+            AssembleError::Device { name, .. } => assert_eq!(name, members.0[slot].0),
+            other => panic!("{other}"),
+        }
+    }
 }
 
 #[test]
