@@ -2,14 +2,16 @@
 //! no pin can see it any more.
 //!
 //! ```text
-//! pin:     loop { e = epoch; pins[lane][e % 2] += 1; FENCE; if epoch == e { pinned in e } undo }
+//! pin:     loop { e = epoch; owner: own[lane] = e; guest: guests[lane][e % 2] += 1
+//!                 FENCE; if epoch == e { pinned in e } undo }
 //! retire:  (unlinked already) FENCE; limbo[lane].push(value, epoch)
 //! advance: e = epoch; FENCE; if nobody is pinned in e - 1 { CAS(epoch, e -> e + 1) }
 //! free:    values retired in r, once epoch >= r + 2
 //! ```
 //!
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two
-//! counters per lane are enough. A pin that can see a retired value is of its epoch or an earlier
+//! counters are enough for a lane's guests. Its owner writes a word that nobody else does: a pin
+//! then has one locked instruction, and its end is a plain store. A pin that can see a retired value is of its epoch or an earlier
 //! one: had it been later, its fence would come after the retirement's, and it would find the
 //! value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
 //!
@@ -17,37 +19,63 @@
 //! once for each dozen or so of values that the busiest lane retires.
 
 use crate::held::holds_leaf;
+use crate::lane::Seat;
 use crate::limbo::{CROWDED, Limbo, Retired};
 use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Lane, Padded, PerLane, world};
+use crate::{Lane, MAX_LANES, Padded, PerLane, world};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+/// What a pin reads and writes. No pointer leads to it, and nobody asks whether it was made.
 struct Domain {
     epoch: Padded<AtomicU64>,
-    /// Threads pinned on each lane, by the parity of their epoch.
-    pins: PerLane<[AtomicU64; 2]>,
-    limbo: PerLane<Limbo>,
+    pins: [Padded<Pins>; MAX_LANES],
 }
 
-world::global! {
+/// Pins of a lane's threads.
+struct Pins {
+    /// The epoch that the owner is pinned in, or `NOT_PINNED`. Written by the owner alone.
+    own: AtomicU64,
+    /// Guests that are pinned, by the parity of their epoch.
+    guests: [AtomicU64; 2],
+}
+
+/// No epoch.
+const NOT_PINNED: u64 = 0;
+
+world::constant_global! {
     static DOMAIN: Domain = Domain {
         epoch: Padded(AtomicU64::new(2)),
-        pins: PerLane::new(|_| [AtomicU64::new(0), AtomicU64::new(0)]),
-        limbo: PerLane::new(|_| Limbo::new()),
+        pins: world::each_lane!(Padded(Pins {
+            own: AtomicU64::new(NOT_PINNED),
+            guests: [AtomicU64::new(0), AtomicU64::new(0)],
+        })),
     }
 }
 
-/// A thread's pins: only the outermost is counted on the lane.
+world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
+
+/// A thread's pins: only the outermost is seen by others.
 #[derive(Clone, Copy)]
 struct Nest {
+    /// None if zero.
     depth: u32,
     lane: Lane,
-    parity: usize,
+    place: Place,
 }
 
-world::constant_local! { static NEST: Cell<Option<Nest>> = Cell::new(None) }
+/// Where others see a pin.
+#[derive(Clone, Copy)]
+enum Place {
+    Own,
+    Even,
+    Odd,
+}
+
+const UNPINNED: Nest = Nest { depth: 0, lane: Lane::FIRST, place: Place::Own };
+
+world::constant_local! { static NEST: Cell<Nest> = Cell::new(UNPINNED) }
 
 // The lane's limbo was crowded where no destructor may run: the thread empties it later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
@@ -63,51 +91,91 @@ pub struct Pin {
 /// Pins the calling thread's lane. Pins nest; an inner one costs next to nothing.
 #[inline]
 pub fn pin() -> Pin {
-    NEST.with(|nest| {
-        let next = match nest.get() {
-            Some(outer) => Nest { depth: outer.depth + 1, ..outer },
-            None => enter(),
-        };
-        nest.set(Some(next));
-    });
+    // Two short looks at the local: one long one is a call through a pointer.
+    let outer = NEST.with(Cell::get);
+    set_nest(if outer.depth == 0 { enter() } else { Nest { depth: outer.depth + 1, ..outer } });
     Pin { _not_send: PhantomData }
 }
 
+#[inline]
+fn set_nest(nest: Nest) {
+    NEST.with(|mine| mine.set(nest));
+}
+
+/// Whether the calling thread has a pin.
+pub(crate) fn is_pinned() -> bool {
+    NEST.try_with(|nest| nest.get().depth != 0).unwrap_or(false)
+}
+
+#[inline]
 fn enter() -> Nest {
+    let Seat { lane, owner } = Seat::current();
     let domain: &Domain = &DOMAIN;
-    let lane = Lane::current();
+    let pins = &domain.pins[lane.index()].0;
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        let parity = parity(epoch);
-        let pins = &domain.pins.of(lane)[parity];
-        pins.fetch_add(1, Ordering::Relaxed);
+        let place = if owner { Place::Own } else { Place::of_guest(epoch) };
+        match pins.guests_in(place) {
+            // An update though a store would do: it is the fence's locked instruction, and what
+            // was released by this thread's last pin is acquired with it too.
+            None => drop(pins.own.swap(epoch, Ordering::Relaxed)),
+            Some(guests) => drop(guests.fetch_add(1, Ordering::Relaxed)),
+        }
         plant::fence_after_update(Step::PinFence);
         if domain.epoch.load(Ordering::Acquire) == epoch {
-            return Nest { depth: 1, lane, parity };
+            return Nest { depth: 1, lane, place };
         }
-        pins.fetch_sub(1, Ordering::Release);
+        pins.leave(place);
     }
 }
 
-fn parity(epoch: u64) -> usize {
-    (epoch % 2) as usize
+impl Place {
+    fn of_guest(epoch: u64) -> Place {
+        if epoch.is_multiple_of(2) { Place::Even } else { Place::Odd }
+    }
+}
+
+impl Pins {
+    /// The counter of a guest's pins; none of the owner's.
+    #[inline]
+    fn guests_in(&self, place: Place) -> Option<&AtomicU64> {
+        match place {
+            Place::Own => None,
+            Place::Even => Some(&self.guests[0]),
+            Place::Odd => Some(&self.guests[1]),
+        }
+    }
+
+    #[inline]
+    fn leave(&self, place: Place) {
+        // Release: what was read under the pin was read before it counts as gone.
+        match self.guests_in(place) {
+            None => self.own.store(NOT_PINNED, Ordering::Release),
+            Some(guests) => drop(guests.fetch_sub(1, Ordering::Release)),
+        }
+    }
+
+    /// Whether somebody is pinned in `epoch`, the one before the present.
+    fn is_pinned_in(&self, epoch: u64) -> bool {
+        let guests = self.guests_in(Place::of_guest(epoch));
+        self.own.load(Ordering::Acquire) == epoch
+            || guests.is_some_and(|guests| guests.load(Ordering::Acquire) != 0)
+    }
 }
 
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        NEST.with(|nest| match nest.get() {
-            Some(Nest { depth: 1, lane, parity }) => {
-                nest.set(None);
-                // Release: what was read under the pin was read before it counts as gone.
-                DOMAIN.pins.of(lane)[parity].fetch_sub(1, Ordering::Release);
-                if OWED.with(Cell::get) {
-                    pay();
-                }
-            }
-            Some(outer) => nest.set(Some(Nest { depth: outer.depth - 1, ..outer })),
-            None => {}
-        });
+        let Nest { depth, lane, place } = NEST.with(Cell::get);
+        if depth > 1 {
+            return set_nest(Nest { depth: depth - 1, lane, place });
+        }
+        set_nest(UNPINNED);
+        let domain: &Domain = &DOMAIN;
+        domain.pins[lane.index()].0.leave(place);
+        if OWED.with(Cell::get) {
+            pay();
+        }
     }
 }
 
@@ -119,24 +187,25 @@ impl Drop for Pin {
 /// not while the thread holds a state guard or a lock behind it. So they may take a state guard,
 /// but nothing that comes before it.
 pub fn advance() -> bool {
-    let advanced = DOMAIN.try_advance();
+    let domain: &Domain = &DOMAIN;
+    let advanced = domain.try_advance();
     if holds_leaf() {
         return advanced;
     }
-    let epoch = DOMAIN.epoch.load(Ordering::Acquire);
+    let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
         // A lane frees its own values, into its own part of the allocator; what an idle lane
         // leaves is anybody's after a while.
         let patience = if lane == mine { 0 } else { 2 };
-        DOMAIN.limbo.of(lane).collect(freeable(epoch).saturating_sub(patience));
+        LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
     }
     advanced
 }
 
 /// How many retired values wait to be freed, over all lanes.
 pub fn limbo() -> usize {
-    Lane::given().map(|lane| DOMAIN.limbo.of(lane).len()).sum()
+    Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
 /// The last epoch whose retired values nobody can see in epoch `now`.
@@ -147,10 +216,13 @@ fn freeable(now: u64) -> u64 {
 /// Frees `value` once nobody can see it. It must be unlinked already: who pins from now on does
 /// not find it.
 pub(crate) fn retire(value: Retired) {
-    plant::fence(Step::RetireFence, Ordering::SeqCst);
     let domain: &Domain = &DOMAIN;
-    let limbo = domain.limbo.mine();
-    if limbo.push(value, || domain.epoch.load(Ordering::Relaxed)) {
+    let read = || {
+        // The fence's update is that of the limbo's lock, under which this runs.
+        plant::fence_after_update(Step::RetireFence);
+        domain.epoch.load(Ordering::Relaxed)
+    };
+    if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
         pay();
     }
@@ -164,7 +236,7 @@ fn pay() {
     }
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
-    let collect = || domain.limbo.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
+    let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
     // All read the epoch. If others have moved it far enough, it is not moved once more: so it
     // changes as often as the busiest lane needs, however many there are.
     if collect() < CROWDED / 2 {
@@ -178,8 +250,7 @@ impl Domain {
         // Acquire: with the epoch come the ends of all pins that its beginning waited for.
         let epoch = self.epoch.load(Ordering::Acquire);
         plant::fence(Step::AdvanceFence, Ordering::SeqCst);
-        let before = parity(epoch - 1);
-        let pinned = |lane| self.pins.of(lane)[before].load(Ordering::Acquire) != 0;
+        let pinned = |lane: Lane| self.pins[lane.index()].0.is_pinned_in(epoch - 1);
         if Lane::given().any(pinned) {
             return false;
         }

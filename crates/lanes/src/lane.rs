@@ -2,7 +2,11 @@
 //!
 //! A thread gets the least used lane at its first use and gives it back when it ends, so that
 //! short-lived threads meet the same few lanes, whose lines are warm, and long-lived ones spread.
+//!
+//! One of a lane's threads is its *owner*, the others are guests: there are words of the lane that
+//! the owner alone writes, which spares it locked instructions.
 
+use crate::epoch;
 use crate::sync::unscheduled::Mutex;
 use crate::sync::unscheduled::atomic::{AtomicUsize, Ordering};
 use crate::world;
@@ -16,22 +20,37 @@ pub const MAX_LANES: usize = world::LANES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// How many threads use each lane. Seen by no checker: who gets which lane is
-/// no protocol worth exploring, and it is taken twice in a thread's life.
+/// Who uses each lane. Seen by no checker: who gets which lane is no protocol worth exploring, and
+/// it is taken twice in a thread's life.
 struct Registry {
-    users: Mutex<[u32; MAX_LANES]>,
+    users: Mutex<[Users; MAX_LANES]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Users {
+    threads: u32,
+    /// One of them is the owner.
+    owned: bool,
 }
 
 world::global! {
     static REGISTRY: std::sync::Arc<Registry> =
-        std::sync::Arc::new(Registry { users: Mutex::new([0; MAX_LANES]) })
+        std::sync::Arc::new(Registry { users: Mutex::new([Users::default(); MAX_LANES]) })
 }
 
 world::local! { static LEASE: Lease = Lease::take() }
 
 // The lease's lane once it was asked for: a lease is made late and dropped, so that to look at it
 // costs more.
-world::constant_local! { static MINE: Cell<Option<Lane>> = Cell::new(None) }
+world::constant_local! { static MINE: Cell<Option<Seat>> = Cell::new(None) }
+
+/// A thread's place in a lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) lane: Lane,
+    /// Whether it alone writes the words that are the owner's.
+    pub(crate) owner: bool,
+}
 
 static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
 
@@ -40,7 +59,7 @@ static GIVEN: AtomicUsize = AtomicUsize::new(1);
 
 /// A thread's use of a lane, ended by the thread's end.
 struct Lease {
-    lane: Lane,
+    seat: Seat,
     registry: std::sync::Arc<Registry>,
 }
 
@@ -49,40 +68,61 @@ impl Lease {
         let registry: std::sync::Arc<Registry> = REGISTRY.clone();
         let limit = LIMIT.load(Ordering::Relaxed);
         let mut users = registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let least = (0..limit).min_by_key(|&lane| users[lane]).unwrap_or(0);
-        users[least] += 1;
+        let used = |lane: &usize| (users[*lane].threads, users[*lane].owned);
+        let least = (0..limit).min_by_key(used).unwrap_or(0);
+        users[least].threads += 1;
+        let owner = !std::mem::replace(&mut users[least].owned, true);
         drop(users);
         GIVEN.fetch_max(least + 1, Ordering::Relaxed);
-        Lease { lane: Lane(least as u16), registry }
+        Lease { seat: Seat { lane: Lane(least as u16), owner }, registry }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        let Seat { lane, owner } = self.seat;
+        // What this thread's other destructors do, they do as guests.
+        let _ = MINE.try_with(|mine| mine.set(Some(Seat { lane, owner: false })));
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        users[self.lane.index()] -= 1;
+        let users = &mut users[lane.index()];
+        users.threads -= 1;
+        // A pin that outlives the lease, in a local of the thread, still is the owner's word: then
+        // the lane has no other owner any more.
+        if owner && !epoch::is_pinned() {
+            users.owned = false;
+        }
+    }
+}
+
+impl Seat {
+    /// The calling thread's.
+    #[inline]
+    pub(crate) fn current() -> Seat {
+        match MINE.with(Cell::get) {
+            Some(seat) => seat,
+            None => Seat::leased(),
+        }
+    }
+
+    #[cold]
+    fn leased() -> Seat {
+        // A thread whose locals are already gone shares the first lane; that is always right,
+        // since no lane belongs to one thread only.
+        let guest = Seat { lane: Lane::FIRST, owner: false };
+        let seat = LEASE.try_with(|lease| lease.seat).unwrap_or(guest);
+        MINE.with(|mine| mine.set(Some(seat)));
+        seat
     }
 }
 
 impl Lane {
+    /// The lane that every process has.
+    pub(crate) const FIRST: Lane = Lane(0);
+
     /// The calling thread's lane.
     #[inline]
     pub fn current() -> Lane {
-        MINE.with(|mine| match mine.get() {
-            Some(lane) => lane,
-            None => {
-                let lane = Lane::leased();
-                mine.set(Some(lane));
-                lane
-            }
-        })
-    }
-
-    #[cold]
-    fn leased() -> Lane {
-        // A thread whose locals are already gone shares the first lane; that is always right,
-        // since no lane belongs to one thread only.
-        LEASE.try_with(|lease| lease.lane).unwrap_or(Lane(0))
+        Seat::current().lane
     }
 
     /// As an index below [`MAX_LANES`].
@@ -193,6 +233,36 @@ mod tests {
             });
             assert_eq!(lanes.len(), TOGETHER);
         }
+    }
+
+    fn seat_of_a_thread(work: impl FnOnce() + Send + 'static) -> Seat {
+        let seat = || {
+            work();
+            Seat::current()
+        };
+        std::thread::spawn(seat).join().expect("no panic")
+    }
+
+    fn is_owned(lane: Lane) -> bool {
+        REGISTRY.users.lock().expect("no panic")[lane.index()].owned
+    }
+
+    #[test]
+    fn a_thread_alone_in_its_lane_owns_it_until_it_ends() {
+        let seat = seat_of_a_thread(|| assert!(is_owned(Lane::current())));
+        assert!(seat.owner);
+    }
+
+    #[test]
+    fn a_lane_gets_no_new_owner_while_a_pin_of_the_last_one_may_live() {
+        thread_local! { static KEPT: Cell<Option<crate::Pin>> = const { Cell::new(None) } }
+        let seat = seat_of_a_thread(|| {
+            // Looked at before the lane is, so that it ends after the lease.
+            KEPT.with(|kept| drop(kept.take()));
+            KEPT.with(|kept| kept.set(Some(crate::pin())));
+        });
+        assert!(seat.owner);
+        assert!(is_owned(seat.lane));
     }
 
     #[test]

@@ -15,12 +15,11 @@
 
 mod table;
 
+use crate::LaneCounter;
 use crate::epoch::{Pin, pin, retire};
 use crate::hash::hash_of;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::unscheduled::atomic::AtomicI64;
-use crate::{Lane, PerLane};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use table::{Bucket, Locked, Node, Table};
@@ -29,9 +28,8 @@ use table::{Bucket, Locked, Node, Table};
 /// what is removed leaves a clone until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
-    /// Entries that each lane added, less those it took out. Of `std` in every world: it is no part
-    /// of a protocol, and would be explored as one.
-    added: PerLane<AtomicI64>,
+    /// How many entries there are.
+    entries: LaneCounter,
     _owns: PhantomData<(K, V)>,
 }
 
@@ -61,8 +59,7 @@ where
     /// two entries meet in a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
-        let added = PerLane::new(|_| AtomicI64::new(0));
-        Map { root: AtomicPtr::new(table), added, _owns: PhantomData }
+        Map { root: AtomicPtr::new(table), entries: LaneCounter::new(0), _owns: PhantomData }
     }
 
     /// Runs `f` on the value of `key`, without cloning it.
@@ -156,14 +153,13 @@ where
 
     /// How many entries there are: a sum over the lanes, exact when nobody changes any.
     pub fn len(&self) -> usize {
-        let sum: i64 = Lane::given().map(|lane| self.added.of(lane).load(Ordering::Relaxed)).sum();
-        // Taken out by a lane that was summed up, added by one that was not yet.
-        usize::try_from(sum).unwrap_or(0)
+        // Below zero: taken out by a lane that was summed up, added by one that was not yet.
+        usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 
     fn count(&self, delta: i64) {
         if delta != 0 {
-            self.added.mine().fetch_add(delta, Ordering::Relaxed);
+            self.entries.add(delta);
         }
     }
 

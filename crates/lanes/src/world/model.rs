@@ -153,6 +153,11 @@ macro_rules! global {
         $crate::world::checker_global! { $(#[$meta])* static ref $name: $type = $init; }
     };
 }
+macro_rules! each_lane {
+    ($init:expr) => {
+        std::array::from_fn(|_| $init)
+    };
+}
 pub(crate) use checker::{lazy_static as checker_global, thread_local as checker_local};
-pub(crate) use local as constant_local;
-pub(crate) use {global, local};
+pub(crate) use {each_lane, global, local};
+pub(crate) use {global as constant_global, local as constant_local};

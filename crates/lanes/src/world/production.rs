@@ -135,4 +135,16 @@ macro_rules! global {
         $(#[$meta])* static $name: ::std::sync::LazyLock<$type> = ::std::sync::LazyLock::new(|| $init);
     };
 }
-pub(crate) use {constant_local, global, local};
+// As `global`, of what can be made before the program begins: no look whether it was.
+macro_rules! constant_global {
+    ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
+        $(#[$meta])* static $name: $type = $init;
+    };
+}
+// One for each lane, in a constant.
+macro_rules! each_lane {
+    ($init:expr) => {
+        [const { $init }; $crate::MAX_LANES]
+    };
+}
+pub(crate) use {constant_global, constant_local, each_lane, global, local};
