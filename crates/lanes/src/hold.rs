@@ -1,13 +1,16 @@
 //! Holds: what many lanes keep in memory at once, without a line that they share.
 //!
-//! A value that can be held has a hold word: a count, the lane that held it last, and three bits.
-//! While one lane holds it, the count is all. The second lane sets *spread*: from then on each
-//! lane counts its holds in a share of its own, found in the lane's table by the value's address.
+//! A value that can be held has a hold word: a count, the lane that held it last, and four bits.
+//! While one lane holds it, the count is all. What nobody holds *moves* to another lane once: from
+//! the one that made it to the one that works with it. The lane after that, or one that meets another's
+//! hold, sets *spread*: from then on each lane counts its holds in a share of its own, found in
+//! the lane's table by the value's address.
 //!
 //! ```text
-//! word = dead | nameless | spread | lane | count
+//! word = dead | nameless | spread | moved | lane | count
 //! take:    dead: fail.  spread: lock my table; still spread: my share += 1.
-//!          another lane's: set spread, again.  else count += 1, lane = mine
+//!          another lane's: if moved or count != 0 { set spread, again } else set moved
+//!          count += 1, lane = mine
 //! release: of a share: share -= 1; closed: count -= 1.  of the word: count -= 1
 //!          (count 0 and nameless and not spread: dead, whoever did that ends the value)
 //! fold:    spread off, count += MANY (and nameless, in the same step)
@@ -33,6 +36,7 @@ use std::ops::Deref;
 const DEAD: u64 = 1 << 63;
 const NAMELESS: u64 = 1 << 62;
 const SPREAD: u64 = 1 << 61;
+const MOVED: u64 = 1 << 60;
 /// The lane that held last, plus one: sixteen bits from here.
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
@@ -161,12 +165,16 @@ impl Holds {
                 refused = Refused::Spread;
                 return None;
             }
+            let mut moved = 0;
             if may_spread && w & NAMELESS == 0 && lane != mine && lane != 0 {
-                refused = Refused::Spread;
-                return Some(w | SPREAD);
+                if w & (MOVED | COUNT) != 0 {
+                    refused = Refused::Spread;
+                    return Some(w | SPREAD);
+                }
+                moved = MOVED;
             }
             refused = Refused::Dead;
-            Some(((w & !LANE_BITS) | mine) + 1)
+            Some(((w & !LANE_BITS) | mine | moved) + 1)
         });
         match (taken, refused) {
             (_, Refused::Spread) => Err(Refused::Spread),
@@ -205,7 +213,7 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
         let ended = fold(value, 0);
         debug_assert!(!ended, "it has a name");
     }
-    holds.update(|w| (w & !LANE_BITS == 1).then_some(w | DEAD | NAMELESS)).is_ok()
+    holds.update(|w| (w & !(LANE_BITS | MOVED) == 1).then_some(w | DEAD | NAMELESS)).is_ok()
 }
 
 /// Makes a value that nobody holds dead, for eviction. False if it is held or has no name.

@@ -66,6 +66,39 @@ mod plain {
     }
 
     #[test]
+    fn what_nobody_holds_moves_to_another_lane_once() {
+        let thing = thing();
+        assert!(!Hold::adopt(thing.clone()).release());
+        on_another_lane(|| {
+            let holds = [(); 3].map(|()| Hold::take(&thing).expect("alive"));
+            assert_eq!(count(&thing), 3);
+            assert!(!holds.iter().any(Hold::release));
+        });
+        assert!(!thing.holds.is_spread());
+        // Lanes that take turns are lanes that share: it does not go back and forth.
+        let hold = Hold::take(&thing).expect("alive");
+        assert!(thing.holds.is_spread());
+        assert_eq!(count(&thing), 0);
+        assert!(!hold.release());
+    }
+
+    #[test]
+    fn a_value_that_moved_is_ended_and_evicted_as_any_other() {
+        for end in [end_as_only_holder, |thing: &Arc<Thing>| {
+            assert!(!Hold::adopt(thing.clone()).release());
+            evict(thing)
+        }] {
+            let thing = thing();
+            assert!(!Hold::adopt(thing.clone()).release());
+            on_another_lane(|| {
+                Hold::take(&thing).expect("alive");
+                assert!(end(&thing));
+            });
+            assert!(Hold::take(&thing).is_none());
+        }
+    }
+
+    #[test]
     fn a_nameless_value_ends_with_its_last_hold_wherever_that_was_taken() {
         let thing = thing();
         let first = Hold::adopt(thing.clone());
