@@ -39,6 +39,9 @@ const CLASSES: usize = SIZES.len();
 const SMALL: usize = 4224;
 /// Bytes of a batch, about.
 const BATCH: usize = 8192;
+/// Blocks that a batch of small ones has at least: as many as a lane's limbo frees at once, so that
+/// what is freed there in one sweep and used up one by one does not pass through the depot.
+const SWEEP: usize = crate::limbo::CROWDED;
 /// Bytes asked of the system at once.
 const CHUNK: usize = 1 << 20;
 
@@ -57,8 +60,9 @@ const CLASS_OF: [u8; SMALL / LINE] = {
 
 /// Blocks that a list has before they are a full batch.
 const fn full(class: usize) -> u32 {
+    let least = if SIZES[class] <= SMALL { SWEEP } else { 2 };
     let blocks = BATCH / SIZES[class];
-    if blocks < 2 { 2 } else { blocks as u32 }
+    if blocks < least { least as u32 } else { blocks as u32 }
 }
 
 /// `block`, which the system gave, counted if it gave any.
