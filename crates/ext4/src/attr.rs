@@ -87,8 +87,8 @@ impl lanefs_lanes::Words for Attr {
             pair(self.flags, u32::from(self.mode())),
             pair(self.links, self.uid), // Attr::LINKS
             pair(self.gid, 0),
-            self.size, // Attr::SIZE
-            self.sectors,
+            self.size,    // Attr::SIZE
+            self.sectors, // Attr::SECTORS
             pair(self.rdev.major, self.rdev.minor),
             atime[0],
             mtime[0],
@@ -134,6 +134,7 @@ impl Attr {
     /// The words, of [`lanefs_lanes::Words`], that some look at alone.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
+    pub(crate) const SECTORS: usize = 5;
 
     /// Type and permissions in one word, as stat(2) has it.
     pub fn mode(&self) -> u16 {
@@ -349,6 +350,7 @@ mod tests {
         assert_eq!(Rights::from_words(attr.rights().to_words()), attr.rights());
         assert_eq!(attr.to_words()[Attr::LINKS] >> 32, 65000);
         assert_eq!(attr.to_words()[Attr::SIZE], u64::MAX);
+        assert_eq!(attr.to_words()[Attr::SECTORS], 1 << 50);
         let with = Attr { crtime: Some(time(5)), ..attr };
         assert_eq!(Attr::from_words(with.to_words()), with);
     }

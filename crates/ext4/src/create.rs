@@ -11,6 +11,7 @@ use crate::links::DROP_LINK_CREDITS;
 use crate::meta::MetaKind;
 use crate::place::{Edit, PLACE_CREDITS};
 use crate::read::now;
+use crate::table::TableRef;
 use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
 use lanefs_lanes::sync::Arc;
@@ -68,8 +69,8 @@ fn may_count_in_place(dir: &Inode, change: NameChange) -> bool {
 }
 
 /// A new inode, claimed and prepared.
-struct Born {
-    claim: InodeClaim,
+struct Born<'a> {
+    claim: InodeClaim<'a>,
     /// In no map yet, with one hold.
     inode: Arc<Inode>,
     /// The one block of a directory or of a long symbolic link.
@@ -241,7 +242,6 @@ impl Fs {
         let mut handle = self.join(20)?;
         let inode = self.apply_birth(&mut handle, born);
         self.add_orphan(&mut handle, &inode);
-        inode.state.lock().linkable = true;
         set_nameless(&inode, Nameless::Yes);
         Ok(inode)
     }
@@ -252,7 +252,7 @@ impl Fs {
         dir: &Arc<Inode>,
         new: &NewInode<'_>,
         naming: Naming,
-    ) -> Result<Born, Error> {
+    ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
         let beside = match dir.crowd.is_there() {
             true => Beside::Lane,
@@ -262,14 +262,11 @@ impl Fs {
         let ino = claim.ino();
         let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let table = self.table_block(place.group, place.table_block)?;
-        let base = table.base(self)?;
-        let old = self.record_in(&base, place.offset).ok_or(Error::NoSpace)?;
-
         let extra = self.superblock.want_extra_isize();
         let mut disk = disk::Inode::zeroed(extra);
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
-        disk.generation = self.generation_of(ino, old).wrapping_add(1);
+        disk.generation = self.generation_of(ino, &table, place.offset)?.wrapping_add(1);
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
@@ -388,7 +385,7 @@ impl Fs {
     }
 
     /// Apply: allocates what was claimed and brings the inode to life, with one hold.
-    fn apply_birth(&self, handle: &mut Handle<'_>, born: Born) -> InodeRef {
+    fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
         let Born { claim, inode, block, xattrs } = born;
         let (ino, generation) = (inode.ino, inode.generation);
         self.groups.allocate_inode(handle, claim, inode.file_type);
@@ -405,23 +402,24 @@ impl Fs {
             self.groups.allocate(handle, claim);
             self.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        inode.change(handle, Concerns::Data, |_| ());
+        // Born without a name, it may get one.
+        inode.change(handle, Concerns::Data, |state| state.linkable = state.disk.links == 0);
         if let Some(dead) = self.inodes.insert(inode.clone()) {
             dead.is_succeeded(handle);
         }
         InodeRef::adopt(inode)
     }
 
-    /// The generation of whatever had the number last: in memory, or in its record.
-    fn generation_of(&self, ino: Ino, record: &[u8]) -> u32 {
-        match self.inodes.get(ino) {
-            Some(dead) => dead.generation,
-            // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
-            None => record
-                .get(0x64..0x68)
-                .and_then(|bytes| bytes.try_into().ok())
-                .map_or(0, u32::from_le_bytes),
+    /// The generation of whatever had the number last: in memory, or in its record in `table`.
+    fn generation_of(&self, ino: Ino, table: &TableRef, offset: usize) -> Result<u32, Error> {
+        if let Some(dead) = self.inodes.generation(ino) {
+            return Ok(dead);
         }
+        let base = table.base(self)?;
+        let record = self.record_in(&base, offset).ok_or(Error::NoSpace)?;
+        // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
+        let bytes = record.get(0x64..0x68).and_then(|bytes| bytes.try_into().ok());
+        Ok(bytes.map_or(0, u32::from_le_bytes))
     }
 }
 

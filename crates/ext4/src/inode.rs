@@ -135,11 +135,16 @@ impl Record {
 }
 
 impl InodeState {
+    /// Whether it has a tree of extents with something in it.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
+    }
+
     /// Whether freeing its number frees all of it: no blocks, no attribute block, no orphan record.
     pub(crate) fn owns_nothing(&self) -> bool {
         let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
         let no_blocks = match self.disk.file_type() {
-            Some(FileType::Regular) => extents && self.disk.block == extent::empty_root(),
+            Some(FileType::Regular) => extents && !self.has_tree(),
             Some(FileType::Symlink) => !extents && self.disk.sectors == 0,
             Some(FileType::Directory) | None => false,
             Some(_) => true,
@@ -272,6 +277,16 @@ impl Inode {
         self.attr.word(Attr::SIZE)
     }
 
+    /// The sectors that it takes, each of 512 bytes.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.attr.word(Attr::SECTORS)
+    }
+
+    /// Whether it is mapped by extents.
+    pub(crate) fn has_extents(&self) -> bool {
+        InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
+    }
+
     /// Makes what lanes noted to the inode; true if that was anything.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(note) = self.crowd.take() else { return false };
@@ -296,9 +311,9 @@ impl Inode {
     /// Publishes the attributes of `disk`; under the guard.
     pub(crate) fn publish(&self, disk: &disk::Inode) {
         let attr = self.attr_of(disk);
-        self.attr.store(attr);
+        self.attr.store_in_order(attr);
         if attr.rights() != self.rights.load() {
-            self.rights.store(attr.rights());
+            self.rights.store_in_order(attr.rights());
         }
     }
 

@@ -50,7 +50,15 @@ impl Inodes {
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         match &self.table {
             Table::Lanes(map) => map.get(&ino.0),
-            Table::OneLock(cache) => cache.inode(ino),
+            Table::OneLock(cache) => cache.with_inode(ino, Arc::clone),
+        }
+    }
+
+    /// The generation of the inode under a number, if it is in memory.
+    pub(crate) fn generation(&self, ino: Ino) -> Option<u32> {
+        match &self.table {
+            Table::Lanes(map) => map.with(&lanefs_lanes::pin(), &ino.0, |inode| inode.generation),
+            Table::OneLock(cache) => cache.with_inode(ino, |inode| inode.generation),
         }
     }
 
@@ -100,7 +108,7 @@ impl Inodes {
     pub(crate) fn is_in_memory(&self, pin: &Pin, ino: Ino) -> bool {
         match &self.table {
             Table::Lanes(map) => map.find(pin, &ino.0).is_some(),
-            Table::OneLock(cache) => cache.inode(ino).is_some(),
+            Table::OneLock(cache) => cache.with_inode(ino, |_| ()).is_some(),
         }
     }
 

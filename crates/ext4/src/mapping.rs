@@ -99,13 +99,12 @@ impl Fs {
 
     /// An inode that maps blocks, but not by extents, cannot be given up: its blocks would leak.
     pub(crate) fn check_mapped_by_extents(&self, inode: &Inode) -> Result<(), Error> {
-        let state = inode.state.lock();
-        let maps = match inode.file_type {
-            FileType::Regular | FileType::Directory => state.disk.sectors > 0,
-            FileType::Symlink => state.disk.fast_symlink(&self.geometry).is_none(),
+        let maps = || match inode.file_type {
+            FileType::Regular | FileType::Directory => inode.sectors() > 0,
+            FileType::Symlink => inode.state.lock().disk.fast_symlink(&self.geometry).is_none(),
             _ => false,
         };
-        if maps && !state.disk.flags.contains(InodeFlags::EXTENTS) {
+        if !inode.has_extents() && maps() {
             return Err(block_mapped(inode));
         }
         Ok(())

@@ -182,7 +182,8 @@ impl MetaBlock {
         let newly = tracked.touch(handle.tid(), || data.clone());
         // Before the change, which may tell of itself: see `version` and `Names::publish_read`.
         self.latest.clear();
-        self.version.fetch_add(1, Ordering::Release);
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
         let result = change(data);
         state.looked_at = false;
         if newly {

@@ -85,9 +85,10 @@ impl OneLockCache {
         take(table.inodes.find(hash_of(ino), |inode| inode.ino == ino)?)
     }
 
-    pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
+    /// Runs `look` on the inode of this number, under the lock.
+    pub(crate) fn with_inode<R>(&self, ino: Ino, look: impl FnOnce(&Arc<Inode>) -> R) -> Option<R> {
         let hash = hash_of(ino);
-        self.table.lock().inodes.find(hash, |inode| inode.ino == ino).cloned()
+        self.table.lock().inodes.find(hash, |inode| inode.ino == ino).map(|inode| look(inode))
     }
 
     /// A hold on the inode of this number, or the inode if it is dead.

@@ -112,7 +112,11 @@ impl Pressure {
 impl Fs {
     /// An inode or a metadata block was loaded; no lock after [`Rank::InodeLoad`] is held.
     pub(crate) fn note_load(&self) {
-        let loads = self.pressure.loads.mine().fetch_add(1, Ordering::Relaxed);
+        // Two threads of one lane may count one load where there were two: it only says how often to
+        // look, and an update would be a locked instruction for each.
+        let counter = self.pressure.loads.mine();
+        let loads = counter.load(Ordering::Relaxed);
+        counter.store(loads.wrapping_add(1), Ordering::Relaxed);
         if loads.is_multiple_of(LOOK) {
             self.look_at_caches();
         }

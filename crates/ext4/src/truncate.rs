@@ -8,7 +8,6 @@ use crate::inode::{Concerns, Inode};
 use crate::read::now;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, FileBlock, FileType, Time};
 use std::ops::Range;
 
@@ -155,7 +154,8 @@ impl Fs {
         drop(inode.window.take());
         // An orphan of another system's that maps blocks in a way that is not ours to free.
         self.check_mapped_by_extents(inode)?;
-        if is_mapped(inode) {
+        let has_tree = inode.state.lock().has_tree();
+        if has_tree {
             self.free_from(inode, 0)?;
         }
         let xattrs = self.prepare_xattr_release(inode)?;
@@ -189,11 +189,6 @@ impl Fs {
             self.note_error(&error);
         }
     }
-}
-
-/// Whether the inode has a tree of extents (a short symbolic link or a device has none).
-fn is_mapped(inode: &Inode) -> bool {
-    inode.state.lock().disk.flags.contains(InodeFlags::EXTENTS)
 }
 
 fn shrink(state: &mut crate::inode::InodeState, size: u64, now: Time, tail: Option<Tid>) {

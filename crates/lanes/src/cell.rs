@@ -1,7 +1,7 @@
 //! Sequence-locked cells: small values read without a write.
 //!
 //! ```text
-//! store:  sequence even -> odd (CAS); RELEASE FENCE; words = ..; sequence = even + 2 (Release)
+//! store:  sequence even -> odd (CAS, or a store of writers in order); RELEASE FENCE; words = ..; sequence = even + 2 (Release)
 //! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
 //! ```
 //!
@@ -68,10 +68,23 @@ impl<T: Words> SeqCell<T> {
     /// Replaces the value. Writers are best ordered by the caller's lock; those that are not
     /// wait for each other, and the last wins.
     pub fn store(&self, value: T) {
-        let words = value.to_words();
         let odd = self.begin();
+        self.finish(odd, value);
+    }
+
+    /// As [`SeqCell::store`], for writers that the caller's lock orders: spares a locked instruction.
+    /// Of two that nothing orders, readers may see a mixture.
+    pub fn store_in_order(&self, value: T) {
+        let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
+        debug_assert!(odd & 1 == 1, "two writers at once");
+        self.sequence.store(odd, Ordering::Relaxed);
+        self.finish(odd, value);
+    }
+
+    /// Ends a store that made the sequence `odd`.
+    fn finish(&self, odd: u64, value: T) {
         plant::fence(Step::CellWriteFence, Ordering::Release);
-        words.store(&self.words);
+        value.to_words().store(&self.words);
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 

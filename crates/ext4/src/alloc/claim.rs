@@ -54,15 +54,16 @@ impl Drop for Claim {
 }
 
 /// An inode number that is taken. Dropping it gives it back.
-pub(crate) struct InodeClaim {
-    groups: Option<LaneArc<Shared>>,
+pub(crate) struct InodeClaim<'a> {
+    /// Until it is used up.
+    groups: Option<&'a Shared>,
     ino: Ino,
     group: Group,
     index: u32,
 }
 
-impl InodeClaim {
-    pub(super) fn new(groups: LaneArc<Shared>, ino: Ino, group: Group, index: u32) -> InodeClaim {
+impl<'a> InodeClaim<'a> {
+    pub(super) fn new(groups: &'a Shared, ino: Ino, group: Group, index: u32) -> InodeClaim<'a> {
         InodeClaim { groups: Some(groups), ino, group, index }
     }
 
@@ -84,7 +85,7 @@ impl InodeClaim {
     }
 }
 
-impl Drop for InodeClaim {
+impl Drop for InodeClaim<'_> {
     fn drop(&mut self) {
         if let Some(groups) = self.groups.take() {
             groups.give_back_inode(self.group, self.index);

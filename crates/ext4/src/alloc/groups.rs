@@ -14,7 +14,7 @@ use crate::block_reader::BlockReader;
 use crate::places::SystemBlocks;
 use crate::plant::{Step, left_out};
 use lanefs_journal::Tid;
-use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
@@ -67,6 +67,8 @@ pub(crate) trait Changes {
 /// One group: what never changes of it, and its guard.
 #[derive(Debug)]
 pub(super) struct Cell {
+    /// Its bitmaps are in memory, and stay there. Set under the guard.
+    is_ready: AtomicBool,
     /// [rank Guard]
     pub(super) state: Mutex<GroupState>,
 }
@@ -134,7 +136,8 @@ impl Groups {
         }
         let cells = descriptors
             .into_iter()
-            .map(|desc| Padded(Cell { state: Mutex::new(Rank::Guard, GroupState::new(desc)) }));
+            .map(|desc| Mutex::new(Rank::Guard, GroupState::new(desc)))
+            .map(|state| Padded(Cell { is_ready: AtomicBool::new(false), state }));
         let shared = LaneArc::new(Shared {
             format: Format { geometry, checksums, system },
             cells: cells.collect(),
@@ -225,6 +228,9 @@ impl Groups {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));
         };
+        if cell.is_ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let is_there = |state: &GroupState| match &state.maps {
             Maps::Ready(_) => Some(Ok(())),
             Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
@@ -253,6 +259,7 @@ impl Groups {
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);
                 self.shared.tell(group, &mut state);
+                cell.is_ready.store(true, Ordering::Release);
                 Ok(())
             }
             Err(error) => {

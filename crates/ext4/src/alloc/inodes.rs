@@ -47,7 +47,7 @@ impl Groups {
         kind: FileType,
         parent: Ino,
         beside: Beside,
-    ) -> Result<InodeClaim, Error> {
+    ) -> Result<InodeClaim<'_>, Error> {
         let summaries = &self.shared.summaries;
         let groups = summaries.groups();
         let home = region::home(Lane::current(), groups);
@@ -120,10 +120,10 @@ impl Groups {
         Err(Error::NoSpace)
     }
 
-    fn inode_claim(&self, group: u32, index: u32) -> Result<InodeClaim, Error> {
+    fn inode_claim(&self, group: u32, index: u32) -> Result<InodeClaim<'_>, Error> {
         let group = Group(group);
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
-        Ok(InodeClaim::new(self.shared.clone(), ino, group, index))
+        Ok(InodeClaim::new(&self.shared, ino, group, index))
     }
 
     fn attempt_inode(
@@ -176,7 +176,7 @@ impl Groups {
     pub(crate) fn allocate_inode(
         &self,
         handle: &mut impl Changes,
-        claim: InodeClaim,
+        claim: InodeClaim<'_>,
         kind: FileType,
     ) {
         let (group, index) = claim.into_place();

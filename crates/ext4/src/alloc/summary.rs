@@ -113,7 +113,9 @@ impl Summaries {
 
     /// How many inodes nobody has.
     pub(crate) fn set_open_inodes(&self, group: u32, inodes: u32) {
-        let before = self.of(group).open_inodes.swap(inodes, Ordering::Relaxed);
+        let open = &self.of(group).open_inodes;
+        let before = open.load(Ordering::Relaxed);
+        open.store(inodes, Ordering::Relaxed);
         if inodes == 0 && before > 0 {
             self.inodes.remove(group);
         } else if inodes > 0 && before == 0 {

@@ -243,9 +243,11 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         };
         node.next.store(next, Ordering::Relaxed);
         // Release: a reader that finds the node finds its contents. One store takes the old node
-        // out and puts the new one in, so that a reader always meets one of them.
-        let acq_rel = plant::ordering(Step::NodeRelease, Ordering::AcqRel);
-        let before = link.swap(Box::into_raw(node), acq_rel);
+        // out and puts the new one in, so that a reader always meets one of them. The lock is held,
+        // so nobody else stores here.
+        let before = link.load(Ordering::Acquire);
+        let release = plant::ordering(Step::NodeRelease, Ordering::Release);
+        link.store(Box::into_raw(node), release);
         match old {
             Some(_) => Some(Gone(before)),
             None => {
@@ -258,7 +260,9 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
     /// Takes `node` out of the chain.
     pub(super) fn remove(&self, node: &'p Node<K, V>) -> Gone<K, V> {
         let next = node.next.load(Ordering::Relaxed);
-        let gone = self.link_to(node).swap(next, Ordering::AcqRel);
+        let link = self.link_to(node);
+        let gone = link.load(Ordering::Acquire);
+        link.store(next, Ordering::Release);
         self.set_len(self.len() - 1);
         Gone(gone)
     }

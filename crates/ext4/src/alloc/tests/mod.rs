@@ -100,7 +100,7 @@ impl Fixture {
         self.groups.claim_blocks(&self.device, &request)
     }
 
-    fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim, Error> {
+    fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim<'_>, Error> {
         self.groups.claim_inode(&self.device, kind, Ino(parent), Beside::Parent)
     }
 
