@@ -13,8 +13,7 @@ use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Cached, Hold, Holdable, Holds, LaneArc, Lines, Mutex, Published, Rank, SeqCell, SharedLock,
-    Shares,
+    Cached, Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Slot,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Ino, Time};
@@ -58,7 +57,7 @@ pub struct Inode {
     /// Written under `state`.
     attr: SeqCell<Attr>,
     /// All mappings, once they were needed; loaded under `op`, replaced by Apply.
-    pub(crate) map: Published<Option<extent::Map>>,
+    pub(crate) map: Slot<extent::Map>,
     /// One loader of `map` at a time.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
@@ -223,7 +222,7 @@ impl Inode {
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),
-            map: Published::new(None),
+            map: Slot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
             state: Mutex::new(Rank::Guard, state),
             window: WindowSlot::new(),

@@ -61,7 +61,7 @@ impl Fs {
     ) -> Result<R, Error> {
         let published = || {
             let pin = lanefs_lanes::pin();
-            inode.map.with(&pin, |map| map.as_ref().map(&f))
+            inode.map.get(&pin).map(&f)
         };
         if let Some(result) = published() {
             return Ok(result);
@@ -72,7 +72,7 @@ impl Fs {
                 return Ok(result);
             }
             let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
-            inode.map.store(Some(map));
+            inode.map.store(map);
         }
         published().ok_or(Error::Busy)
     }
@@ -215,7 +215,7 @@ impl Fs {
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
             also(state);
         });
-        inode.map.store(Some(map));
+        inode.map.store(map);
     }
 
     /// Apply: frees blocks. What the bitmaps say against it is damage that was there before: noted,

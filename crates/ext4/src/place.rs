@@ -177,12 +177,15 @@ pub(crate) enum OperationHold<'i> {
     Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
 }
 
+/// As many inodes as a change of names locks: two directories, and what two names lead to.
+const LOCKED: usize = 4;
+
 /// Locks directories shared and other inodes exclusively, in ascending number; `None` if an inode is
-/// both.
+/// both, or they are too many.
 pub(crate) fn lock_beside<'i>(
     dirs: &[&'i InodeRef],
     inodes: &[&'i InodeRef],
-) -> Option<Vec<OperationHold<'i>>> {
+) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
     #[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
     enum How {
         Shared,
@@ -190,15 +193,26 @@ pub(crate) fn lock_beside<'i>(
     }
     let shared = dirs.iter().map(|dir| (*dir, How::Shared));
     let exclusive = inodes.iter().map(|inode| (*inode, How::Exclusive));
-    let mut all: Vec<(&'i InodeRef, How)> = shared.chain(exclusive).collect();
-    all.sort_by_key(|(inode, how)| (inode.ino, *how));
-    all.dedup_by_key(|(inode, how)| (inode.ino, *how));
-    if all.windows(2).any(|two| matches!(two, [(one, _), (other, _)] if one.ino == other.ino)) {
-        return None;
+    let mut all: [Option<(&'i InodeRef, How)>; LOCKED] = [None; LOCKED];
+    for (at, one) in shared.chain(exclusive).enumerate() {
+        *all.get_mut(at)? = Some(one);
     }
-    let lock = |(inode, how): (&'i InodeRef, How)| match how {
-        How::Shared => OperationHold::Shared(inode.op.shared()),
-        How::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
-    };
-    Some(all.into_iter().map(lock).collect())
+    // Nothing comes first.
+    all.sort_unstable_by_key(|one| one.map(|(inode, how)| (inode.ino, how)));
+    for at in 1..LOCKED {
+        if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
+            && inode.ino == before.ino
+        {
+            if how != its {
+                return None;
+            }
+            all[at - 1] = None;
+        }
+    }
+    Some(all.map(|one| {
+        one.map(|(inode, how)| match how {
+            How::Shared => OperationHold::Shared(inode.op.shared()),
+            How::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
+        })
+    }))
 }
