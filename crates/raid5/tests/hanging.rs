@@ -3,12 +3,13 @@
 mod rig;
 
 use lanefs_device::Device;
+use lanefs_lanes::sync::unscheduled::mpsc;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, Uuid, ppl};
 use lanefs_raid5::{Ended, InitialParity, NewConsistency, NewMember, OpenArray, Progress, Rebuild};
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 /// An array whose member 1 was taken out while it does not answer a write of its log; that write
 /// answers when something is sent, and then the writer ends.
