@@ -73,6 +73,9 @@ fn sum(into: &mut [u8], contents: &[Content<'_>]) {
 /// Entries of one write in a log header: half of what a header has, so that others fit in.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 
+/// Bytes of data of one entry: it has 32 bits to count them.
+const PER_ENTRY: u64 = 1 << 31;
+
 /// md counts the array in units of this many bytes.
 const SECTOR: u64 = 512;
 
@@ -81,9 +84,11 @@ const SECTOR: u64 = 512;
 fn loads(strips: Vec<Strip>, all: Slots, most: u64) -> Vec<Vec<Strip>> {
     let mut loads: Vec<Vec<Strip>> = vec![Vec::new()];
     let mut bytes = 0;
-    for strip in
-        strips.into_iter().flat_map(|s| if s.written == all { vec![s] } else { s.cut(most) })
-    {
+    let cut = |strip: Strip| match strip.written == all {
+        true => strip.cut(PER_ENTRY / all.count() as u64),
+        false => strip.cut(most),
+    };
+    for strip in strips.into_iter().flat_map(cut) {
         let more = if strip.written == all { 0 } else { strip.len() };
         let full = loads.last().is_some_and(|l| bytes + more > most || l.len() >= PARTS);
         if full {
@@ -479,5 +484,23 @@ impl Prepared<'_> {
             (!partial).then_some(Content::Given { source: write.source, at: piece.at })
         });
         merged.chain(whole)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_count_their_data_in_32_bits_whatever_is_written() {
+        for (count, len) in [(2, 65536), (4, 1 << 30), (31, 1 << 30)] {
+            let all = Slots::below(count);
+            let whole = Strip { from: 0, to: len, written: all, partial: Slots::NONE };
+            let loads = loads(vec![whole], all, 1 << 17);
+            let strips: Vec<Strip> = loads.concat();
+            assert_eq!(strips.iter().map(Strip::len).sum::<u64>(), len);
+            assert!(strips.iter().all(|s| u32::try_from(s.len() * count as u64).is_ok()));
+            assert_eq!(strips.len(), if len == 65536 { 1 } else { strips.len().max(2) });
+        }
     }
 }
