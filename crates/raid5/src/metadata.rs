@@ -394,25 +394,22 @@ impl State {
 
     /// Counts members as failed that could not be written; `None` if there are none, else their
     /// slots, and then the others have yet to be told.
+    ///
+    /// If the array cannot do without them, none of them has failed: what the others say must stay
+    /// enough to start from, and who uses the array goes on counting on each of them.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
-        let mut slots = Slots::NONE;
-        let mut first = None;
-        for (number, error) in failed {
-            let slot = self.members.iter().find(|k| k.superblock.number() == number);
-            slots |= slot.and_then(|known| known.slot).map_or(Slots::NONE, Slots::one);
-            first.get_or_insert((number, error));
-            let missing = self.degraded() | slots;
-            if missing.count() > 1 {
-                // Not recorded: what the others say must stay enough to start from.
-                break;
-            }
-            self.fail(number);
+        let slot_of = |(number, _): &(u32, DeviceError)| {
+            let known = self.members.iter().find(|k| k.superblock.number() == *number);
+            known.and_then(|known| known.slot)
+        };
+        let slots: Slots = failed.iter().filter_map(slot_of).collect();
+        let numbers: Vec<u32> = failed.iter().map(|(number, _)| *number).collect();
+        let Some((_, error)) = failed.into_iter().next() else { return Ok(None) };
+        if (self.degraded() | slots).count() > 1 {
+            return Err(error);
         }
-        match first {
-            Some((_, error)) if (self.degraded() | slots).count() > 1 => Err(error),
-            Some(_) => Ok(Some(slots)),
-            None => Ok(None),
-        }
+        numbers.into_iter().for_each(|number| self.fail(number));
+        Ok(Some(slots))
     }
 }
 

@@ -259,6 +259,29 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
 }
 
 #[test]
+fn members_that_could_not_be_told_together_are_not_taken_out_one_by_one() {
+    let mut members = Members::create(4, NewConsistency::Resync, InitialParity::Right);
+    let hooks = [0, 1].map(|slot: usize| {
+        let hook = Arc::new(HookDevice::new(members.0[slot].1.clone()));
+        members.0[slot].1 = hook.clone();
+        hook
+    });
+    let array = members.open(None).expect("an array");
+    scribble(&array, 25, 3);
+    hooks.iter().for_each(|hook| hook.on(Kind::WriteDurable, 0, || Outcome::Failed));
+    array.array().stop().expect_err("two cannot be told");
+    assert_eq!(array.array().status().members, [Standing::InSync; 4]);
+    array.write_at(5000, b"another").expect("a write");
+    let model = content(&array);
+    // The superblocks say the same as the array.
+    array.array().stop().expect("it is clean");
+    let copies = members.copies();
+    let array = copies.open(None).expect("an array");
+    assert_eq!((array.left_out(), array.array().degraded().is_empty()), (&[][..], true));
+    assert!(content(&array) == model);
+}
+
+#[test]
 fn parity_of_members_with_old_content_is_made_right() {
     for consistency in ALL {
         let members: Vec<_> = (0..4).map(|slot| ram(&format!("m{slot}"))).collect();
