@@ -25,7 +25,7 @@ mod split;
 mod staged;
 mod window;
 
-pub use blocks::{DirBlocks, DirContext, Indexing, new_directory, seal, verify};
+pub use blocks::{DirBlocks, DirContext, Indexing, has_names, new_directory, seal, verify};
 pub use descent::Descent;
 pub use entry::{Look, look_for};
 pub use find::{Found, find, find_by, find_in};

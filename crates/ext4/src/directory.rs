@@ -114,6 +114,24 @@ impl DirView<'_> {
         Ok(descent.only_leaf())
     }
 
+    /// Looks for a name in block `n`, whose contents these are.
+    pub(crate) fn find_in(
+        &self,
+        n: FileBlock,
+        contents: &Contents<'_>,
+        name: Name<'_>,
+    ) -> Result<Option<Found>, Error> {
+        match contents.names(&self.context.format) {
+            Some(names) => dir::find_by(&self.context, n, names, contents, name),
+            None => dir::find_in(&self.context, n, contents, name),
+        }
+    }
+
+    /// Blocks that it has.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> + use<> {
+        (0..self.count).map(FileBlock)
+    }
+
     fn look_at<R>(&self, n: FileBlock, look: impl Fn(&Contents<'_>) -> R) -> Result<R, Error> {
         let (block, kind) = self.fs.directory_place(self.dir, n)?;
         self.fs.meta.look(self.fs, block, kind, look, |_, _| ())
@@ -352,7 +370,7 @@ impl Fs {
         }
         let view = self.view_directory(dir)?;
         let found = match view.leaf_of(name)? {
-            Some(leaf) => self.look_up_in(dir, &view.context, leaf, name)?,
+            Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = dir::find(&view.context, &view, name)?;
                 // Nobody changes this name but with the lock held exclusively.
@@ -380,16 +398,13 @@ impl Fs {
     /// what is found if they have not.
     fn look_up_in(
         &self,
-        dir: &InodeRef,
-        context: &DirContext,
+        view: &DirView<'_>,
         leaf: FileBlock,
         name: Name<'_>,
     ) -> Result<Option<Found>, Error> {
+        let dir = view.dir;
         let (block, kind) = self.directory_place(dir, leaf)?;
-        let look = |contents: &Contents<'_>| match contents.names(&self.dir_format) {
-            Some(names) => dir::find_by(context, leaf, names, contents, name),
-            None => dir::find_in(context, leaf, contents, name),
-        };
+        let look = |contents: &Contents<'_>| view.find_in(leaf, contents, name);
         self.meta.look(self, block, kind, look, |found, still| {
             if let Ok(found) = found
                 && let Some(named) = known(*found)

@@ -159,9 +159,11 @@ impl Fs {
             return Err(Error::OutsideFileSystem { block });
         }
         let size = self.geometry.block_size().bytes();
-        let mut bytes = vec![0; size];
-        self.device.read_at(block.0 * size as u64, &mut bytes)?;
-        Ok(bytes.into())
+        // Read to where it stays: a block is copied once for some files of a walk.
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
+        let place = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        self.device.read_at(block.0 * size as u64, place)?;
+        Ok(bytes)
     }
 
     /// Block `index` of a group's inode table.

@@ -11,10 +11,10 @@
 //! A record in its table block's base is the latest as long as its inode is not in memory: what is
 //! dirty is not evicted, and no base is forgotten while an inode of it is in memory. So what is read
 //! from a base after the inode was not found has been the truth in between: it is what was there when
-//! it was not found, or what an inode that was loaded since left there. The name is looked at before
+//! it was not found, or what an inode that was loaded since left there. (An inode in memory holds its
+//! table's block: of one that nobody holds none is.) The name is looked at before
 //! and after, and led to the number all the while; a number that a name leads to stays its inode's.
 
-use crate::dir;
 use crate::fs::Fs;
 use crate::inode::attr_of;
 use crate::meta::Contents;
@@ -61,6 +61,7 @@ impl Fs {
     pub fn glance(&self, dir: &InodeRef, name: &[u8]) -> Option<Attr> {
         let name = Name::new(name).ok()?;
         let _shared = dir.op.shared();
+        self.enroll_if_worth(dir);
         let mut held = None;
         // The second time what was not in memory has been read.
         for _ in 0..2 {
@@ -83,14 +84,17 @@ impl Fs {
         if dir.file_type != FileType::Directory || dir.links() == 0 {
             return None;
         }
+        let pin = lanefs_lanes::pin();
+        if let Some(on_roll) = self.on_roll(&pin, dir, name.bytes()) {
+            let seen = self.glance_at_record(&pin, on_roll.ino);
+            return on_roll.still().then_some((on_roll.ino, seen));
+        }
+        drop(pin);
         let view = self.view_directory(dir).ok()?;
         let leaf = view.leaf_of(name).ok()??;
         let (block, kind) = self.directory_place(dir, leaf).ok()?;
         let mut glance = None;
-        let look = |contents: &Contents<'_>| match contents.names(&self.dir_format) {
-            Some(names) => dir::find_by(&view.context, leaf, names, contents, name),
-            None => dir::find_in(&view.context, leaf, contents, name),
-        };
+        let look = |contents: &Contents<'_>| view.find_in(leaf, contents, name);
         self.meta
             .look(self, block, kind, look, |found, still| {
                 let Ok(Some(found)) = found else { return };
@@ -105,10 +109,7 @@ impl Fs {
     }
 
     fn glance_at_record(&self, pin: &Pin, ino: Ino) -> Glance {
-        // First that it is not in memory, then the record: see above.
-        if !self.is_for_names(ino)
-            || (self.inodes.is_in_memory(pin, ino) && !left_out(Step::GlanceMissesInode))
-        {
+        if !self.is_for_names(ino) {
             return Glance::Elsewhere;
         }
         let Some(place) = self.geometry.inode_place(ino) else { return Glance::Elsewhere };
@@ -116,7 +117,19 @@ impl Fs {
             return Glance::Elsewhere;
         };
         let block = Block(group.inode_table.0 + u64::from(place.table_block));
-        let Some(table) = self.tables.peek(pin, block) else { return Glance::NotRead };
+        let peek = || self.tables.peek(pin, block);
+        let Some(mut table) = peek() else { return Glance::NotRead };
+        // First that it is not in memory, then the record: see above.
+        if !table.is_idle() && !left_out(Step::GlanceMissesInode) {
+            if self.inodes.is_in_memory(pin, ino) {
+                return Glance::Elsewhere;
+            }
+            // It may have been evicted in between.
+            table = match peek() {
+                Some(table) => table,
+                None => return Glance::NotRead,
+            };
+        }
         let slot = place.offset / self.geometry.inode_size().max(1);
         let look = |base: &[u8]| {
             let raw = self.record_in(base, place.offset)?;

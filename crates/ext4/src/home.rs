@@ -5,9 +5,9 @@
 
 use crate::fs::Fs;
 use crate::inode::Inode;
-use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
-use lanefs_lanes::{LaneArc, PerLane, Shares};
+use lanefs_lanes::{LaneArc, Padded, PerLane, Shares};
 
 /// Where inodes belong.
 pub(crate) struct Home {
@@ -17,6 +17,8 @@ pub(crate) struct Home {
     shares: Option<Shares<Inode>>,
     /// Directories in memory in which lanes note what they change.
     crowds: AtomicUsize,
+    /// Bytes of directories' rolls.
+    pub(crate) rolled: Padded<AtomicU64>,
 }
 
 /// How many directories in memory lanes take notes of at most: some 8 KiB each.
@@ -51,7 +53,8 @@ pub(crate) enum Counting {
 impl Home {
     pub(crate) fn new(counting: Counting) -> LaneArc<Home> {
         let shares = (counting == Counting::ByLane).then(Shares::new);
-        LaneArc::new(Home { ways: OnceLock::new(), shares, crowds: AtomicUsize::new(0) })
+        let (crowds, rolled) = (AtomicUsize::new(0), Padded(AtomicU64::new(0)));
+        LaneArc::new(Home { ways: OnceLock::new(), shares, crowds, rolled })
     }
 
     /// A seat for one directory more, if there is one.

@@ -6,6 +6,7 @@ use crate::crowd::Crowd;
 use crate::extent;
 use crate::home::Home;
 use crate::plant::{Step, left_out};
+use crate::roll::RollOf;
 use crate::table::TableRef;
 use crate::write::WindowSlot;
 use crate::{Attr, Rdev, Rights};
@@ -52,6 +53,8 @@ pub struct Inode {
     pub(crate) xattrs: Cached<StoredXattrs>,
     /// Whether several lanes change names in it.
     pub(crate) crowd: Crowd,
+    /// Of a directory: its names, where memory is short.
+    pub(crate) roll: RollOf,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
@@ -219,6 +222,7 @@ impl Inode {
             target: OnceLock::new(),
             xattrs: Cached::default(),
             crowd: Crowd::default(),
+            roll: RollOf::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),

@@ -16,6 +16,8 @@ use crate::block_reader::BlockReader;
 use crate::commit::{Dirty, Handle};
 use crate::dir::NameIndex;
 use crate::fs::Fs;
+use crate::plant::{Step, left_out};
+use crate::roll::Roll;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -76,7 +78,7 @@ pub(crate) struct Contents<'a> {
 impl Contents<'_> {
     /// Where its names are, if it is a leaf of a directory that was looked at before.
     pub(crate) fn names(&self, format: &DirFormat) -> Option<&NameIndex> {
-        self.names?.get_or_init(|| NameIndex::of(format, self.bytes)).as_ref()
+        self.names?.get_or_init(|| NameIndex::of(format, &[self.bytes])).as_ref()
     }
 }
 
@@ -95,6 +97,9 @@ struct MetaState {
     tracked: Tracked<Arc<[u8]>>,
     /// Looked at since the last change: the next look is worth a copy for all that follow.
     looked_at: bool,
+    /// Of a directory's block: the roll that has its names. It ends before the contents change, and
+    /// with the block.
+    roll: Option<Arc<Roll>>,
     /// Where the transaction in which it is dirty lists it.
     listed: Option<Listed>,
     /// The transaction that allocated it, if it was allocated since it was loaded.
@@ -103,11 +108,27 @@ struct MetaState {
     freed: Option<Tid>,
 }
 
+impl MetaState {
+    fn end_roll(&mut self) {
+        if let Some(roll) = self.roll.take() {
+            roll.end();
+        }
+    }
+}
+
 impl MetaBlock {
     /// With one hold.
     fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
         let tracked = Tracked::new();
-        let state = MetaState { data, tracked, looked_at: false, listed: None, born, freed: None };
+        let state = MetaState {
+            data,
+            tracked,
+            looked_at: false,
+            roll: None,
+            listed: None,
+            born,
+            freed: None,
+        };
         Arc::new(MetaBlock {
             block,
             kind,
@@ -149,6 +170,14 @@ impl MetaBlock {
         (self.version.load(Ordering::Relaxed), look(&state.data))
     }
 
+    /// The contents, whose names `roll` has as long as they do not change.
+    pub(crate) fn enroll(&self, roll: &Arc<Roll>) -> Arc<[u8]> {
+        let mut state = self.state.lock();
+        state.end_roll();
+        state.roll = Some(roll.clone());
+        state.data.clone()
+    }
+
     /// Which contents it has: to be asked before they are read.
     pub(crate) fn version(&self) -> u64 {
         // Acquire: a change takes the copy for readers away before it counts itself.
@@ -182,6 +211,10 @@ impl MetaBlock {
         let newly = tracked.touch(handle.tid(), || data.clone());
         // Before the change, which may tell of itself: see `version` and `Names::publish_read`.
         self.latest.clear();
+        if !left_out(Step::ChangeEndsRoll) {
+            state.end_roll();
+        }
+        let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
         let result = change(data);
@@ -197,6 +230,7 @@ impl MetaBlock {
     fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
         let tid = handle.tid();
         let mut state = self.state.lock();
+        state.end_roll();
         let MetaState { data, tracked, listed, born, freed, .. } = &mut *state;
         *freed = Some(tid);
         if *born == Some(tid) {
@@ -388,10 +422,14 @@ impl MetaCache {
         });
         for block in idle {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
-            let state = block.state.lock();
+            let mut state = block.state.lock();
             let evicted = state.tracked.is_clean() && block.holds.evict();
             if evicted {
                 block.version.store(EVICTED, Ordering::Release);
+                // Another object of it may change, which would not know the roll.
+                if !left_out(Step::EvictionEndsRoll) {
+                    state.end_roll();
+                }
             }
             drop(state);
             if evicted && excess > 0 {

@@ -17,6 +17,10 @@ pub(crate) enum Step {
     PublishedUnderGuard,
     /// Telling the name cache of what was read only if the block is still the same.
     ReadStillLatest,
+    /// Ending a directory's roll when a name in it changes.
+    ChangeEndsRoll,
+    /// Ending a directory's roll when a block of it is evicted.
+    EvictionEndsRoll,
     /// Listing a directory in a transaction before lanes note what they change in it.
     ListedBeforeNoting,
     /// Folding what lanes noted into a directory before its image is saved from the next

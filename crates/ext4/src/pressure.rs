@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 1/4 | inodes, with their nodes, records and mappings |
 //! | 3/16 | contents of inode-table blocks |
-//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read |
+//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read; rolls |
 //! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
@@ -38,8 +38,8 @@ const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + 192;
 /// Bytes beside the contents of a block of an inode table, or a metadata block.
 const BLOCK: u64 = 448;
 
-/// The index of a block's names takes an eighth of the block, with usual names.
-const NAMES: u64 = 8;
+/// The index of a block's names takes a quarter of the block, with usual names.
+const NAMES: u64 = 4;
 
 /// Names that fit into their part of a cap of `bytes`: an entry is a line, and its bucket's part.
 pub fn names_within(bytes: u64) -> usize {
@@ -78,10 +78,15 @@ struct Load {
     block: u64,
 }
 
+/// Bytes of a metadata block: its contents, the copy that readers read, an index of its names.
+fn meta_bytes(block: u64) -> u64 {
+    2 * block + block / NAMES + BLOCK
+}
+
 impl Load {
     fn bytes(self) -> u64 {
         self.inodes * INODE
-            + self.meta * (2 * self.block + self.block / NAMES + BLOCK)
+            + self.meta * meta_bytes(self.block)
             + self.tables * (self.block + BLOCK)
     }
 
@@ -193,7 +198,8 @@ impl Fs {
         let before = self.load();
         for _ in 0..2 {
             if before.meta > most.meta {
-                self.meta.reclaim(keep.meta as usize);
+                // With its blocks goes a directory's roll.
+                self.meta.reclaim(keep.meta.saturating_sub(self.rolled()) as usize);
             }
             if before.inodes > most.inodes {
                 self.inodes.reclaim(keep.inodes as usize);
@@ -212,10 +218,16 @@ impl Fs {
     fn load(&self) -> Load {
         Load {
             inodes: self.inodes.len() as u64,
-            meta: self.meta.len() as u64,
+            meta: self.meta.len() as u64 + self.rolled(),
             tables: self.tables.loaded() as u64,
             block: self.geometry.block_size().bytes() as u64,
         }
+    }
+
+    /// What directories' rolls take, in metadata blocks.
+    fn rolled(&self) -> u64 {
+        let block = self.geometry.block_size().bytes() as u64;
+        self.home.rolled.0.load(Ordering::Relaxed).div_ceil(meta_bytes(block))
     }
 
     /// What the caches may hold.
@@ -224,7 +236,7 @@ impl Fs {
         let sixteenth = self.cache_bytes / 16;
         Load {
             inodes: 4 * sixteenth / INODE,
-            meta: 3 * sixteenth / (2 * block + block / NAMES + BLOCK),
+            meta: 3 * sixteenth / meta_bytes(block),
             tables: 3 * sixteenth / (block + BLOCK),
             block,
         }

@@ -75,6 +75,11 @@ impl TableBlock {
         Some(result)
     }
 
+    /// Whether nobody holds it, no inode in memory either, and it was not evicted.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.holds.is_idle()
+    }
+
     /// Whether its contents are in memory, or about to be.
     fn is_loaded(&self) -> bool {
         self.base.try_lock().is_none_or(|base| base.is_some())

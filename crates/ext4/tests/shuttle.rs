@@ -329,6 +329,35 @@ fn what_is_looked_at_is_never_older_than_what_was_seen() {
     explore(&EMPTY, looked_at);
 }
 
+/// Moves a file of the thread's own from name to name, and looks at both.
+fn own_names(world: &World, me: u8) {
+    let fs = &world.fs;
+    let root = fs.root().unwrap();
+    let (mut name, mut other) = (format!("{me} here"), format!("{me} there"));
+    let ino = world.file(&root, &name).ino();
+    for _ in 0..5 {
+        if below(2) == 0 {
+            // So that it can be evicted.
+            fs.sync().unwrap();
+        }
+        for _ in 0..below(4) {
+            let found = fs.glance(&root, name.as_bytes()).map(|attr| attr.ino);
+            assert!(found.is_none_or(|found| found == ino), "{name}: {found:?} for {ino}");
+            let found = fs.glance(&root, other.as_bytes()).map(|attr| attr.ino);
+            assert_eq!(found, None, "{other} is no name");
+        }
+        let moved = fs.rename(&root, name.as_bytes(), &root, other.as_bytes(), Rename::NoReplace);
+        if may_fail(moved).is_some() {
+            std::mem::swap(&mut name, &mut other);
+        }
+    }
+}
+
+#[test]
+fn what_is_looked_at_by_name_has_that_name() {
+    explore(&EMPTY, |world| world.together(crowd(3, 1, own_names)));
+}
+
 fn differences(found: &[u8], model: &[u8]) -> String {
     let at = found.iter().zip(model).position(|(a, b)| a != b);
     format!("{} bytes, should be {}; first difference at {at:?}", found.len(), model.len())
@@ -498,6 +527,8 @@ fn planted_bugs_are_found() {
         ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
         ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
         ("GlanceMissesInode", "what_is_looked_at_is_never_older_than_what_was_seen"),
+        ("ChangeEndsRoll", "what_is_looked_at_by_name_has_that_name"),
+        ("EvictionEndsRoll", "what_is_looked_at_by_name_has_that_name"),
         ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
     ]);
 }

@@ -41,6 +41,8 @@ const MOVED: u64 = 1 << 60;
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
+/// What is not set in the word of what can be evicted.
+const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
 /// What a fold adds while it runs: more than anybody holds.
 const MANY: u64 = 1 << 40;
 
@@ -143,8 +145,12 @@ impl Holds {
     /// Makes a value that nobody holds, and that is not spread, dead; false if it is held, or has no
     /// name.
     pub fn evict(&self) -> bool {
-        const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
         self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
+    }
+
+    /// Whether nobody holds it, and it is neither nameless nor dead.
+    pub fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Acquire) & IDLE == 0
     }
 
     fn update(&self, f: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {

@@ -110,37 +110,45 @@ impl Vfs {
             if !searches_by_mode(who, &reached.dir) {
                 return None;
             }
-            let (dir, name, slash) = (id(&reached.dir), reached.name, reached.slash);
-            let sighting = self.names().sight(&pin, dir, name);
-            let attr = match sighting.known {
-                Known::Absent => return None,
-                Known::Entry(named) => self.attr_at(&pin, named.ino),
-                Known::Unknown => None,
+            let Reached { dir: Passed::Pinned(dir), name, slash, .. } = reached else {
+                return None;
+            };
+            let crowded = self.fs().is_crowded();
+            let on_roll = crowded.then(|| self.fs().on_roll(&pin, dir, name)).flatten();
+            let (attr, still) = match on_roll {
+                Some(on_roll) => (self.attr_at(&pin, on_roll.ino), on_roll.still()),
+                None => {
+                    let sighting = self.names().sight(&pin, id(dir), name);
+                    let attr = match sighting.known {
+                        Known::Absent => return None,
+                        Known::Entry(named) => self.attr_at(&pin, named.ino),
+                        Known::Unknown => None,
+                    };
+                    (attr, self.names().still(&pin, id(dir), name, &sighting))
+                }
             };
             if let Some(attr) = attr {
-                let holds = self.names().still(&pin, dir, name, &sighting);
-                return (holds && ends_there(attr.file_type, slash, follow)).then_some(attr);
+                return (still && ends_there(attr.file_type, slash, follow)).then_some(attr);
             }
-            if !self.fs().is_crowded() {
+            if !crowded {
                 return None;
             }
-            let Passed::Pinned(dir) = reached.dir else { return None };
             (InodeRef::found(dir)?, name, slash)
         };
         let attr = self.fs().glance(&dir, name)?;
         ends_there(attr.file_type, slash, follow).then_some(attr)
     }
 
-    /// The attributes of the inode that has this number now, from memory.
+    /// The attributes of the inode that has this number now, from memory; where that is short, from
+    /// its record if that is.
     fn attr_at(&self, pin: &Pin, ino: Ino) -> Option<Attr> {
-        match self.fs().peek(pin, ino) {
-            Some(inode) => {
-                inode.note_use();
-                Some(inode.attr())
-            }
-            None if self.fs().is_crowded() => self.fs().glance_at(pin, ino),
-            None => None,
-        }
+        // The record first: that nobody has the inode can be told from beside it, and most have none.
+        let glance = self.fs().is_crowded().then(|| self.fs().glance_at(pin, ino));
+        glance.flatten().or_else(|| {
+            let inode = self.fs().peek(pin, ino)?;
+            inode.note_use();
+            Some(inode.attr())
+        })
     }
 
     /// The inode that `name` in `dir` leads to, held, or `None` if it is known to lead nowhere; nothing

@@ -69,31 +69,20 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk along `path` from `start`, or from the root if it begins with a slash.
-    pub(crate) fn new(
-        vfs: &'a Vfs,
-        who: &'a Credentials,
-        start: &'a InodeRef,
-        path: &'a [u8],
-    ) -> Result<Walk<'a>, Error> {
-        check_path(path)?;
-        let start = if path.starts_with(b"/") { vfs.root() } else { start };
-        let (at, rest) = (At::Start(start), Cow::Borrowed(path));
-        Ok(Walk { vfs, who, at, rest, pos: 0, links: 0 })
-    }
-
-    /// As [`Walk::new`], with the directories behind it that are in memory.
+    /// A walk along `path` from `start`, or from the root if it begins with a slash; the directories
+    /// that are in memory are behind it.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,
         start: &'a InodeRef,
         path: &'a [u8],
     ) -> Result<Walk<'a>, Error> {
-        let mut walk = Walk::new(vfs, who, start, path)?;
-        if let Some((dir, pos)) = vfs.parent_cached(who, walk.dir(), path) {
-            (walk.at, walk.pos) = (At::Held(dir), pos);
-        }
-        Ok(walk)
+        let begin = vfs.start_of(start, path)?;
+        let (at, pos) = match vfs.parent_cached(who, begin, path) {
+            Some((dir, pos)) => (At::Held(dir), pos),
+            None => (At::Start(begin), 0),
+        };
+        Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, links: 0 })
     }
 
     /// Where it is: the parent of the last component once [`Walk::last`] has returned.
@@ -214,8 +203,8 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<InodeRef, Error> {
-        let walk = Walk::new(self, who, start, path)?;
-        match self.walk_cached(who, walk.dir(), path, follow) {
+        let begin = self.start_of(start, path)?;
+        match self.walk_cached(who, begin, path, follow) {
             Some(inode) => Ok(inode),
             None => Walk::to_parent(self, who, start, path)?.finish(follow),
         }
@@ -230,11 +219,17 @@ impl Vfs {
         path: &[u8],
         follow: Follow,
     ) -> Result<Attr, Error> {
-        let walk = Walk::new(self, who, start, path)?;
-        match self.stat_cached(who, walk.dir(), path, follow) {
+        let begin = self.start_of(start, path)?;
+        match self.stat_cached(who, begin, path, follow) {
             Some(attr) => Ok(attr),
             None => Ok(Walk::to_parent(self, who, start, path)?.finish(follow)?.attr()),
         }
+    }
+
+    /// Where a walk along `path`, which can be one, begins.
+    fn start_of<'a>(&'a self, start: &'a InodeRef, path: &[u8]) -> Result<&'a InodeRef, Error> {
+        check_path(path)?;
+        Ok(if path.starts_with(b"/") { self.root() } else { start })
     }
 
     /// The directory in which the last component of `path` is, or would be.

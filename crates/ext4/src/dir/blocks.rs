@@ -119,6 +119,11 @@ pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> 
     }
 }
 
+/// Whether block `n` of a directory has names, that is, is no block of its index.
+pub fn has_names(cx: &DirContext, n: FileBlock, block: &[u8]) -> bool {
+    kind(cx, n, block).is_none()
+}
+
 fn kind(cx: &DirContext, n: FileBlock, block: &[u8]) -> Option<Kind> {
     match (cx.indexing, n) {
         (Indexing::Never | Indexing::Possible, _) => None,

@@ -113,6 +113,7 @@ pub fn find_by(
     block: &[u8],
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
-    let entry = names.find(&cx.format, block, name).map_err(|cause| cx.damaged(n, cause))?;
-    Ok(entry.and_then(|entry| Found::new(n, &entry)))
+    let found = names.find(&cx.format, |_| Some(block), name);
+    let entry = found.map_err(|cause| cx.damaged(n, cause))?;
+    Ok(entry.and_then(|(_, entry)| Found::new(n, &entry)))
 }
