@@ -9,7 +9,7 @@ use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::md::Uuid;
 use lanefs_raid5::{
     ArrayOptions, Candidate, CreateOptions, Ended, InitialParity, Layout, NewConsistency,
-    OpenArray, Policies, Scrub, Upkeep, create,
+    NewMember, OpenArray, Policies, Rebuild, Scrub, Upkeep, create,
 };
 use rig::tape::{Kept, Planted, States, Tape, TapeDevice};
 use std::collections::BTreeSet;
@@ -33,6 +33,8 @@ struct Op {
 
 struct Story {
     consistency: NewConsistency,
+    /// The slot whose member is being rebuilt.
+    rebuilt: Option<usize>,
     base: Vec<Vec<u8>>,
     tape: Arc<Tape>,
     ops: Vec<Op>,
@@ -78,7 +80,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
     let mut rng = fastrand::Rng::with_seed(seed);
     let members = rng.usize(3..=5);
     let empty = Arc::new(Tape::default());
-    let made = devices(&vec![vec![0; MEMBER]; members], &empty);
+    let mut made = devices(&vec![vec![0; MEMBER]; members], &empty);
     let options = CreateOptions {
         set: Uuid([seed as u8; 16]),
         devices: (0..members).map(|m| Uuid([m as u8; 16])).collect(),
@@ -97,6 +99,17 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         array.write_at(block * BLOCK, &stamp(0, block)).unwrap();
     }
     array.close().unwrap();
+    let wants_one = consistency == NewConsistency::PartialParity && rng.bool();
+    let rebuilt = wants_one.then(|| rng.usize(..members));
+    if let Some(slot) = rebuilt {
+        let new = devices(&vec![vec![0x5a; MEMBER]; members], &empty).swap_remove(slot);
+        let array = assemble(&made, Some(slot), 32).unwrap();
+        let (name, device) = new.clone();
+        array.add(NewMember { name, device, uuid: Uuid([0x99; 16]) }).unwrap();
+        rebuild_some(&array, slot, rng.u64(1..12));
+        array.close().unwrap();
+        made[slot] = new;
+    }
     let base: Vec<Vec<u8>> = made.iter().map(|(_, d)| rig::content(&**d)).collect();
     let tape = Arc::new(Tape::default());
     let array = assemble(&devices(&base, &tape), None, [0, 4, 32][rng.usize(..3)]).unwrap();
@@ -112,6 +125,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
                 array.flush().unwrap();
             }
             1 => array.array().settle().unwrap(),
+            2 if rebuilt.is_some() => rebuild_some(&array, rebuilt.unwrap(), rng.u64(1..3)),
             _ => {
                 let bytes: Vec<u8> = blocks.clone().flat_map(|b| stamp(number, b)).collect();
                 array.write_at(from * BLOCK, &bytes).unwrap();
@@ -123,7 +137,17 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }
-    Story { consistency, base, tape, ops }
+    Story { consistency, rebuilt, base, tape, ops }
+}
+
+/// Goes on with the member in `slot` by so many rows, and records that.
+fn rebuild_some(array: &OpenArray, slot: usize, rows: u64) {
+    let mut left = rows;
+    let on = &mut |_| {
+        left -= 1;
+        if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    array.array().rebuild(slot, Rebuild::Whole, on).unwrap();
 }
 
 impl Story {
@@ -152,6 +176,10 @@ impl Story {
         let array = assemble(&devices(members, &tape), lost, 32)?;
         let on = &mut |_| ControlFlow::Continue(());
         if lost.is_none() {
+            if let Some(slot) = self.rebuilt {
+                let ended = array.array().rebuild(slot, Rebuild::Whole, on);
+                assert_eq!(ended.map_err(|e| e.to_string())?, Ended::Done);
+            }
             let ended = array.array().resync(on).map_err(|e| e.to_string())?;
             assert_eq!(ended, Ended::Done);
             let (report, _) = array.array().scrub(Scrub::Check, on).map_err(|e| e.to_string())?;
@@ -164,7 +192,7 @@ impl Story {
         for block in 0..BLOCKS {
             let place = shape.place(block * BLOCK);
             let slot = shape.data_slot(place.row, place.index);
-            if lost == Some(slot) && in_flight.contains(&block) {
+            if [lost, self.rebuilt].contains(&Some(slot)) && in_flight.contains(&block) {
                 continue;
             }
             let mut got = vec![0; BLOCK as usize];
@@ -197,10 +225,12 @@ fn judge(seed: u64, cuts: usize) -> usize {
         for kept in [Kept::None, Kept::Torn] {
             let state = states.at(cut, kept, &mut rng);
             // With a log, a member may be lost in the crash as well.
-            let lost = (story.consistency == NewConsistency::PartialParity && rng.bool())
-                .then(|| rng.usize(..story.base.len()));
+            let may_lose =
+                story.consistency == NewConsistency::PartialParity && story.rebuilt.is_none();
+            let lost = (may_lose && rng.bool()).then(|| rng.usize(..story.base.len()));
             story.check(cut, &state.members, lost).unwrap_or_else(|why| {
-                panic!("seed {seed}, {consistency:?}, cut {cut}, {kept:?}, lost {lost:?}: {why}")
+                let rebuilt = story.rebuilt;
+                panic!("seed {seed}, {consistency:?}, cut {cut}, {kept:?}, lost {lost:?}, rebuilt {rebuilt:?}: {why}")
             });
             count += 1;
         }
