@@ -35,7 +35,7 @@ demo: build ## a source tree on a Lanefs mount, judged by e2fsck and the kernel
 verify: ## the long tests with new seeds until BUDGET is spent
 	@scripts/verify "$(BUDGET)"
 
-bench: ## the figures
+bench: ## the figures; EACH=0.1: short slices, to see that all of it runs
 	@scripts/bench
 
 conflicts: ## which operations share cache lines: the matrix of pairs, the table of threads, rows of arrays
