@@ -31,7 +31,7 @@ pub fn html(record: &Record) -> String {
     page += "<p>Targets took turns in short slices. Rates are medians of the slices, with the smallest and the \
              largest; ratios are taken slice by slice against the first target; latencies are of a sample of \
              the operations; CPU time is that of the process, the server and the kernel's threads. Axes are \
-             logarithmic but for that of percentiles; bars are from the smallest slice to the largest; who \
+             logarithmic but for that of percentiles; bars are from the smallest slice to the largest, cut off far outside; who \
              would lie on another is moved aside a little.</p>\n";
     if record.chapters.iter().flat_map(|chapter| &chapter.measured).any(is_crowded) {
         let _ = writeln!(
@@ -123,7 +123,7 @@ fn table_to(page: &mut String, chapter: &Chapter, unit: &str) {
     let _ = writeln!(
         page,
         "<div class=\"w\"><table><tr><th>workers<th>target<th>{unit}<th>slices<th>times the first<th>us CPU\
-         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>waits for locks, and what else was counted</tr>"
+         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>waits for locks, in all; what else was counted, for each operation</tr>"
     );
     for measured in &chapter.measured {
         let first = measured.outcomes.first().map(|(_, outcome)| outcome);
@@ -169,13 +169,17 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         .iter()
         .filter(|of| of.waits > 0)
         .map(|of| format!("{:?} {} ({} ms)", of.rank, of.waits, short(of.nanos as f64 / 1e6)));
-    let counts = figures.counts.iter().map(|of| format!("{} {}", short(of.value), of.name));
+    let counts = figures.counts.iter().filter(|of| of.value >= LEAST).map(|of| {
+        let name = of.name.replace('_', " ");
+        format!("{} {name}", short(of.value))
+    });
     let cells = [
         short(rate.median),
         format!("{}..{}", short(rate.min), short(rate.max)),
         ratio,
         cpu.map_or(String::new(), |cpu| micros(cpu.total())),
-        cpu.map_or(String::new(), |cpu| micros(cpu.loop_devices)),
+        cpu.filter(|cpu| !cpu.loop_devices.is_zero())
+            .map_or(String::new(), |cpu| micros(cpu.loop_devices)),
         figures.latencies.percentile(0.5).map_or(String::new(), micros),
         figures.latencies.percentile(0.99).map_or(String::new(), micros),
         figures.latencies.percentile(0.999).map_or(String::new(), micros),
@@ -185,6 +189,9 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         let _ = write!(page, "<td>{cell}");
     }
 }
+
+/// Less than that of something is nothing in two digits.
+const LEAST: f64 = 0.005;
 
 /// Text as it stands between tags and in attributes.
 fn escaped(text: &str) -> String {

@@ -74,7 +74,7 @@ pub struct Figures {
 /// A figure with its name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Count {
-    /// What it is, and of what: `waits a row`.
+    /// What it is, and of what: `data_writes`.
     pub name: &'static str,
     /// How many.
     pub value: f64,

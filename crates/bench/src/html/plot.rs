@@ -45,6 +45,8 @@ const BOTTOM: f64 = 40.0;
 const LEGEND: f64 = 16.0;
 /// Names are not written nearer to each other.
 const LABEL: f64 = 26.0;
+/// How many times a bar may go beyond all lines before it is cut off.
+const BEYOND: f64 = 2.5;
 /// How far what would lie on top of each other is moved apart.
 const APART: f64 = 2.5;
 /// Told apart by people who do not see all colours (Okabe and Ito).
@@ -86,7 +88,16 @@ impl Frame {
 impl Plot {
     pub(super) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let spread = |point: &Point| point.2.map_or([point.1; 2], |(low, high)| [low, high]);
+        let medians = || points().map(|point| point.1).filter(|value| *value > 0.0);
+        // One slice in which the machine did something else must not press all lines together.
+        let (low, high) = (
+            medians().fold(f64::INFINITY, f64::min) / BEYOND,
+            medians().fold(0.0, f64::max) * BEYOND,
+        );
+        let spread = |point: &Point| {
+            let (least, most) = point.2.unwrap_or((point.1, point.1));
+            [point.1, least.clamp(low.min(high), high), most.clamp(low.min(high), high)]
+        };
         let frame = Frame {
             across: match &self.across {
                 Across::Counts { .. } => Axis::logarithmic(points().map(|point| point.0)),
@@ -222,8 +233,8 @@ fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f6
             let _ = write!(
                 svg,
                 "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-opacity=\"0.45\"/>",
-                frame.y(*low),
-                frame.y(*high)
+                frame.y(*low).min(HEIGHT - BOTTOM),
+                frame.y(*high).max(TOP)
             );
         }
     }
@@ -262,6 +273,18 @@ mod tests {
         assert!(numbers(&svg, "cy").iter().all(|at| (TOP..=HEIGHT - BOTTOM).contains(at)), "{svg}");
         assert!(numbers(&svg, "cx").iter().all(|at| (LEFT..=WIDTH - RIGHT).contains(at)), "{svg}");
         assert!(svg.contains(">2 processors<"));
+    }
+
+    #[test]
+    fn one_odd_slice_does_not_press_the_lines_together() {
+        let line = |up: f64, low| Series {
+            name: "s".into(),
+            points: vec![(1.0, up, Some((low, up))), (2.0, up, Some((up, up)))],
+        };
+        let svg = workers(vec![line(1e6, 1.0), line(2e6, 2e6)]).svg();
+        let at = numbers(&svg, "cy");
+        assert!(at[0] - at[2] > 60.0, "{at:?}");
+        assert!(!svg.contains(">10.0<"), "{svg}");
     }
 
     #[test]

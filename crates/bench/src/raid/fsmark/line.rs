@@ -1,6 +1,6 @@
 //! What fsmark gave: for people, and in the form of all other results.
 
-use crate::{Chapter, Count, Cpu, Figures, Latencies, Measured, Outcome};
+use crate::{Chapter, Count, Cpu, Figures, Latencies, Measured, Outcome, Summary};
 use lanefs_raid5::{Statistics, StripeWake};
 use std::fmt::Write;
 use std::time::Duration;
@@ -74,11 +74,11 @@ impl FsMarkLine {
 
     /// The line of the table.
     pub fn text(&self) -> String {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
+        let rate = Summary::of(self.rates.iter().copied());
+        let of_rate = |part: fn(Summary) -> f64| rate.map_or(0.0, part);
+        let (least, most) = (of_rate(|rate| rate.min), of_rate(|rate| rate.max));
         let files = self.files.max(1) as f64;
         let millis = |time: Duration| time.as_secs_f64() * 1e3 / files;
-        let (least, most) = (rates.first().unwrap_or(&0.0), rates.last().unwrap_or(&0.0));
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = write!(
@@ -88,7 +88,7 @@ impl FsMarkLine {
             self.latency.as_micros(),
             self.threads,
             self.policy(),
-            rates.get(rates.len() / 2).unwrap_or(&0.0),
+            of_rate(|rate| rate.median),
             format!("({least:.1}..{most:.1})"),
             millis(self.user),
             millis(self.system),
@@ -107,9 +107,9 @@ impl FsMarkLine {
             cpu: Some(Cpu { processes: self.user + self.system, ..Cpu::default() }),
             latencies: self.latencies.clone(),
             counts: vec![
-                each("context switches a file", self.switches as f64 / self.files.max(1) as f64),
-                each("waits a row", self.waits_per_unit()),
-                each("wake-ups a row", self.wakes_per_unit()),
+                each("context_switches_per_file", self.switches as f64 / self.files.max(1) as f64),
+                each("waits_per_row", self.waits_per_unit()),
+                each("wake_ups_per_row", self.wakes_per_unit()),
             ],
             ..Figures::default()
         }
@@ -183,7 +183,7 @@ mod tests {
                 let names: Vec<&str> = one.outcomes.iter().map(|(name, _)| name.as_str()).collect();
                 assert_eq!(names, ["wake all", "wake one"]);
                 let figures = one.outcomes[0].1.figures().unwrap();
-                assert_eq!(figures.counts[1], Count { name: "waits a row", value: 0.75 });
+                assert_eq!(figures.counts[1], Count { name: "waits_per_row", value: 0.75 });
             }
         }
     }

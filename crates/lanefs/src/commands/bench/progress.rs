@@ -53,3 +53,10 @@ impl Progress {
         let _ = std::io::stderr().flush();
     }
 }
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // A run that was interrupted has something left to do.
+        self.clear();
+    }
+}
