@@ -240,8 +240,12 @@ impl Array {
     /// Takes the member in `slot` out as failed.
     ///
     /// # Errors
-    /// If the array cannot do without it, or that cannot be recorded; the first stops nothing.
+    /// If there is no such slot, the array cannot do without it, or that cannot be recorded; only the
+    /// last stops writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
+        if slot >= self.members.count() {
+            return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
+        }
         let _state = self.state();
         let after = self.members.not_in_sync() | Slots::one(slot);
         if after.count() > 1 {

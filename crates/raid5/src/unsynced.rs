@@ -73,7 +73,11 @@ impl Unsynced {
 
     pub(crate) fn rows_left(&self, shape: &Geometry) -> u64 {
         let from = self.next.load(Ordering::Acquire);
-        (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64
+        match &self.regions {
+            Some(_) => (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64,
+            // There may be thousands of millions.
+            None => shape.rows().saturating_sub(from),
+        }
     }
 }
 

@@ -276,3 +276,12 @@ fn what_is_put_back_after_a_second_failure_fits_the_parity_that_was_written() {
     assert!(got[..from as usize] == model[..from as usize]);
     assert!(got[to as usize..] == model[to as usize..], "what the missing member has");
 }
+
+#[test]
+fn a_slot_that_the_array_does_not_have_cannot_fail() {
+    let array = rig(&Consistency::Resync).start();
+    for slot in [4, 63, 64, usize::MAX] {
+        array.fail(slot).expect_err("there is none");
+    }
+    assert!(array.degraded().is_empty() && !array.status().stopped);
+}
