@@ -404,9 +404,7 @@ impl Fs {
         }
         // Born without a name, it may get one.
         inode.change(handle, Concerns::Data, |state| state.linkable = state.disk.links == 0);
-        if let Some(dead) = self.inodes.insert(inode.clone()) {
-            dead.is_succeeded(handle);
-        }
+        self.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
         InodeRef::adopt(inode)
     }
 

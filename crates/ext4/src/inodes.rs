@@ -62,11 +62,17 @@ impl Inodes {
         }
     }
 
-    /// `inode` is what its number means from now on; what it meant before.
-    pub(crate) fn insert(&self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
+    /// `inode` is what its number means from now on; runs `look` on what it meant before.
+    pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
-            Table::Lanes(map) => map.insert(inode.ino.0, inode),
-            Table::OneLock(cache) => cache.insert_inode(inode),
+            Table::Lanes(map) => {
+                map.replace(inode.ino.0, inode, |before| look(before));
+            }
+            Table::OneLock(cache) => {
+                if let Some(before) = cache.insert_inode(inode) {
+                    look(&before);
+                }
+            }
         }
     }
 
@@ -244,7 +250,7 @@ impl Fs {
         let raw = raw.into();
         let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
         inode.flush_mark.store(self.inodes.mark_before(ino), Ordering::Relaxed);
-        self.inodes.insert(inode.clone());
+        self.inodes.insert(inode.clone(), |_| ());
         Ok(InodeRef::adopt(inode))
     }
 

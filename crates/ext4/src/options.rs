@@ -68,7 +68,15 @@ impl DirId {
     /// A hash of `name` in this directory, for caches of names.
     #[inline]
     pub fn hash_of(self, name: &[u8]) -> u64 {
-        lanefs_lanes::hash_of(&(self.ino.0, self.generation, name))
+        // One word, and a name that brings its length along by itself.
+        struct Key<'a>(u64, &'a [u8]);
+        impl std::hash::Hash for Key<'_> {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                state.write_u64(self.0);
+                state.write(self.1);
+            }
+        }
+        lanefs_lanes::hash_of(&Key(u64::from(self.ino.0) << 32 | u64::from(self.generation), name))
     }
 }
 

@@ -111,6 +111,12 @@ where
         self.update(&key, |_| Change::Put(value))
     }
 
+    /// Sets the value, and runs `look` on the one before, under a pin and no lock: spares the clone
+    /// that [`Map::insert`] returns.
+    pub fn replace<R>(&self, key: K, value: V, look: impl FnOnce(&V) -> R) -> Option<R> {
+        self.change(&key, |_| Change::Put(value), look)
+    }
+
     /// Removes `key` if `condition` holds under the bucket's lock.
     pub fn remove_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
         self.update(key, |now| match now {
@@ -122,6 +128,16 @@ where
     /// Changes the entry of `key` as `decide` says, which sees its value under the bucket's lock.
     /// Returns the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
+        self.change(key, decide, V::clone)
+    }
+
+    /// As [`Map::update`], with what `look` makes of the value that was replaced or removed.
+    fn change<R>(
+        &self,
+        key: &K,
+        decide: impl FnOnce(Option<&V>) -> Change<V>,
+        look: impl FnOnce(&V) -> R,
+    ) -> Option<R> {
         let pin = pin();
         let hash = hash_of(key);
         let (table, locked) = self.lock(&pin, hash);
@@ -140,15 +156,15 @@ where
         };
         // Destructors, and the making of a table, are not for under the lock.
         drop(locked);
-        let value = gone.map(|gone| {
-            let value = gone.value();
+        let seen = gone.map(|gone| {
+            let seen = look(gone.value());
             retire(gone.into_retired());
-            value
+            seen
         });
         if crowded {
             self.grow(table);
         }
-        value
+        seen
     }
 
     /// How many entries there are: a sum over the lanes, exact when nobody changes any.

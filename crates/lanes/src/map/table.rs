@@ -347,11 +347,11 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
     }
 }
 
-impl<K: Send + 'static, V: Clone + Send + 'static> Gone<K, V> {
-    /// A clone of its value: readers may still be at the original.
-    pub(super) fn value(&self) -> V {
-        // SAFETY: the node was in a chain under the caller's pin, and is not retired yet.
-        unsafe { (*self.0).value.clone() }
+impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
+    /// Its value, which readers may still be at.
+    pub(super) fn value(&self) -> &V {
+        // SAFETY: the node was in a chain under the caller's pin, and retiring it takes `self`.
+        unsafe { &(*self.0).value }
     }
 
     pub(super) fn into_retired(self) -> Retired {
