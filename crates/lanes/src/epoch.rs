@@ -56,26 +56,11 @@ world::constant_global! {
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 
-/// A thread's pins: only the outermost is seen by others.
-#[derive(Clone, Copy)]
-struct Nest {
-    /// None if zero.
-    depth: u32,
-    lane: Lane,
-    place: Place,
-}
+// How many pins the thread has: only the outermost is seen by others.
+world::constant_local! { static DEPTH: Cell<u32> = Cell::new(0) }
 
-/// Where others see a pin.
-#[derive(Clone, Copy)]
-enum Place {
-    Own,
-    Even,
-    Odd,
-}
-
-const UNPINNED: Nest = Nest { depth: 0, lane: Lane::FIRST, place: Place::Own };
-
-world::constant_local! { static NEST: Cell<Nest> = Cell::new(UNPINNED) }
+// Of a guest that is pinned: the parity of its epoch.
+world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
 // The lane's limbo was crowded where no destructor may run: the thread empties it later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
@@ -91,88 +76,84 @@ pub struct Pin {
 /// Pins the calling thread's lane. Pins nest; an inner one costs next to nothing.
 #[inline]
 pub fn pin() -> Pin {
-    // Two short looks at the local: one long one is a call through a pointer.
-    let outer = NEST.with(Cell::get);
-    set_nest(if outer.depth == 0 { enter() } else { Nest { depth: outer.depth + 1, ..outer } });
+    // Short looks at the local: one long one is a call through a pointer.
+    let depth = DEPTH.with(Cell::get);
+    if depth == 0 {
+        enter();
+    }
+    DEPTH.with(|mine| mine.set(depth + 1));
     Pin { _not_send: PhantomData }
-}
-
-#[inline]
-fn set_nest(nest: Nest) {
-    NEST.with(|mine| mine.set(nest));
 }
 
 /// Whether the calling thread has a pin.
 pub(crate) fn is_pinned() -> bool {
-    NEST.try_with(|nest| nest.get().depth != 0).unwrap_or(false)
+    DEPTH.try_with(|depth| depth.get() != 0).unwrap_or(false)
 }
 
 #[inline]
-fn enter() -> Nest {
-    let Seat { lane, owner } = Seat::current();
+fn enter() {
     let domain: &Domain = &DOMAIN;
+    let Seat { lane, owner } = Seat::current();
     let pins = &domain.pins[lane.index()].0;
+    if !owner {
+        return pins.enter_as_guest(&domain.epoch);
+    }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        let place = if owner { Place::Own } else { Place::of_guest(epoch) };
-        match pins.guests_in(place) {
-            // An update though a store would do: it is the fence's locked instruction, and what
-            // was released by this thread's last pin is acquired with it too.
-            None => drop(pins.own.swap(epoch, Ordering::Relaxed)),
-            Some(guests) => drop(guests.fetch_add(1, Ordering::Relaxed)),
-        }
+        // An update though a store would do: it is the fence's locked instruction, and whoever
+        // acquires it acquires what was released at the end of the last pin.
+        pins.own.swap(epoch, Ordering::Relaxed);
         plant::fence_after_update(Step::PinFence);
         if domain.epoch.load(Ordering::Acquire) == epoch {
-            return Nest { depth: 1, lane, place };
+            return;
         }
-        pins.leave(place);
+        pins.own.store(NOT_PINNED, Ordering::Release);
     }
 }
 
-impl Place {
-    fn of_guest(epoch: u64) -> Place {
-        if epoch.is_multiple_of(2) { Place::Even } else { Place::Odd }
-    }
+fn parity(epoch: u64) -> usize {
+    (epoch % 2) as usize
 }
 
 impl Pins {
-    /// The counter of a guest's pins; none of the owner's.
-    #[inline]
-    fn guests_in(&self, place: Place) -> Option<&AtomicU64> {
-        match place {
-            Place::Own => None,
-            Place::Even => Some(&self.guests[0]),
-            Place::Odd => Some(&self.guests[1]),
-        }
-    }
-
-    #[inline]
-    fn leave(&self, place: Place) {
-        // Release: what was read under the pin was read before it counts as gone.
-        match self.guests_in(place) {
-            None => self.own.store(NOT_PINNED, Ordering::Release),
-            Some(guests) => drop(guests.fetch_sub(1, Ordering::Release)),
+    #[cold]
+    fn enter_as_guest(&self, now: &AtomicU64) {
+        loop {
+            let epoch = now.load(Ordering::Relaxed);
+            let guests = &self.guests[parity(epoch)];
+            guests.fetch_add(1, Ordering::Relaxed);
+            plant::fence_after_update(Step::PinFence);
+            if now.load(Ordering::Acquire) == epoch {
+                return PARITY.with(|mine| mine.set(parity(epoch)));
+            }
+            guests.fetch_sub(1, Ordering::Release);
         }
     }
 
     /// Whether somebody is pinned in `epoch`, the one before the present.
     fn is_pinned_in(&self, epoch: u64) -> bool {
-        let guests = self.guests_in(Place::of_guest(epoch));
         self.own.load(Ordering::Acquire) == epoch
-            || guests.is_some_and(|guests| guests.load(Ordering::Acquire) != 0)
+            || self.guests[parity(epoch)].load(Ordering::Acquire) != 0
     }
 }
 
 impl Drop for Pin {
     #[inline]
     fn drop(&mut self) {
-        let Nest { depth, lane, place } = NEST.with(Cell::get);
-        if depth > 1 {
-            return set_nest(Nest { depth: depth - 1, lane, place });
+        let left = DEPTH.with(Cell::get) - 1;
+        DEPTH.with(|mine| mine.set(left));
+        if left > 0 {
+            return;
         }
-        set_nest(UNPINNED);
         let domain: &Domain = &DOMAIN;
-        domain.pins[lane.index()].0.leave(place);
+        let Seat { lane, owner } = Seat::current();
+        let pins = &domain.pins[lane.index()].0;
+        // Release: what was read under the pin was read before it counts as gone.
+        if owner {
+            pins.own.store(NOT_PINNED, Ordering::Release);
+        } else {
+            pins.guests[PARITY.with(Cell::get)].fetch_sub(1, Ordering::Release);
+        }
         if OWED.with(Cell::get) {
             pay();
         }

@@ -81,15 +81,15 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Seat { lane, owner } = self.seat;
-        // What this thread's other destructors do, they do as guests.
-        let _ = MINE.try_with(|mine| mine.set(Some(Seat { lane, owner: false })));
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
         // A pin that outlives the lease, in a local of the thread, still is the owner's word: then
-        // the lane has no other owner any more.
+        // the thread stays the owner, and the lane gets no other any more.
         if owner && !epoch::is_pinned() {
             users.owned = false;
+            // What its other destructors do, they do as a guest's.
+            let _ = MINE.try_with(|mine| mine.set(Some(Seat { lane, owner: false })));
         }
     }
 }
