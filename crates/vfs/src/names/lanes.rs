@@ -12,20 +12,26 @@
 use super::entry::{Entry, known_from};
 use super::{NameCache, Sighting};
 use lanefs_ext4::{DirId, Named, Names};
-use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
 /// Entries of one bucket: their addresses fill a line.
 const WAYS: usize = 8;
+
+/// Tags in a word, of 16 bits each.
+const TAGS: usize = 4;
+/// A one in each of them.
+const ONES: u64 = 0x0001_0001_0001_0001;
 
 /// Two lines, the second one of addresses.
 #[repr(align(128))]
 struct Bucket {
     /// Where to look for room next.
     change: Mutex<usize>,
-    /// Part of each entry's hash, so that others need not be looked at. A tag and its way are not
-    /// changed together: who meets that finds nothing, as a moment before.
-    tags: [AtomicU32; WAYS],
+    /// Part of each entry's hash, so that others need not be looked at: [`TAGS`] in a word, looked at
+    /// together. A tag and its way are not changed together: who meets that finds nothing, as a moment
+    /// before. Written under `change`.
+    tags: [AtomicU64; WAYS / TAGS],
     ways: [Slot<Entry>; WAYS],
 }
 
@@ -40,14 +46,29 @@ impl Bucket {
 
     #[inline]
     fn find<'p>(&'p self, pin: &'p Pin, hash: u64, dir: DirId, name: &[u8]) -> Option<&'p Entry> {
-        let tag = tag_of(hash);
-        let mut ways = self.tags.iter().zip(&self.ways);
-        ways.find_map(|(found, way)| {
-            if found.load(Ordering::Relaxed) != tag {
-                return None;
+        let wanted = tag_of(hash) * ONES;
+        for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
+            let other = tags.load(Ordering::Relaxed) ^ wanted;
+            // The highest bit of each tag that is zero now, and of some after such a one: an entry
+            // says for itself whether it is the one.
+            let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
+            while same != 0 {
+                let entry = ways[same.trailing_zeros() as usize / 16].get(pin);
+                if let Some(entry) = entry.filter(|entry| entry.is(hash, dir, name)) {
+                    return Some(entry);
+                }
+                same &= same - 1;
             }
-            way.get(pin).filter(|entry| entry.is(hash, dir, name))
-        })
+        }
+        None
+    }
+
+    /// Under `change`.
+    fn set_tag(&self, way: usize, hash: u64) {
+        let tags = &self.tags[way / TAGS];
+        let shift = way % TAGS * 16;
+        let others = tags.load(Ordering::Relaxed) & !(0xffff << shift);
+        tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
     }
 
     /// A way for another entry: a free one, or that of an entry that was not used since the last
@@ -75,8 +96,8 @@ impl Bucket {
 
 /// The bits that do not choose the bucket.
 #[inline]
-fn tag_of(hash: u64) -> u32 {
-    (hash >> 32) as u32
+fn tag_of(hash: u64) -> u64 {
+    hash >> 48
 }
 
 /// A name cache in which names that hash to different buckets share nothing.
@@ -118,7 +139,7 @@ impl Names for LaneNames {
         }
         let at = bucket.room(&pin, &mut next);
         bucket.ways[at].store(Entry::new(hash, dir, name, entry));
-        bucket.tags[at].store(tag_of(hash), Ordering::Relaxed);
+        bucket.set_tag(at, hash);
     }
 
     fn forget(&self, _: DirId) {
@@ -139,5 +160,29 @@ impl NameCache for LaneNames {
     fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
         // What was not seen may have come.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Known;
+    use lanefs_ondisk::{FileType, Ino};
+
+    #[test]
+    fn every_way_of_a_bucket_is_found_and_what_made_room_is_not() {
+        let dir = DirId { ino: Ino(2), generation: 7 };
+        for round in 0..200u32 {
+            let names = LaneNames::new(WAYS);
+            let name = |n: u32| format!("{round}-{n}");
+            let named = |n: u32| Named { ino: Ino(n + 1), file_type: FileType::Regular };
+            for n in 0..=WAYS as u32 {
+                let found = |at: u32| names.find(dir, name(at).as_bytes());
+                assert_eq!(found(n), Known::Unknown);
+                names.publish(dir, name(n).as_bytes(), Some(named(n)));
+                let known = (0..=n).filter(|at| found(*at) == Known::Entry(named(*at))).count();
+                assert_eq!(known, WAYS.min(n as usize + 1), "of {} names", n + 1);
+            }
+        }
     }
 }
