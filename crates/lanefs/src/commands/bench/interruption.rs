@@ -7,9 +7,14 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-/// Watches for signals that ask for the end. The first one lets the run take down what it made, the
-/// second one does not wait for that.
+/// What comes this soon after the first signal is the same wish: timeout(1) and make pass on to us
+/// what the whole process group was sent.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// Watches for signals that ask for the end. The first one lets the run take down what it made, a
+/// later one does not wait for that.
 pub struct Interruption {
     stop: Arc<Stop>,
     /// The number of the signal that came, or 0.
@@ -37,7 +42,13 @@ impl Interruption {
             complain(
                 "lanefs bench: interrupted: taking down what was made (once more: end at once)",
             );
-            std::process::exit(128 + signals.wait());
+            let since = Instant::now();
+            loop {
+                let again = signals.wait();
+                if since.elapsed() >= TOGETHER {
+                    std::process::exit(128 + again);
+                }
+            }
         })?;
         Ok(watched)
     }
