@@ -18,6 +18,7 @@ mod place;
 pub mod raid;
 mod record;
 mod report;
+mod room;
 mod run;
 mod seeds;
 mod statistics;

@@ -245,12 +245,14 @@ impl<'a> Contestant<'a> {
     fn sit(&mut self, workload: Workload, threads: u32, plan: &'a Plan) -> Result<()> {
         plan.stop.check()?;
         let (place, scale, stop) = (&*self.target.place, &plan.scale, &*plan.stop);
+        let new_files = crate::room::new_files(scale.new_files, threads);
         let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
         self.dir = Some(dir.clone());
         for thread in 0..threads {
             let own = format!("{dir}/t{thread}");
             place.make_dir(&own)?;
-            let seat = Seat { place, shared: dir.clone(), own, thread, scale, stop };
+            let shared = dir.clone();
+            let seat = Seat { place, shared, own, thread, scale, new_files, stop };
             self.workers.push(workload.sit(seat)?);
         }
         Ok(())
@@ -442,7 +444,7 @@ mod tests {
         std::fs::write(mine.join("precious"), "contents").unwrap();
         std::fs::write(dir.path().join("bench-create-2.2"), "a file").unwrap();
         let spec = TargetSpec::Directory(dir.path().into());
-        let targets = [Target::open(&spec, Mounting::default(), 100).unwrap()];
+        let targets = [Target::open(&spec, Mounting::default(), 0).unwrap()];
         let plan = Plan { workloads: vec![Workload::Create], ..tiny() };
         let measured = run(&plan, &targets, |_| {});
         assert!(matches!(measured[0].outcomes[0].1, Outcome::Ran(_)), "{measured:?}");

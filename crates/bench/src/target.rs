@@ -13,8 +13,6 @@ use std::str::FromStr;
 
 /// The least bytes of an image in RAM.
 const RAM_IMAGE: u64 = 1 << 30;
-/// Bytes of it for each file that is made: an inode is for 8 KiB.
-const ROOM_A_FILE: u64 = 12 << 10;
 /// Bytes of a block of every image.
 const BLOCK: u32 = 4096;
 /// Members of an array in memory, if nothing else is said, and how many there may be.
@@ -96,11 +94,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens what `spec` names; an image in memory has room for `files` files.
-    pub fn open(spec: &TargetSpec, how: Mounting, files: u64) -> Result<Target> {
+    /// Opens what `spec` names; an image in memory has `room` bytes at least.
+    pub fn open(spec: &TargetSpec, how: Mounting, room: u64) -> Result<Target> {
         match spec {
-            TargetSpec::Ram => Target::in_memory(room_for(files), how),
-            TargetSpec::Raid5 { members } => Target::on_array(*members, room_for(files), how),
+            TargetSpec::Ram => Target::in_memory(room.max(RAM_IMAGE), how),
+            TargetSpec::Raid5 { members } => Target::on_array(*members, room.max(RAM_IMAGE), how),
             TargetSpec::Image(path) => {
                 let place = Box::new(Library::open(path, how)?);
                 Ok(Target { name: format!("lib:{}", path.display()), place, server: Server::None })
@@ -167,11 +165,6 @@ impl Target {
     pub fn named(self, name: impl Into<String>) -> Target {
         Target { name: name.into(), ..self }
     }
-}
-
-/// Bytes of an image that has room for so many files.
-fn room_for(files: u64) -> u64 {
-    files.saturating_mul(ROOM_A_FILE).next_multiple_of(1 << 20).max(RAM_IMAGE)
 }
 
 #[cfg(test)]

@@ -196,7 +196,8 @@ impl FromStr for Workload {
 pub struct Scale {
     /// Files in a directory that is looked at.
     pub files: u32,
-    /// New files that one thread makes in one slice at most.
+    /// New files that one thread makes in one slice at most; fewer if all together would make more
+    /// than 100,000.
     pub new_files: u32,
     /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,
@@ -221,6 +222,8 @@ pub(crate) struct Seat<'a> {
     /// Which thread, from 0.
     pub thread: u32,
     pub scale: &'a Scale,
+    /// New files that it makes in one slice at most.
+    pub new_files: u32,
     /// Looked at by what takes long.
     pub stop: &'a Stop,
 }

@@ -9,6 +9,8 @@ const BLOCK: usize = 4096;
 const CHUNK: usize = 1 << 20;
 /// Appends before a file is begun again.
 const APPENDS: u32 = 4096;
+/// Bytes of a file then.
+pub(crate) const APPENDED: u64 = APPENDS as u64 * BLOCK as u64;
 
 /// Memory that begins on a page boundary, as direct access asks for.
 struct Aligned {

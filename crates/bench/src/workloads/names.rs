@@ -68,7 +68,7 @@ impl Worker for Create<'_> {
     }
 
     fn step(&mut self) -> Result<Step> {
-        if self.next == self.rounds.seat.scale.new_files {
+        if self.next == self.rounds.seat.new_files {
             return Ok(Step::NothingLeft);
         }
         (self.make)(self.rounds.seat.place, &self.rounds.file(self.next))?;
@@ -93,7 +93,7 @@ pub(crate) struct CreateStatRemove<'a> {
 
 impl<'a> CreateStatRemove<'a> {
     pub fn new(seat: Seat<'a>) -> CreateStatRemove<'a> {
-        let files = ROUND.min(seat.scale.new_files).max(1);
+        let files = ROUND.min(seat.new_files).max(1);
         let files = (0..files).map(|n| format!("{}/f{n}", seat.own)).collect();
         CreateStatRemove { seat, files, next: 0 }
     }
@@ -149,9 +149,7 @@ impl Worker for Remove<'_> {
         self.rounds.begin()?;
         (self.made, self.next) = (0, 0);
         let place = self.rounds.seat.place;
-        while self.made < self.rounds.seat.scale.new_files
-            && (self.made == 0 || Instant::now() < end)
-        {
+        while self.made < self.rounds.seat.new_files && (self.made == 0 || Instant::now() < end) {
             self.rounds.seat.stop.check()?;
             place.create(&self.rounds.file(self.made))?;
             self.made += 1;

@@ -7,7 +7,7 @@ use crate::{How, Place, Result, Tree};
 use std::time::Instant;
 
 /// Copies of the tree that one thread unpacks in one slice at most.
-const COPIES: u32 = 4;
+pub(crate) const COPIES: u64 = 4;
 
 /// Makes `tree` below `dir`, entry by entry: makes the one at `index`, or says that there is none.
 fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Step> {
@@ -36,14 +36,15 @@ pub(crate) fn make_tree(seat: &Seat<'_>) -> Result<()> {
 /// Unpacks the tree.
 pub(crate) struct Untar<'a> {
     rounds: Rounds<'a>,
-    copy: u32,
+    copy: u64,
     dir: String,
     next: usize,
+    made: u32,
 }
 
 impl<'a> Untar<'a> {
     pub fn new(seat: Seat<'a>) -> Untar<'a> {
-        Untar { rounds: Rounds::new(seat), copy: 0, dir: String::new(), next: 0 }
+        Untar { rounds: Rounds::new(seat), copy: 0, dir: String::new(), next: 0, made: 0 }
     }
 
     fn begin_copy(&mut self) -> Result<()> {
@@ -56,7 +57,7 @@ impl<'a> Untar<'a> {
 impl Worker for Untar<'_> {
     fn prepare(&mut self, _end: Instant) -> Result<()> {
         self.rounds.begin()?;
-        self.copy = 0;
+        (self.copy, self.made) = (0, 0);
         self.begin_copy()
     }
 
@@ -66,8 +67,12 @@ impl Worker for Untar<'_> {
             self.begin_copy()?;
         }
         let seat = &self.rounds.seat;
+        if self.made == seat.new_files {
+            return Ok(Step::NothingLeft);
+        }
         let step = make_entry(seat.place, &seat.scale.tree, &self.dir, self.next)?;
         self.next += 1;
+        self.made += 1;
         Ok(step)
     }
 

@@ -223,14 +223,12 @@ impl Run<'_> {
                 complain(format_args!("lanefs bench: not measured: {error}"));
             }
         }
-        let most = arguments.threads(&[1]).into_iter().max().unwrap_or(1);
-        let files = u64::from(arguments.files()) * u64::from(most);
+        let plan = self.plan(workloads.to_vec(), &[1]);
         for (spec, name, how) in arguments.wanted() {
-            let target = Target::open(&spec, how, files).map_err(failure)?;
+            let target = Target::open(&spec, how, plan.room()).map_err(failure)?;
             let name = name.map_or(target.name.clone(), |name| format!("{} {name}", target.name));
             targets.push(target.named(name));
         }
-        let plan = self.plan(workloads.to_vec(), &[1]);
         let tree = &plan.scale.tree;
         let mut head = format!("{before}\n{} slices of {:?} in turn", plan.slices, plan.slice);
         if tree.files() > 0 {
@@ -334,10 +332,6 @@ impl Arguments {
         }
     }
 
-    fn files(&self) -> u32 {
-        self.files.unwrap_or(FILES)
-    }
-
     fn slice(&self) -> Duration {
         self.seconds / self.slices
     }
@@ -348,7 +342,7 @@ impl Arguments {
             false => Tree::default(),
         };
         let file_bytes = self.file_size.unwrap_or(FILE_SIZE) << 20;
-        Scale { files: self.files(), file_bytes, ..Scale::full(tree) }
+        Scale { files: self.files.unwrap_or(FILES), file_bytes, ..Scale::full(tree) }
     }
 }
 

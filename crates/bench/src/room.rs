@@ -1,0 +1,84 @@
+//! How large an image in memory has to be.
+
+use crate::{Plan, Workload};
+
+/// New files that all threads together make in one slice at most: an image in memory has to hold them.
+const MOST_NEW: u32 = 100_000;
+/// Bytes of an image for each file: an inode is for 8 KiB.
+const A_FILE: u64 = 12 << 10;
+/// Times that `append` fills of a file, and that `untar` unpacks of a tree, are there at once: what is
+/// emptied is free once that is committed.
+const AT_ONCE: u64 = 2;
+
+/// How many new files each of `threads` makes in one slice at most, of the `wanted` ones.
+pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
+    wanted.min(MOST_NEW / threads.max(1)).max(1)
+}
+
+impl Plan {
+    /// Bytes of an image on which all of it can be run.
+    pub fn room(&self) -> u64 {
+        let threads = self.threads.iter().copied();
+        let each =
+            |threads| self.workloads.iter().map(move |workload| self.room_of(*workload, threads));
+        let most = threads.flat_map(each).max().unwrap_or(0);
+        // Beside them: journal, inode tables, and what no group has in one piece.
+        (most + most / 4).next_multiple_of(1 << 20)
+    }
+
+    fn room_of(&self, workload: Workload, threads: u32) -> u64 {
+        let (scale, all) = (&self.scale, u64::from(threads));
+        let new = u64::from(new_files(scale.new_files, threads)) * all;
+        match workload {
+            Workload::Create | Workload::Remove | Workload::Fsync => new * A_FILE,
+            Workload::Untar => {
+                let files = u64::from(scale.tree.files()).max(1);
+                // Files fill their last blocks by half.
+                let a_file = scale.tree.bytes() / files + A_FILE;
+                // A tree more than there are files to make: it is begun while there are some left.
+                (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
+                    * a_file
+            }
+            Workload::DirectRead | Workload::DirectWrite => scale.file_bytes,
+            Workload::SeqRead => scale.file_bytes * all,
+            Workload::SeqWrite => AT_ONCE * scale.file_bytes * all,
+            Workload::Append => AT_ONCE * crate::workloads::data::APPENDED * all,
+            other if other.looks_at_files() => u64::from(scale.files) * all * A_FILE,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Scale, Tree};
+    use std::time::Duration;
+
+    fn room(workload: Workload, threads: u32) -> u64 {
+        let plan = Plan {
+            workloads: vec![Workload::Statfs, workload],
+            threads: vec![1, threads],
+            slices: 1,
+            slice: Duration::ZERO,
+            scale: Scale::full(Tree::made_up(100)),
+            stop: lanefs_lanes::sync::Arc::default(),
+        };
+        plan.room()
+    }
+
+    #[test]
+    fn many_threads_make_no_more_files_than_there_is_room_for() {
+        assert_eq!(new_files(20_000, 1), 20_000);
+        assert_eq!(new_files(20_000, 64), 1562);
+        assert_eq!(new_files(20_000, 1_000_000), 1);
+        // An inode is for 8 KiB.
+        for threads in [1, 5, 64, 1024] {
+            let inodes = room(Workload::Create, threads) >> 13;
+            assert!(inodes > u64::from(new_files(20_000, threads) * threads), "{threads}");
+        }
+        assert!(room(Workload::SeqWrite, 64) > 2 * 64 * (64 << 20));
+        assert!(room(Workload::Stat, 64) >> 13 > 64_000);
+        assert_eq!(room(Workload::Statfs, 64), 0);
+    }
+}
