@@ -154,7 +154,9 @@ impl Fs {
         if !self.is_worth_a_try(self.load(), soft) {
             return;
         }
-        self.evict(soft, cap.eighths(6));
+        // Of tables more: there are many blocks, to look through them takes lines that nobody has near,
+        // and in a walk they come quickly.
+        self.evict(soft, Load { tables: cap.eighths(5).tables, ..cap.eighths(6) });
         drop(quiet);
         lanefs_lanes::advance();
         if self.load().is_over(cap) && self.access == Access::ReadWrite {

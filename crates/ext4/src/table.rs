@@ -93,6 +93,11 @@ impl TableBlock {
             || self.seen.fetch_or(bit, Ordering::Relaxed) & bit != 0
     }
 
+    /// Whether somebody used it since this was asked last. All are asked, and most were not: read first.
+    fn forget_use(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
+    }
+
     fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -226,22 +231,29 @@ impl Tables {
     /// contents of those that no transaction after `durable` changes. What they were is in an image or
     /// on the device.
     pub(crate) fn reclaim(&self, keep: usize, durable: Tid) {
-        let (mut idle, mut clean) = (Vec::new(), Vec::new());
+        let mut idle = Vec::new();
         let mut excess = self.loaded().saturating_sub(keep);
         let too_many = excess > 0;
         self.blocks.for_each(|_, block| {
-            let unused = !block.used.swap(false, Ordering::Relaxed);
+            let unused = !block.forget_use();
             if unused && (excess > 0 || !block.is_loaded()) && block.holds.evict() {
                 idle.push(block.clone());
                 excess = excess.saturating_sub(1);
-            } else if too_many && block.charged.load(Ordering::Relaxed) <= durable.0 {
-                clean.push(block.clone());
             }
         });
         for block in idle {
             block.forget_base(self);
             self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
         }
+        if !too_many || self.loaded() <= keep {
+            return;
+        }
+        let mut clean = Vec::new();
+        self.blocks.for_each(|_, block| {
+            if block.charged.load(Ordering::Relaxed) <= durable.0 {
+                clean.push(block.clone());
+            }
+        });
         for block in clean {
             if self.loaded() <= keep {
                 break;
