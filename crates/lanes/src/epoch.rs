@@ -102,7 +102,11 @@ fn enter() {
         let epoch = domain.epoch.load(Ordering::Relaxed);
         // An update though a store would do: it is the fence's locked instruction, and whoever
         // acquires it acquires what was released at the end of the last pin.
-        pins.own.swap(epoch, Ordering::Relaxed);
+        if plant::left_out(Step::PinUpdates) {
+            pins.own.store(epoch, Ordering::Relaxed);
+        } else {
+            pins.own.swap(epoch, Ordering::Relaxed);
+        }
         plant::fence_after_update(Step::PinFence);
         if domain.epoch.load(Ordering::Acquire) == epoch {
             return;
@@ -122,7 +126,7 @@ impl Pins {
             let epoch = now.load(Ordering::Relaxed);
             let guests = &self.guests[parity(epoch)];
             guests.fetch_add(1, Ordering::Relaxed);
-            plant::fence_after_update(Step::PinFence);
+            plant::fence_after_update(Step::GuestFence);
             if now.load(Ordering::Acquire) == epoch {
                 return PARITY.with(|mine| mine.set(parity(epoch)));
             }
@@ -132,8 +136,10 @@ impl Pins {
 
     /// Whether somebody is pinned in `epoch`, the one before the present.
     fn is_pinned_in(&self, epoch: u64) -> bool {
-        self.own.load(Ordering::Acquire) == epoch
-            || self.guests[parity(epoch)].load(Ordering::Acquire) != 0
+        let own = self.own.load(Ordering::Acquire);
+        let guests = self.guests[parity(epoch)].load(Ordering::Acquire);
+        (own == epoch && !plant::left_out(Step::OwnerCounts))
+            || (guests != 0 && !plant::left_out(Step::GuestsCount))
     }
 }
 

@@ -29,8 +29,16 @@ pub(crate) enum Step {
     ReleaseWakes,
     /// Giving the bias back when trying found a reader.
     BiasGivenBack,
-    /// Between counting a pin and looking at the epoch again.
+    /// Between writing the owner's pin and looking at the epoch again.
     PinFence,
+    /// Between counting a guest's pin and looking at the epoch again.
+    GuestFence,
+    /// Writing the owner's pin by an update, which passes on the end of the one before.
+    PinUpdates,
+    /// Looking at the owner's pin before the next epoch begins.
+    OwnerCounts,
+    /// Looking at the guests' pins before the next epoch begins.
+    GuestsCount,
     /// Between unlinking a value and reading the epoch it is retired in.
     RetireFence,
     /// Between reading the epoch and looking at the pins of the one before.

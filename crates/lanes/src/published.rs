@@ -272,6 +272,7 @@ mod loom_tests {
 
     const FREED: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin";
     const MET: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin_that_came_late";
+    const SHARED: &str = "published::loom_tests::loom_an_owners_and_a_guests_pin_both_protect";
     const RACE: &str = "Causality violation";
 
     /// Its end is a write, which loom finds racing with a read.
@@ -333,6 +334,44 @@ mod loom_tests {
             reader.join().expect("no panic");
             other.join().expect("no panic");
         });
+    }
+
+    /// The model's own thread is the owner of one of the two lanes. Of the readers, while they live
+    /// together, one owns the other lane and one is a guest of the first.
+    #[test]
+    fn loom_an_owners_and_a_guests_pin_both_protect() {
+        crate::plant::check(2, || {
+            let _mine = crate::Lane::current();
+            let value = Arc::new(Published::new(Canary::new()));
+            let readers = [(); 2].map(|()| {
+                let value = value.clone();
+                thread::spawn(move || value.with(&pin(), Canary::look))
+            });
+            value.store(Canary::new());
+            advance();
+            advance();
+            readers.map(|reader| reader.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn loom_finds_guests_that_are_not_looked_at() {
+        finds_missing(Step::GuestsCount, SHARED, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_an_owner_that_is_not_looked_at() {
+        finds_missing(Step::OwnerCounts, SHARED, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_missing_fence_in_a_guests_pin() {
+        finds_missing(Step::GuestFence, SHARED, &[RACE]);
+    }
+
+    #[test]
+    fn loom_finds_a_pin_that_hides_the_end_of_the_one_before() {
+        finds_missing(Step::PinUpdates, FREED, &[RACE]);
     }
 
     #[test]
