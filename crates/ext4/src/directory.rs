@@ -374,7 +374,7 @@ impl Fs {
             None => {
                 let found = dir::find(&view.context, &view, name)?;
                 // Nobody changes this name but with the lock held exclusively.
-                if let Some(named) = known(found)
+                if let Some(named) = self.to_publish(found)
                     && !matches!(name.bytes(), b"." | b"..")
                 {
                     self.names.publish(dir.dir_id(), name.bytes(), named);
@@ -407,12 +407,19 @@ impl Fs {
         let look = |contents: &Contents<'_>| view.find_in(leaf, contents, name);
         self.meta.look(self, block, kind, look, |found, still| {
             if let Ok(found) = found
-                && let Some(named) = known(*found)
+                && let Some(named) = self.to_publish(*found)
             {
                 let still = || still() || left_out(Step::ReadStillLatest);
                 self.names.publish_read(dir.dir_id(), name.bytes(), named, &still);
             }
         })?
+    }
+
+    /// As [`known`], of what a name may lead to: who hears of it may look for the inode in memory, where
+    /// the file system's own files are too.
+    fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {
+        let named = known(found)?;
+        named.is_none_or(|named| self.is_for_names(named.ino)).then_some(named)
     }
 
     /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before

@@ -104,7 +104,8 @@ impl Fs {
     /// What `name` in `dir` leads to, if the directory has a roll that has it; it may have changed
     /// when [`OnRoll::still`] is asked.
     pub fn on_roll<'p>(&self, pin: &'p Pin, dir: &'p Inode, name: &[u8]) -> Option<OnRoll<'p>> {
-        dir.roll.roll.get(pin)?.find(pin, Name::new(name).ok()?)
+        let on_roll = dir.roll.roll.get(pin)?.find(pin, Name::new(name).ok()?)?;
+        self.is_for_names(on_roll.ino).then_some(on_roll)
     }
 
     /// Makes a roll of `dir`, whose operation lock is held shared, if it was looked at so often since

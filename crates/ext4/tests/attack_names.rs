@@ -3,11 +3,12 @@
 mod image;
 
 use image::{Image, directory, file};
-use lanefs_ext4::{Access, Error, MountOptions, OnError, Rename};
+use lanefs_ext4::{Access, DirId, Error, MountOptions, Named, Names, OnError, Rename};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Superblock;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 fn continuing() -> MountOptions {
     MountOptions { on_error: OnError::Continue, ..MountOptions::default() }
@@ -129,4 +130,44 @@ fn without_dir_nlink_no_rename_makes_more_subdirectories_than_there_may_be() {
     assert_eq!(full.attr().links, 65000);
     drop((full, root));
     mount.close().unwrap();
+}
+
+/// Keeps what it is told that names lead to.
+#[derive(Default)]
+struct Told(Mutex<Vec<Named>>);
+
+impl Names for Told {
+    fn publish_read(&self, _: DirId, _: &[u8], entry: Option<Named>, _: &dyn Fn() -> bool) {
+        self.0.lock().unwrap().extend(entry);
+    }
+    fn forget(&self, _: DirId) {}
+}
+
+/// Who is told of a name looks for its inode in memory, where the file system's own files are too.
+#[test]
+fn a_name_that_leads_to_a_file_of_the_file_systems_own_is_told_to_nobody() {
+    let image = Image::made(&["-O", "^metadata_csum,orphan_file"], "8M");
+    let found = image.debugfs(&["stats -h"]);
+    let line = found.lines().find(|line| line.starts_with("Orphan file inode:")).unwrap();
+    let own = line.split_whitespace().last().unwrap();
+    image.debugfs(&[&format!("ln <{own}> evil"), "mkdir fine"]);
+    let told = Arc::new(Told::default());
+    let options = MountOptions { names: told.clone(), ..continuing() };
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for _ in 0..2 {
+        let got = fs.find(&root, b"evil").map(|_| ());
+        assert!(matches!(got, Err(Error::Corruption(_))), "{got:?}");
+        assert!(fs.find(&root, b"fine").unwrap().is_some());
+        assert_eq!(fs.glance(&root, b"evil"), None);
+    }
+    let pin = lanefs_lanes::pin();
+    assert!(fs.on_roll(&pin, &root, b"fine").is_some(), "the directory has a roll");
+    assert!(fs.on_roll(&pin, &root, b"evil").is_none(), "on the roll");
+    drop(pin);
+    let told = told.0.lock().unwrap();
+    assert!(!told.is_empty());
+    let own: u32 = own.parse().unwrap();
+    assert!(told.iter().all(|named| named.ino.0 != own), "{told:?}");
 }
