@@ -205,6 +205,49 @@ mod loom_tests {
     use super::*;
     use crate::plant::finds_missing;
 
+    /// Two lanes want what nobody holds, so that it moves to one of them or spreads, while a third
+    /// thread evicts it, or ends it as its only holder.
+    fn moves_while(end: fn(&Arc<Thing>) -> bool) {
+        crate::plant::check(2, move || {
+            let thing = thing();
+            assert!(!Hold::adopt(thing.clone()).release());
+            let holders = [(); 2].map(|()| {
+                let thing = thing.clone();
+                thread::spawn(move || {
+                    let Some(hold) = Hold::take(&thing) else { return false };
+                    thread::yield_now();
+                    let word = thing.holds.0.load(Ordering::Acquire);
+                    assert_eq!(word & DEAD, 0, "dead while it is held");
+                    assert!(!hold.release(), "it has a name");
+                    true
+                })
+            });
+            let dead = end(&thing);
+            let held = holders.map(|holder| holder.join().expect("no panic"));
+            if !dead {
+                assert_eq!(held, [true; 2]);
+                assert!(evict(&thing), "nobody holds it any more");
+            }
+            assert!(Hold::take(&thing).is_none());
+            thing.shares.clear();
+        });
+    }
+
+    #[test]
+    fn loom_what_moves_is_not_evicted_while_it_is_held() {
+        moves_while(evict);
+    }
+
+    #[test]
+    fn loom_what_moves_is_not_ended_under_another_holder() {
+        moves_while(|thing| {
+            let Some(mine) = Hold::take(thing) else { return false };
+            let ended = end_as_only_holder(thing);
+            assert!(!mine.release(), "ended already, or with a name");
+            ended
+        });
+    }
+
     const MODEL: &str = "hold::tests::loom_tests::loom_a_value_without_a_name_ends_once";
 
     #[test]

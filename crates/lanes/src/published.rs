@@ -350,7 +350,7 @@ mod loom_tests {
             value.store(Canary::new());
             advance();
             advance();
-            readers.map(|reader| reader.join().expect("no panic"));
+            readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         });
     }
 
