@@ -295,7 +295,9 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    if links == 0 && !inode.state.lock().linkable {
+    // Not before its birth is over: it would be an orphan with a name.
+    let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
+    if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);
     }
     Ok(())

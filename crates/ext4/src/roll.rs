@@ -16,7 +16,7 @@ use crate::fs::Fs;
 use crate::home::Home;
 use crate::inode::{Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use lanefs_lanes::{Cached, LaneArc, Pin};
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::dirent::{DirFormat, Name};
@@ -80,8 +80,10 @@ impl OnRoll<'_> {
 impl Roll {
     /// What it has is to be the truth no more. Before the change, under the guard of what changes.
     pub(crate) fn end(&self) {
-        // Release: who sees the change that follows finds the roll ended.
+        // Release: who sees the change that follows finds the roll ended. The fence, with the one in
+        // `enroll`: either the names are found here, or there that it has ended.
         self.ended.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
         self.names.clear();
     }
 
@@ -144,6 +146,7 @@ impl Fs {
         names.home.rolled.0.fetch_add(names.bytes(), Ordering::Relaxed);
         roll.names.store(names);
         dir.roll.roll.store(roll.clone());
+        fence(Ordering::SeqCst);
         if roll.has_ended() {
             // Then who ended it may have found no names.
             roll.names.clear();

@@ -68,23 +68,25 @@ impl<T: Words> SeqCell<T> {
     /// Replaces the value. Writers are best ordered by the caller's lock; those that are not
     /// wait for each other, and the last wins.
     pub fn store(&self, value: T) {
+        let words = value.to_words();
         let odd = self.begin();
-        self.finish(odd, value);
+        self.finish(odd, words);
     }
 
     /// As [`SeqCell::store`], for writers that the caller's lock orders: spares a locked instruction.
     /// Of two that nothing orders, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
+        let words = value.to_words();
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(odd & 1 == 1, "two writers at once");
         self.sequence.store(odd, Ordering::Relaxed);
-        self.finish(odd, value);
+        self.finish(odd, words);
     }
 
     /// Ends a store that made the sequence `odd`.
-    fn finish(&self, odd: u64, value: T) {
+    fn finish(&self, odd: u64, words: T::Array) {
         plant::fence(Step::CellWriteFence, Ordering::Release);
-        value.to_words().store(&self.words);
+        words.store(&self.words);
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 

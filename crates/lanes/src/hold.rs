@@ -136,6 +136,11 @@ impl Holds {
         ended
     }
 
+    /// Whether it has lost its last name, or was made without one.
+    pub fn is_nameless(&self) -> bool {
+        self.0.load(Ordering::Acquire) & NAMELESS != 0
+    }
+
     /// Makes a value without a name dead, whoever holds it; false if it is that, or has one. Holds
     /// that are given back later change nothing.
     pub fn end_nameless(&self) -> bool {
