@@ -4,11 +4,12 @@ mod image;
 
 use image::{Image, directory, file};
 use lanefs_ext4::{Access, DirId, Error, MountOptions, Named, Names, OnError, Rename};
+use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::Group;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Superblock;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 fn continuing() -> MountOptions {
     MountOptions { on_error: OnError::Continue, ..MountOptions::default() }
