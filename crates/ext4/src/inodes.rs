@@ -14,9 +14,9 @@ use lanefs_ondisk::{Corruption, Ino, inode as disk};
 /// How many locks serialise loading: one loader of an inode at a time, found by its number.
 const LOADERS: usize = 64;
 
-/// Inodes that there is room for before the map grows: one megabyte, and two inodes of a small tree
-/// hardly ever meet in a bucket.
-const ROOM: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 << 15 };
+/// Inodes, or metadata blocks, that there is room for before their map grows: one megabyte, and two of a
+/// small tree hardly ever meet in a bucket.
+pub(crate) const ROOM: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 << 15 };
 
 /// The inodes in memory.
 pub(crate) struct Inodes {

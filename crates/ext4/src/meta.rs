@@ -16,6 +16,7 @@ use crate::block_reader::BlockReader;
 use crate::commit::{Dirty, Handle};
 use crate::dir::NameIndex;
 use crate::fs::Fs;
+use crate::inodes::ROOM;
 use crate::plant::{Step, left_out};
 use crate::roll::Roll;
 use lanefs_journal::{Listed, Tid, Tracked};
@@ -286,7 +287,7 @@ pub(crate) struct MetaCache {
 impl MetaCache {
     pub(crate) fn new() -> MetaCache {
         let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
-        MetaCache { blocks: Map::new(), loaders }
+        MetaCache { blocks: Map::with_capacity(ROOM), loaders }
     }
 
     /// `block` as `kind`, from memory or loaded and checked. Sleeps; no guard may be held.
