@@ -466,12 +466,35 @@ mod tests {
     use crate::{Mount, MountOptions};
     use lanefs_device::RamDevice;
 
-    #[test]
-    fn who_removes_a_directory_may_count_before_who_made_it() {
+    fn new_mount() -> Mount {
         let ram = RamDevice::create(64 << 20).expect("memory");
         let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
         mkfs(&ram, &options).expect("room for a file system");
-        let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+        Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
+    }
+
+    /// Whoever has it by its number already must not make it an orphan with a name.
+    #[test]
+    fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
+        let mount = new_mount();
+        let fs = mount.fs();
+        let root = fs.root().expect("a root");
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+        let born = fs.prepare_inode(&root, &new, Naming::Unnamed).expect("room for an inode");
+        let mut handle = fs.join(20).expect("room in the log");
+        let inode = fs.apply_birth(&mut handle, born);
+        assert!(matches!(fs.link(&inode, &root, b"early"), Err(Error::NotFound)));
+        fs.add_orphan(&mut handle, &inode);
+        set_nameless(&inode, Nameless::Yes);
+        drop(handle);
+        fs.link(&inode, &root, b"name").expect("it may have one");
+        drop((inode, root));
+        mount.close().expect("no fault");
+    }
+
+    #[test]
+    fn who_removes_a_directory_may_count_before_who_made_it() {
+        let mount = new_mount();
         let fs = mount.fs();
         let root = fs.root().expect("a root");
         let before = root.attr().links;
