@@ -212,6 +212,18 @@ impl Run<'_> {
         interruption.exit()
     }
 
+    /// Prints what was measured, and goes on to the next.
+    fn show(&self, progress: &mut Progress, measured: &Measured, text: &str) {
+        progress.clear();
+        self.report.printed(print(text));
+        for (name, outcome) in &measured.outcomes {
+            if let lanefs_bench::Outcome::Failed(why) = outcome {
+                self.report.fail(Failure::new(format!("{} on {name}", measured.workload), why));
+            }
+        }
+        progress.next();
+    }
+
     fn workloads(&self, workloads: &[Workload], before: &Machine) -> Result<Vec<Chapter>, Failure> {
         let arguments = self.arguments;
         let mut peers = None;
@@ -237,10 +249,7 @@ impl Run<'_> {
         self.report.printed(print(&format!("{head}\n")));
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
         let all = lanefs_bench::run(&plan, &targets, |measured| {
-            progress.clear();
-            self.report.printed(print(&lanefs_bench::table(measured)));
-            tell_failures(measured, self.report);
-            progress.next();
+            self.show(&mut progress, measured, &lanefs_bench::table(measured));
         });
         // Before the mounts are taken from under them.
         drop(targets);
@@ -289,14 +298,6 @@ fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
     }
     let words = std::env::args_os().skip(1).chain([OsString::from(PRIVATE_MOUNTS)]);
     Err(failure(lanefs_bench::enter_private_mounts(&program, words)))
-}
-
-fn tell_failures(measured: &Measured, report: &Report) {
-    for (name, outcome) in &measured.outcomes {
-        if let lanefs_bench::Outcome::Failed(why) = outcome {
-            report.fail(Failure::new(format!("{} on {name}", measured.workload), why));
-        }
-    }
 }
 
 impl Arguments {

@@ -1,7 +1,7 @@
 //! `lanefs bench efficiency`
 
 use super::progress::Progress;
-use super::{Run, failure, print, tell_failures};
+use super::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
@@ -29,10 +29,7 @@ impl Run<'_> {
         )));
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
         let all = lanefs_bench::run(&plan, &targets, |measured| {
-            progress.clear();
-            self.report.printed(print(&lanefs_bench::efficiency_line(measured)));
-            tell_failures(measured, self.report);
-            progress.next();
+            self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
         });
         self.report.printed(print(&lanefs_bench::efficiency_foot()));
         // Before the mounts are taken from under them.

@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use super::task::Arrays;
-use super::{Run, failure, print, tell_failures};
+use super::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
@@ -60,11 +60,8 @@ impl Run<'_> {
         let mut progress = Progress::new(&[seed.workload.name()], &plan.threads);
         let mut one = None;
         lanefs_bench::run_seed(seed, plan, |measured| {
-            progress.clear();
             let alone = one.get_or_insert_with(|| lanefs_bench::alone(measured));
-            self.report.printed(print(&lanefs_bench::seed_lines(measured, alone)));
-            tell_failures(measured, self.report);
-            progress.next();
+            self.show(&mut progress, measured, &lanefs_bench::seed_lines(measured, alone));
         })
     }
 
