@@ -1,7 +1,8 @@
 //! Sequence-locked cells: small values read without a write.
 //!
 //! ```text
-//! store:  sequence even -> odd (CAS, or a store of writers in order); RELEASE FENCE; words = ..; sequence = even + 2 (Release)
+//! store:  sequence even -> odd (CAS, or a store of writers in order)
+//!         RELEASE FENCE; words = ..; sequence = even + 2 (Release)
 //! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
 //! ```
 //!

@@ -9,11 +9,11 @@
 //! free:    values retired in r, once epoch >= r + 2
 //! ```
 //!
-//! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two
-//! counters are enough for a lane's guests. Its owner writes a word that nobody else does: a pin
-//! then has one locked instruction, and its end is a plain store. A pin that can see a retired value is of its epoch or an earlier
-//! one: had it been later, its fence would come after the retirement's, and it would find the
-//! value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
+//! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
+//! are enough for a lane's guests. Its owner writes a word that nobody else does: a pin then has
+//! one locked instruction, and its end is a plain store. A pin that can see a retired value is of
+//! its epoch or an earlier one: had it been later, its fence would come after the retirement's, and
+//! it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
 //!
 //! A pin writes its own lane's line and no other; all read the epoch's line, which changes seldom:
 //! once for each dozen or so of values that the busiest lane retires.

@@ -2,10 +2,10 @@
 //!
 //! Four states, so that going clean needs no lock of writers: *on*, *resting* (the metadata still
 //! says active, but nobody wrote since it was looked at), *off*, and *unsure*: the metadata was to
-//! become clean and could not be written everywhere. A writer takes its unit of the
-//! row budget, fences, and looks: resting goes back to on by one exchange, off and unsure are recorded
-//! as active first. Who goes clean makes it resting, and later, with all units at home and everything flushed,
-//! tries resting to off: a writer who came in between makes that fail, or finds off.
+//! become clean and could not be written everywhere. A writer takes its unit of the row budget,
+//! fences, and looks: resting goes back to on by one exchange, off and unsure are recorded as
+//! active first. Who goes clean makes it resting, and later, with all units at home and everything
+//! flushed, tries resting to off: a writer who came in between makes that fail, or finds off.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
