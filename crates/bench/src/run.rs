@@ -5,8 +5,9 @@ use crate::place::Place;
 use crate::statistics::Summary;
 use crate::workload::{Seat, Step, Worker};
 use crate::{Error, Latencies, Result, Scale, Server, Stop, Target, Workload};
+use lanefs_lanes::sync::unscheduled::Barrier;
 use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Contention, Rank};
+use lanefs_lanes::{Contention, Lane, Rank};
 use std::time::{Duration, Instant};
 
 /// What is to be measured.
@@ -248,9 +249,9 @@ impl<'a> Contestant<'a> {
         let new_files = crate::room::new_files(scale.new_files, threads);
         let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
         self.dir = Some(dir.clone());
-        for thread in 0..threads {
-            let own = format!("{dir}/t{thread}");
-            place.make_dir(&own)?;
+        let dirs: Vec<String> = (0..threads).map(|thread| format!("{dir}/t{thread}")).collect();
+        make_dirs(place, &dirs)?;
+        for (thread, own) in (0..).zip(dirs) {
             let shared = dir.clone();
             let seat = Seat { place, shared, own, thread, scale, new_files, stop };
             self.workers.push(workload.sit(seat)?);
@@ -315,6 +316,25 @@ impl<'a> Contestant<'a> {
         };
         (self.target.name.clone(), outcome)
     }
+}
+
+/// Makes each worker's own directory on a thread of its own, as each process of mdtest makes its own:
+/// Lanefs puts a new directory where the lane that makes it is at home, so that all those of one thread
+/// would have their inodes in the same few groups.
+fn make_dirs(place: &dyn Place, dirs: &[String]) -> Result<()> {
+    let all_there = Barrier::new(dirs.len());
+    let make = &|dir: &String| {
+        // A lane is given at its first use, and given back when the thread ends.
+        let _ = Lane::current();
+        all_there.wait();
+        place.make_dir(dir)
+    };
+    thread::scope(|scope| {
+        let makers: Vec<_> = dirs.iter().map(|dir| scope.spawn(move || make(dir))).collect();
+        makers.into_iter().try_for_each(|maker| {
+            maker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }
 
 /// Makes a directory of this name, or, where something has that, with a number behind it: the user's
