@@ -26,7 +26,7 @@ lint: ## formatting and clippy, warnings are errors
 
 suites: build ## fsx, pjdfstest and the kill test on a real mount (root, /dev/fuse)
 	@scripts/tools
-	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --release --locked -p lanefs \
+	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --profile stress --locked -p lanefs \
 	    --test 'mount*' -- --include-ignored --test-threads=1 --show-output
 
 demo: build ## a source tree on a Lanefs mount, judged by e2fsck and the kernel
@@ -39,8 +39,8 @@ bench: ## the figures; EACH=0.1: short slices, to see that all of it runs
 	@scripts/bench
 
 conflicts: ## which operations share cache lines: the matrix of pairs, the table of threads, rows of arrays
-	$(CARGO) run --release --locked -p lanefs-trace --bin lanefs-conflicts -- $(CONFLICTS)
-	$(CARGO) test --release --locked -p lanefs-trace --test rows -- --ignored --show-output
+	$(CARGO) run --profile stress --locked -p lanefs-trace --bin lanefs-conflicts -- $(CONFLICTS)
+	$(CARGO) test --profile stress --locked -p lanefs-trace --test rows -- --ignored --show-output
 
 install: build ## the binary and the link that lets mount(8) find it
 	install -D -m 755 "$(TARGET)/release/lanefs" "$(DESTDIR)$(PREFIX)/bin/lanefs"

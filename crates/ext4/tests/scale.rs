@@ -1,6 +1,6 @@
 //! Large images, sparse in memory: what a mount reads, and what appenders leave.
 //!
-//! `LANEFS_SCALE=full cargo test --release -p lanefs-ext4 --test scale -- --include-ignored --nocapture`
+//! `LANEFS_SCALE=full cargo test --profile stress -p lanefs-ext4 --test scale -- --include-ignored --nocapture`
 //! does it with a million groups and files of 1 GiB; without the variable they are smaller.
 
 mod image;

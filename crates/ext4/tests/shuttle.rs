@@ -1,7 +1,7 @@
 //! The whole file system under shuttle: schedules of few threads that meet, on a disk that may lose
 //! power, with and without memory for caches, with both sets of policies.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p lanefs-ext4 --test shuttle`
+//! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
 
 mod one_directory;

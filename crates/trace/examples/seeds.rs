@@ -4,7 +4,7 @@
 //! Counts, not times: they are the same on a busy machine.
 //!
 //! ```sh
-//! cargo run --release -p lanefs-trace --example seeds
+//! cargo run --profile stress -p lanefs-trace --example seeds
 //! ```
 
 use lanefs::{File, FileOptions, FileSystem, FormatOptions, OpenOptions, Policies};

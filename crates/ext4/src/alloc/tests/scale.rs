@@ -1,6 +1,6 @@
 //! What an allocation costs with a hundred groups and with a million, most of them full.
 //!
-//! Groups looked at: `cargo test --release -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
+//! Groups looked at: `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
 //! Instructions: one of these tests under `valgrind --tool=callgrind --collect-atstart=no
 //! '--toggle-collect=*claim_again*'`: of the second round, in which no bitmap is read.
 
