@@ -360,12 +360,31 @@ fn own_memory() -> Option<u64> {
 }
 
 /// What workers did.
-#[derive(Default)]
 struct Raced {
     operations: u64,
-    /// How long the slowest took.
+    /// From when the first began until the last ended: with more workers than processors some begin
+    /// when others are done already.
     time: Duration,
     latencies: Latencies,
+}
+
+/// What one worker did.
+struct Run {
+    operations: u64,
+    begun: Instant,
+    ended: Instant,
+    latencies: Latencies,
+}
+
+impl Raced {
+    fn of(runs: &[Run]) -> Raced {
+        let mut latencies = Latencies::default();
+        runs.iter().for_each(|run| latencies.add(&run.latencies));
+        let begun = runs.iter().map(|run| run.begun).min();
+        let ended = runs.iter().map(|run| run.ended).max();
+        let time = begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended - begun);
+        Raced { operations: runs.iter().map(|run| run.operations).sum(), time, latencies }
+    }
 }
 
 /// Runs all workers at once for `slice`; one that is stopped counts for nothing.
@@ -383,29 +402,24 @@ fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration, stop: &Stop) -> R
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Result<Vec<_>>>()
     })?;
-    let mut all = Raced::default();
-    for run in &runs {
-        all.operations += run.operations;
-        all.time = all.time.max(run.time);
-        all.latencies.add(&run.latencies);
-    }
-    Ok(all)
+    Ok(Raced::of(&runs))
 }
 
 /// Operations that pass unseen by the clock: at most so many, at most for about so long.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
-/// The first operation of each batch is timed by itself: a sample of the latencies.
-fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Raced> {
+/// Works until all end, one operation at least. The first operation of each batch is timed by itself:
+/// a sample of the latencies.
+fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
-    let mut done = Raced::default();
+    let mut done = Run { operations: 0, begun, ended: begun, latencies: Latencies::default() };
     let (mut batch, mut seen) = (1, begun);
     loop {
         for n in 0..batch {
             if worker.step()? == Step::NothingLeft {
-                done.time = begun.elapsed();
+                done.ended = Instant::now();
                 return Ok(done);
             }
             done.operations += 1;
@@ -415,8 +429,8 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -
         }
         stop.check()?;
         let now = Instant::now();
-        if now - begun >= slice {
-            done.time = now - begun;
+        if now >= start + slice {
+            done.ended = now;
             return Ok(done);
         }
         // A clock is not read for nothing where an operation takes less than a microsecond.
@@ -454,6 +468,20 @@ mod tests {
             println!("skipped: there is no mke2fs (package e2fsprogs)");
         }
         there
+    }
+
+    #[test]
+    fn workers_that_run_one_after_the_other_take_as_long_as_both() {
+        let begun = Instant::now();
+        let run = |from: u64, to: u64| Run {
+            operations: 100,
+            begun: begun + Duration::from_millis(from),
+            ended: begun + Duration::from_millis(to),
+            latencies: Latencies::default(),
+        };
+        let raced = Raced::of(&[run(15, 25), run(0, 10), run(12, 20)]);
+        assert_eq!((raced.operations, raced.time), (300, Duration::from_millis(25)));
+        assert_eq!(Raced::of(&[]).time, Duration::ZERO);
     }
 
     #[test]
