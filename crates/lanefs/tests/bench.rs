@@ -174,6 +174,42 @@ fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
 }
 
 #[test]
+fn figures_are_not_written_over_each_other_nor_over_what_is_measured() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let contents = vec![0x5a; 1 << 20];
+    std::fs::write(path("image"), &contents).unwrap();
+    std::os::unix::fs::symlink("image", path("link")).unwrap();
+    std::os::unix::fs::symlink("figures", path("again")).unwrap();
+    let (figures, again) = (path("figures"), path("again"));
+    let (plain, array) = (format!("lib:{}", path("image")), format!("lib:md:{}", path("image")));
+    for words in [
+        ["--json", &figures, "--report", &again],
+        ["--json", &path("link"), "--target", &plain],
+        ["--target", &array, "--report", &path("image")],
+    ] {
+        let (code, said) = refused(&[&["stat"], &words[..]].concat());
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.ends_with(" too, and would be written over\n"), "{said}");
+    }
+    assert_eq!(std::fs::read(path("image")).unwrap(), contents);
+    assert!(!std::fs::exists(&figures).unwrap());
+}
+
+#[test]
+fn a_report_is_written_though_the_figures_beside_it_cannot_be() {
+    let dir = scratch();
+    let report = dir.path().join("report.html").display().to_string();
+    let spec = format!("dir:{}", dir.path().display());
+    let words = ["stat", "--files", "3", "--seconds", "0.01", "--slices", "1", "--target", &spec];
+    let (code, said) =
+        refused(&[&words[..], &["--json", "/dev/full", "--report", &report]].concat());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("/dev/full: no space left on device"), "{said}");
+    assert!(std::fs::read_to_string(&report).unwrap().ends_with("</html>\n"), "{said}");
+}
+
+#[test]
 fn an_image_that_is_none_is_named() {
     let dir = scratch();
     let image = dir.path().join("garbage.img");

@@ -2,9 +2,10 @@
 
 use super::Arguments;
 use crate::cli::Failure;
-use lanefs_bench::Record;
-use std::fs::File;
+use lanefs_bench::{Record, TargetSpec};
+use std::fs::{File, Metadata};
 use std::io::{Seek, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Files that were asked for, opened before anything is measured: hours later is no time to hear that
@@ -25,25 +26,46 @@ impl Output {
     /// Opens them.
     ///
     /// # Errors
-    /// One cannot be written to.
+    /// One cannot be written to, or is, by whatever name, the other one or what is measured.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
-        Ok(Output { json: open(&arguments.json)?, report: open(&arguments.report)? })
+        let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
+        if let (Some(json), Some(report)) = (&output.json, &output.report) {
+            report.check_is_not(&json.path)?;
+        }
+        let measured: Vec<PathBuf> = arguments.targets.iter().flat_map(parts).collect();
+        for place in [&output.json, &output.report].into_iter().flatten() {
+            measured.iter().try_for_each(|path| place.check_is_not(path))?;
+        }
+        Ok(output)
     }
 
-    /// Writes all of a run.
+    /// Writes all of a run: each file, whether the other could be written or not.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// A file cannot be written; the first one, if neither can.
     pub fn save(self, record: &Record) -> Result<(), Failure> {
-        if let Some(place) = self.json {
-            place.write(&format!("{:#}\n", lanefs_bench::json(record)))?;
-        }
-        if let Some(place) = self.report {
-            place.write(&lanefs_bench::html(record))?;
-        }
-        Ok(())
+        let json = self
+            .json
+            .map_or(Ok(()), |place| place.write(&format!("{:#}\n", lanefs_bench::json(record))));
+        let report = self.report.map_or(Ok(()), |place| place.write(&lanefs_bench::html(record)));
+        json.and(report)
     }
+}
+
+/// The files in which a target is.
+fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
+    let TargetSpec::Image(path) = spec else { return Vec::new() };
+    match path.to_str().and_then(|path| path.strip_prefix("md:")) {
+        Some(members) => members.split(',').map(PathBuf::from).collect(),
+        None => vec![path.clone()],
+    }
+}
+
+/// Whether both are one file whose contents are kept; not so a terminal, or a null device.
+fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
+    let is_kept = one.is_file() || one.file_type().is_block_device();
+    is_kept && (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 impl Place {
@@ -59,6 +81,19 @@ impl Place {
             Err(error) => return Err(failed(error)),
         };
         Ok(Place { path: path.into(), file, is_empty })
+    }
+
+    /// # Errors
+    /// It is the file that `path` names.
+    fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
+        let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
+        match is_one_file(&mine, &other) {
+            true => Err(Failure::new(
+                self.path.display(),
+                format_args!("it is {} too, and would be written over", path.display()),
+            )),
+            false => Ok(()),
+        }
     }
 
     fn write(mut self, text: &str) -> Result<(), Failure> {
