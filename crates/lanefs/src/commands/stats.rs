@@ -99,7 +99,7 @@ impl Counters {
             }
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => Err(Failure::new(
                 mountpoint.display(),
-                "no mounted Lanefs whose owner you are begins here",
+                "not the top of a mounted Lanefs, or of one that is another user's",
             )),
             Err(error) => Err(Failure::host(mountpoint.display(), &error.into())),
         }
@@ -163,6 +163,9 @@ impl Counters {
         }
         let _ =
             writeln!(text, "\n{:<14}{:>12}{:>12}{:>12}", "lock", "waits", "total ms", "mean us");
+        if !self.0.iter().any(|(name, n)| *n > 0 && name.starts_with("lock.")) {
+            text += "none was waited for\n";
+        }
         for rank in self.kinds("lock.") {
             let waits = self.get(&format!("lock.{rank}.waits"));
             if waits == 0 {
@@ -239,6 +242,13 @@ mod tests {
         assert_eq!(words("lookup"), ["lookup", "100", "3.0", "4", "us", "16", "us"], "{table}");
         assert_eq!(words("guard"), ["guard", "2", "0.01", "2.5"]);
         assert!(table.contains("3 commits") && table.contains("7 inodes"), "{table}");
+    }
+
+    #[test]
+    fn where_no_lock_was_waited_for_it_says_so() {
+        assert!(!Counters::parse(TEXT).table().contains("none was waited for"));
+        let quiet = Counters::parse("journal.commits 3\nlock.guard.waits 0\nlock.guard.ns 0\n");
+        assert!(quiet.table().contains("none was waited for"));
     }
 
     #[test]
