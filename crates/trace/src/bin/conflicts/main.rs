@@ -37,6 +37,15 @@ static HEAP: LineHeap = LineHeap;
 /// On a RAM device, journal on. Counted is what happens in every operation; what happens once for
 /// many (refills of a lane's stash, ticks of the clock) is counted apart.
 #[derive(Parser)]
+#[command(after_help = "\
+Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
+
+Examples:
+  lanefs-conflicts --reasons --json conflicts.json          # all, some twenty minutes
+  lanefs-conflicts --settings file --threads 0 --reasons    # the matrix of one setting
+  lanefs-conflicts --settings directories --rounds 0 --threads 2,64   # the table alone
+  lanefs-conflicts --only mkdir,rmdir --threads 64 --reasons
+  lanefs-conflicts --settings names --threads 0 --pairs-of-lines      # granules of 128 bytes")]
 struct Arguments {
     /// Settings to trace; all if none is given.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -88,6 +97,10 @@ type AnyError = Box<dyn std::error::Error>;
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     // Operations are traced one after another: what one freed and the next was given would look shared.
     LineHeap::forget_what_is_freed();
+    let is_known = |only: &&String| operations::OPERATIONS.iter().any(|op| op.name.contains(*only));
+    if let Some(only) = arguments.only.iter().find(|only| !is_known(only)) {
+        return Err(format!("--only {only}: there is no such operation").into());
+    }
     let fs = file_system(arguments.policies)?;
     let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
     let threads = counts.iter().copied().max().unwrap_or(0).max(2);

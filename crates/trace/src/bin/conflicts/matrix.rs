@@ -7,6 +7,7 @@ use crate::setting::Setting;
 use lanefs_trace::{Footprint, Granule, conflicts};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
 
 /// A pair of operations in a setting.
 #[derive(Debug, Serialize)]
@@ -36,6 +37,15 @@ pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'s
         .filter(move |op| only.is_empty() || only.iter().any(|part| op.name.contains(part)))
 }
 
+/// What is traced now, where somebody looks: a line that is overwritten.
+fn progress(name: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{name}");
+        // Nothing depends on it.
+        let _ = std::io::stderr().flush();
+    }
+}
+
 /// Traces each operation on two threads, and compares all pairs of one's and the other's.
 pub fn trace(
     troupe: &Troupe<'_, '_>,
@@ -48,6 +58,7 @@ pub fn trace(
     troupe.enter(setting);
     let mut traces = Vec::new();
     for operation in operations(setting, only) {
+        progress(operation.name);
         let mut whole = [Footprint::new(), Footprint::new()];
         for round in troupe.run(operation, 2, rounds) {
             whole.iter_mut().zip(&round).for_each(|(all, one)| all.merge(one));
@@ -56,6 +67,7 @@ pub fn trace(
         let steady = [reasons.steady(&whole[0]), reasons.steady(&whole[1])];
         traces.push(Trace { name: operation.name, steady, whole });
     }
+    progress("");
     reasons.look_again();
     let mut pairs = Vec::new();
     for (at, first) in traces.iter().enumerate() {
