@@ -123,7 +123,7 @@ fn table_to(page: &mut String, chapter: &Chapter, unit: &str) {
     let _ = writeln!(
         page,
         "<div class=\"w\"><table><tr><th>workers<th>target<th>{unit}<th>slices<th>times the first<th>us CPU\
-         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>waits for locks, in all; what else was counted, for each operation</tr>"
+         <th>loop device<th>50 % us<th>99 % us<th>99.9 % us<th>waits for locks: count, total, mean; what else was counted, for each operation</tr>"
     );
     for measured in &chapter.measured {
         let first = measured.outcomes.first().map(|(_, outcome)| outcome);
@@ -164,11 +164,10 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         format!("{} ({}..{})", factor(ratio.median), factor(ratio.min), factor(ratio.max))
     });
     let cpu = figures.cpu_per_op();
-    let waits = figures
-        .waits
-        .iter()
-        .filter(|of| of.waits > 0)
-        .map(|of| format!("{:?} {} ({} ms)", of.rank, of.waits, short(of.nanos as f64 / 1e6)));
+    let waits = figures.waits.iter().filter(|of| of.waits > 0).map(|of| {
+        let (total, mean) = (of.nanos as f64 / 1e6, of.nanos as f64 / of.waits as f64 / 1e3);
+        format!("{:?} {}, {} ms, {} us each", of.rank, of.waits, short(total), short(mean))
+    });
     let counts = figures.counts.iter().filter(|of| of.value >= LEAST).map(|of| {
         let name = of.name.replace('_', " ");
         format!("{} {name}", short(of.value))
@@ -183,7 +182,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
         figures.latencies.percentile(0.5).map_or(String::new(), micros),
         figures.latencies.percentile(0.99).map_or(String::new(), micros),
         figures.latencies.percentile(0.999).map_or(String::new(), micros),
-        waits.chain(counts).collect::<Vec<_>>().join(", "),
+        waits.chain(counts).collect::<Vec<_>>().join("; "),
     ];
     for cell in cells {
         let _ = write!(page, "<td>{cell}");

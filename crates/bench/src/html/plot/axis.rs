@@ -70,6 +70,9 @@ impl Axis {
                 break;
             }
         }
+        if marks.len() < ENOUGH {
+            marks = self.even_marks();
+        }
         // Many powers of ten: every other one, or fewer.
         let each = marks.len().div_ceil(10).max(1);
         marks.into_iter().step_by(each).collect()
@@ -81,6 +84,16 @@ impl Axis {
         let marks =
             decades.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
         marks.filter(|mark| (0.0..=1.0).contains(&self.place(*mark))).collect()
+    }
+    /// Round values at even distances, where the range is so narrow that a logarithm is a line.
+    fn even_marks(&self) -> Vec<f64> {
+        let (low, high) = (self.low.exp(), self.high.exp());
+        let least = (high - low) / 5.0;
+        let power = 10f64.powi(least.log10().floor() as i32);
+        let step = [1.0, 2.0, 5.0].map(|step| step * power).into_iter().find(|step| *step >= least);
+        let step = step.unwrap_or(10.0 * power);
+        let first = (low / step).ceil();
+        (0..ENOUGH * 2).map(|n| (first + n as f64) * step).filter(|mark| *mark <= high).collect()
     }
 }
 
@@ -101,11 +114,18 @@ mod tests {
 
     #[test]
     fn some_round_values_are_named_however_wide_the_range() {
-        for (low, high) in
-            [(1.0, 64.0), (3.1e6, 4.6e6), (0.2, 0.25), (1.0, 1e9), (7e5, 7.1e5), (1e-3, 1e15)]
-        {
+        for (low, high) in [
+            (1.0, 64.0),
+            (3.1e6, 4.6e6),
+            (0.2, 0.25),
+            (1.0, 1e9),
+            (7e5, 7.1e5),
+            (1e-3, 1e15),
+            (6.24e5, 6.55e5),
+        ] {
             let marks = Axis::logarithmic([low, high].into_iter()).marks();
             assert!((1..=10).contains(&marks.len()), "{low}..{high}: {marks:?}");
+            assert!(marks.len() >= 2, "{low}..{high}: {marks:?}");
             assert!(high / low < 1.3 || marks.len() >= ENOUGH, "{low}..{high}: {marks:?}");
         }
         assert!(Axis::logarithmic([1.0, 64.0].into_iter()).marks().contains(&10.0));
