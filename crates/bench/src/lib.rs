@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod cpu;
+mod crew;
 mod efficiency;
 mod error;
 mod host;
@@ -13,6 +14,7 @@ mod html;
 mod latency;
 mod library;
 mod machine;
+mod mix;
 mod peers;
 mod place;
 pub mod raid;
@@ -33,13 +35,15 @@ pub use efficiency::{AIMS, Aim, efficiency_foot, efficiency_head, efficiency_lin
 pub use error::{Error, Result};
 pub use host::HostDirectory;
 pub use html::html;
+pub use lanefs_raid5::StripeWake;
 pub use latency::Latencies;
 pub use library::{Library, Mounting};
 pub use machine::Machine;
+pub use mix::Mix;
 pub use peers::{Peers, enter_private_mounts};
 pub use place::{How, Opened, Place};
 pub use record::{Chapter, Ending, Record, chapters};
-pub use report::{json, table};
+pub use report::{json, table, table_foot, table_head};
 pub use run::{Count, Figures, Measured, Outcome, Plan, run};
 pub use seeds::{Seed, SeedPlan, alone, run_seed, seed_foot, seed_head, seed_lines};
 pub use statistics::Summary;

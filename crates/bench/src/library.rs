@@ -5,7 +5,7 @@ use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Time};
-use lanefs_raid5::{Array, ArrayOptions, OpenArray, Source};
+use lanefs_raid5::{Array, ArrayOptions, OpenArray, Source, StripeWake};
 use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,6 +17,8 @@ pub struct Mounting {
     pub policies: Policies,
     /// The most memory for caches; `None`: the default.
     pub cache_bytes: Option<u64>,
+    /// Who is woken when an array below has room for another row; nothing without one.
+    pub stripe_wake: StripeWake,
 }
 
 /// An image that this process has open.
@@ -82,7 +84,9 @@ impl Library {
             let device = FileDevice::open(path, Access::ReadWrite, OpenOptions::default())?;
             return Library::on(&name, Arc::new(device), how);
         };
-        let array = Arc::new(array.open(ArrayOptions::new(Access::ReadWrite))?);
+        let mut options = ArrayOptions::new(Access::ReadWrite);
+        options.policies.stripe_wake = how.stripe_wake;
+        let array = Arc::new(array.open(options)?);
         let library = Library::on(&name, array.clone(), how)?;
         Ok(Library { array: Some(Below::OfMembers(array)), ..library })
     }

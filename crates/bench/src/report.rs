@@ -1,17 +1,52 @@
 //! Figures for people and for programs.
 
-use crate::{Ending, Figures, Measured, Outcome, Record, Summary};
+use crate::{Ending, Figures, Machine, Measured, Outcome, Record, Summary};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
+/// What stands above all lines of a run on these targets.
+pub fn table_head(targets: &[&str]) -> String {
+    let width = widest(targets.iter().copied());
+    format!(
+        "{:20} {:>7}  {:width$}  {:>9} {:9}  {:20}  {:22}  {:16}  {:8}  CPU time of one\n",
+        "workload",
+        "threads",
+        "target",
+        "median",
+        "",
+        "slices",
+        if targets.len() > 1 { "times the first" } else { "" },
+        "latency",
+        "memory",
+    )
+}
+
+/// What stands below: what the star says, if there is one.
+pub fn table_foot(threads: &[u32]) -> String {
+    let processors = Machine::processors();
+    if threads.iter().all(|threads| *threads as usize <= processors) {
+        return String::new();
+    }
+    format!(
+        "* more threads than the {processors} processors: they take turns, so that none can be faster than \
+         with {processors}\n"
+    )
+}
+
+fn widest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.chain(["target"]).map(|name| name.chars().count()).max().unwrap_or(0)
+}
+
 /// A line for each target: the rate (median, smallest and largest of the slices), how many times
-/// as fast as the first target, and the CPU time of one operation.
+/// as fast as the first target if there are more, and the CPU time of one operation. A star marks more
+/// threads than processors.
 pub fn table(measured: &Measured) -> String {
     let Measured { workload, unit, threads, outcomes } = measured;
     let mut text = String::new();
-    let first = outcomes.first().map(|(_, outcome)| outcome);
-    let width = outcomes.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let first = outcomes.first().filter(|_| outcomes.len() > 1).map(|(_, outcome)| outcome);
+    let width = widest(outcomes.iter().map(|(name, _)| name.as_str()));
+    let crowded = if *threads as usize > Machine::processors() { "*" } else { " " };
     for (name, outcome) in outcomes {
         let figures = match outcome {
             Outcome::Failed(why) => format!("failed: {why}"),
@@ -23,7 +58,7 @@ pub fn table(measured: &Measured) -> String {
             }
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{workload:20} {threads:>2}  {name:width$}  {figures}");
+        let _ = writeln!(text, "{workload:20} {threads:>6}{crowded}  {name:width$}  {figures}");
     }
     text
 }
@@ -47,7 +82,7 @@ fn line(measured: &Figures, unit: &str, ratio: Option<Summary>) -> String {
     let late = measured.latencies.percentile(0.99);
     let late = late.map_or(String::new(), |late| format!("99 % < {} us", micros(late)));
     format!(
-        "{:>9} {unit:9}  {spread:17}  {ratio:22}  {late:16}  {memory:8}  {cpu}",
+        "{:>9} {unit:9}  {spread:20}  {ratio:22}  {late:16}  {memory:8}  {cpu}",
         short(rate.median)
     )
 }
@@ -130,7 +165,7 @@ pub fn json(record: &Record) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cpu, Machine, Workload, chapters};
+    use crate::{Cpu, Workload, chapters};
 
     fn measured() -> Measured {
         let ran = |rates: &[f64]| {
@@ -159,6 +194,19 @@ mod tests {
         assert!(lines[1].contains("x0.50 (0.50..0.50)"), "{text}");
         assert!(lines[1].contains("1.50 us CPU"), "{text}");
         assert!(lines[2].contains("failed: no space"), "{text}");
+        let head = table_head(&["first", "second", "third"]);
+        for (column, cell) in [("target", "first"), ("slices", "1,000..3,000"), ("CPU", "1.50")] {
+            assert_eq!(head.find(column), lines[0].find(cell), "{head}{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_alone_is_compared_with_nothing_and_a_star_says_what_it_means() {
+        let mut alone = measured();
+        (alone.outcomes, alone.threads) = (alone.outcomes.drain(..1).collect(), 100_000);
+        assert!(!table(&alone).contains(" x1.00") && table(&alone).contains("100000*"));
+        assert!(table_foot(&[1, 100_000]).starts_with("* more threads than"));
+        assert_eq!(table_foot(&[1]), "");
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Plan {
         let (scale, all) = (&self.scale, u64::from(threads));
         let new = u64::from(new_files(scale.new_files, threads)) * all;
         match workload {
-            Workload::Create | Workload::Remove | Workload::Fsync => new * A_FILE,
+            Workload::Create | Workload::Remove => new * A_FILE,
+            Workload::Fsync => new * (A_FILE + scale.access_bytes),
             Workload::Untar => {
                 let files = u64::from(scale.tree.files()).max(1);
                 // Files fill their last blocks by half.
@@ -42,7 +43,10 @@ impl Plan {
             Workload::DirectRead | Workload::DirectWrite => scale.file_bytes,
             Workload::SeqRead => scale.file_bytes * all,
             Workload::SeqWrite => AT_ONCE * scale.file_bytes * all,
-            Workload::Append => AT_ONCE * crate::workloads::data::APPENDED * all,
+            Workload::Append => {
+                AT_ONCE * crate::workloads::data::APPENDED.max(scale.access_bytes) * all
+            }
+            Workload::Mix => scale.mix.workloads().map(|part| self.room_of(part, threads)).sum(),
             other if other.looks_at_files() => u64::from(scale.files) * all * A_FILE,
             _ => 0,
         }
@@ -80,5 +84,6 @@ mod tests {
         assert!(room(Workload::SeqWrite, 64) > 2 * 64 * (64 << 20));
         assert!(room(Workload::Stat, 64) >> 13 > 64_000);
         assert_eq!(room(Workload::Statfs, 64), 0);
+        assert!(room(Workload::Mix, 64) > room(Workload::Stat, 64) + room(Workload::Append, 64));
     }
 }

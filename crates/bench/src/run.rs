@@ -1,13 +1,13 @@
 //! Targets take turns, slice by slice.
 
 use crate::cpu::{Cpu, Reading};
+use crate::crew::one_by_one;
 use crate::place::Place;
 use crate::statistics::Summary;
 use crate::workload::{Seat, Step, Worker};
 use crate::{Error, Latencies, Result, Scale, Server, Stop, Target, Workload};
-use lanefs_lanes::sync::unscheduled::Barrier;
 use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Contention, Lane, Rank};
+use lanefs_lanes::{Contention, Rank};
 use std::time::{Duration, Instant};
 
 /// What is to be measured.
@@ -249,22 +249,18 @@ impl<'a> Contestant<'a> {
         let new_files = crate::room::new_files(scale.new_files, threads);
         let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
         self.dir = Some(dir.clone());
-        let dirs: Vec<String> = (0..threads).map(|thread| format!("{dir}/t{thread}")).collect();
-        make_dirs(place, &dirs)?;
-        for (thread, own) in (0..).zip(dirs) {
-            let shared = dir.clone();
-            let seat = Seat { place, shared, own, thread, scale, new_files, stop };
-            self.workers.push(workload.sit(seat)?);
-        }
+        self.workers = one_by_one(0..threads, |thread| {
+            let (own, shared) = (format!("{dir}/t{thread}"), dir.clone());
+            place.make_dir(&own)?;
+            workload.sit(Seat { place, shared, own, thread, scale, new_files, stop })
+        })?;
         Ok(())
     }
 
     fn turn(&mut self, plan: &Plan) -> Result<()> {
         plan.stop.check()?;
         let (place, slice) = (&*self.target.place, plan.slice);
-        for worker in &mut self.workers {
-            worker.prepare(Instant::now() + slice)?;
-        }
+        one_by_one(&mut self.workers, |worker| worker.prepare(Instant::now() + slice))?;
         place.settle()?;
         let server = match self.target.server {
             Server::None => None,
@@ -316,25 +312,6 @@ impl<'a> Contestant<'a> {
         };
         (self.target.name.clone(), outcome)
     }
-}
-
-/// Makes each worker's own directory on a thread of its own, as each process of mdtest makes its own:
-/// Lanefs puts a new directory where the lane that makes it is at home, so that all those of one thread
-/// would have their inodes in the same few groups.
-fn make_dirs(place: &dyn Place, dirs: &[String]) -> Result<()> {
-    let all_there = Barrier::new(dirs.len());
-    let make = &|dir: &String| {
-        // A lane is given at its first use, and given back when the thread ends.
-        let _ = Lane::current();
-        all_there.wait();
-        place.make_dir(dir)
-    };
-    thread::scope(|scope| {
-        let makers: Vec<_> = dirs.iter().map(|dir| scope.spawn(move || make(dir))).collect();
-        makers.into_iter().try_for_each(|maker| {
-            maker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
 }
 
 /// Makes a directory of this name, or, where something has that, with a number behind it: the user's
@@ -452,7 +429,16 @@ mod tests {
             threads: vec![2],
             slices: 2,
             slice: Duration::from_millis(5),
-            scale: Scale { files: 20, new_files: 50, file_bytes: 2 << 20, tree },
+            scale: Scale {
+                files: 20,
+                new_files: 50,
+                file_bytes: 2 << 20,
+                access_bytes: 8 << 10,
+                mix: "direct-read=5,direct-write=5,stat=3,create-unlink=1,append=1"
+                    .parse()
+                    .unwrap(),
+                tree,
+            },
             stop: Arc::default(),
         }
     }
@@ -509,7 +495,11 @@ mod tests {
             return;
         }
         runs_on_the_library(Mounting::default());
-        runs_on_the_library(Mounting { policies: Policies::before(), cache_bytes: Some(1 << 20) });
+        runs_on_the_library(Mounting {
+            policies: Policies::before(),
+            cache_bytes: Some(1 << 20),
+            ..Mounting::default()
+        });
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Seed {
 fn steps(named: &[(&'static str, Policies)]) -> Vec<(&'static str, Mounting)> {
     named
         .iter()
-        .map(|(name, policies)| (*name, Mounting { policies: *policies, cache_bytes: None }))
+        .map(|(name, policies)| (*name, Mounting { policies: *policies, ..Mounting::default() }))
         .collect()
 }
 

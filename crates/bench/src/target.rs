@@ -68,6 +68,11 @@ impl TargetSpec {
         matches!(self, TargetSpec::Ram | TargetSpec::Raid5 { .. })
     }
 
+    /// True if it is on an array in this process's memory.
+    pub fn is_array_in_memory(&self) -> bool {
+        matches!(self, TargetSpec::Raid5 { .. })
+    }
+
     /// True if it is Lanefs in this process.
     pub fn is_of_library(&self) -> bool {
         !matches!(self, TargetSpec::Directory(_))
@@ -126,8 +131,9 @@ impl Target {
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));
-        let (consistency, policies) = (Consistency::Resync, lanefs_raid5::Policies::default());
-        let array = raid::array(members, bytes, consistency, policies)?;
+        let policies =
+            lanefs_raid5::Policies { stripe_wake: how.stripe_wake, ..Default::default() };
+        let array = raid::array(members, bytes, Consistency::Resync, policies)?;
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         let shape = array.geometry();
         let options = MkfsOptions {

@@ -1,7 +1,8 @@
 //! The workloads by name, and what one is to the runner.
 
+use crate::mix::Mixed;
 use crate::workloads::{data, git, listing, names, untar};
-use crate::{Place, Result, Stop, Tree};
+use crate::{Mix, Place, Result, Stop, Tree};
 use lanefs_lanes::sync::Arc;
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -36,17 +37,17 @@ pub enum Workload {
     Rename,
     /// Lists a directory.
     Readdir,
-    /// Reads 4 KiB at a random place of one file that all threads share, past the page cache.
+    /// Reads 4 KiB, or [`Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
     DirectRead,
-    /// Overwrites 4 KiB at a random place of one file that all threads share, past the page cache.
+    /// Overwrites as much at a random place of one file that all threads share, past the page cache.
     DirectWrite,
     /// Reads 1 MiB after 1 MiB of a file that the page cache has forgotten.
     SeqRead,
     /// Writes 1 MiB after 1 MiB of a new file; an fdatasync at its end counts in.
     SeqWrite,
-    /// Adds 4 KiB to a file.
+    /// Adds as much to a file.
     Append,
-    /// Makes a file, writes 4 KiB, fsync.
+    /// Makes a file, writes as much, fsync.
     Fsync,
     /// Makes the next entry of a source tree: directory, or file with content and time.
     Untar,
@@ -54,11 +55,13 @@ pub enum Workload {
     GitStatus,
     /// Asks for the free blocks: of a FUSE mount, one request with next to no work behind it.
     Statfs,
+    /// Others by chance, each with its share: [`Scale::mix`].
+    Mix,
 }
 
 impl Workload {
     /// All, in the order in which they are told of.
-    pub const ALL: [Workload; 22] = [
+    pub const ALL: [Workload; 23] = [
         Workload::Create,
         Workload::Stat,
         Workload::Remove,
@@ -81,6 +84,7 @@ impl Workload {
         Workload::Untar,
         Workload::GitStatus,
         Workload::Statfs,
+        Workload::Mix,
     ];
 
     /// Its name on the command line.
@@ -108,6 +112,7 @@ impl Workload {
             Workload::Untar => "untar",
             Workload::GitStatus => "git-status",
             Workload::Statfs => "statfs",
+            Workload::Mix => "mix",
         }
     }
 
@@ -131,6 +136,19 @@ impl Workload {
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
+    }
+
+    /// True if how much is read or written at once is a matter of [`Scale::access_bytes`].
+    pub fn accesses(self) -> bool {
+        use Workload::{Append, DirectRead, DirectWrite, Fsync};
+        matches!(self, DirectRead | DirectWrite | Append | Fsync)
+    }
+
+    /// True if it can be a part of [`Workload::Mix`]: one operation is as good as another, and there is
+    /// always a next one.
+    pub fn can_be_mixed(self) -> bool {
+        use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
+        !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
     /// True if it works on [`Scale::tree`].
@@ -170,6 +188,7 @@ impl Workload {
             Workload::Untar => Box::new(untar::Untar::new(seat)),
             Workload::GitStatus => Box::new(git::Status::new(seat)?),
             Workload::Statfs => Box::new(listing::Space::new(seat)),
+            Workload::Mix => Box::new(Mixed::new(seat)?),
         })
     }
 }
@@ -183,7 +202,13 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        let found = Workload::ALL.into_iter().find(|workload| workload.name() == text);
+        // As the seeds and other tools call them.
+        let name = match text {
+            "overwrite" | "randwrite" => Workload::DirectWrite.name(),
+            "randread" => Workload::DirectRead.name(),
+            other => other,
+        };
+        let found = Workload::ALL.into_iter().find(|workload| workload.name() == name);
         found.ok_or_else(|| {
             let names = Workload::ALL.map(Workload::name).join(", ");
             format!("no such workload; there are: {names}")
@@ -201,14 +226,26 @@ pub struct Scale {
     pub new_files: u32,
     /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,
+    /// Bytes that are read or written at once, where that is not in sequence; a multiple of 4 KiB, and
+    /// no more than `file_bytes`.
+    pub access_bytes: u64,
+    /// What is mixed.
+    pub mix: Mix,
     /// What is unpacked, and looked at by git.
     pub tree: Arc<Tree>,
 }
 
 impl Scale {
-    /// For figures: 1,000 files, 64 MiB, and `tree`.
+    /// For figures: 1,000 files, 64 MiB in accesses of 4 KiB, and `tree`.
     pub fn full(tree: Tree) -> Scale {
-        Scale { files: 1000, new_files: 20_000, file_bytes: 64 << 20, tree: Arc::new(tree) }
+        Scale {
+            files: 1000,
+            new_files: 20_000,
+            file_bytes: 64 << 20,
+            access_bytes: 4 << 10,
+            mix: Mix::default(),
+            tree: Arc::new(tree),
+        }
     }
 }
 
@@ -260,6 +297,8 @@ mod tests {
         for workload in Workload::ALL {
             assert_eq!(workload.name().parse(), Ok(workload));
         }
+        assert_eq!("overwrite".parse(), Ok(Workload::DirectWrite));
+        assert_eq!("randread".parse(), Ok(Workload::DirectRead));
         let error = "crate".parse::<Workload>().unwrap_err();
         assert!(error.contains("create, stat"), "{error}");
     }

@@ -3,14 +3,12 @@
 use crate::workload::{Seat, Step, Worker};
 use crate::{How, Opened, Result};
 
-/// Bytes of a direct access, and of an append.
-const BLOCK: usize = 4096;
+/// Where memory for direct access begins.
+const PAGE: usize = 4096;
 /// Bytes of a sequential access.
 const CHUNK: usize = 1 << 20;
-/// Appends before a file is begun again.
-const APPENDS: u32 = 4096;
-/// Bytes of a file then.
-pub(crate) const APPENDED: u64 = APPENDS as u64 * BLOCK as u64;
+/// Bytes of a file to which is added, before it is begun again.
+pub(crate) const APPENDED: u64 = 16 << 20;
 
 /// Memory that begins on a page boundary, as direct access asks for.
 struct Aligned {
@@ -21,14 +19,19 @@ struct Aligned {
 
 impl Aligned {
     fn new(len: usize) -> Aligned {
-        let memory = vec![0x5a; len + BLOCK];
-        let start = memory.as_ptr().align_offset(BLOCK);
+        let memory = vec![0x5a; len + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE);
         Aligned { memory, start, len }
     }
 
     fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }
+}
+
+/// Bytes that are read or written at once.
+fn access(seat: &Seat<'_>) -> usize {
+    usize::try_from(seat.scale.access_bytes).unwrap_or(PAGE)
 }
 
 /// Makes a file of `len` bytes, written and forced out.
@@ -49,10 +52,11 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// 4 KiB at a random place of one file that all threads share.
+/// Reads or writes at random places of one file that all threads share.
 pub(crate) struct Direct<'a> {
     file: Box<dyn Opened + 'a>,
-    blocks: u64,
+    /// Places in the file.
+    places: u64,
     direction: Direction,
     random: fastrand::Rng,
     buffer: Aligned,
@@ -62,7 +66,8 @@ impl<'a> Direct<'a> {
     pub fn new(seat: Seat<'a>, direction: Direction) -> Result<Direct<'a>> {
         let path = format!("{}/data", seat.shared);
         let len = seat.scale.file_bytes;
-        if seat.thread == 0 {
+        // Another part of a mix may have made it.
+        if seat.thread == 0 && seat.place.stat(&path).is_err() {
             fill(&seat, &path, len)?;
         }
         let how = match direction {
@@ -72,17 +77,17 @@ impl<'a> Direct<'a> {
         let file = seat.place.open(&path, how)?;
         Ok(Direct {
             file,
-            blocks: len / BLOCK as u64,
+            places: (len / access(&seat) as u64).max(1),
             direction,
             random: fastrand::Rng::with_seed(seat.thread.into()),
-            buffer: Aligned::new(BLOCK),
+            buffer: Aligned::new(access(&seat)),
         })
     }
 }
 
 impl Worker for Direct<'_> {
     fn step(&mut self) -> Result<Step> {
-        let offset = self.random.u64(..self.blocks) * BLOCK as u64;
+        let offset = self.random.u64(..self.places) * self.buffer.len as u64;
         let bytes = self.buffer.bytes();
         match self.direction {
             Direction::Read => self.file.read_at(offset, bytes)?,
@@ -191,7 +196,7 @@ pub(crate) struct Append<'a> {
     seat: Seat<'a>,
     path: String,
     file: Box<dyn Opened + 'a>,
-    left: u32,
+    at: u64,
     buffer: Vec<u8>,
 }
 
@@ -200,20 +205,21 @@ impl<'a> Append<'a> {
         let path = format!("{}/log", seat.own);
         seat.place.create(&path)?;
         let file = seat.place.open(&path, How::Append)?;
-        Ok(Append { seat, path, file, left: APPENDS, buffer: vec![0x5a; BLOCK] })
+        let buffer = vec![0x5a; access(&seat)];
+        Ok(Append { seat, path, file, at: 0, buffer })
     }
 }
 
 impl Worker for Append<'_> {
     fn step(&mut self) -> Result<Step> {
-        if self.left == 0 {
+        if self.at >= APPENDED {
             drop(self.seat.place.open(&self.path, How::Emptied)?);
             self.file = self.seat.place.open(&self.path, How::Append)?;
-            self.left = APPENDS;
+            self.at = 0;
         }
         // Where it goes is for the file system to say: the offset does not count.
         self.file.write_at(0, &self.buffer)?;
-        self.left -= 1;
+        self.at += self.buffer.len() as u64;
         Ok(Step::Done)
     }
 }

@@ -1,7 +1,7 @@
 //! Names: made, asked for, moved, taken away.
 
 use crate::workload::{Seat, Step, Worker};
-use crate::{How, Place, Result};
+use crate::{How, Result};
 use std::time::Instant;
 
 /// A directory for each slice: what one made is gone before the next begins.
@@ -31,33 +31,34 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// How one file is made.
-type Make = fn(&dyn Place, &str) -> Result<()>;
-
 /// Makes files.
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,
-    make: Make,
+    /// What each has, and is forced out with before it is closed; empty ones are not.
+    content: Vec<u8>,
 }
 
 impl<'a> Create<'a> {
     /// Empty ones.
     pub fn empty(seat: Seat<'a>) -> Create<'a> {
-        Create::new(seat, |place, path| place.create(path))
+        Create { rounds: Rounds::new(seat), next: 0, content: Vec::new() }
     }
 
-    /// Each of 4 KiB, and forced out before it is closed.
+    /// With content, forced out.
     pub fn durable(seat: Seat<'a>) -> Create<'a> {
-        Create::new(seat, |place, path| {
-            let file = place.open(path, How::New)?;
-            file.write_at(0, &[0x5a; 4096])?;
-            file.sync()
-        })
+        let content = vec![0x5a; usize::try_from(seat.scale.access_bytes).unwrap_or_default()];
+        Create { content, ..Create::empty(seat) }
     }
 
-    fn new(seat: Seat<'a>, make: Make) -> Create<'a> {
-        Create { rounds: Rounds::new(seat), next: 0, make }
+    fn make(&self, path: &str) -> Result<()> {
+        let place = self.rounds.seat.place;
+        if self.content.is_empty() {
+            return place.create(path);
+        }
+        let file = place.open(path, How::New)?;
+        file.write_at(0, &self.content)?;
+        file.sync()
     }
 }
 
@@ -71,7 +72,7 @@ impl Worker for Create<'_> {
         if self.next == self.rounds.seat.new_files {
             return Ok(Step::NothingLeft);
         }
-        (self.make)(self.rounds.seat.place, &self.rounds.file(self.next))?;
+        self.make(&self.rounds.file(self.next))?;
         self.next += 1;
         Ok(Step::Done)
     }

@@ -10,8 +10,8 @@ mod task;
 use crate::cli::{Failure, Report, complain};
 use interruption::Interruption;
 use lanefs_bench::{
-    Chapter, Ending, Machine, Measured, Mounting, Peers, Plan, Record, Scale, Target, TargetSpec,
-    Tree, Workload,
+    Chapter, Ending, Machine, Measured, Mix, Mounting, Peers, Plan, Record, Scale, StripeWake,
+    Target, TargetSpec, Tree, Workload,
 };
 use lanefs_ext4::Policies;
 use output::Output;
@@ -33,7 +33,8 @@ use task::{Task, What};
 #[command(after_help = "\
 Workloads: create, stat, remove, open-close, create-unlink, create-stat-remove, create-unlink-shared,
 anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read, direct-write, seq-read,
-seq-write, append, fsync, untar, git-status, statfs.
+seq-write, append, fsync, untar, git-status, statfs, mix (others by chance). overwrite and randread are
+direct-write and direct-read.
 
 seeds: what the policies of before cost, in turn with those of now, on devices in memory with 1 to 64
 workers; workloads, fsmark (files on RAID-5), or S1 to S5 behind it leave out the others. efficiency:
@@ -49,6 +50,9 @@ Examples:
   lanefs bench
   lanefs bench create stat --target lib:ram --target dir:/mnt --threads 1,2,4
   lanefs bench create --policies before,after --threads 1,2,4,8
+  lanefs bench randread overwrite --file-size 256 --access-size 64 --threads 1,4
+  lanefs bench mix --mix randread=70,overwrite=30 --threads 1,2,4
+  lanefs bench fsync --target lib:raid5 --policies stripe_wake=all,stripe_wake=one --threads 64
   lanefs bench seeds --seconds 1 --report seeds.html
   lanefs bench seeds create-unlink-shared --threads 1,64
   lanefs bench seeds S4 --json fsmark.json
@@ -69,14 +73,15 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
     /// Measured seconds of each workload on each target, in all slices
-    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds,
+        allow_negative_numbers = true)]
     seconds: Duration,
     /// In how many slices
     #[arg(long, value_name = "N", default_value = "5",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     slices: u32,
     /// With these policies, each a target of its own: before, after, or some with + between them, as
-    /// overwrite=exclusive+busy_group=wait (for lib:ram and lib:raid5)
+    /// overwrite=exclusive+busy_group=wait (for lib:ram and lib:raid5; stripe_wake=all|one for lib:raid5)
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     policies: Vec<NamedPolicies>,
     /// The most memory for the caches of lib: targets, in MiB
@@ -88,6 +93,13 @@ pub struct Arguments {
     /// Size of a file whose data is read or written, in MiB [default: 64]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     file_size: Option<u64>,
+    /// How much direct-read, direct-write, append and fsync read or write at once, in KiB, a multiple of 4
+    /// [default: 4]
+    #[arg(long, value_name = "KIB", value_parser = parse_access)]
+    access_size: Option<u64>,
+    /// What mix does by chance, each with its share [default: stat=50,open-close=20,create-unlink=20,append=10]
+    #[arg(long, value_name = "WORKLOAD=SHARE,...")]
+    mix: Option<Mix>,
     /// Files of the source tree for untar and git-status [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tree_files: Option<u32>,
@@ -111,12 +123,45 @@ pub struct Arguments {
 struct NamedPolicies {
     name: String,
     policies: Policies,
+    /// Of the array below, where there is one.
+    stripe_wake: StripeWake,
+    /// There is no other policy in the name.
+    is_of_arrays: bool,
 }
 
 impl FromStr for NamedPolicies {
-    type Err = lanefs_ext4::UnknownPolicy;
-    fn from_str(text: &str) -> Result<NamedPolicies, Self::Err> {
-        Ok(NamedPolicies { name: text.into(), policies: text.parse()? })
+    type Err = String;
+    fn from_str(text: &str) -> Result<NamedPolicies, String> {
+        let (mut stripe_wake, mut others) = (StripeWake::default(), Vec::new());
+        for word in text.split('+') {
+            match word {
+                "stripe_wake=all" => stripe_wake = StripeWake::All,
+                "stripe_wake=one" => stripe_wake = StripeWake::One,
+                other if other.split('=').next() == Some("stripe_wake") => {
+                    return Err("policy stripe_wake is one of one, all".into());
+                }
+                set => {
+                    stripe_wake = match set {
+                        "before" => StripeWake::All,
+                        "after" => StripeWake::One,
+                        _ => stripe_wake,
+                    };
+                    others.push(set);
+                }
+            }
+        }
+        let policies = match &others[..] {
+            [] => Policies::default(),
+            some => some.join("+").parse().map_err(|error: lanefs_ext4::UnknownPolicy| {
+                format!("{error}; and stripe_wake=one|all of lib:raid5")
+            })?,
+        };
+        Ok(NamedPolicies {
+            name: text.into(),
+            policies,
+            stripe_wake,
+            is_of_arrays: others.is_empty(),
+        })
     }
 }
 
@@ -246,11 +291,15 @@ impl Run<'_> {
         if tree.files() > 0 {
             head += &format!("; source tree: {} files, {} KiB", tree.files(), tree.bytes() / 1024);
         }
-        self.report.printed(print(&format!("{head}\n")));
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        head += &format!("\n{}", lanefs_bench::table_head(&names));
+        self.report.printed(print(&head));
         let mut progress = Progress::new(&plan.workloads, &plan.threads);
         let all = lanefs_bench::run(&plan, &targets, |measured| {
             self.show(&mut progress, measured, &lanefs_bench::table(measured));
         });
+        drop(progress);
+        self.report.printed(print(&lanefs_bench::table_foot(&plan.threads)));
         // Before the mounts are taken from under them.
         drop(targets);
         drop(peers);
@@ -319,7 +368,8 @@ impl Arguments {
                 continue;
             }
             wanted.extend(self.policies.iter().map(|named| {
-                let how = Mounting { policies: named.policies, cache_bytes };
+                let NamedPolicies { policies, stripe_wake, .. } = *named;
+                let how = Mounting { policies, cache_bytes, stripe_wake };
                 (spec.clone(), Some(named.name.clone()), how)
             }));
         }
@@ -342,8 +392,14 @@ impl Arguments {
             true => Tree::of_this_machine(self.tree_files.unwrap_or(TREE_FILES)),
             false => Tree::default(),
         };
-        let file_bytes = self.file_size.unwrap_or(FILE_SIZE) << 20;
-        Scale { files: self.files.unwrap_or(FILES), file_bytes, ..Scale::full(tree) }
+        let usual = Scale::full(tree);
+        Scale {
+            files: self.files.unwrap_or(FILES),
+            file_bytes: self.file_size.unwrap_or(FILE_SIZE) << 20,
+            access_bytes: self.access_size.map_or(usual.access_bytes, |kib| kib << 10),
+            mix: self.mix.clone().unwrap_or(usual.mix),
+            ..usual
+        }
     }
 }
 
@@ -356,6 +412,16 @@ fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// KiB in a page, and the most that is read or written at once.
+const PAGE: u64 = 4;
+const MOST_AT_ONCE: u64 = 1 << 16;
+
+fn parse_access(text: &str) -> Result<u64, String> {
+    let kib = text.parse().ok().filter(|kib: &u64| kib.is_multiple_of(PAGE));
+    kib.filter(|kib| (PAGE..=MOST_AT_ONCE).contains(kib))
+        .ok_or_else(|| format!("'{text}' is not a multiple of {PAGE} up to {MOST_AT_ONCE}"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -426,10 +492,28 @@ mod tests {
             "--slices 0",
             "--target ram",
             "--policies now",
+            "--policies stripe_wake=some",
+            "--access-size 3",
+            "--mix stat",
         ];
         for line in wrong {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn how_arrays_wake_is_a_policy_of_their_own() {
+        let policies = |line: &str| {
+            let arguments = parse(line).unwrap();
+            arguments.wanted().into_iter().map(|(_, _, how)| how).collect::<Vec<_>>()
+        };
+        let wanted = policies(
+            "fsync --target lib:raid5 --policies before,after,stripe_wake=all,before+stripe_wake=one",
+        );
+        let wakes: Vec<StripeWake> = wanted.iter().map(|how| how.stripe_wake).collect();
+        assert_eq!(wakes, [StripeWake::All, StripeWake::One, StripeWake::All, StripeWake::One]);
+        assert_eq!(wanted[2].policies, Policies::default());
+        assert_eq!(wanted[3].policies, Policies::before());
     }
 
     fn refusal(line: &str) -> String {
@@ -451,6 +535,14 @@ mod tests {
             ("stat --target dir:/ --cache 64", "--cache: caches are those of lib: targets"),
             ("stat --target lib:a --policies before", "--policies: each is a target of its own"),
             ("stat --peers --cache 64", "--cache: caches"),
+            ("stat --policies stripe_wake=all", "--policies: stripe_wake is of arrays"),
+            ("stat --access-size 8", "--access-size: how much is read or written at once is of"),
+            ("stat --mix stat=1", "--mix: shares are of mix"),
+            ("mix --mix stat=1 --access-size 8", "--access-size: how much"),
+            (
+                "overwrite --file-size 1 --access-size 2048",
+                "--access-size: more than a file of 1 MiB",
+            ),
             ("stat --json a --report a", "--json and --report: two files"),
         ];
         for (line, why) in refused {
@@ -461,6 +553,9 @@ mod tests {
             "stat --peers --policies before",
             "stat --target dir:/ --target lib:raid5 --cache 64 --policies before",
             "efficiency stat --files 10",
+            "--mix stat=3,append=1 --access-size 8",
+            "mix --mix stat=3,append=1 --access-size 8 --files 10",
+            "fsync --target lib:ram --target lib:raid5 --policies stripe_wake=all,after",
             "readdir-stat --files 10 --target lib:md:a,b,c --cache 1",
         ] {
             Task::of(&parse(fine).unwrap()).expect(fine);

@@ -89,6 +89,8 @@ impl Task {
             ("--files", arguments.files.is_some()),
             ("--file-size", arguments.file_size.is_some()),
             ("--tree-files", arguments.tree_files.is_some()),
+            ("--access-size", arguments.access_size.is_some()),
+            ("--mix", arguments.mix.is_some()),
         ];
         for (option, _) in given.into_iter().filter(|(_, given)| *given) {
             if let Some(why) = self.refuses(option, arguments) {
@@ -121,12 +123,15 @@ impl Task {
             }
             Task::Efficiency(workloads) | Task::Workloads(workloads) => workloads,
         };
+        let mixed = arguments.mix.clone().unwrap_or_default();
+        let is_mixed = workloads.contains(&Workload::Mix);
         let only = |uses: fn(Workload) -> bool, what: &str| {
-            let none = !workloads.iter().copied().any(uses);
-            none.then(|| {
+            let is_used =
+                workloads.iter().copied().any(uses) || (is_mixed && mixed.workloads().any(uses));
+            (!is_used).then(|| {
                 let names: Vec<&str> =
                     Workload::ALL.into_iter().filter(|w| uses(*w)).map(Workload::name).collect();
-                format!("{what} are of {}", names.join(", "))
+                format!("{what} of {}", names.join(", "))
             })
         };
         let targets = arguments.specs();
@@ -134,12 +139,25 @@ impl Task {
             "--policies" if !targets.iter().any(TargetSpec::is_in_memory) => Some(
                 "each is a target of its own, in memory: there is no lib:ram or lib:raid5".into(),
             ),
+            "--policies"
+                if !targets.iter().any(TargetSpec::is_array_in_memory)
+                    && arguments.policies.iter().any(|named| named.is_of_arrays) =>
+            {
+                Some("stripe_wake is of arrays: there is no lib:raid5".into())
+            }
             "--cache" if !targets.iter().any(TargetSpec::is_of_library) => {
                 Some("caches are those of lib: targets, and there is none".into())
             }
-            "--files" => only(Workload::looks_at_files, "files that are looked at"),
-            "--file-size" => only(Workload::moves_data, "files whose data is read or written"),
-            "--tree-files" => only(Workload::needs_tree, "source trees"),
+            "--files" => only(Workload::looks_at_files, "files that are looked at are"),
+            "--file-size" => only(Workload::moves_data, "files whose data is read or written are"),
+            "--tree-files" => only(Workload::needs_tree, "source trees are"),
+            "--access-size" => {
+                let file = arguments.file_size.unwrap_or(super::FILE_SIZE);
+                let more = arguments.access_size.is_some_and(|kib| kib > file << 10);
+                only(Workload::accesses, "how much is read or written at once is")
+                    .or_else(|| more.then(|| format!("more than a file of {file} MiB")))
+            }
+            "--mix" if !is_mixed => Some("shares are of mix, and that is not measured".into()),
             _ => None,
         }
     }

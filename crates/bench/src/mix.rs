@@ -1,0 +1,154 @@
+//! Workloads mixed by chance, each with its share.
+
+use crate::workload::{Seat, Step, Worker};
+use crate::{Result, Workload};
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use std::time::Instant;
+
+/// Which workloads are mixed, and with what shares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mix(Vec<(Workload, u32)>);
+
+/// The largest share, so that no sum overflows.
+const MOST: u32 = 1_000_000;
+
+impl Mix {
+    /// The workloads, each once.
+    pub fn workloads(&self) -> impl Iterator<Item = Workload> + '_ {
+        self.0.iter().map(|(workload, _)| *workload)
+    }
+
+    fn all(&self) -> u32 {
+        self.0.iter().map(|(_, share)| share).sum()
+    }
+
+    /// The one that `point`, below the sum of the shares, falls on.
+    fn at(&self, mut point: u32) -> usize {
+        for (n, (_, share)) in self.0.iter().enumerate() {
+            match point.checked_sub(*share) {
+                Some(left) => point = left,
+                None => return n,
+            }
+        }
+        0
+    }
+}
+
+/// Much is asked for, some is made, little is written.
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix(vec![
+            (Workload::Stat, 50),
+            (Workload::OpenClose, 20),
+            (Workload::CreateUnlink, 20),
+            (Workload::Append, 10),
+        ])
+    }
+}
+
+impl Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> =
+            self.0.iter().map(|(workload, share)| format!("{workload}={share}")).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+    fn from_str(text: &str) -> std::result::Result<Mix, String> {
+        let mut parts: Vec<(Workload, u32)> = Vec::new();
+        for part in text.split(',') {
+            let Some((name, share)) = part.split_once('=') else {
+                return Err(format!("'{part}' is not WORKLOAD=SHARE, as stat=70"));
+            };
+            let workload: Workload = name.parse()?;
+            if !workload.can_be_mixed() {
+                return Err(format!("{workload} is nothing to mix: it is done in passes"));
+            }
+            if parts.iter().any(|(other, _)| *other == workload) {
+                return Err(format!("{workload} is there twice"));
+            }
+            let share = share.parse().ok().filter(|share| (1..=MOST).contains(share));
+            parts.push((
+                workload,
+                share.ok_or_else(|| {
+                    format!("'{part}': a share is a whole number from 1 to {MOST}")
+                })?,
+            ));
+        }
+        Ok(Mix(parts))
+    }
+}
+
+/// Does what chance says.
+pub(crate) struct Mixed<'a> {
+    mix: &'a Mix,
+    all: u32,
+    parts: Vec<Box<dyn Worker + 'a>>,
+    random: fastrand::Rng,
+}
+
+impl<'a> Mixed<'a> {
+    /// A worker of each part, in a directory of its own.
+    pub fn new(seat: Seat<'a>) -> Result<Mixed<'a>> {
+        let mix = &seat.scale.mix;
+        let mut parts = Vec::new();
+        for workload in mix.workloads() {
+            let own = format!("{}/{workload}", seat.own);
+            seat.place.make_dir(&own)?;
+            parts.push(workload.sit(Seat { own, shared: seat.shared.clone(), ..seat })?);
+        }
+        let random = fastrand::Rng::with_seed(seat.thread.into());
+        Ok(Mixed { mix, all: mix.all(), parts, random })
+    }
+}
+
+impl Worker for Mixed<'_> {
+    fn prepare(&mut self, end: Instant) -> Result<()> {
+        self.parts.iter_mut().try_for_each(|part| part.prepare(end))
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        let part = self.mix.at(self.random.u32(..self.all));
+        self.parts[part].step()
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.parts.iter_mut().try_for_each(|part| part.clean())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_kept() {
+        let mix: Mix = "direct-read=7,overwrite=3".parse().expect("two workloads");
+        assert_eq!(mix.to_string(), "direct-read=7,direct-write=3");
+        let reads = (0..mix.all()).filter(|point| mix.at(*point) == 0).count();
+        assert_eq!((reads, mix.all()), (7, 10));
+    }
+
+    #[test]
+    fn what_cannot_be_mixed_is_refused() {
+        let wrong = [
+            ("", "is not WORKLOAD=SHARE"),
+            ("stat", "is not WORKLOAD=SHARE"),
+            ("stat=0", "a share is a whole number"),
+            ("stat=9999999", "a share is a whole number"),
+            ("stat=1,stat=2", "is there twice"),
+            ("mix=1", "is nothing to mix"),
+            ("git-status=1", "is nothing to mix"),
+            ("create=1", "is nothing to mix"),
+            ("statt=1", "no such workload"),
+        ];
+        for (text, why) in wrong {
+            let error = text.parse::<Mix>().expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        assert_eq!(Mix::default().to_string().parse(), Ok(Mix::default()));
+    }
+}
