@@ -62,10 +62,15 @@ pub use lanefs_ext4::{
     Atime, Attr, Fallocate, NewKind, Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
     Statistics,
 };
-pub use lanefs_lanes::LineHeap;
+pub use lanefs_lanes::{Contention, LineHeap, Rank};
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_raid5 as raid5;
 pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};
 pub use metadata::{FileTimes, Metadata};
 pub use options::{FileOptions, OpenOptions};
 pub use source::Source;
+
+/// The program of `docs/library.md` compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Taught;
