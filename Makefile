@@ -12,7 +12,8 @@ TARGET  := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  variables: BUDGET=$(BUDGET) (verify), PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) (install)"
+	@echo "  variables: BUDGET=$(BUDGET) (verify), EACH=SECONDS (bench; else 1 or 2), CONFLICTS=\"$(CONFLICTS)\" (conflicts),"
+	@echo "             PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) (install)"
 
 build: ## the release binary
 	$(CARGO) build --release --locked -p lanefs

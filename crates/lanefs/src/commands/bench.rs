@@ -7,7 +7,7 @@ mod progress;
 mod seeds;
 mod task;
 
-use crate::cli::{Failure, Report, complain};
+use crate::cli::{Failure, Report, complain, plain};
 use interruption::Interruption;
 use lanefs_bench::{
     Chapter, Ending, Machine, Measured, Mix, Mounting, Peers, Plan, Record, Scale, StripeWake,
@@ -208,7 +208,7 @@ fn begin<'a>(
 }
 
 fn failure(error: lanefs_bench::Error) -> Failure {
-    Failure::new("cannot measure", error)
+    Failure::new("cannot measure", plain(&error.to_string()))
 }
 
 /// A run under way.
@@ -263,7 +263,8 @@ impl Run<'_> {
         self.report.printed(print(text));
         for (name, outcome) in &measured.outcomes {
             if let lanefs_bench::Outcome::Failed(why) = outcome {
-                self.report.fail(Failure::new(format!("{} on {name}", measured.workload), why));
+                self.report
+                    .fail(Failure::new(format!("{} on {name}", measured.workload), plain(why)));
             }
         }
         progress.next();
