@@ -16,11 +16,11 @@
 //! it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
 //!
 //! A pin writes its own lane's line and no other; all read the epoch's line, which changes seldom:
-//! once for each dozen or so of values that the busiest lane retires.
+//! for each 4 to 16 values that the busiest lane retires, once or twice.
 
 use crate::held::holds_leaf;
 use crate::lane::Seat;
-use crate::limbo::{CROWDED, Limbo, Retired};
+use crate::limbo::{Limbo, Retired, crowded};
 use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Lane, MAX_LANES, Padded, PerLane, world};
@@ -62,7 +62,8 @@ world::constant_local! { static DEPTH: Cell<u32> = Cell::new(0) }
 // Of a guest that is pinned: the parity of its epoch.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
-// The lane's limbo was crowded where no destructor may run: the thread empties it later.
+// The lane's limbo was crowded under a pin, or where no destructor may run: the thread empties it
+// later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
 /// While it lives, nothing published that this thread could see is freed. Not held across I/O
@@ -211,7 +212,10 @@ pub(crate) fn retire(value: Retired) {
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        pay();
+        // The thread's own pin would stand in the way: at its end, then.
+        if !is_pinned() {
+            pay();
+        }
     }
 }
 
@@ -225,10 +229,12 @@ fn pay() {
     let domain: &Domain = &DOMAIN;
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
     // All read the epoch. If others have moved it far enough, it is not moved once more: so it
-    // changes as often as the busiest lane needs, however many there are.
-    if collect() < CROWDED / 2 {
-        domain.try_advance();
-        collect();
+    // changes as often as the busiest lane needs, however many there are. Two epochs free all of it,
+    // if nobody is pinned.
+    let enough = crowded() / 2;
+    let mut tries = 2;
+    while collect() < enough && tries > 0 && domain.try_advance() {
+        tries -= 1;
     }
 }
 

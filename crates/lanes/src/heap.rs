@@ -41,7 +41,7 @@ const SMALL: usize = 4224;
 const BATCH: usize = 8192;
 /// Blocks that a batch of small ones has at least: as many as a lane's limbo frees at once, so that
 /// what is freed there in one sweep and used up one by one does not pass through the depot.
-const SWEEP: usize = crate::limbo::CROWDED;
+const SWEEP: usize = crate::limbo::MOST;
 /// Bytes asked of the system at once.
 const CHUNK: usize = 1 << 20;
 

@@ -148,7 +148,7 @@ impl Lane {
     /// A protocol in which a thread writes its lane's slot, then fences, and another fences, then
     /// looks at the slots, may look at these: where it would have to see the slot, it also sees
     /// that the lane was given, which came before.
-    pub(crate) fn given() -> impl Iterator<Item = Lane> {
+    pub(crate) fn given() -> impl ExactSizeIterator<Item = Lane> {
         // The checkers do not know of this number, so there it is not relied upon.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))

@@ -1,12 +1,18 @@
 //! Limbo: retired values of a lane, in the order of the epochs they were retired in.
 
-use crate::world;
+use crate::{Lane, world};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Retired values in a lane's limbo from which on the lane tries to free some. Few, so that what
-/// is made next gets memory that the processor still has near.
-pub(crate) const CROWDED: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+/// Most retired values in a lane's limbo at which the lane tries to free some.
+pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+
+/// Retired values in a lane's limbo from which on the lane tries to free some. The fewer, the more
+/// often what is made next gets memory that the processor still has near; but to try takes a look at
+/// each lane.
+pub(crate) fn crowded() -> usize {
+    Lane::given().len().clamp(MOST.min(4), MOST)
+}
 
 /// A value to be dropped later: one `Box`, its type forgotten.
 pub(crate) struct Retired {
@@ -66,7 +72,7 @@ impl Drop for Outermost {
 
 impl Limbo {
     pub(crate) fn new() -> Limbo {
-        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: CROWDED }) }
+        Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: crowded() }) }
     }
 
     /// Adds a value, retired in the epoch that `epoch` reads under the lock, so that epochs
@@ -78,7 +84,7 @@ impl Limbo {
         let due = len >= waiting.due;
         if due {
             // If a pin stands in the way, the next values need not all try again.
-            waiting.due = len + (len / 4).clamp(CROWDED / 2, 16 * CROWDED);
+            waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
         }
         due
     }
@@ -97,7 +103,7 @@ impl Limbo {
         let mut waiting = self.waiting.lock();
         let free = waiting.values.partition_point(|(epoch, _)| *epoch <= last);
         if free > 0 {
-            waiting.due = waiting.values.len() - free + CROWDED;
+            waiting.due = waiting.values.len() - free + crowded();
         }
         waiting.values.drain(..free).collect()
     }
