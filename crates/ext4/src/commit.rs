@@ -3,9 +3,10 @@
 use crate::Error;
 use crate::alloc::Changes;
 use crate::fs::Fs;
-use crate::inode::{Inode, Record};
+use crate::inode::Inode;
 use crate::meta::MetaBlock;
 use crate::orphan::Chain;
+use crate::record::Record;
 use lanefs_journal::{Client, Images, Tid};
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::Arc;
@@ -139,7 +140,7 @@ impl Fs {
         objects: Vec<Dirty>,
         images: &mut Images,
     ) -> Result<(), Error> {
-        let mut records: BTreeMap<Ino, (Arc<Inode>, Record)> = BTreeMap::new();
+        let mut records: BTreeMap<Ino, (Arc<Inode>, Box<Record>)> = BTreeMap::new();
         let mut descriptors = Shared::default();
         let mut groups_changed = false;
         // Table blocks that come into use: written even if none of their inodes is.
@@ -215,7 +216,7 @@ impl Fs {
     /// Patches the records into their table blocks, and with them the orphan chain if it is a new one.
     fn emit_inodes(
         &self,
-        records: BTreeMap<Ino, (Arc<Inode>, Record)>,
+        records: BTreeMap<Ino, (Arc<Inode>, Box<Record>)>,
         extended: Vec<(Group, u32)>,
         chain: Option<&Chain>,
         images: &mut Images,

@@ -11,6 +11,7 @@ use crate::links::DROP_LINK_CREDITS;
 use crate::meta::MetaKind;
 use crate::place::{Edit, PLACE_CREDITS};
 use crate::read::now;
+use crate::record::RawRecord;
 use crate::table::TableRef;
 use crate::xattrs::NewBlock;
 use crate::{Error, Named, NewInode, NewKind};
@@ -289,7 +290,7 @@ impl Fs {
         };
         disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
 
-        let mut raw = vec![0; self.geometry.inode_size()].into_boxed_slice();
+        let mut raw = RawRecord::default();
         let xattrs = self.prepare_new_xattrs(ino, &disk, &mut raw, &inherited.xattrs)?;
         let block = self.prepare_contents(ino, dir.ino, &mut disk, &new.kind)?;
         if xattrs.is_some() {

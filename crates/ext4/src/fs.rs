@@ -10,6 +10,7 @@ use crate::meta::{MetaCache, MetaKind};
 use crate::orphan::Orphans;
 use crate::places::SystemBlocks;
 use crate::pressure::Pressure;
+use crate::record::RawRecord;
 use crate::superblock::SuperState;
 use crate::table::{TableBlock, TableRef, Tables};
 use crate::{Access, Atime, Error, InodeRef, Names, OnError};
@@ -286,12 +287,13 @@ impl Fs {
         &self,
         ino: Ino,
         disk: &disk::Inode,
-        raw: &[u8],
+        raw: &RawRecord,
         table: &mut [u8],
         offset: usize,
     ) -> Result<(), Error> {
-        let record = table.get_mut(offset..offset + raw.len()).ok_or(Error::Stale)?;
-        record.copy_from_slice(raw);
+        let len = self.geometry.inode_size();
+        let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+        raw.write_to(record);
         disk.encode_into(record, ino, &self.geometry, self.checksums)
             .map_err(|_| Error::FileTooLarge)
     }

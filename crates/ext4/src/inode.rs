@@ -6,6 +6,7 @@ use crate::crowd::Crowd;
 use crate::extent;
 use crate::home::Home;
 use crate::plant::{Step, left_out};
+use crate::record::{RawRecord, Record};
 use crate::roll::RollOf;
 use crate::table::TableRef;
 use crate::write::WindowSlot;
@@ -86,7 +87,7 @@ pub(crate) struct Parts {
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
     pub(crate) disk: disk::Inode,
-    pub(crate) raw: Box<[u8]>,
+    pub(crate) raw: RawRecord,
 }
 
 /// Attributes as an inode stores them.
@@ -100,9 +101,9 @@ pub(crate) struct StoredXattrs {
 /// What an inode's guard guards.
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
-    /// The record as it was read, for the bytes that `disk` does not know; attributes in the inode.
-    pub(crate) raw: Box<[u8]>,
-    pub(crate) tracked: Tracked<Record>,
+    pub(crate) raw: RawRecord,
+    /// In a box: few inodes ever have one.
+    pub(crate) tracked: Tracked<Box<Record>>,
     /// Where the transaction in which it is dirty lists it.
     pub(crate) listed: Option<Listed>,
     /// Where it stands in the orphan file or list.
@@ -119,21 +120,6 @@ pub(crate) struct InodeState {
     owed: i32,
     /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
     pub(crate) freed: bool,
-}
-
-/// An inode's record as of one transaction.
-#[derive(Clone)]
-pub(crate) struct Record {
-    pub(crate) disk: disk::Inode,
-    pub(crate) raw: Box<[u8]>,
-    pub(crate) freed: bool,
-}
-
-impl Record {
-    /// Whether it is of a later inode of the same number.
-    pub(crate) fn is_after(&self, other: &Record) -> bool {
-        self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
-    }
 }
 
 impl InodeState {
@@ -177,10 +163,6 @@ impl InodeState {
         let less = (-more).min(most);
         self.owed = (-more - less).max(0);
         add_directory_links(&mut self.disk, -less);
-    }
-
-    fn record(disk: &disk::Inode, raw: &[u8], freed: bool) -> Record {
-        Record { disk: disk.clone(), raw: raw.into(), freed }
     }
 }
 
@@ -333,7 +315,7 @@ impl Inode {
             self.fold(&mut state);
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
-        let newly = tracked.touch(tid, || InodeState::record(disk, raw, *freed));
+        let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
             // All who counted in the transaction before have left it.
             state.owed = 0;
@@ -364,7 +346,7 @@ impl Inode {
             return;
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
-        tracked.bury(handle.tid(), || InodeState::record(disk, raw, *freed));
+        tracked.bury(handle.tid(), || Record::of(disk, raw, *freed));
         let listed = state.listed.take();
         drop(state);
         // What comes off the list may be the last reference: not let go of under its own guard.
@@ -372,13 +354,13 @@ impl Inode {
     }
 
     /// Committer: the record as of `tid`.
-    pub(crate) fn take(&self, tid: Tid) -> Option<Record> {
+    pub(crate) fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
         if !left_out(Step::NotesCaptured) && self.fold(&mut state) {
             self.publish(&state.disk);
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
-        tracked.take(tid, || InodeState::record(disk, raw, *freed))
+        tracked.take(tid, || Record::of(disk, raw, *freed))
     }
 
     pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {

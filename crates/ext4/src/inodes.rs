@@ -5,6 +5,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeRef, Parts};
 use crate::one_lock::OneLockCache;
 use crate::plant::{Step, left_out};
+use crate::record::RawRecord;
 use crate::table::TableRef;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -247,7 +248,7 @@ impl Fs {
         if decoded.links == 0 && !self.finishing_orphans.load(Ordering::Acquire) {
             return Err(Error::Stale);
         }
-        let raw = raw.into();
+        let raw = RawRecord::read(raw);
         let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
         inode.flush_mark.store(self.inodes.mark_before(ino), Ordering::Relaxed);
         self.inodes.insert(inode.clone(), |_| ());
@@ -261,7 +262,7 @@ impl Fs {
         table: TableRef,
         offset: usize,
         decoded: disk::Inode,
-        raw: Box<[u8]>,
+        raw: RawRecord,
     ) -> Result<Arc<Inode>, Error> {
         let file_type = decoded.file_type().ok_or(Error::Stale)?;
         let home = self.home.clone();

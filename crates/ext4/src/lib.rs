@@ -34,6 +34,7 @@ mod places;
 mod plant;
 mod pressure;
 mod read;
+mod record;
 mod rename;
 mod roll;
 mod statistics;

@@ -9,6 +9,7 @@ use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef, StoredXattrs};
 use crate::meta::{MetaKind, MetaRef};
 use crate::read::now;
+use crate::record::RawRecord;
 use crate::xattr::{self, BlockChange, XattrState};
 use crate::{Error, SetXattr};
 use lanefs_lanes::Lines;
@@ -149,8 +150,8 @@ impl Fs {
         }
         let state = inode.state.lock();
         let area = state.disk.xattr_area(&self.geometry);
-        let bytes = area.and_then(|area| state.raw.get(area)).unwrap_or_default();
-        let stored = StoredXattrs { in_inode: Lines::from(bytes), block: state.disk.file_acl };
+        let bytes = area.map(|area| state.raw.area(area)).unwrap_or_default();
+        let stored = StoredXattrs { in_inode: Lines::from(&*bytes), block: state.disk.file_acl };
         let result = f(&stored);
         inode.xattrs.store(stored);
         result
@@ -315,14 +316,14 @@ impl Fs {
         &self,
         ino: Ino,
         disk: &disk::Inode,
-        raw: &mut [u8],
+        raw: &mut RawRecord,
         xattrs: &[(AttributeName<'static>, Vec<u8>)],
     ) -> Result<Option<NewBlock>, Error> {
         if xattrs.is_empty() {
             return Ok(None);
         }
         let area = disk.xattr_area(&self.geometry).unwrap_or(0..0);
-        let mut in_inode = raw.get(area.clone()).unwrap_or_default().to_vec();
+        let mut in_inode = raw.area(area.clone()).into_owned();
         let mut block: Option<(Block, Arc<[u8]>)> = None;
         for (name, value) in xattrs {
             let state = self.xattr_state(ino, &in_inode, &block);
@@ -332,9 +333,7 @@ impl Fs {
             }
             in_inode = plan.in_inode.unwrap_or(in_inode);
         }
-        if let Some(kept) = raw.get_mut(area) {
-            kept.copy_from_slice(&in_inode);
-        }
+        raw.set(self.geometry.inode_size(), area, &in_inode);
         let Some((_, data)) = block else { return Ok(None) };
         Ok(Some((self.claim_first_block(ino)?, data)))
     }
@@ -353,9 +352,7 @@ impl Fs {
             else {
                 return;
             };
-            if let Some(kept) = state.raw.get_mut(area) {
-                kept.copy_from_slice(bytes);
-            }
+            state.raw.set(self.geometry.inode_size(), area, bytes);
         };
         let (old, new) = match block {
             BlockStep::Keep => (None, None),

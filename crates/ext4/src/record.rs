@@ -1,0 +1,63 @@
+//! An inode's record: what is written of it in its table's block.
+
+use lanefs_ondisk::inode as disk;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A record's bytes as they were read, or are to be written, for those that [`disk::Inode`] does not
+/// know: attributes in the inode. Of a new inode there are none until it has attributes.
+#[derive(Clone, Default)]
+pub(crate) struct RawRecord {
+    /// None: all are zero.
+    bytes: Option<Box<[u8]>>,
+}
+
+impl RawRecord {
+    /// As it was read.
+    pub(crate) fn read(bytes: &[u8]) -> RawRecord {
+        RawRecord { bytes: Some(bytes.into()) }
+    }
+
+    /// The bytes in `area`; none if the record ends before.
+    pub(crate) fn area(&self, area: Range<usize>) -> Cow<'_, [u8]> {
+        match &self.bytes {
+            Some(bytes) => bytes.get(area).unwrap_or_default().into(),
+            None => vec![0; area.len()].into(),
+        }
+    }
+
+    /// Sets the bytes in `area` of a record of `len` bytes.
+    pub(crate) fn set(&mut self, len: usize, area: Range<usize>, bytes: &[u8]) {
+        let record = self.bytes.get_or_insert_with(|| vec![0; len].into());
+        if let Some(kept) = record.get_mut(area) {
+            kept.copy_from_slice(bytes);
+        }
+    }
+
+    /// Writes all of it over `record`.
+    pub(crate) fn write_to(&self, record: &mut [u8]) {
+        match &self.bytes {
+            Some(bytes) => record.copy_from_slice(bytes),
+            None => record.fill(0),
+        }
+    }
+}
+
+/// An inode's record as of one transaction.
+pub(crate) struct Record {
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: RawRecord,
+    pub(crate) freed: bool,
+}
+
+impl Record {
+    /// A copy for a transaction.
+    pub(crate) fn of(disk: &disk::Inode, raw: &RawRecord, freed: bool) -> Box<Record> {
+        Box::new(Record { disk: disk.clone(), raw: raw.clone(), freed })
+    }
+
+    /// Whether it is of a later inode of the same number.
+    pub(crate) fn is_after(&self, other: &Record) -> bool {
+        self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
+    }
+}
