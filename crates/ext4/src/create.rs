@@ -144,6 +144,8 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.join(PLACE_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
+        // One for all that publishes.
+        let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         let names = place.lock();
         match place.look_again() {
@@ -241,6 +243,7 @@ impl Fs {
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
         let mut handle = self.join(20)?;
+        let _pin = lanefs_lanes::pin();
         let inode = self.apply_birth(&mut handle, born);
         self.add_orphan(&mut handle, &inode);
         set_nameless(&inode, Nameless::Yes);
@@ -262,12 +265,20 @@ impl Fs {
         let claim = self.groups.claim_inode(self, kind, dir.ino, beside)?;
         let ino = claim.ino();
         let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
-        let table = self.table_block(place.group, place.table_block)?;
+        let (table, generation) = {
+            // One for both.
+            let _pin = lanefs_lanes::pin();
+            (self.table_block(place.group, place.table_block)?, self.inodes.generation(ino))
+        };
+        let generation = match generation {
+            Some(dead) => dead,
+            None => self.stored_generation(&table, place.offset)?,
+        };
         let extra = self.superblock.want_extra_isize();
         let mut disk = disk::Inode::zeroed(extra);
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
-        disk.generation = self.generation_of(ino, &table, place.offset)?.wrapping_add(1);
+        disk.generation = generation.wrapping_add(1);
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
@@ -409,11 +420,8 @@ impl Fs {
         InodeRef::adopt(inode)
     }
 
-    /// The generation of whatever had the number last: in memory, or in its record in `table`.
-    fn generation_of(&self, ino: Ino, table: &TableRef, offset: usize) -> Result<u32, Error> {
-        if let Some(dead) = self.inodes.generation(ino) {
-            return Ok(dead);
-        }
+    /// The generation in the record at `offset` in `table`.
+    fn stored_generation(&self, table: &TableRef, offset: usize) -> Result<u32, Error> {
         let base = table.base(self)?;
         let record = self.record_in(&base, offset).ok_or(Error::NoSpace)?;
         // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
