@@ -231,10 +231,9 @@ fn pay() {
     // All read the epoch. If others have moved it far enough, it is not moved once more: so it
     // changes as often as the busiest lane needs, however many there are. Two epochs free all of it,
     // if nobody is pinned.
-    let enough = crowded() / 2;
-    let mut tries = 2;
-    while collect() < enough && tries > 0 && domain.try_advance() {
-        tries -= 1;
+    if collect() < crowded() / 2 && domain.try_advance() {
+        domain.try_advance();
+        collect();
     }
 }
 

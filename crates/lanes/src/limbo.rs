@@ -95,17 +95,33 @@ impl Limbo {
             return 0;
         }
         let _outermost = Outermost;
-        let freed = self.take(last);
-        freed.len()
+        let mut freed = 0;
+        loop {
+            // No allocation, since this runs where values are retired.
+            let mut batch = [const { None }; MOST];
+            let taken = self.take(last, &mut batch);
+            freed += taken;
+            if taken < MOST {
+                return freed;
+            }
+        }
     }
 
-    fn take(&self, last: u64) -> Vec<(u64, Retired)> {
+    /// Moves values that were retired in `last` or before to `batch`, and tells how many.
+    fn take(&self, last: u64, batch: &mut [Option<Retired>; MOST]) -> usize {
         let mut waiting = self.waiting.lock();
-        let free = waiting.values.partition_point(|(epoch, _)| *epoch <= last);
-        if free > 0 {
-            waiting.due = waiting.values.len() - free + crowded();
+        let mut taken = 0;
+        for place in batch {
+            let Some((_, value)) = waiting.values.pop_front_if(|(epoch, _)| *epoch <= last) else {
+                break;
+            };
+            *place = Some(value);
+            taken += 1;
         }
-        waiting.values.drain(..free).collect()
+        if taken > 0 {
+            waiting.due = waiting.values.len() + crowded();
+        }
+        taken
     }
 
     pub(crate) fn len(&self) -> usize {
