@@ -16,7 +16,7 @@
 //! it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
 //!
 //! A pin writes its own lane's line and no other; all read the epoch's line, which changes seldom:
-//! for each 4 to 16 values that the busiest lane retires, once or twice.
+//! for each 8 to 16 values that the busiest lane retires, once or twice.
 
 use crate::held::holds_leaf;
 use crate::lane::Seat;

@@ -11,7 +11,7 @@ pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 /// often what is made next gets memory that the processor still has near; but to try takes a look at
 /// each lane.
 pub(crate) fn crowded() -> usize {
-    Lane::given().len().clamp(MOST.min(4), MOST)
+    Lane::given().len().clamp(MOST.min(8), MOST)
 }
 
 /// A value to be dropped later: one `Box`, its type forgotten.
