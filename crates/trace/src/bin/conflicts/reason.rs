@@ -116,13 +116,16 @@ impl Reasons {
         format!("{verb} by {}", self.way(site))
     }
 
-    /// The functions of ours that lead to an access, innermost first.
+    /// The functions of ours that lead to an access, innermost first. Of those of a lock or another
+    /// building block only the innermost one: who uses it is what matters.
     fn way(&mut self, site: &Site) -> String {
-        const SHOWN: usize = 4;
+        const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
         for ip in [&site.ip].into_iter().chain(site.calls.iter().rev()) {
             for frame in self.symbols.frames(*ip) {
-                let ours = frame.function.contains("lanefs");
+                let function = &frame.function;
+                let is_block = function.trim_start_matches('<').starts_with("lanefs_lanes");
+                let ours = function.contains("lanefs") && !is_block;
                 if (ours || names.is_empty()) && names.len() < SHOWN {
                     names.push(match (&frame.place, names.is_empty()) {
                         (Some(place), true) => format!("{} ({place})", short(&frame.function)),

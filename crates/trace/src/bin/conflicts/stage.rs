@@ -115,10 +115,10 @@ impl<'fs> Stage<'fs> {
             self.fs.set_xattr(&self.file, ATTRIBUTE, b"blue").expect("room for an attribute");
             self.fs.symlink("file", &self.link).expect("room for a link");
         }
-        if setting == Setting::Directories {
+        if matches!(setting, Setting::Directories | Setting::Names) {
             // Directories go round the lane's groups: all are read before anything is traced.
             for n in 0..GROUPS {
-                let name = format!("{}/{n}", self.home);
+                let name = format!("{}/{me}-{n}", self.home);
                 self.fs.create_dir(&name).expect("room for a directory");
                 self.fs.remove_dir(&name).expect("just made");
             }
