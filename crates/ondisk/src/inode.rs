@@ -187,6 +187,8 @@ impl Inode {
     ///
     /// # Errors
     /// [`Corruption::Inode`].
+    // Inlined, what a caller does not look at need not be put together.
+    #[inline]
     pub fn decode(
         bytes: &[u8],
         ino: Ino,
@@ -364,13 +366,14 @@ struct Space {
     in_blocks: bool,
 }
 
+#[inline]
 fn decode_checked(
     bytes: &[u8],
     ino: Ino,
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Inode, Cause> {
-    if geometry.inode_place(ino).is_none() {
+    if !geometry.has_inode(ino) {
         return Err(Cause::NoSuchInode);
     }
     let length = Cause::Length { len: bytes.len() };
@@ -398,6 +401,7 @@ fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
         || geometry.features().incompat.contains(Incompat::LARGE_DIR)
 }
 
+#[inline]
 fn decode_fields(base: &RawInode, extra: &RawExtra, size: u16, geometry: &Geometry) -> Inode {
     let features = geometry.features();
     let flags = InodeFlags::from_bits_retain(base.i_flags.get());
@@ -436,6 +440,7 @@ fn decode_fields(base: &RawInode, extra: &RawExtra, size: u16, geometry: &Geomet
     }
 }
 
+#[inline]
 fn decode_space(base: &RawInode, flags: InodeFlags, geometry: &Geometry) -> u64 {
     let low = u64::from(base.i_blocks_lo.get());
     if !geometry.features().ro_compat.contains(RoCompat::HUGE_FILE) {
@@ -452,6 +457,7 @@ fn decode_space(base: &RawInode, flags: InodeFlags, geometry: &Geometry) -> u64 
 }
 
 impl Inode {
+    #[inline]
     fn check(&self, geometry: &Geometry) -> Result<(), Cause> {
         if self.is_blank() {
             // What a deleted inode leaves behind is not interpreted.

@@ -193,16 +193,24 @@ impl Geometry {
         (block <= last).then_some(block)
     }
 
+    /// Whether there is an inode of this number, used or not.
+    #[inline]
+    pub fn has_inode(&self, ino: Ino) -> bool {
+        (1..=self.inode_count).contains(&ino.0)
+    }
+
     /// Where an inode lies.
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
-        let index = ino.0.checked_sub(1).filter(|_| ino.0 <= self.inode_count)?;
+        let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        let per_block = self.inodes_per_block();
+        // Both sizes are powers of two, and this is asked for each look at an inode: no divisions.
+        let size = self.inode_size.trailing_zeros();
+        let per_block = self.block_size.bits() - size;
         Some(InodePlace {
             group: Group(group),
             index,
-            table_block: index / per_block,
-            offset: (index % per_block) as usize * usize::from(self.inode_size),
+            table_block: index >> per_block,
+            offset: ((index & ((1 << per_block) - 1)) as usize) << size,
         })
     }
 
