@@ -19,6 +19,7 @@ use crate::fs::Fs;
 use crate::inode::attr_of;
 use crate::meta::Contents;
 use crate::plant::{Step, left_out};
+use crate::table::WasSeen;
 use crate::{Attr, InodeRef};
 use lanefs_lanes::Pin;
 use lanefs_lanes::sync::atomic::Ordering;
@@ -48,6 +49,7 @@ impl Fs {
 
     /// The attributes of `ino`, if it is not in memory but its table's block is. A name that leads to
     /// it has to be looked at before and after, under the pin.
+    #[inline]
     pub fn glance_at(&self, pin: &Pin, ino: Ino) -> Option<Attr> {
         match self.glance_at_record(pin, ino) {
             Glance::Seen(attr) => Some(attr),
@@ -73,6 +75,7 @@ impl Fs {
                     // Held until it is seen, or it might be gone again.
                     let table = held.insert(self.table_block(place.group, place.table_block).ok()?);
                     table.base(self).ok()?;
+                    self.tables.note_read(table);
                     self.note_load();
                 }
             }
@@ -108,6 +111,7 @@ impl Fs {
         glance
     }
 
+    #[inline]
     fn glance_at_record(&self, pin: &Pin, ino: Ino) -> Glance {
         if !self.is_for_names(ino) {
             return Glance::Elsewhere;
@@ -130,18 +134,17 @@ impl Fs {
                 None => return Glance::NotRead,
             };
         }
-        let slot = place.offset / self.geometry.inode_size().max(1);
         let look = |base: &[u8]| {
             let raw = self.record_in(base, place.offset)?;
             let decoded = disk::Inode::decode(raw, ino, &self.geometry, self.checksums).ok()?;
             let file_type = decoded.file_type()?;
             (decoded.links > 0).then(|| attr_of(ino, file_type, &decoded))
         };
-        match table.look(look) {
+        match table.look(place.index, look) {
             None => Glance::NotRead,
-            Some(None) => Glance::Elsewhere,
-            Some(Some(_)) if table.was_seen(slot) && self.keeps_this_one() => Glance::Elsewhere,
-            Some(Some(attr)) => Glance::Seen(attr),
+            Some((None, _)) => Glance::Elsewhere,
+            Some((Some(_), WasSeen::Yes)) if self.keeps_this_one() => Glance::Elsewhere,
+            Some((Some(attr), _)) => Glance::Seen(attr),
         }
     }
 

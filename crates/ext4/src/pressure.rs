@@ -14,7 +14,9 @@
 //!
 //! Who loads evicts: every lane looks at the caches once in some loads. Over a cap, whoever finds
 //! nobody else at it makes room; far over it, loaders wait for their turn, so that they do not outrun
-//! who evicts. What is dirty cannot go, and a commit is asked for.
+//! who evicts. What is dirty cannot go, and a commit is asked for. To make room is to look through
+//! all of a kind. A walk seldom comes to that: the blocks of tables that it is over with go a few at
+//! a time, by the lane that read them.
 //!
 //! # Locking
 //!
@@ -135,11 +137,23 @@ impl Fs {
         let cap = self.cap();
         // Begins before the cap is reached, since who looks is one of many who load.
         let soft = cap.eighths(7);
-        let now = self.load();
+        let mut now = self.load();
         // Below what evicting leaves, so that walks of looks alone do not come and go.
         let crowded = now.inodes > cap.eighths(5).inodes;
         if self.is_crowded() != crowded {
             self.pressure.crowded.0.store(crowded, Ordering::Relaxed);
+        }
+        // What a walk is over with goes early, so that it seldom comes to looking through all.
+        let walked = cap.eighths(6).tables;
+        if now.tables > walked
+            && let Some(_quiet) = self.pressure.quiet.try_lock()
+        {
+            self.tables.forget_walked(walked as usize);
+            now = self.load();
+            // What went need not come again before there is more.
+            if now.bytes() < self.pressure.left.load(Ordering::Relaxed) {
+                self.pressure.left.store(now.bytes(), Ordering::Relaxed);
+            }
         }
         if !self.is_worth_a_try(now, soft) {
             return;
@@ -154,9 +168,9 @@ impl Fs {
         if !self.is_worth_a_try(self.load(), soft) {
             return;
         }
-        // Of tables more: there are many blocks, to look through them takes lines that nobody has near,
-        // and in a walk they come quickly.
-        self.evict(soft, Load { tables: cap.eighths(5).tables, ..cap.eighths(6) });
+        // Of blocks more: to look through them takes lines that nobody has near, and in a walk they
+        // come quickly.
+        self.evict(soft, Load { inodes: cap.eighths(6).inodes, ..cap.eighths(4) });
         drop(quiet);
         lanefs_lanes::advance();
         if self.load().is_over(cap) && self.access == Access::ReadWrite {
@@ -206,9 +220,12 @@ impl Fs {
             if before.inodes > most.inodes {
                 self.inodes.reclaim(keep.inodes as usize);
             }
-            // What is idle here has contents or not, and is not counted if not.
-            if before.tables > most.tables || self.tables.has_empty() {
-                self.tables.reclaim(keep.tables as usize, self.journal.durable());
+            // What is idle here has contents or not, and is not counted if not: as is what inodes that
+            // went leave behind.
+            let over = before.tables > most.tables;
+            if over || before.inodes > most.inodes || self.tables.has_empty() {
+                let keep = if over { keep.tables } else { most.tables };
+                self.tables.reclaim(keep as usize, self.journal.durable());
             }
             if !self.load().is_over(most) {
                 break;

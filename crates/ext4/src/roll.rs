@@ -24,6 +24,9 @@ use lanefs_ondisk::dirent::{DirFormat, Name};
 /// Blocks of a directory that has a roll at most: it is made as a whole.
 const MOST_BLOCKS: u32 = 32;
 
+/// Blocks of a roll that are read for one look at the directory without.
+const LOOKS: u64 = 4;
+
 /// What a directory has for its roll.
 #[derive(Default)]
 pub(crate) struct RollOf {
@@ -111,14 +114,14 @@ impl Fs {
     }
 
     /// Makes a roll of `dir`, whose operation lock is held shared, if it was looked at so often since
-    /// the last one that reading all of its blocks is no more than was read already.
+    /// the last one that reading all of its blocks is little beside that.
     pub(crate) fn enroll_if_worth(&self, dir: &InodeRef) {
         let blocks = dir.size() >> self.geometry.block_size().bits();
         if blocks > u64::from(MOST_BLOCKS) || self.has_roll(dir) {
             return;
         }
         let looks = dir.roll.looks.fetch_add(1, Ordering::Relaxed);
-        if u64::from(looks) >= blocks {
+        if LOOKS * u64::from(looks) >= blocks {
             dir.roll.looks.store(0, Ordering::Relaxed);
             // What is damaged is told by who looks for a name in it.
             let _ = self.enroll(dir);

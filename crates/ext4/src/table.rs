@@ -11,11 +11,12 @@ use crate::commit::Handle;
 use crate::fs::Fs;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Holds, LaneCounter, Map, Mutex, Pin, Rank};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use lanefs_lanes::{Holds, LaneCounter, Map, Mutex, PerLane, Pin, Rank};
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
+use std::collections::VecDeque;
 
 /// One block of an inode table.
 pub(crate) struct TableBlock {
@@ -28,11 +29,16 @@ pub(crate) struct TableBlock {
     /// The transaction that was charged for it last: a block costs a transaction one credit,
     /// however many of its inodes change.
     charged: AtomicU64,
-    base: Mutex<Option<Arc<[u8]>>>,
+    base: Mutex<Base>,
     /// Set by who reads records, cleared by reclaim: a second chance.
     used: AtomicBool,
+}
+
+#[derive(Default)]
+struct Base {
+    bytes: Option<Arc<[u8]>>,
     /// A bit for each record that somebody looked at without loading its inode.
-    seen: AtomicU64,
+    seen: u64,
 }
 
 impl TableBlock {
@@ -50,29 +56,40 @@ impl TableBlock {
     /// The contents: loaded at the first call.
     pub(crate) fn base(&self, fs: &Fs) -> Result<Arc<[u8]>, Error> {
         let mut base = self.base.lock();
-        if let Some(bytes) = &*base {
+        if let Some(bytes) = &base.bytes {
             return Ok(bytes.clone());
         }
         let bytes = fs.read_table_block(self)?;
-        *base = Some(bytes.clone());
+        base.bytes = Some(bytes.clone());
         fs.tables.loaded.add(1);
         Ok(bytes)
     }
 
     /// Committer: the image that later loads see.
     pub(crate) fn set_base(&self, tables: &Tables, bytes: Arc<[u8]>) {
-        if self.base.lock().replace(bytes).is_none() {
+        if self.base.lock().bytes.replace(bytes).is_none() {
             tables.loaded.add(1);
         }
     }
 
-    /// Runs `look` on the contents; `None` if they are not in memory, or somebody is at them.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    /// Runs `look` on the contents, for the record of the inode with this number in its group, and
+    /// says whether somebody looked at that before. `None` if they are not in memory, or somebody is
+    /// at them.
+    pub(crate) fn look<R>(
+        &self,
+        index: u32,
+        look: impl FnOnce(&[u8]) -> R,
+    ) -> Option<(R, WasSeen)> {
         // Not waited for: who has the lock may be reading the device.
-        let base = self.base.try_lock()?;
-        let result = look(base.as_deref()?);
+        let mut base = self.base.try_lock()?;
+        let result = look(base.bytes.as_deref()?);
+        // Of one block the lower bits of the numbers differ, whatever they begin with.
+        let bit = 1 << (index % u64::BITS);
+        let was_seen = if base.seen & bit != 0 { WasSeen::Yes } else { WasSeen::No };
+        base.seen |= bit;
+        drop(base);
         self.note_use();
-        Some(result)
+        Some((result, was_seen))
     }
 
     /// Whether nobody holds it, no inode in memory either, and it was not evicted.
@@ -82,15 +99,14 @@ impl TableBlock {
 
     /// Whether its contents are in memory, or about to be.
     fn is_loaded(&self) -> bool {
-        self.base.try_lock().is_none_or(|base| base.is_some())
+        self.base.try_lock().is_none_or(|base| base.bytes.is_some())
     }
 
-    /// Notes that somebody looked at the record in this place; true if somebody did before.
-    pub(crate) fn was_seen(&self, slot: usize) -> bool {
-        let bit = 1 << (slot % 64);
-        // Read first, as always.
-        self.seen.load(Ordering::Relaxed) & bit != 0
-            || self.seen.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    /// Whether all but a few of its `records` were looked at: those of directories are not, which are
+    /// loaded, nor what lies there of other directories.
+    fn is_walked_over(&self, records: u32) -> bool {
+        let all = if cfg!(shuttle) { 1 } else { records.min(u64::BITS) };
+        self.base.try_lock().is_some_and(|base| base.seen.count_ones() >= all - all / 8)
     }
 
     /// Whether somebody used it since this was asked last. All are asked, and most were not: read first.
@@ -106,10 +122,17 @@ impl TableBlock {
 
     /// Forgets the contents: an image or the device has them.
     fn forget_base(&self, tables: &Tables) {
-        if self.base.lock().take().is_some() {
+        if self.base.lock().bytes.take().is_some() {
             tables.loaded.add(-1);
         }
     }
+}
+
+/// Whether somebody looked at a record before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WasSeen {
+    Yes,
+    No,
 }
 
 /// A hold on an inode-table block: while it lives the block stays the one object of its number.
@@ -145,12 +168,33 @@ impl Drop for TableRef {
 
 const MAKERS: usize = 64;
 
+/// Blocks that a lane remembers that it read for glances: few, so that those of a walk are still in
+/// the processor's caches when they go, and what is read next comes to lie where they were.
+const RECENT: usize = 96;
+
+/// Of so many blocks that were walked over one stays for longer. So what is walked again and again
+/// comes to be in memory, and one walk does not throw out all that others use.
+const STAYS: u64 = 16;
+
+/// What a lane read for glances of late.
+#[derive(Default)]
+struct Recent {
+    blocks: VecDeque<Arc<TableBlock>>,
+    /// Blocks that were walked over.
+    walked: u64,
+}
+
 /// The inode-table blocks in memory, and how much of each table was ever written.
 pub(crate) struct Tables {
     blocks: Map<u64, Arc<TableBlock>>,
     makers: Box<[Mutex<()>]>,
     /// Blocks whose contents are in memory.
     loaded: LaneCounter,
+    /// Blocks that the last reclaim left: those without contents were in use.
+    left: AtomicUsize,
+    recent: PerLane<Mutex<Recent>>,
+    /// Records of a block.
+    records: u32,
     /// Blocks of each group's table that are on the device or in an image: those beyond were never
     /// initialised and count as zeros, whatever lies there. [written by the committer]
     initialised: Vec<AtomicU32>,
@@ -162,7 +206,15 @@ impl Tables {
         let initialised =
             descriptors.iter().map(|d| AtomicU32::new(initialised(geometry, d))).collect();
         let makers = (0..MAKERS).map(|_| Mutex::new(Rank::Load, ())).collect();
-        Tables { blocks: Map::new(), makers, loaded: LaneCounter::new(0), initialised }
+        Tables {
+            blocks: Map::new(),
+            makers,
+            loaded: LaneCounter::new(0),
+            left: AtomicUsize::new(0),
+            recent: PerLane::new(|_| Mutex::new(Rank::LaneList, Recent::default())),
+            records: geometry.inodes_per_block(),
+            initialised,
+        }
     }
 
     /// A hold on block `index` of the table of `group`, at `block`; not necessarily loaded.
@@ -181,9 +233,8 @@ impl Tables {
             index,
             holds: Holds::new(1),
             charged: AtomicU64::new(0),
-            base: Mutex::new(Rank::Load, None),
+            base: Mutex::new(Rank::Load, Base::default()),
             used: AtomicBool::new(true),
-            seen: AtomicU64::new(0),
         });
         self.blocks.insert(block.0, made.clone());
         TableRef(made)
@@ -241,10 +292,8 @@ impl Tables {
                 excess = excess.saturating_sub(1);
             }
         });
-        for block in idle {
-            block.forget_base(self);
-            self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
-        }
+        idle.iter().for_each(|block| self.forget(block));
+        self.left.store(self.len(), Ordering::Relaxed);
         if !too_many || self.loaded() <= keep {
             return;
         }
@@ -262,14 +311,54 @@ impl Tables {
         }
     }
 
+    /// It was read for a glance.
+    pub(crate) fn note_read(&self, table: &TableRef) {
+        let mut recent = self.recent.mine().lock();
+        recent.blocks.push_back(table.0.clone());
+        let _forgotten = (recent.blocks.len() > RECENT).then(|| recent.blocks.pop_front());
+        // No destructor under a lane's lock.
+        drop(recent);
+    }
+
+    /// While nothing is captured: forgets most of the blocks that this lane read for glances of late
+    /// and that were walked over since, until no more than `keep` are loaded.
+    pub(crate) fn forget_walked(&self, keep: usize) {
+        let recent = self.recent.mine();
+        let mut excess = self.loaded().saturating_sub(keep);
+        let Recent { mut blocks, mut walked } = std::mem::take(&mut *recent.lock());
+        blocks.retain(|block| {
+            if !block.is_walked_over(self.records) {
+                return true;
+            }
+            walked += 1;
+            if excess > 0 && !walked.is_multiple_of(STAYS) && block.holds.evict() {
+                self.forget(block);
+                excess -= 1;
+            }
+            false
+        });
+        let mut recent = recent.lock();
+        recent.walked = walked;
+        // Another thread of the lane may have noted some.
+        blocks.append(&mut recent.blocks);
+        recent.blocks = blocks;
+    }
+
+    /// It is dead.
+    fn forget(&self, block: &Arc<TableBlock>) {
+        block.forget_base(self);
+        self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, block));
+    }
+
     /// How many blocks are in memory, with contents or without.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether there are many without contents.
+    /// Whether there are many without contents, and more than the last reclaim left.
     pub(crate) fn has_empty(&self) -> bool {
-        self.len() > 2 * self.loaded() + 64
+        let (len, left) = (self.len(), self.left.load(Ordering::Relaxed));
+        len > 2 * self.loaded() + 64 && len > left + left / 4
     }
 
     /// How many have their contents in memory.
@@ -290,4 +379,51 @@ fn initialised(geometry: &Geometry, desc: &GroupDesc) -> u32 {
     }
     let used = geometry.inodes_per_group().saturating_sub(desc.itable_unused);
     used.div_ceil(geometry.inodes_per_block().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mkfs::{Contents, MkfsOptions, mkfs};
+    use crate::{Mount, MountOptions};
+    use lanefs_device::RamDevice;
+
+    #[test]
+    fn what_a_walk_is_over_with_goes_but_for_one_in_some() {
+        let ram = RamDevice::create(64 << 20).expect("memory");
+        let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+        mkfs(&ram, &options).expect("room for a file system");
+        let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new file system");
+        let fs = mount.fs();
+        let (tables, records) = (&fs.tables, fs.geometry.inodes_per_block());
+        let first = fs.geometry.itable_blocks() / 2;
+        // Looks at so many records of so many blocks, of which nobody keeps any.
+        let walk = |from: u32, blocks: u32, seen: u32| {
+            for n in first + from..first + from + blocks {
+                let table = fs.table_block(Group(0), n).expect("a table");
+                table.base(fs).expect("no fault");
+                tables.note_read(&table);
+                (0..seen).for_each(|slot| {
+                    let looked = table.look(n * records + slot, |_| ());
+                    assert_eq!(looked, Some(((), WasSeen::No)));
+                });
+            }
+        };
+        let before = tables.loaded();
+        walk(0, 8, records / 2);
+        tables.forget_walked(0);
+        assert_eq!(tables.loaded(), before + 8, "a walk may come back to them");
+        let held = fs.table_block(Group(0), first + 8).expect("a table");
+        walk(8, 1, records);
+        tables.forget_walked(0);
+        assert_eq!(tables.loaded(), before + 9, "somebody has an inode there");
+        drop(held);
+        walk(9, 2 * STAYS as u32, records);
+        tables.forget_walked(before + 9 + STAYS as usize);
+        assert_eq!(tables.loaded(), before + 9 + STAYS as usize, "there is room for some");
+        walk(9 + 2 * STAYS as u32, 2 * STAYS as u32, records);
+        tables.forget_walked(0);
+        assert_eq!(tables.loaded(), before + 9 + STAYS as usize + 2);
+        mount.close().expect("no fault");
+    }
 }
