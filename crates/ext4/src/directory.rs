@@ -27,6 +27,8 @@ impl Inode {
 
 /// More blocks than one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
+/// How often an entry names the same free inode before that is damage.
+const TRIES: u32 = 64;
 
 /// A directory with changes that are planned and not yet applied: later plans see earlier ones.
 pub(crate) struct DirEdit<'f> {
@@ -423,21 +425,32 @@ impl Fs {
     }
 
     /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before
-    /// it can be held; damage if the entry still names a free inode after that.
+    /// it can be held, or its number may be another one's by then; damage if the entry names an inode
+    /// that stays free.
     pub fn find(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>, Error> {
-        let mut free = None;
-        for _ in 0..64 {
+        let mut free = (Ino(0), 0);
+        loop {
             let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
             match self.get(named.ino, None) {
-                Err(Error::Stale) => free = Some(named.ino),
-                other => return other.map(Some),
+                Ok(inode) => {
+                    // Held, it keeps its number: if the name leads to the number, it leads to it.
+                    let again = self.lookup(dir, name)?.map(|again| again.ino);
+                    if again == Some(named.ino) {
+                        return Ok(Some(inode));
+                    }
+                }
+                Err(Error::Stale) if free.0 == named.ino => free.1 += 1,
+                Err(Error::Stale) => free = (named.ino, 1),
+                Err(error) => return Err(error),
+            }
+            // A name that goes away takes its inode with it, not the other way round.
+            if free.1 == TRIES {
+                let cause = InodeCause::NotInUse;
+                let error = Corruption::Inode { ino: named.ino, cause }.into();
+                self.note_error(&error);
+                return Err(error);
             }
         }
-        // A name that goes away takes its inode with it, not the other way round.
-        let ino = free.ok_or(Error::Stale)?;
-        let error = Corruption::Inode { ino, cause: InodeCause::NotInUse }.into();
-        self.note_error(&error);
-        Err(error)
     }
 
     /// Entries after `cookie` (0: from the start) in hash order, "." and ".." first.

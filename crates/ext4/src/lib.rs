@@ -58,9 +58,11 @@ pub use attr::{
 pub use error::Error;
 pub use fs::Fs;
 pub use inode::{Inode, InodeRef};
+pub use links::Acted;
 pub use mount::Mount;
 pub use one_lock::OneLockCache;
 pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};
 pub use pressure::names_within;
+pub use rename::Ends;
 pub use roll::OnRoll;
 pub use statistics::Statistics;

@@ -28,6 +28,17 @@ enum Removal {
     Directory,
 }
 
+/// What came of an operation on a name that was looked up before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nothing was done if the name leads elsewhere"]
+pub enum Acted {
+    /// It was done.
+    Done,
+    /// The name leads elsewhere by now: nothing was done, since what the caller found out about what it
+    /// led to, and whether it may be done to that, is not about what it leads to now.
+    LeadsElsewhere,
+}
+
 /// What became of a name that was to be removed beside others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removed {
@@ -115,57 +126,71 @@ impl Fs {
 
     /// Removes a name that is not a directory's.
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.remove_name(dir, name, None, Removal::File)
+        self.remove_name(dir, name, Removal::File)
     }
 
-    /// Removes a name that leads to `victim`, as the caller found; if by now it leads elsewhere, that
-    /// is removed. A file whose last name and last hold this takes is ended in the same handle.
-    pub fn unlink_found(&self, dir: &InodeRef, name: &[u8], victim: InodeRef) -> Result<(), Error> {
-        self.remove_name(dir, name, Some(victim), Removal::File)
+    /// Removes a name that leads to `victim`, as the caller found and judged. A file whose last name
+    /// and last hold this takes is ended in the same handle.
+    pub fn unlink_found(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        victim: InodeRef,
+    ) -> Result<Acted, Error> {
+        self.remove_found(dir, name, &victim, Removal::File)
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.remove_name(dir, name, None, Removal::Directory)
+        self.remove_name(dir, name, Removal::Directory)
     }
 
-    fn remove_name(
+    /// As [`Fs::unlink_found`], of an empty directory.
+    pub fn rmdir_found(
         &self,
         dir: &InodeRef,
         name: &[u8],
-        mut found: Option<InodeRef>,
-        what: Removal,
-    ) -> Result<(), Error> {
+        victim: InodeRef,
+    ) -> Result<Acted, Error> {
+        self.remove_found(dir, name, &victim, Removal::Directory)
+    }
+
+    fn remove_name(&self, dir: &InodeRef, name: &[u8], what: Removal) -> Result<(), Error> {
         self.check_writable()?;
-        let name = match (checked_entry(name), what) {
-            (Err(Error::InvalidArgument { .. } | Error::NotEmpty), Removal::File)
-                if name.starts_with(b".") =>
-            {
-                return Err(Error::IsDirectory);
-            }
-            (checked, _) => checked?,
-        };
+        let entry = removable(name, what)?;
         loop {
-            // Declared before the locks, so that its last hold goes after them.
-            let victim = match found.take() {
-                Some(victim) => victim,
-                None => self.find(dir, name.bytes())?.ok_or(Error::NotFound)?,
-            };
-            match (what, victim.file_type == FileType::Directory) {
-                (Removal::File, true) => return Err(Error::IsDirectory),
-                (Removal::Directory, false) => return Err(Error::NotDirectory),
-                _ => {}
-            }
-            match self.remove_in_place(dir, name, &victim)? {
-                Removed::Yes => return Ok(()),
-                Removed::LeadsElsewhere => continue,
-                Removed::NotInPlace => {}
-            }
-            let _locks = lock_all(&[dir, &victim]);
-            if self.remove_locked(dir, name, &victim)? {
+            let victim = self.find(dir, entry.bytes())?.ok_or(Error::NotFound)?;
+            if self.remove_found(dir, name, &victim, what)? == Acted::Done {
                 return Ok(());
             }
         }
+    }
+
+    /// `victim` is dropped by the caller, so that its last hold goes after the locks.
+    fn remove_found(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        victim: &InodeRef,
+        what: Removal,
+    ) -> Result<Acted, Error> {
+        self.check_writable()?;
+        let name = removable(name, what)?;
+        match (what, victim.file_type == FileType::Directory) {
+            (Removal::File, true) => return Err(Error::IsDirectory),
+            (Removal::Directory, false) => return Err(Error::NotDirectory),
+            _ => {}
+        }
+        match self.remove_in_place(dir, name, victim)? {
+            Removed::Yes => return Ok(Acted::Done),
+            Removed::LeadsElsewhere => return Ok(Acted::LeadsElsewhere),
+            Removed::NotInPlace => {}
+        }
+        let _locks = lock_all(&[dir, victim]);
+        Ok(match self.remove_locked(dir, name, victim)? {
+            true => Acted::Done,
+            false => Acted::LeadsElsewhere,
+        })
     }
 
     /// Removes `name` if it leads to `victim`, beside others who change other names.
@@ -301,6 +326,18 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
         return Err(Error::NotFound);
     }
     Ok(())
+}
+
+/// `name` if it may be removed as what it is to be.
+fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
+    match (checked_entry(name), what) {
+        (Err(Error::InvalidArgument { .. } | Error::NotEmpty), Removal::File)
+            if name.starts_with(b".") =>
+        {
+            Err(Error::IsDirectory)
+        }
+        (checked, _) => checked,
+    }
 }
 
 /// "." and ".." are always there.

@@ -5,7 +5,7 @@ use crate::dir::Look;
 use crate::directory::{DirEdit, checked_entry};
 use crate::fs::Fs;
 use crate::inode::{Concerns, Inode, InodeRef};
-use crate::links::{DROP_LINK_CREDITS, lock_all};
+use crate::links::{Acted, DROP_LINK_CREDITS, lock_all};
 use crate::place::{Edit, PLACE_CREDITS, Place, lock_beside, lock_both};
 use crate::plant::{Step, left_out};
 use crate::read::now;
@@ -15,13 +15,29 @@ use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
 /// The two ends of a rename as they were found.
-struct Ends<'r> {
+pub struct Ends<'r> {
     from: &'r InodeRef,
     name: Name<'r>,
     to: &'r InodeRef,
     new_name: Name<'r>,
     source: InodeRef,
     target: Option<InodeRef>,
+}
+
+impl<'r> Ends<'r> {
+    /// `name` in `from` leads to `source`, and `new_name` in `to` to `target`, or nowhere.
+    ///
+    /// # Errors
+    /// A name that cannot be moved, or be moved to.
+    pub fn new(
+        (from, name): (&'r InodeRef, &'r [u8]),
+        (to, new_name): (&'r InodeRef, &'r [u8]),
+        source: InodeRef,
+        target: Option<InodeRef>,
+    ) -> Result<Ends<'r>, Error> {
+        let (name, new_name) = (entry_or_busy(name)?, entry_or_busy(new_name)?);
+        Ok(Ends { from, name, to, new_name, source, target })
+    }
 }
 
 impl Fs {
@@ -40,13 +56,20 @@ impl Fs {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;
             let ends = Ends { from, name, to, new_name, source, target };
-            match self.try_rename(&ends, how) {
-                // Names changed meanwhile: start again.
-                Ok(false) => {}
-                Ok(true) => return Ok(()),
-                Err(error) => return Err(error),
+            // Names changed meanwhile: start again.
+            if self.try_rename(&ends, how)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Renames what the caller found and judged.
+    pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
+        self.check_writable()?;
+        Ok(match self.try_rename(&ends, how)? {
+            true => Acted::Done,
+            false => Acted::LeadsElsewhere,
+        })
     }
 
     fn try_rename(&self, ends: &Ends<'_>, how: Rename) -> Result<bool, Error> {

@@ -3,7 +3,10 @@
 mod image;
 
 use image::{Image, directory, file};
-use lanefs_ext4::{Access, DirId, Error, MountOptions, Named, Names, OnError, Rename};
+use lanefs_ext4::{
+    Access, Acted, DirId, Ends, Error, InodeRef, MountOptions, Named, Names, NewInode, OnError,
+    Rename,
+};
 use lanefs_lanes::sync::unscheduled::Mutex;
 use lanefs_ondisk::Group;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -171,4 +174,50 @@ fn a_name_that_leads_to_a_file_of_the_file_systems_own_is_told_to_nobody() {
     assert!(!told.is_empty());
     let own: u32 = own.parse().unwrap();
     assert!(told.iter().all(|named| named.ino.0 != own), "{told:?}");
+}
+
+/// What a name leads to may change between who judges and who acts: then nothing is done to what the
+/// name leads to by then, which nobody judged.
+#[test]
+fn what_took_the_place_of_what_was_found_is_left_alone() {
+    let image = Image::made(&[], "8M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let replaced = |name: &[u8], new: &NewInode<'_>| {
+        let before = fs.create(&root, name, new).unwrap();
+        fs.rename(&root, name, &root, &[name, b" before"].concat(), Rename::Replace).unwrap();
+        let now = fs.create(&root, name, new).unwrap().ino();
+        (before, now)
+    };
+    let leads_to = |name: &[u8]| fs.lookup(&root, name).unwrap().map(|named| named.ino);
+    let ends = |source: &InodeRef, target: &InodeRef| {
+        let (from, to) = ((&root, &b"source"[..]), (&root, &b"target"[..]));
+        Ends::new(from, to, source.clone(), Some(target.clone())).unwrap()
+    };
+    let (victim, file_now) = replaced(b"file", &file(0o644));
+    assert_eq!(fs.unlink_found(&root, b"file", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(leads_to(b"file"), Some(file_now));
+    let (victim, dir_now) = replaced(b"dir", &directory());
+    assert_eq!(fs.rmdir_found(&root, b"dir", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(leads_to(b"dir"), Some(dir_now));
+
+    let (source, source_now) = replaced(b"source", &file(0o644));
+    let (target, target_now) = replaced(b"target", &file(0o644));
+    let now = |ino| fs.get(ino, None).unwrap();
+    for how in [Rename::Replace, Rename::Exchange] {
+        for (source, target) in [(&source, &now(target_now)), (&now(source_now), &target)] {
+            let done = fs.rename_found(ends(source, target), how).unwrap();
+            assert_eq!(done, Acted::LeadsElsewhere);
+        }
+        assert_eq!(
+            (leads_to(b"source"), leads_to(b"target")),
+            (Some(source_now), Some(target_now))
+        );
+    }
+    let done = fs.rename_found(ends(&now(source_now), &now(target_now)), Rename::Replace);
+    assert_eq!(done.unwrap(), Acted::Done);
+    assert_eq!(leads_to(b"target"), Some(source_now));
+    drop((root, source, target));
+    mount.close().unwrap();
 }

@@ -3,7 +3,7 @@
 use crate::path::check_name;
 use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Inode, InodeRef, NewInode, NewKind, Rename, Rights};
+use lanefs_ext4::{Acted, Ends, Inode, InodeRef, NewInode, NewKind, Rename, Rights};
 use lanefs_ondisk::{FileType, Ino};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
@@ -70,21 +70,25 @@ impl Vfs {
     /// Takes the name of anything but a directory away.
     pub fn unlink(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
-        let victim = self.victim(who, dir, name)?;
-        if victim.file_type() == FileType::Directory {
-            return Err(Error::IsDirectory);
-        }
-        self.fs().unlink_found(dir, name, victim)
+        again(|| {
+            let victim = self.victim(who, dir, name)?;
+            if victim.file_type() == FileType::Directory {
+                return Err(Error::IsDirectory);
+            }
+            self.fs().unlink_found(dir, name, victim)
+        })
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
-        let victim = self.victim(who, dir, name)?;
-        if victim.file_type() != FileType::Directory {
-            return Err(Error::NotDirectory);
-        }
-        self.fs().rmdir(dir, name)
+        again(|| {
+            let victim = self.victim(who, dir, name)?;
+            if victim.file_type() != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+            self.fs().rmdir_found(dir, name, victim)
+        })
     }
 
     /// Moves `name` in `from` to `new_name` in `to`.
@@ -97,6 +101,16 @@ impl Vfs {
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
+        again(|| self.rename_once(who, (from, name), (to, new_name), how))
+    }
+
+    fn rename_once(
+        &self,
+        who: &Credentials,
+        (from, name): (&InodeRef, &[u8]),
+        (to, new_name): (&InodeRef, &[u8]),
+        how: Rename,
+    ) -> Result<Acted, Error> {
         check_name(name)?;
         let source = self.lookup(who, from, name)?;
         check_name(new_name)?;
@@ -108,7 +122,7 @@ impl Vfs {
         match (&target, how) {
             (Some(_), Rename::NoReplace) => return Err(Error::Exists),
             (None, Rename::Exchange) => return Err(Error::NotFound),
-            (Some(target), _) if target.ino() == source.ino() => return Ok(()),
+            (Some(target), _) if target.ino() == source.ino() => return Ok(Acted::Done),
             _ => {}
         }
         let is_dir = |inode: &Inode| inode.file_type() == FileType::Directory;
@@ -143,7 +157,7 @@ impl Vfs {
                 self.check(who, target, Want::WRITE)?;
             }
         }
-        self.fs().rename(from, name, to, new_name, how)
+        self.fs().rename_found(Ends::new((from, name), (to, new_name), source, target)?, how)
     }
 
     /// Where a symbolic link leads.
@@ -201,6 +215,13 @@ impl Vfs {
     pub(crate) fn record_read(&self, inode: &InodeRef) {
         let _ = self.fs().touch_atime(inode);
     }
+}
+
+/// Looks, judges and acts until the names led to the same all the while: what may be done to one file
+/// says nothing of another that has the name by then.
+fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
+    while act()? == Acted::LeadsElsewhere {}
+    Ok(())
 }
 
 /// As [`check_name`]; "." and ".." exist already.
