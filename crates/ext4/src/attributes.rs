@@ -26,11 +26,28 @@ const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(
 impl Fs {
     /// Changes attributes; what is not given stays, and ctime is set. The new attributes.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
+        self.set_attr_as(inode, |_| Ok(Some(*set)))
+    }
+
+    /// As [`Fs::set_attr`] of what `judge` says, nothing if it says that. It is asked with the attributes
+    /// that are changed: nobody else changes owner, mode or flags before it is done.
+    ///
+    /// # Errors
+    /// What `judge` fails with, too.
+    ///
+    /// # Locking
+    /// `judge` runs under the operation lock and takes none.
+    pub fn set_attr_as(
+        &self,
+        inode: &InodeRef,
+        judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
+    ) -> Result<Attr, Error> {
         self.check_writable()?;
+        let _exclusive = inode.op.exclusive();
+        let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
         if set.flags.is_none() {
             self.check_not_immutable(inode)?;
         }
-        let _exclusive = inode.op.exclusive();
         if let Some(size) = set.size {
             match inode.file_type {
                 FileType::Regular => self.set_size(inode, size)?,

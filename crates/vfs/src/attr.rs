@@ -34,8 +34,8 @@ impl Vfs {
             check_truncate(&attr)?;
             self.check_rights(who, inode, &attr.rights(), Want::WRITE)?;
         }
-        let set = permitted(who, &attr, set)?;
-        self.apply(inode, &attr, &set)
+        let judged = permitted(who, &attr, set)?;
+        self.apply(inode, &judged, |attr| permitted(who, attr, set).map(Some))
     }
 
     /// Sets the size of a file that is open for writing: no permission is asked again.
@@ -45,29 +45,37 @@ impl Vfs {
         inode: &InodeRef,
         size: u64,
     ) -> Result<Attr, Error> {
-        let attr = inode.attr();
-        check_truncate(&attr)?;
-        let permissions = after_write(who, &attr);
-        self.apply(inode, &attr, &SetAttr { size: Some(size), permissions, ..SetAttr::default() })
+        check_truncate(&inode.attr())?;
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.apply(inode, &set, |attr| {
+            Ok(Some(SetAttr { permissions: after_write(who, attr), ..set }))
+        })
     }
 
-    fn apply(&self, inode: &InodeRef, attr: &Attr, set: &SetAttr) -> Result<Attr, Error> {
+    /// Does what `judge` says of the attributes as they are when it is done: between a look at them and
+    /// the change, the file may become another one's. `set` is what it is about.
+    fn apply(
+        &self,
+        inode: &InodeRef,
+        set: &SetAttr,
+        judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
+    ) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
-        if attr.file_type == FileType::Regular && (owned || set.size.is_some()) {
+        if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
             self.drop_capability(inode)?;
         }
-        self.fs().set_attr(inode, set)
+        self.fs().set_attr_as(inode, judge)
     }
 
     /// Takes what a write by `who` takes from a program: its set-ID bits.
     pub(crate) fn drop_set_id(&self, who: &Credentials, inode: &InodeRef) -> Result<(), Error> {
+        let kept = |attr: &Attr| {
+            let permissions = after_write(who, attr)?;
+            Some(SetAttr { permissions: Some(permissions), ..SetAttr::default() })
+        };
         let attr = inode.attr();
-        if attr.permissions & (SUID | SGID) == 0 {
-            return Ok(());
-        }
-        if let Some(permissions) = after_write(who, &attr) {
-            let set = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-            self.fs().set_attr(inode, &set)?;
+        if attr.permissions & (SUID | SGID) != 0 && kept(&attr).is_some() {
+            self.fs().set_attr_as(inode, |attr| Ok(kept(attr)))?;
         }
         Ok(())
     }

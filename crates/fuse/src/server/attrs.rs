@@ -175,7 +175,7 @@ impl Server {
             () if given(bit) => Some(SetTime::At(Time { secs, nanos })),
             () => None,
         };
-        let mut set = SetAttr {
+        let set = SetAttr {
             permissions: given(fattr::MODE).then_some((input.mode & 0o7777) as u16),
             uid: given(fattr::UID).then_some(input.uid),
             gid: given(fattr::GID).then_some(input.gid),
@@ -193,18 +193,18 @@ impl Server {
             return Ok(());
         }
         let chown = set.uid.is_some() || set.gid.is_some();
-        if now.file_type != FileType::Directory && (chown || set.size.is_some()) {
-            // A new owner always costs the privileges; a new size only if the kernel says so.
-            if chown || given(fattr::KILL_SUIDGID) {
-                let asked = set.permissions.unwrap_or(now.permissions);
-                let left = without_privileges(asked);
-                if left != asked {
-                    set.permissions = Some(left);
-                }
-            }
+        let costs = now.file_type != FileType::Directory && (chown || set.size.is_some());
+        if costs {
             self.drop_capabilities(&inode, &now)?;
         }
-        let attr = self.fs().set_attr(&inode, &set)?;
+        // A new owner always costs the privileges; a new size only if the kernel says so.
+        let drops = costs && (chown || given(fattr::KILL_SUIDGID));
+        let attr = self.fs().set_attr_as(&inode, |now| {
+            let asked = set.permissions.unwrap_or(now.permissions);
+            let left = if drops { without_privileges(asked) } else { asked };
+            let permissions = if left == asked { set.permissions } else { Some(left) };
+            Ok(Some(SetAttr { permissions, ..set }))
+        })?;
         self.put_attr(&attr, outbox);
         Ok(())
     }
@@ -213,11 +213,15 @@ impl Server {
     /// says so, and the kernel goes on with the mode that it knows: it is told to ask again, before
     /// the reply, so that nobody executes the new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
+        let without = |now: &Attr| {
+            let left = without_privileges(now.permissions);
+            let set = SetAttr { permissions: Some(left), ..SetAttr::default() };
+            (left != now.permissions).then_some(set)
+        };
         let now = inode.attr();
-        let left = without_privileges(now.permissions);
-        if left != now.permissions {
-            self.fs()
-                .set_attr(inode, &SetAttr { permissions: Some(left), ..SetAttr::default() })?;
+        if without(&now).is_some() {
+            // Of the mode as it is then: a write may be overtaken by chmod(2).
+            self.fs().set_attr_as(inode, |now| Ok(without(now)))?;
             kernel.forget_attributes(Node::id(now.ino, now.generation));
         }
         self.drop_capabilities(inode, &now)

@@ -5,7 +5,7 @@ use crate::abi;
 use crate::buffer::Outbox;
 use crate::errno::Errno;
 use crate::request::Request;
-use lanefs_ext4::{Attr, InodeRef, SetAttr};
+use lanefs_ext4::{InodeRef, SetAttr};
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_FSGETXATTR` and
 /// `FS_IOC_FSSETXATTR` of `<linux/fs.h>` on 64-bit machines.
@@ -59,7 +59,7 @@ impl Server {
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
-                self.set_flags(&inode, &attr, flags)?;
+                self.set_flags(&inode, flags)?;
             }
             FS_GET_XATTR => {
                 let mut record = [0; FSXATTR];
@@ -69,16 +69,18 @@ impl Server {
             FS_SET_XATTR => {
                 let xflags = word(request.data(input.in_size as usize)?)?;
                 let flags = with_fsxattr_flags(attr.flags, xflags).ok_or(Errno::OPNOTSUPP)?;
-                self.set_flags(&inode, &attr, flags)?;
+                self.set_flags(&inode, flags)?;
             }
             _ => return Err(Errno::NOTTY),
         }
         Ok(())
     }
 
-    fn set_flags(&self, inode: &InodeRef, now: &Attr, flags: u32) -> Result<(), Errno> {
-        let flags = flags & VISIBLE | now.flags & !VISIBLE;
-        self.fs().set_attr(inode, &SetAttr { flags: Some(flags), ..SetAttr::default() })?;
+    fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<(), Errno> {
+        self.fs().set_attr_as(inode, |now| {
+            let flags = flags & VISIBLE | now.flags & !VISIBLE;
+            Ok(Some(SetAttr { flags: Some(flags), ..SetAttr::default() }))
+        })?;
         Ok(())
     }
 }

@@ -64,13 +64,12 @@ impl Server {
         };
         let inode = self.inode(request.header.nodeid)?;
         self.fs().set_xattr(&inode, name, value, how)?;
-        let permissions = inode.attr().permissions;
-        if name == ACCESS_ACL
-            && input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0
-            && permissions & SET_GROUP_ID != 0
-        {
-            let permissions = Some(permissions & !SET_GROUP_ID);
-            self.fs().set_attr(&inode, &SetAttr { permissions, ..SetAttr::default() })?;
+        if name == ACCESS_ACL && input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 {
+            self.fs().set_attr_as(&inode, |now| {
+                let permissions = Some(now.permissions & !SET_GROUP_ID);
+                let set = SetAttr { permissions, ..SetAttr::default() };
+                Ok((permissions != Some(now.permissions)).then_some(set))
+            })?;
         }
         Ok(())
     }
