@@ -75,6 +75,39 @@ impl Hasher for FixedHasher {
     }
 }
 
+/// Multiplies a number by 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3,
+/// 6.4: "Fibonacci hashing"): numbers in a row, and the first ones of many groups of equal length, as
+/// inodes and blocks have them, fall far apart in the *highest* bits. No two have one hash.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(STEP);
+    }
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A hash of a number, of which the highest bits are to be used.
+#[inline]
+pub(crate) fn number_hash_of<K: std::hash::Hash>(key: &K) -> u64 {
+    let mut hasher = NumberHasher::default();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// A hash of `key` that is the same in each run.
 pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
     let mut hasher = FixedHasher::default();
@@ -85,6 +118,7 @@ pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     /// The fullest of 1024 buckets when `hashes` fall into them, four to each on average.
     fn fullest(hashes: impl Iterator<Item = u64>, shift: u32) -> u32 {
@@ -102,6 +136,23 @@ mod tests {
             }
             let names = fullest((0..4096).map(|n| hash_of(format!("file{n}").as_str())), shift);
             assert!(names < 20, "{names} at {shift}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_many_groups_fall_into_buckets_of_their_own() {
+        for (group, apart) in [(8192, 1), (8192, 8), (8176, 1), (32768, 1), (32768, 4)] {
+            let firsts = (0..64).flat_map(|g| (12..28).map(move |n| g * apart * group + n));
+            let buckets: HashSet<u64> = firsts.map(|n: u64| number_hash_of(&n) >> 50).collect();
+            assert_eq!(buckets.len(), 64 * 16, "groups of {group}, each {apart}th");
+        }
+    }
+
+    #[test]
+    fn numbers_in_a_row_fill_buckets_evenly() {
+        for stride in [1, 3, 16, 64, 4096, 8192, 1 << 32] {
+            let most = fullest((1..=4096_u64).map(|n| number_hash_of(&(n * stride))), 54);
+            assert!(most < 12, "{most} of stride {stride}");
         }
     }
 

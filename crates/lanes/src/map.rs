@@ -1,4 +1,4 @@
-//! A concurrent hash map: look-ups write nothing, changes take one bucket's lock.
+//! A concurrent hash map of numbers: look-ups write nothing, changes take one bucket's lock.
 //!
 //! *Reading.* A look-up walks a bucket's chain under a pin. Nodes never change but for their
 //! `next`; what is replaced or removed is unlinked first and freed by the epochs, so a reader
@@ -17,15 +17,15 @@ mod table;
 
 use crate::LaneCounter;
 use crate::epoch::{Pin, pin, retire};
-use crate::hash::hash_of;
+use crate::hash::number_hash_of;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K` to `V`, where both are cheap to clone (`V` an `Arc`): growing clones them, and
-/// what is removed leaves a clone until the epochs free it.
+/// A map from `K`, a number, to `V`, where both are cheap to clone (`V` an `Arc`): growing clones
+/// them, and what is removed leaves a clone until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     /// How many entries there are.
@@ -71,7 +71,7 @@ where
     /// The value of `key`, as it is while the pin lives.
     #[inline]
     pub fn find<'p>(&'p self, pin: &'p Pin, key: &K) -> Option<&'p V> {
-        let hash = hash_of(key);
+        let hash = number_hash_of(key);
         let mut table = self.root(pin);
         loop {
             match table.bucket(hash).find(pin, hash, key) {
@@ -139,7 +139,7 @@ where
         look: impl FnOnce(&V) -> R,
     ) -> Option<R> {
         let pin = pin();
-        let hash = hash_of(key);
+        let hash = number_hash_of(key);
         let (table, locked) = self.lock(&pin, hash);
         let found = locked.find(hash, key);
         let (gone, crowded) = match decide(found.map(|node| &node.value)) {
@@ -231,7 +231,7 @@ where
             while let Some((table, index)) = left.pop() {
                 if visit(table.at(index)) {
                     let successor = table.successor(pin);
-                    left.extend([(successor, index), (successor, index + table.len())]);
+                    left.extend([(successor, 2 * index), (successor, 2 * index + 1)]);
                 }
             }
         }

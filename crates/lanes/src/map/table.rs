@@ -39,8 +39,10 @@ pub(super) struct Bucket<K, V> {
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
-    /// A power of two.
+    /// A power of two. The hash's highest bits choose one: of a successor two in a row.
     buckets: Box<[Bucket<K, V>]>,
+    /// What leaves so many bits of a hash.
+    shift: u32,
     /// Null until the table grows; not owned, the root is.
     successor: AtomicPtr<Table<K, V>>,
     /// The next bucket that nobody has set about moving.
@@ -72,6 +74,7 @@ impl<K, V> Table<K, V> {
         };
         Box::into_raw(Box::new(Table {
             buckets: (0..len).map(|_| bucket()).collect(),
+            shift: u64::BITS - len.ilog2(),
             successor: AtomicPtr::new(ptr::null_mut()),
             cursor: AtomicUsize::new(0),
             moved: AtomicUsize::new(0),
@@ -87,7 +90,7 @@ impl<K, V> Table<K, V> {
     }
 
     pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
-        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+        &self.buckets[(hash >> self.shift) as usize]
     }
 
     /// The table that this one's moved buckets went to.
@@ -121,12 +124,12 @@ impl<K, V> Table<K, V> {
 
     /// Whether a table with a chain of `chain` nodes holds so many that it should grow.
     ///
-    /// A chain this long is rare before there are about two nodes per bucket, and rarer the
-    /// more buckets there are to be the longest of. Only then other buckets are looked at, lest
-    /// keys made to collide let the table grow for nothing.
+    /// Numbers in rows fill buckets evenly: a chain this long is rare before there are two or three
+    /// nodes per bucket. Only then other buckets are looked at, lest keys made to collide let the
+    /// table grow for nothing.
     pub(super) fn is_crowded(&self, chain: u32) -> bool {
-        let rare = if cfg!(any(loom, shuttle)) { 2 } else { 5 + self.len().ilog2() / 3 };
-        if chain < rare {
+        const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
+        if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
