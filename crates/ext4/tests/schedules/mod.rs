@@ -316,12 +316,29 @@ fn judge(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)]) {
 }
 
 fn options() -> MountOptions {
-    let policies = match below(3) {
+    let policies = match below(4) {
         0 => Policies::before(),
+        1 => mixed(),
         _ => Policies::default(),
     };
     let cache_bytes = if below(2) == 0 { 0 } else { 1 << 20 };
     MountOptions { policies, cache_bytes, ..MountOptions::default() }
+}
+
+/// Each as it was before or as it is now: what none of the sets has together may meet too.
+fn mixed() -> Policies {
+    let mut mixed = Policies::default();
+    for (name, values) in [
+        ("inode_claim", &["one-step", "two-step"][..]),
+        ("placement", &["lanes", "shared"]),
+        ("busy_group", &["skip", "wait"]),
+        ("stream_goal", &["inode", "global", "hashed"]),
+        ("group_search", &["index", "scan"]),
+        ("overwrite", &["shared", "exclusive"]),
+    ] {
+        mixed.set(name, values[below(values.len() as u32) as usize]).unwrap();
+    }
+    mixed
 }
 
 fn read_only() -> MountOptions {
