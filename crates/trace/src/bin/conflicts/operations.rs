@@ -13,10 +13,12 @@ pub struct Operation {
     pub prepare: fn(&mut Stage<'_>),
     /// The operation and nothing else.
     pub act: fn(&mut Stage<'_>),
+    /// Threads that it can be traced on: a commit of what 64 did is more than can be recorded.
+    pub most_threads: usize,
 }
 
 const fn commuting(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
-    Operation { name, commutes: true, prepare: nothing, act }
+    Operation { name, commutes: true, prepare: nothing, act, most_threads: usize::MAX }
 }
 
 const fn changing(
@@ -24,7 +26,7 @@ const fn changing(
     prepare: fn(&mut Stage<'_>),
     act: fn(&mut Stage<'_>),
 ) -> Operation {
-    Operation { name, commutes: false, prepare, act }
+    Operation { name, commutes: false, prepare, act, most_threads: usize::MAX }
 }
 
 const fn fresh(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
@@ -103,7 +105,10 @@ pub const OPERATIONS: &[Operation] = &[
         vfs.release(&open);
     }),
     commuting("fsync of a clean file", |s| done(s.open().sync_all())),
-    changing("fsync", a_small_file, |s| done(held(s).sync_all())),
+    Operation {
+        most_threads: 8,
+        ..changing("fsync", a_small_file, |s| done(held(s).sync_all()))
+    },
 ];
 
 fn held<'s, 'fs>(s: &'s Stage<'fs>) -> &'s lanefs::File<'fs> {

@@ -36,7 +36,7 @@ pub fn trace(
     troupe.enter(setting);
     let mut rows = Vec::new();
     for operation in operations(setting, only) {
-        for &threads in counts {
+        for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
             // One round that fills the caches, and one that counts; the same again if tracing so
             // many threads twice would take all day.
             let rounds = if threads > 8 { 1 } else { 3 };
