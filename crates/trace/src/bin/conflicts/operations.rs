@@ -105,10 +105,7 @@ pub const OPERATIONS: &[Operation] = &[
         vfs.release(&open);
     }),
     commuting("fsync of a clean file", |s| done(s.open().sync_all())),
-    Operation {
-        most_threads: 8,
-        ..changing("fsync", a_small_file, |s| done(held(s).sync_all()))
-    },
+    Operation { most_threads: 8, ..changing("fsync", a_small_file, |s| done(held(s).sync_all())) },
 ];
 
 fn held<'s, 'fs>(s: &'s Stage<'fs>) -> &'s lanefs::File<'fs> {
