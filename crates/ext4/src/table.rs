@@ -341,7 +341,12 @@ impl Tables {
         recent.walked = walked;
         // Another thread of the lane may have noted some.
         blocks.append(&mut recent.blocks);
+        let surplus = blocks.len().saturating_sub(RECENT);
+        let forgotten: Vec<_> = blocks.drain(..surplus).collect();
         recent.blocks = blocks;
+        // No destructor under a lane's lock.
+        drop(recent);
+        drop(forgotten);
     }
 
     /// It is dead.
