@@ -1,18 +1,18 @@
 //! The mounted file system: what its operations share.
 
 use crate::alloc::{Groups, Overwrite};
-use crate::block_reader::BlockReader;
-use crate::commit::Handle;
-use crate::dir::{DirContext, Indexing};
-use crate::home::Home;
-use crate::inodes::Inodes;
-use crate::meta::{MetaCache, MetaKind};
-use crate::orphan::Orphans;
-use crate::places::SystemBlocks;
-use crate::pressure::Pressure;
-use crate::record::RawRecord;
-use crate::superblock::SuperState;
-use crate::table::{TableBlock, TableRef, Tables};
+use crate::object::commit::Handle;
+use crate::object::home::Home;
+use crate::object::inodes::Inodes;
+use crate::object::meta::{MetaCache, MetaKind};
+use crate::object::orphan::Orphans;
+use crate::object::pressure::Pressure;
+use crate::object::record::RawRecord;
+use crate::object::superblock::SuperState;
+use crate::object::table::{TableBlock, TableRef, Tables};
+use crate::plan::dir::{DirContext, Indexing};
+use crate::volume::reader::BlockReader;
+use crate::volume::system::SystemBlocks;
 use crate::{Access, Atime, Error, InodeRef, Names, OnError};
 use lanefs_device::Device;
 use lanefs_journal::Journal;
@@ -139,7 +139,7 @@ impl Fs {
         if error.errno() != 117 {
             return;
         }
-        let now = crate::read::now();
+        let now = crate::ops::read::now();
         self.superblock.note_error(ErrorRecord {
             time: now.secs.try_into().unwrap_or(0),
             ino: 0,
@@ -191,9 +191,9 @@ impl Fs {
         (self.geometry.block_size().bytes() / 512) as u64
     }
 
-    pub(crate) fn limits_of(&self, ino: Ino) -> crate::extent::Limits {
+    pub(crate) fn limits_of(&self, ino: Ino) -> crate::plan::extent::Limits {
         let space = self.geometry.first_data_block().0..self.geometry.block_count();
-        crate::extent::Limits::new(ino, self.geometry.block_size(), space)
+        crate::plan::extent::Limits::new(ino, self.geometry.block_size(), space)
     }
 
     /// The seed of an inode's checksums; any without `metadata_csum`, where nobody uses it.
@@ -223,7 +223,7 @@ impl Fs {
         match kind {
             MetaKind::Directory { ino, generation, block: n } => {
                 let indexing = self.indexing_of(ino);
-                crate::dir::verify(&self.dir_context_of(ino, generation, indexing), n, bytes)
+                crate::plan::dir::verify(&self.dir_context_of(ino, generation, indexing), n, bytes)
             }
             MetaKind::Extents { ino, generation } => {
                 if self.checksums.seed().is_none() {
@@ -251,12 +251,12 @@ impl Fs {
             MetaKind::Directory { ino, generation, .. } => {
                 // The shape of the block tells an index from a leaf.
                 let context = self.dir_context_of(ino, generation, self.indexing_of(ino));
-                crate::dir::seal(&context, bytes);
+                crate::plan::dir::seal(&context, bytes);
             }
             MetaKind::Extents { ino, generation } => {
                 disk_extent::seal(bytes, self.seed_of(ino, generation));
             }
-            MetaKind::Xattr => crate::xattr::seal(Some(seed), block, bytes),
+            MetaKind::Xattr => crate::plan::xattr::seal(Some(seed), block, bytes),
             MetaKind::Orphans { ino, generation, .. } => {
                 orphan::seal(bytes, block, OrphanSeed::new(self.checksums, ino, generation));
             }

@@ -6,46 +6,17 @@
 
 mod alloc;
 mod attr;
-mod attributes;
-mod block_reader;
-mod commit;
-mod create;
-mod crowd;
-pub mod dir;
-mod directory;
+mod data;
 mod error;
-pub mod extent;
-mod fallocate;
 mod fs;
-mod glance;
-mod home;
-mod inode;
-mod inodes;
-mod links;
-mod mapping;
-mod meta;
 pub mod mkfs;
 mod mount;
-mod one_lock;
-mod options;
-mod orphan;
-mod place;
-mod places;
+mod name;
+mod object;
+mod ops;
+mod plan;
 mod plant;
-mod pressure;
-mod read;
-mod record;
-mod rename;
-mod roll;
-mod statistics;
-mod superblock;
-mod symlink;
-mod sync;
-mod table;
-mod truncate;
-mod write;
-pub mod xattr;
-mod xattrs;
+mod volume;
 
 pub use alloc::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
@@ -57,12 +28,15 @@ pub use attr::{
 };
 pub use error::Error;
 pub use fs::Fs;
-pub use inode::{Inode, InodeRef};
-pub use links::Acted;
-pub use mount::Mount;
-pub use one_lock::OneLockCache;
-pub use options::{Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery};
-pub use pressure::names_within;
-pub use rename::Ends;
-pub use roll::OnRoll;
-pub use statistics::Statistics;
+pub use mount::open::Mount;
+pub use mount::options::{
+    Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
+};
+pub use mount::statistics::Statistics;
+pub use object::inode::{Inode, InodeRef};
+pub use object::one_lock::OneLockCache;
+pub use object::pressure::names_within;
+pub use object::roll::OnRoll;
+pub use ops::link::Acted;
+pub use ops::rename::Ends;
+pub use plan::{dir, extent, xattr};

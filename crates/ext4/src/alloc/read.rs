@@ -1,8 +1,8 @@
 //! A group's bitmaps, from the blocks that hold them or computed where they were never written.
 
 use crate::Error;
-use crate::block_reader::BlockReader;
-use crate::places::SystemBlocks;
+use crate::volume::reader::BlockReader;
+use crate::volume::system::SystemBlocks;
 use lanefs_ondisk::bitmap::{Bitmap, Cause};
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};

@@ -9,8 +9,8 @@ mod threads;
 
 use super::*;
 use crate::Error;
-use crate::block_reader::BlockReader;
-use crate::places::SystemBlocks;
+use crate::volume::reader::BlockReader;
+use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;

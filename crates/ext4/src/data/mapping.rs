@@ -1,0 +1,305 @@
+//! The mappings of an inode: published for readers, changed tree and all by one handle at a time.
+
+use crate::Error;
+use crate::alloc::{Claim, Privilege, Request};
+use crate::fs::Fs;
+use crate::object::commit::Handle;
+use crate::object::inode::{Concerns, Inode, InodeState};
+use crate::object::meta::{MetaKind, MetaRef};
+use crate::plan::extent::{self, Extent, Map, Nodes, Placed, ROOT_BYTES};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// How many extents one handle maps or frees at most: bounds its credits, for each may lie in a
+/// group of its own.
+pub(crate) const EXTENTS_A_STEP: usize = 16;
+
+/// Revokes that one credit pays for at least, whatever the log's block size and format.
+const REVOKES_A_CREDIT: u32 = 64;
+
+/// A change of mappings, ready to be applied: everything read, claimed and pinned.
+pub(crate) struct MapChange {
+    placed: Placed,
+    node_claims: Vec<Claim>,
+    /// The nodes that the plan read, so that Apply finds them in memory.
+    pinned: Vec<MetaRef>,
+    map: Map,
+    /// What the range held and the new mappings do not.
+    released: Vec<Extent>,
+    /// Data blocks that the change allocates; the caller applies them in the same handle.
+    added: u32,
+    /// How far the change got: the rest is for the next.
+    pub(crate) covered: Range<u32>,
+    pub(crate) credits: u32,
+}
+
+/// Reads the nodes of one inode's tree and keeps them pinned.
+struct TreeReader<'f> {
+    fs: &'f Fs,
+    kind: MetaKind,
+    pinned: RefCell<Vec<MetaRef>>,
+}
+
+impl Nodes for TreeReader<'_> {
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        let node = self.fs.meta.get(self.fs, block, self.kind)?;
+        let data = node.data();
+        self.pinned.borrow_mut().push(node);
+        Ok(data)
+    }
+}
+
+impl Fs {
+    /// Runs `f` on the mappings of `inode`, loading them first if need be. The operation lock is
+    /// held, shared or exclusive.
+    pub(crate) fn with_map<R>(
+        &self,
+        inode: &Arc<Inode>,
+        f: impl Fn(&Map) -> R,
+    ) -> Result<R, Error> {
+        let published = || {
+            let pin = lanefs_lanes::pin();
+            inode.map.get(&pin).map(&f)
+        };
+        if let Some(result) = published() {
+            return Ok(result);
+        }
+        {
+            let _loader = inode.loading.lock();
+            if let Some(result) = published() {
+                return Ok(result);
+            }
+            let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
+            inode.map.store(map);
+        }
+        published().ok_or(Error::Busy)
+    }
+
+    /// The mappings as they are; the operation lock is held exclusively.
+    pub(crate) fn map_of(&self, inode: &Arc<Inode>) -> Result<Map, Error> {
+        self.with_map(inode, Map::clone)
+    }
+
+    fn load_map(&self, inode: &Arc<Inode>) -> Result<Map, Error> {
+        let root = self.tree_root(inode)?;
+        let reader = self.tree_reader(inode);
+        let map = extent::load(&root, &reader, &self.limits_of(inode.ino))?;
+        for extent in map.iter() {
+            self.check_data_place(inode.ino, extent.block, extent.len)?;
+        }
+        Ok(map)
+    }
+
+    fn tree_reader(&self, inode: &Inode) -> TreeReader<'_> {
+        let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
+        TreeReader { fs: self, kind, pinned: RefCell::new(Vec::new()) }
+    }
+
+    /// An inode that maps blocks, but not by extents, cannot be given up: its blocks would leak.
+    pub(crate) fn check_mapped_by_extents(&self, inode: &Inode) -> Result<(), Error> {
+        let maps = || match inode.file_type {
+            FileType::Regular | FileType::Directory => inode.sectors() > 0,
+            FileType::Symlink => inode.state.lock().disk.fast_symlink(&self.geometry).is_none(),
+            _ => false,
+        };
+        if !inode.has_extents() && maps() {
+            return Err(block_mapped(inode));
+        }
+        Ok(())
+    }
+
+    fn tree_root(&self, inode: &Inode) -> Result<[u8; ROOT_BYTES], Error> {
+        let state = inode.state.lock();
+        if !state.disk.flags.contains(InodeFlags::EXTENTS) {
+            return Err(block_mapped(inode));
+        }
+        Ok(state.disk.block)
+    }
+
+    /// Plans to replace the mappings of `range` by `with` and claims what the tree needs. The
+    /// operation lock is held exclusively; sleeps.
+    pub(crate) fn plan_mapping(
+        &self,
+        inode: &Arc<Inode>,
+        range: Range<u32>,
+        with: &[Extent],
+    ) -> Result<MapChange, Error> {
+        let map = self.map_of(inode)?;
+        let root = self.tree_root(inode)?;
+        let reader = self.tree_reader(inode);
+        let plan = extent::plan_replace(&root, &reader, &self.limits_of(inode.ino), range, with)?;
+        let covered = plan.covered();
+        let with: Vec<Extent> = with.iter().filter_map(|e| e.clip(&covered)).collect();
+        let before = extent::overlapping(&map, covered.clone());
+        let released = without(&before, &with);
+        let added = total(&without(&with, &before));
+
+        let mut node_claims = Vec::new();
+        let goal = map.last().map_or(self.goal_of(inode), |e| Block(e.block.0 + u64::from(e.len)));
+        for _ in 0..plan.nodes_needed() {
+            // Root's privilege: a tree that cannot grow would fail writes into space already given.
+            let privilege = Privilege::Root;
+            let request = Request { goal, want: 1, at_least: 1, privilege, stream: None };
+            node_claims.push(self.claim_or_reclaim(&request)?);
+        }
+        for extent in &released {
+            self.load_groups(extent.block, extent.len)?;
+        }
+        for node in plan.freed() {
+            self.load_groups(*node, 1)?;
+        }
+        let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
+        let groups = plan.nodes_needed() as u32
+            + plan.freed().len() as u32
+            + released.iter().map(|e| self.groups_of(e.block, e.len)).sum::<u32>();
+        // A directory's blocks are revoked one by one; fewer than these fit into no revoke block.
+        let revokes = match inode.file_type {
+            FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
+            _ => 0,
+        };
+        // One for the revokes of nodes, one for the inode.
+        let credits = 3 + nodes as u32 + 3 * groups + revokes;
+        let places: Vec<Block> = node_claims.iter().map(Claim::start).collect();
+        Ok(MapChange {
+            placed: plan.place(&places),
+            node_claims,
+            pinned: reader.pinned.into_inner(),
+            map: map.replace(covered.clone(), &with),
+            released,
+            added,
+            covered,
+            credits,
+        })
+    }
+
+    /// Apply: the tree, the inode, the published map; frees what the change released. Data claims
+    /// that it maps are the caller's to allocate, in the same handle.
+    pub(crate) fn apply_mapping(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Arc<Inode>,
+        change: MapChange,
+        also: impl FnOnce(&mut InodeState),
+    ) {
+        let MapChange { placed, node_claims, pinned, map, released, added, .. } = change;
+        let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
+        let new: Vec<Block> = node_claims.iter().map(Claim::start).collect();
+        for claim in node_claims {
+            self.groups.allocate(handle, claim);
+        }
+        for (block, data) in placed.writes {
+            match pinned.iter().find(|node| node.block == block) {
+                Some(node) if !new.contains(&block) => node.replace(handle, data),
+                _ => self.meta.create(handle, block, kind, data),
+            }
+        }
+        for block in &placed.freed {
+            self.meta.free(handle, *block);
+            self.free_run(handle, *block, 1);
+        }
+        for extent in &released {
+            if inode.file_type == FileType::Directory {
+                for n in 0..u64::from(extent.len) {
+                    self.meta.free(handle, Block(extent.block.0 + n));
+                }
+            }
+            self.free_run(handle, extent.block, extent.len);
+        }
+        let sectors_a_block = self.sectors_a_block();
+        let gained = (u64::from(added) + new.len() as u64) * sectors_a_block;
+        let lost = (u64::from(total(&released)) + placed.freed.len() as u64) * sectors_a_block;
+        inode.change(handle, Concerns::Data, |state| {
+            state.disk.block = placed.root;
+            state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
+            also(state);
+        });
+        inode.map.store(map);
+    }
+
+    /// Apply: frees blocks. What the bitmaps say against it is damage that was there before: noted,
+    /// since the operation is past the point where it could fail.
+    pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
+        if let Err(error) = self.groups.free_blocks(handle, start, len) {
+            self.note_error(&error);
+        }
+    }
+
+    /// Where a file's first block would best be: near its inode, or where the lane is at home, so
+    /// that the files of one directory can grow on many lanes.
+    pub(crate) fn goal_of(&self, inode: &Inode) -> Block {
+        let place = self.geometry.inode_place(inode.ino);
+        let group = place.map(|place| self.groups.near(place.group));
+        group.and_then(|group| self.geometry.group_first_block(group)).unwrap_or_default()
+    }
+
+    /// Where block `at` of the file would best be: after the block before it.
+    pub(crate) fn goal_at(&self, inode: &Inode, map: &Map, at: u32) -> Block {
+        use crate::plan::extent::Mapping;
+        if let Some(before) = at.checked_sub(1)
+            && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))
+        {
+            return Block(block.0 + 1);
+        }
+        match map.last() {
+            Some(last) if last.start.0 < at => {
+                Block(last.block.0 + u64::from(last.len) + u64::from(at - last.end()))
+            }
+            _ => self.goal_of(inode),
+        }
+    }
+
+    /// Prepare: the bitmaps of the groups that a run of blocks lies in.
+    pub(crate) fn load_groups(&self, start: Block, len: u32) -> Result<(), Error> {
+        let (mut at, end) = (start.0, start.0 + u64::from(len));
+        while at < end {
+            let outside = Error::OutsideFileSystem { block: Block(at) };
+            let Some((group, _)) = self.geometry.group_of(Block(at)) else { return Err(outside) };
+            let Some(last) = self.geometry.group_last_block(group) else { return Err(outside) };
+            self.groups.load(self, group)?;
+            at = last.0 + 1;
+        }
+        Ok(())
+    }
+
+    /// How many groups a run of blocks lies in.
+    pub(crate) fn groups_of(&self, start: Block, len: u32) -> u32 {
+        let group =
+            |block: u64| self.geometry.group_of(Block(block)).map_or(0, |(group, _)| group.0);
+        let last = start.0 + u64::from(len.max(1)) - 1;
+        group(last).saturating_sub(group(start.0)) + 1
+    }
+}
+
+fn block_mapped(inode: &Inode) -> Error {
+    Unsupported { what: format!("{}: a file mapped by indirect blocks", inode.ino) }.into()
+}
+
+/// The physical pieces of `these` that are at the same place in none of `those`.
+fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
+    let mut left = Vec::new();
+    for extent in these {
+        let mut at = extent.start.0;
+        let same = those.iter().filter(|other| {
+            // The same logical-to-physical offset: the same blocks.
+            other.block.0.wrapping_sub(u64::from(other.start.0))
+                == extent.block.0.wrapping_sub(u64::from(extent.start.0))
+        });
+        for other in same {
+            let Some(common) = other.clip(&(extent.start.0..extent.end())) else { continue };
+            if at < common.start.0 {
+                left.extend(extent.clip(&(at..common.start.0)));
+            }
+            at = at.max(common.end());
+        }
+        if at < extent.end() {
+            left.extend(extent.clip(&(at..extent.end())));
+        }
+    }
+    left
+}
+
+fn total(extents: &[Extent]) -> u32 {
+    extents.iter().map(|e| e.len).sum()
+}

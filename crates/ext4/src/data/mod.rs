@@ -1,0 +1,3 @@
+//! File data: mappings, preallocation windows, tail blocks.
+
+pub(crate) mod mapping;

@@ -1,0 +1,470 @@
+//! Mounting and unmounting: the order in which a file system is trusted, and left.
+
+use crate::alloc::Groups;
+use crate::fs::Fs;
+use crate::object::home::{Counting, Home, Keepers};
+use crate::object::inodes::Inodes;
+use crate::object::meta::MetaCache;
+use crate::object::orphan::Orphans;
+use crate::object::pressure::Pressure;
+use crate::object::superblock::{SUPERBLOCK, SuperState};
+use crate::object::table::Tables;
+use crate::plan::extent::{self, Nodes};
+use crate::volume::system::SystemBlocks;
+use crate::{Access, Error, MountOptions, Recovery};
+use lanefs_device::{Device, OverlayDevice};
+use lanefs_journal::{Config, Journal, Log, LogMap, recovery};
+use lanefs_lanes::sync::atomic::AtomicBool;
+use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::dirent::DirFormat;
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat, Support};
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
+use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
+use lanefs_ondisk::superblock::{
+    Geometry, JournalPlace, OrphanEntries, Recovery as NeedsRecovery, State, SuperFlags, Superblock,
+};
+use lanefs_ondisk::{
+    Block, Corruption, Group, Ino, Unsupported,
+    checksum::{Checksums, Seed},
+    inode as disk,
+};
+
+/// Memory that the replay of a read-only mount's log may take: as much as any log is large.
+const OVERLAY_CAP: u64 = 2 << 30;
+
+/// A mounted file system and the thread that commits its transactions.
+///
+/// Dropping it does what [`Mount::close`] does, but has nobody to tell of an error.
+pub struct Mount {
+    keepers: Option<Keepers>,
+    fs: Arc<Fs>,
+    committer: Option<thread::JoinHandle<()>>,
+}
+
+impl Mount {
+    /// Opens the file system on `device`: checks it, replays its log, finishes its orphans.
+    ///
+    /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
+    /// features that can only be read is mounted read-only, whatever was asked for.
+    pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
+        let superblock = read_superblock(&*device)?;
+        let access = possible_access(&superblock, &*device, &options)?;
+        let (device, log) = open_log(device, &superblock, access, options.recovery)?;
+        // The log may have held a newer one.
+        let before = superblock.geometry();
+        let superblock = read_superblock(&*device)?;
+        let geometry = superblock.geometry();
+        let checksums = superblock.checksums();
+        if before.block_size() != geometry.block_size() {
+            // The log was found by it.
+            let what = "a block size that changes in the log".into();
+            return Err(Unsupported { what }.into());
+        }
+        let descriptors = read_descriptors(&*device, &geometry, checksums)?;
+        let runs: Vec<(Block, u32)> = log.iter().flat_map(|log| log.map.runs()).collect();
+        let own_files = own_files(&superblock);
+        check_log_place(&geometry, &descriptors, &runs)?;
+        let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, runs));
+        let journal = Journal::start(Config {
+            device: device.clone(),
+            block_size: geometry.block_size(),
+            log: log.filter(|_| access == Access::ReadWrite),
+            commit_interval: options.commit_interval,
+            image_cap: crate::object::pressure::images_within(options.cache_bytes),
+        })?;
+        let image = read_block(&*device, &geometry, geometry.super_block())?;
+        // As the kernel's statfs counts: what no file can use, the journal included.
+        let overhead = system.count();
+        let reserved = superblock.reserved_blocks().saturating_add(extent_reserve(&superblock));
+        let hasher = name_hasher(&superblock)?;
+        let one_lock = options.names.clone().one_lock();
+        let counting = match one_lock {
+            Some(_) => Counting::InOneWord,
+            None => Counting::ByLane,
+        };
+        let fs = Arc::new(Fs {
+            home: Home::new(counting),
+            groups: Groups::new(
+                geometry,
+                checksums,
+                descriptors.clone(),
+                system.clone(),
+                reserved,
+                options.policies,
+                superblock.raid_stripe_width(),
+            ),
+            inodes: Inodes::new(one_lock),
+            tables: Tables::new(&geometry, &descriptors),
+            meta: MetaCache::new(),
+            orphans: Orphans::new(),
+            dir_format: dir_format(&superblock),
+            hasher,
+            dir_index: superblock.features().compat.contains(Compat::DIR_INDEX),
+            dir_nlink: superblock.features().ro_compat.contains(RoCompat::DIR_NLINK),
+            reserved_blocks: reserved,
+            fsid: fold_uuid(&superblock.uuid()),
+            max_size: max_file_size(&superblock),
+            superblock: SuperState::new(superblock, image),
+            topology: Mutex::new(Rank::Topology, ()),
+            names: options.names.clone(),
+            atime: options.atime,
+            overwrite: options.policies.overwrite,
+            on_error: options.on_error,
+            cache_bytes: options.cache_bytes,
+            read_only: AtomicBool::new(access == Access::ReadOnly),
+            own_files,
+            access,
+            pressure: Pressure::new(),
+            finishing_orphans: AtomicBool::new(false),
+            device,
+            geometry,
+            checksums,
+            journal,
+            system,
+            descriptors,
+            overhead,
+        });
+        let keepers = Keepers::new(&fs);
+        check_root(&fs)?;
+        let mut mount = Mount { keepers: Some(keepers), fs, committer: None };
+        if access == Access::ReadWrite {
+            mount.begin_writing()?;
+        }
+        Ok(mount)
+    }
+
+    /// The operations.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Marks the file system as in use, starts the committer, finishes what the last mount left.
+    fn begin_writing(&mut self) -> Result<(), Error> {
+        let fs = self.fs.clone();
+        let superblock = fs.superblock.snapshot();
+        let orphan_file = superblock.orphan_file();
+        let now = seconds();
+        fs.write_superblock(|superblock| {
+            superblock.set_mount_time(now);
+            superblock.set_write_time(now);
+            superblock.set_mount_count(superblock.mount_count().saturating_add(1));
+            if superblock.journal().is_some() {
+                let orphans = match orphan_file {
+                    Some(_) => OrphanEntries::Present,
+                    None => OrphanEntries::Absent,
+                };
+                superblock.set_dirty_features(NeedsRecovery::Needed, orphans);
+            } else {
+                // Nothing says so but the state.
+                superblock.set_state(superblock.state() - State::VALID);
+            }
+        })?;
+        let serving = fs.clone();
+        let committer = thread::Builder::new()
+            .name("lanefs-commit".into())
+            .spawn(move || serving.journal.serve(&*serving))
+            .map_err(|_| Error::Busy)?;
+        self.committer = Some(committer);
+        fs.finish_orphans(orphan_file, superblock.last_orphan())
+    }
+
+    /// Commits, writes everything home, marks the file system clean.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> Result<(), Error> {
+        let Some(committer) = self.committer.take() else { return Ok(()) };
+        self.fs.drop_windows();
+        let stopped = self.fs.journal.stop();
+        let ended = committer.join();
+        let was_read_only = self.fs.is_read_only();
+        self.fs.become_read_only();
+        stopped?;
+        if ended.is_err() {
+            return Err(Error::Busy);
+        }
+        let orphans_left = self.fs.orphans_left();
+        let (blocks, inodes) = self.fs.groups.free_counts();
+        self.fs.write_superblock(|superblock| {
+            superblock.set_write_time(seconds());
+            superblock.set_free_blocks(blocks);
+            superblock.set_free_inodes(u32::try_from(inodes).unwrap_or(u32::MAX));
+            superblock.set_dirty_features(NeedsRecovery::NotNeeded, orphans_left);
+            if !was_read_only && superblock.journal().is_none() {
+                superblock.set_state(superblock.state() | State::VALID);
+            }
+        })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nobody to tell: what was promised by fsync is in the log all the same.
+        let _ = self.shut_down();
+        // From here on the end of a nameless inode is left to the next mount.
+        self.keepers = None;
+    }
+}
+
+impl Fs {
+    /// Writes the superblock outside of the journal, durably.
+    fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Error> {
+        let block = self.superblock.update(change);
+        let at = SUPERBLOCK.start % block.len();
+        let bytes = &block[at..at + SUPERBLOCK.len()];
+        self.device.write_at(SUPERBLOCK.start as u64, bytes)?;
+        self.device.flush()?;
+        Ok(())
+    }
+}
+
+/// Reads and checks the superblock.
+fn read_superblock(device: &dyn Device) -> Result<Superblock, Error> {
+    if device.len() < SUPERBLOCK.end as u64 {
+        return Err(Error::TooShort { has: device.len(), needs: SUPERBLOCK.end as u64 });
+    }
+    let mut bytes = [0; SUPERBLOCK.end - SUPERBLOCK.start];
+    device.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
+    let superblock = Superblock::decode(&bytes)?;
+    let geometry = superblock.geometry();
+    let needs = geometry.block_count().saturating_mul(geometry.block_size().bytes() as u64);
+    if device.len() < needs {
+        return Err(Error::TooShort { has: device.len(), needs });
+    }
+    Ok(superblock)
+}
+
+/// Files that an ext3 had before it became an ext4 are refused one by one; if the root directory is one
+/// of them, there is nothing that could be done.
+fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
+    let flags = disk::InodeFlags::from_bits_retain(fs.root()?.attr().flags);
+    match flags.contains(disk::InodeFlags::EXTENTS) {
+        true => Ok(()),
+        false => {
+            Err(Unsupported { what: "a root directory mapped by indirect blocks".into() }.into())
+        }
+    }
+}
+
+/// What can be done with this file system on this device, of what was asked for.
+fn possible_access(
+    superblock: &Superblock,
+    device: &dyn Device,
+    options: &MountOptions,
+) -> Result<Access, Error> {
+    let possible = match superblock.support() {
+        Support::Refused(names) => return Err(Unsupported { what: names.join(", ") }.into()),
+        Support::ReadOnly(_) => Access::ReadOnly,
+        Support::ReadWrite => Access::ReadWrite,
+    };
+    let wants_write = options.access == Access::ReadWrite && options.recovery == Recovery::Replay;
+    match possible == Access::ReadWrite && wants_write && !device.is_read_only() {
+        true => Ok(Access::ReadWrite),
+        false => Ok(Access::ReadOnly),
+    }
+}
+
+/// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.
+fn open_log(
+    device: Arc<dyn Device>,
+    superblock: &Superblock,
+    access: Access,
+    wanted: Recovery,
+) -> Result<(Arc<dyn Device>, Option<Log>), Error> {
+    let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return Ok((device, None)) };
+    let geometry = superblock.geometry();
+    let needs = superblock.features().incompat.contains(Incompat::RECOVER);
+    let mut log = match find_log(&*device, superblock, ino) {
+        Ok(log) => log,
+        // What is only read needs no journal, unless it holds the newest state.
+        Err(_) if access == Access::ReadOnly && (!needs || wanted == Recovery::Skip) => {
+            return Ok((device, None));
+        }
+        Err(error) => return Err(error),
+    };
+    if wanted == Recovery::Skip || (access == Access::ReadOnly && !needs) {
+        return Ok((device, Some(log)));
+    }
+    let target: Arc<dyn Device> = match access {
+        Access::ReadWrite => device.clone(),
+        Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
+    };
+    let source = recovery::Source {
+        device: &*device,
+        map: &log.map,
+        superblock: &log.superblock,
+        blocks: geometry.block_count(),
+    };
+    let recovered = recovery::recover(&source, &*target)?;
+    if access == Access::ReadWrite && log.superblock.start().is_some() {
+        let size = geometry.block_size();
+        let Log { map, superblock, .. } = &mut log;
+        recovery::mark_empty(&*device, map, size, superblock, recovered.sequence)?;
+    }
+    Ok((target, Some(log)))
+}
+
+/// Reads nodes straight from the device: before there is a journal to ask.
+struct BareNodes<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    seed: Option<Seed>,
+    ino: Ino,
+}
+
+impl Nodes for BareNodes<'_> {
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        let bytes = read_block(self.device, &self.geometry, block)?;
+        if let Some(seed) = self.seed {
+            lanefs_ondisk::extent::verify(&bytes, seed).map_err(|cause| {
+                lanefs_ondisk::Corruption::ExtentNode { ino: self.ino, block: Some(block), cause }
+            })?;
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Where the journal inode's blocks lie. Only the inode itself and the place of its table are
+/// used, since everything else may be newer in the log.
+fn find_log(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
+    let geometry = superblock.geometry();
+    let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
+    let (index, range) = geometry.desc_place(place.group).ok_or(Error::Stale)?;
+    let block = geometry.desc_block(index).ok_or(Error::Stale)?;
+    let bytes = read_block(device, &geometry, block)?;
+    let desc = bytes.get(range).ok_or(Error::Stale)?;
+    // Torn by a crash, its checksum may be wrong; the place of the table never changes.
+    let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
+    let table = Block(desc.inode_table.0 + u64::from(place.table_block));
+    let bytes = read_block(device, &geometry, table)?;
+    let record = bytes.get(place.offset..place.offset + geometry.inode_size());
+    let checksums = superblock.checksums();
+    let inode = disk::Inode::decode(record.ok_or(Error::Stale)?, ino, &geometry, checksums)?;
+    if !inode.flags.contains(disk::InodeFlags::EXTENTS) {
+        return Err(Unsupported { what: "a journal mapped by indirect blocks".into() }.into());
+    }
+    let seed = checksums.seed().map(|seed| seed.of_inode(ino, inode.generation));
+    let nodes = BareNodes { device, geometry, seed, ino };
+    let space = geometry.first_data_block().0..geometry.block_count();
+    let limits = extent::Limits::new(ino, geometry.block_size(), space);
+    let map = extent::load(&inode.block, &nodes, &limits)?;
+    let runs: Vec<_> = map.iter().map(|extent| (extent.block, extent.len)).collect();
+    let map = LogMap::new(runs, geometry.block_count())?;
+    let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;
+    let head = read_block(device, &geometry, first)?;
+    let superblock = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
+        .map_err(|cause| Corruption::Journal { block: 0, cause })?;
+    let mut features = JournalIncompat::empty();
+    let wide = geometry.features().incompat.contains(Incompat::BIT64);
+    features.set(JournalIncompat::BIT64, wide);
+    features.set(JournalIncompat::CSUM_V3, checksums.seed().is_some());
+    Ok(Log { map, superblock, features })
+}
+
+fn read_block(device: &dyn Device, geometry: &Geometry, block: Block) -> Result<Vec<u8>, Error> {
+    if block.0 >= geometry.block_count() {
+        return Err(Error::OutsideFileSystem { block });
+    }
+    let size = geometry.block_size().bytes();
+    let mut bytes = vec![0; size];
+    device.read_at(block.0 * size as u64, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The files of the file system itself that the superblock names.
+fn own_files(superblock: &Superblock) -> Vec<Ino> {
+    let journal = match superblock.journal() {
+        Some(JournalPlace::Inode(ino)) => Some(ino),
+        _ => None,
+    };
+    superblock.orphan_file().into_iter().chain(journal).collect()
+}
+
+/// A log that lies on other metadata would be written over it.
+fn check_log_place(
+    geometry: &Geometry,
+    descriptors: &[GroupDesc],
+    runs: &[(Block, u32)],
+) -> Result<(), Error> {
+    let others = SystemBlocks::new(geometry, descriptors, []);
+    let wrong = runs.iter().find_map(|(start, len)| others.first_in(*start, u64::from(*len)));
+    match wrong {
+        Some(block) => Err(Error::ClaimsMetadata { ino: Ino::JOURNAL, block }),
+        None => Ok(()),
+    }
+}
+
+/// Reads and checks all group descriptors.
+fn read_descriptors(
+    device: &dyn Device,
+    geometry: &Geometry,
+    checksums: Checksums,
+) -> Result<Vec<GroupDesc>, Error> {
+    let mut descriptors = Vec::with_capacity(geometry.group_count() as usize);
+    for index in 0..geometry.desc_blocks() {
+        let block = geometry.desc_block(index).ok_or(Error::Stale)?;
+        let bytes = read_block(device, geometry, block)?;
+        for record in bytes.chunks_exact(geometry.desc_size()) {
+            let group = Group(descriptors.len() as u32);
+            if group.0 < geometry.group_count() {
+                descriptors.push(GroupDesc::decode(record, group, geometry, checksums)?);
+            }
+        }
+    }
+    Ok(descriptors)
+}
+
+/// Blocks kept back for the nodes of extent trees, so that a write into allocated space never fails
+/// for lack of one: as many as the kernel's ext4 keeps, which its statfs shows.
+fn extent_reserve(superblock: &Superblock) -> u64 {
+    (superblock.geometry().block_count() / 50).min(4096)
+}
+
+fn dir_format(superblock: &Superblock) -> DirFormat {
+    let features = superblock.features();
+    DirFormat {
+        block_size: superblock.geometry().block_size(),
+        has_file_types: features.incompat.contains(Incompat::FILETYPE),
+        has_checksums: features.ro_compat.contains(RoCompat::METADATA_CSUM),
+        has_large_dirs: features.incompat.contains(Incompat::LARGE_DIR),
+        inodes: superblock.geometry().inode_count(),
+    }
+}
+
+fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
+    let byte = superblock.hash_version();
+    let Some(version) = HashVersion::from_byte(byte) else {
+        return Err(Unsupported { what: format!("directory hash {byte}") }.into());
+    };
+    let bytes = match superblock.flags().contains(SuperFlags::UNSIGNED_HASH) {
+        true => NameBytes::Unsigned,
+        false => NameBytes::Signed,
+    };
+    Ok(NameHasher { version, bytes, seed: superblock.hash_seed() })
+}
+
+/// The largest size that this file system's features can record.
+fn max_file_size(superblock: &Superblock) -> u64 {
+    let geometry = superblock.geometry();
+    let mapped = u64::from(extent::END) << geometry.block_size().bits();
+    let features = superblock.features().ro_compat;
+    let most = if features.contains(RoCompat::LARGE_FILE) { u64::MAX } else { (1 << 31) - 1 };
+    // Without huge_file the space taken is counted in 32 bits of sectors.
+    let counted =
+        if features.contains(RoCompat::HUGE_FILE) { u64::MAX } else { (1 << 41) - (1 << 20) };
+    mapped.min(most).min(counted)
+}
+
+fn fold_uuid(uuid: &[u8; 16]) -> u64 {
+    let half = |at: usize| {
+        uuid[at..at + 8].iter().rev().fold(0u64, |word, byte| (word << 8) | u64::from(*byte))
+    };
+    half(0) ^ half(8)
+}
+
+fn seconds() -> u64 {
+    crate::ops::read::now().secs.try_into().unwrap_or(0)
+}

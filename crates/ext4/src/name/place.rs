@@ -1,0 +1,218 @@
+//! Changing one name of a directory that others change too.
+//!
+//! The directory's operation lock is held shared, so its shape stays: which block a name is in, or
+//! would go into, can be told before a handle is joined. Under the handle that block's names are
+//! locked, and what was seen is looked at again. If the name has changed meanwhile, or the room is
+//! taken, nothing was changed yet, and the caller starts again with the operation lock held
+//! exclusively, under which anything can be done.
+//!
+//! *Locking*: [`lanefs_lanes::Rank::Names`] in a handle, two blocks in ascending number; guards under
+//! it. A name is published under the guard of the block that changes, so whoever sees the block
+//! changed finds the name published.
+
+use crate::fs::Fs;
+use crate::object::commit::Handle;
+use crate::object::inode::{Inode, InodeRef};
+use crate::object::meta::MetaRef;
+use crate::plan::dir::{self, DirContext, Found, Indexing, Look};
+use crate::plant::{Step, left_out};
+use crate::{Error, Named};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{ExclusiveHold, MutexGuard, SharedHold};
+use lanefs_ondisk::FileBlock;
+use lanefs_ondisk::dirent::{self, Name, Packed, Room};
+use lanefs_ondisk::inode::InodeFlags;
+
+/// Credits for the block and the inode of a directory in which one name changes.
+pub(crate) const PLACE_CREDITS: u32 = 3;
+
+/// A name, and the one block where it is or would be.
+pub(crate) struct Place<'f> {
+    fs: &'f Fs,
+    dir: &'f Arc<Inode>,
+    context: DirContext,
+    name: Name<'f>,
+    n: FileBlock,
+    pub(crate) block: MetaRef,
+    version: u64,
+    seen: Look,
+}
+
+impl Fs {
+    /// The place of `name` in `dir`, whose operation lock is held shared; `None` if it must be held
+    /// exclusively to change this name. Sleeps.
+    pub(crate) fn place_of<'f>(
+        &'f self,
+        dir: &'f Arc<Inode>,
+        name: Name<'f>,
+    ) -> Result<Option<Place<'f>>, Error> {
+        let view = self.view_directory(dir)?;
+        let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
+        if view.context.indexing == Indexing::Never && flagged {
+            // The flag goes with the next change, which is one of the shape.
+            return Ok(None);
+        }
+        let Some(n) = view.leaf_of(name)? else { return Ok(None) };
+        let block = self.directory_block(dir, n)?;
+        let look = |bytes: &[u8]| dir::look_for(&view.context, n, bytes, name);
+        let (version, seen) = block.look_under_guard(look);
+        let (context, seen) = (view.context, seen?);
+        Ok(Some(Place { fs: self, dir, context, name, n, block, version, seen }))
+    }
+}
+
+impl Place<'_> {
+    /// What was there when it was looked at last.
+    pub(crate) fn seen(&self) -> Look {
+        self.seen
+    }
+
+    /// Locks the block's names. A handle is held.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.block.lock_names()
+    }
+
+    /// What is there now, and stays: the block's names are locked.
+    pub(crate) fn look_again(&self) -> Result<Look, Error> {
+        if self.block.version() == self.version || left_out(Step::PlaceLookedAtAgain) {
+            return Ok(self.seen);
+        }
+        let look = |bytes: &[u8]| dir::look_for(&self.context, self.n, bytes, self.name);
+        self.block.look_under_guard(look).1
+    }
+
+    /// Apply: edits the entry, and publishes what the name leads to, both under the block's guard.
+    pub(crate) fn apply(&self, handle: &mut Handle<'_>, edit: Edit) {
+        self.change(handle, &[(self, edit)]);
+    }
+
+    /// Apply: both edits; as one, if their entries are in one block.
+    pub(crate) fn apply_both(handle: &mut Handle<'_>, edits: [(&Place<'_>, Edit); 2]) {
+        let [(first, _), (second, _)] = edits;
+        if first.block.block == second.block.block {
+            return first.change(handle, &edits);
+        }
+        for (place, edit) in edits {
+            place.apply(handle, edit);
+        }
+    }
+
+    /// Makes edits of this place's block.
+    fn change(&self, handle: &mut Handle<'_>, edits: &[(&Place<'_>, Edit)]) {
+        let publish = || {
+            for (place, edit) in edits {
+                let (dir, name) = (place.dir.dir_id(), place.name.bytes());
+                self.fs.names.publish(dir, name, edit.leads_to());
+            }
+        };
+        self.block.change(handle, |data| {
+            let bytes = Arc::make_mut(data);
+            for (place, edit) in edits {
+                place.edit(bytes, edit);
+            }
+            if !left_out(Step::PublishedUnderGuard) {
+                publish();
+            }
+        });
+        if left_out(Step::PublishedUnderGuard) {
+            publish();
+        }
+    }
+
+    fn edit(&self, bytes: &mut [u8], edit: &Edit) {
+        let format = &self.context.format;
+        let edited = match *edit {
+            Edit::Add(room, Named { ino, file_type }) => {
+                let new = Packed { ino, file_type: Some(file_type), name: self.name };
+                dirent::insert_at(format, bytes, room, &new);
+                Ok(())
+            }
+            Edit::Replace(at, Named { ino, file_type }) => {
+                dirent::replace(format, bytes, at.offset, ino, file_type)
+            }
+            Edit::Remove(at) => dirent::remove(format, bytes, at.offset),
+        };
+        debug_assert_eq!(edited, Ok(()), "what was found can be edited");
+    }
+}
+
+/// What is to become of an entry, or of the room for one, that was found with the names locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Edit {
+    Add(Room, Named),
+    Replace(Found, Named),
+    Remove(Found),
+}
+
+impl Edit {
+    fn leads_to(&self) -> Option<Named> {
+        match *self {
+            Edit::Add(_, named) | Edit::Replace(_, named) => Some(named),
+            Edit::Remove(_) => None,
+        }
+    }
+}
+
+/// Locks the names of both places' blocks. A handle is held.
+pub(crate) fn lock_both<'p>(
+    one: &'p Place<'_>,
+    other: &'p Place<'_>,
+) -> (MutexGuard<'p, ()>, Option<MutexGuard<'p, ()>>) {
+    match one.block.block.cmp(&other.block.block) {
+        std::cmp::Ordering::Equal => (one.lock(), None),
+        std::cmp::Ordering::Less => {
+            let first = one.lock();
+            (first, Some(other.lock()))
+        }
+        std::cmp::Ordering::Greater => {
+            let first = other.lock();
+            (first, Some(one.lock()))
+        }
+    }
+}
+
+/// An operation lock, held.
+pub(crate) enum OperationHold<'i> {
+    Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
+    Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
+}
+
+/// As many inodes as a change of names locks: two directories, and what two names lead to.
+const LOCKED: usize = 4;
+
+/// Locks directories shared and other inodes exclusively, in ascending number; `None` if an inode is
+/// both, or they are too many.
+pub(crate) fn lock_beside<'i>(
+    dirs: &[&'i InodeRef],
+    inodes: &[&'i InodeRef],
+) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
+    enum How {
+        Shared,
+        Exclusive,
+    }
+    let shared = dirs.iter().map(|dir| (*dir, How::Shared));
+    let exclusive = inodes.iter().map(|inode| (*inode, How::Exclusive));
+    let mut all: [Option<(&'i InodeRef, How)>; LOCKED] = [None; LOCKED];
+    for (at, one) in shared.chain(exclusive).enumerate() {
+        *all.get_mut(at)? = Some(one);
+    }
+    // Nothing comes first.
+    all.sort_unstable_by_key(|one| one.map(|(inode, how)| (inode.ino, how)));
+    for at in 1..LOCKED {
+        if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
+            && inode.ino == before.ino
+        {
+            if how != its {
+                return None;
+            }
+            all[at - 1] = None;
+        }
+    }
+    Some(all.map(|one| {
+        one.map(|(inode, how)| match how {
+            How::Shared => OperationHold::Shared(inode.op.shared()),
+            How::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
+        })
+    }))
+}

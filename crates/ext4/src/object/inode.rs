@@ -1,0 +1,460 @@
+//! An inode in memory: two locks, snapshots that are read without either, and the hold word.
+
+use crate::object::commit::{Dirty, Handle};
+use crate::object::crowd::Crowd;
+use crate::object::home::Home;
+use crate::object::record::{RawRecord, Record};
+use crate::object::roll::RollOf;
+use crate::object::table::TableRef;
+use crate::ops::create::add_directory_links;
+use crate::ops::write::WindowSlot;
+use crate::plan::extent;
+use crate::plant::{Step, left_out};
+use crate::{Attr, Rdev, Rights};
+use lanefs_journal::{Listed, Tid, Tracked};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::{Arc, OnceLock};
+use lanefs_lanes::{
+    Cached, Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Slot,
+};
+use lanefs_ondisk::inode::{self as disk, InodeFlags};
+use lanefs_ondisk::{Block, FileType, Ino, Time};
+use std::ops::Deref;
+
+/// An inode in memory.
+///
+/// # Locking
+///
+/// The *operation lock* `op` is held exclusively by changes, shared by data reads, overwrites and
+/// scans, across I/O and waits. The *state guard* `state` is a leaf: taken by Apply inside a handle
+/// and by the committer. `attr` and `map` are snapshots that Apply replaces: read with neither.
+///
+/// # Layout
+///
+/// Who only passes through a directory, or opens a file, reads the first lines, which hardly ever
+/// change; changes write those behind [`LineStart`].
+#[repr(C)]
+pub struct Inode {
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
+    pub(crate) file_type: FileType,
+    /// Set by a look-up, cleared by reclaim.
+    pub(crate) used: AtomicBool,
+    /// The way to its mount.
+    pub(crate) home: LaneArc<Home>,
+    /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
+    pub(crate) table: TableRef,
+    pub(crate) offset: usize,
+    /// Of `attr` what walks ask for; written under `state`.
+    rights: SeqCell<Rights>,
+    /// Where a symbolic link leads, once somebody asked: that never changes.
+    pub(crate) target: OnceLock<Lines>,
+    /// The attributes in the inode and its attribute block, once they were needed. Stored and
+    /// cleared under `state`.
+    pub(crate) xattrs: Cached<StoredXattrs>,
+    /// Whether several lanes change names in it.
+    pub(crate) crowd: Crowd,
+    /// Of a directory: its names, where memory is short.
+    pub(crate) roll: RollOf,
+    changes: LineStart,
+    pub(crate) op: SharedLock,
+    /// Written under `state`.
+    attr: SeqCell<Attr>,
+    /// All mappings, once they were needed; loaded under `op`, replaced by Apply.
+    pub(crate) map: Slot<extent::Map>,
+    /// One loader of `map` at a time.
+    pub(crate) loading: Mutex<()>,
+    pub(crate) state: Mutex<InodeState>,
+    /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
+    pub(crate) window: WindowSlot,
+    /// The last transaction that changed anything of this inode, and anything needed to read its data.
+    pub(crate) synced_by: AtomicU64,
+    pub(crate) data_synced_by: AtomicU64,
+    /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
+    pub(crate) flush_mark: AtomicU64,
+    pub(crate) holds: Holds,
+}
+
+/// What follows it begins a cache line.
+#[repr(align(64))]
+struct LineStart;
+
+/// What a new object of an inode is made from.
+pub(crate) struct Parts {
+    pub(crate) ino: Ino,
+    pub(crate) file_type: FileType,
+    pub(crate) home: LaneArc<Home>,
+    pub(crate) table: TableRef,
+    pub(crate) offset: usize,
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: RawRecord,
+}
+
+/// Attributes as an inode stores them.
+pub(crate) struct StoredXattrs {
+    /// The area in the inode.
+    pub(crate) in_inode: Lines,
+    /// The attribute block.
+    pub(crate) block: Option<Block>,
+}
+
+/// What an inode's guard guards.
+pub(crate) struct InodeState {
+    pub(crate) disk: disk::Inode,
+    pub(crate) raw: RawRecord,
+    /// In a box: few inodes ever have one.
+    pub(crate) tracked: Tracked<Box<Record>>,
+    /// Where the transaction in which it is dirty lists it.
+    pub(crate) listed: Option<Listed>,
+    /// Where it stands in the orphan file or list.
+    pub(crate) orphan: Option<crate::object::orphan::Place>,
+    /// Made without a name (O_TMPFILE): link may give it the first. One that lost its last name
+    /// gets no other.
+    pub(crate) linkable: bool,
+    /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
+    pub(crate) tail_pending: Option<Tid>,
+    /// Of a directory: when a name changed, if that is where its times are from.
+    names_changed: Option<Time>,
+    /// Of a directory: subdirectories less than it ever had, as far as was counted in this
+    /// transaction. Who removes one may count before who made it; those to come make up for it.
+    owed: i32,
+    /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
+    pub(crate) freed: bool,
+}
+
+impl InodeState {
+    /// Whether it has a tree of extents with something in it.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
+    }
+
+    /// Whether freeing its number frees all of it: no blocks, no attribute block, no orphan record.
+    pub(crate) fn owns_nothing(&self) -> bool {
+        let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
+        let no_blocks = match self.disk.file_type() {
+            Some(FileType::Regular) => extents && !self.has_tree(),
+            Some(FileType::Symlink) => !extents && self.disk.sectors == 0,
+            Some(FileType::Directory) | None => false,
+            Some(_) => true,
+        };
+        no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
+    }
+
+    /// `changes` names of this directory changed, the last one at `at`.
+    pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
+        let last = self.names_changed;
+        // Lanes read the clock before they are ordered: of their times the latest counts, but any
+        // counts against one that was set before.
+        let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
+        let disk = &mut self.disk;
+        disk.version = disk.version.wrapping_add(u64::from(changes));
+        (disk.mtime, disk.ctime) = (later(disk.mtime), later(disk.ctime));
+        self.names_changed = Some(disk.mtime);
+    }
+
+    /// `more` subdirectories, or less.
+    pub(crate) fn count_subdirectories(&mut self, more: i32) {
+        let more = more - std::mem::take(&mut self.owed);
+        // Of a directory that counts them no more, the count stays what it is.
+        let most = match self.disk.links {
+            0 | 1 => i32::MAX,
+            links => i32::from(links) - 2,
+        };
+        let less = (-more).min(most);
+        self.owed = (-more - less).max(0);
+        add_directory_links(&mut self.disk, -less);
+    }
+}
+
+/// Parts of an inode that a change concerns: what fdatasync(2) must wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Concerns {
+    /// Needed to read the data back: mapping, size.
+    Data,
+    /// The rest.
+    Attributes,
+}
+
+impl Inode {
+    /// An inode in memory, with one hold.
+    pub(crate) fn new(parts: Parts) -> Inode {
+        let Parts { ino, file_type, home, table, offset, disk, raw } = parts;
+        let attr = attr_of(ino, file_type, &disk);
+        let state = InodeState {
+            disk,
+            raw,
+            tracked: Tracked::new(),
+            listed: None,
+            orphan: None,
+            linkable: false,
+            tail_pending: None,
+            names_changed: None,
+            owed: 0,
+            freed: false,
+        };
+        Inode {
+            ino,
+            generation: attr.generation,
+            file_type,
+            used: AtomicBool::new(false),
+            home,
+            table,
+            offset,
+            rights: SeqCell::new(attr.rights()),
+            target: OnceLock::new(),
+            xattrs: Cached::default(),
+            crowd: Crowd::default(),
+            roll: RollOf::default(),
+            changes: LineStart,
+            op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
+            attr: SeqCell::new(attr),
+            map: Slot::default(),
+            loading: Mutex::new(Rank::InodeLoad, ()),
+            state: Mutex::new(Rank::Guard, state),
+            window: WindowSlot::new(),
+            synced_by: AtomicU64::new(0),
+            data_synced_by: AtomicU64::new(0),
+            flush_mark: AtomicU64::new(0),
+            holds: Holds::new(1),
+        }
+    }
+
+    /// The number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Tells it from an earlier inode of the same number.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What it is.
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// What stat(2) tells. Takes no lock, unless several lanes changed names in it since somebody
+    /// asked last; a guard may not be held.
+    pub fn attr(&self) -> Attr {
+        if self.crowd.has_notes() {
+            let mut state = self.state.lock();
+            if self.fold(&mut state) {
+                self.publish(&state.disk);
+            }
+        }
+        self.attr.load()
+    }
+
+    /// As [`Inode::attr`], but of a directory in which several lanes change names, times and links
+    /// may be older: for who asks for the rest, and never meets them. Takes no lock.
+    pub fn snapshot(&self) -> Attr {
+        self.attr.load()
+    }
+
+    /// The links alone, as [`Inode::snapshot`] would have them.
+    pub(crate) fn links(&self) -> u32 {
+        (self.attr.word(Attr::LINKS) >> 32) as u32
+    }
+
+    /// The size alone, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.attr.word(Attr::SIZE)
+    }
+
+    /// The sectors that it takes, each of 512 bytes.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.attr.word(Attr::SECTORS)
+    }
+
+    /// Whether it is mapped by extents.
+    pub(crate) fn has_extents(&self) -> bool {
+        InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
+    }
+
+    /// Makes what lanes noted to the inode; true if that was anything.
+    fn fold(&self, state: &mut InodeState) -> bool {
+        let Some(note) = self.crowd.take() else { return false };
+        state.names_changed(note.changes, note.at);
+        state.count_subdirectories(note.links);
+        true
+    }
+
+    /// It was looked at: it stays in memory for a while. (A hold notes that by itself.)
+    pub fn note_use(&self) {
+        // Read first: many threads that look at one inode must not write its line each time.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What decides who may use it; takes no lock, and is not written when names or data change.
+    pub fn rights(&self) -> Rights {
+        self.rights.load()
+    }
+
+    /// Publishes the attributes of `disk`; under the guard.
+    pub(crate) fn publish(&self, disk: &disk::Inode) {
+        let attr = self.attr_of(disk);
+        self.attr.store_in_order(attr);
+        if attr.rights() != self.rights.load() {
+            self.rights.store_in_order(attr.rights());
+        }
+    }
+
+    /// Apply: changes the inode under its guard and publishes the new attributes.
+    pub(crate) fn change<R>(
+        self: &Arc<Self>,
+        handle: &mut Handle<'_>,
+        concerns: Concerns,
+        change: impl FnOnce(&mut InodeState) -> R,
+    ) -> R {
+        let tid = handle.tid();
+        let mut state = self.state.lock();
+        if !left_out(Step::NotesFoldedFirst) {
+            self.fold(&mut state);
+        }
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
+        if newly {
+            // All who counted in the transaction before have left it.
+            state.owed = 0;
+        }
+        let result = change(&mut state);
+        self.publish(&state.disk);
+        if newly {
+            state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
+        }
+        drop(state);
+        self.synced_by.store(tid.0, Ordering::Release);
+        if concerns == Concerns::Data {
+            self.data_synced_by.store(tid.0, Ordering::Release);
+        }
+        if newly {
+            self.table.charge(handle);
+        }
+        result
+    }
+
+    /// Apply: a new inode has taken the number of this one, which was freed. If that was in the same
+    /// transaction, the record of the new one stands for both, and nothing is left of this one: or
+    /// making and removing a file over and over would fill the memory until the next commit.
+    pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
+        let mut state = self.state.lock();
+        debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
+        if state.tracked.dirty() != Some(handle.tid()) {
+            return;
+        }
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        tracked.bury(handle.tid(), || Record::of(disk, raw, *freed));
+        let listed = state.listed.take();
+        drop(state);
+        // What comes off the list may be the last reference: not let go of under its own guard.
+        drop(listed.and_then(|listed| handle.take_off(listed)));
+    }
+
+    /// Committer: the record as of `tid`.
+    pub(crate) fn take(&self, tid: Tid) -> Option<Box<Record>> {
+        let mut state = self.state.lock();
+        if !left_out(Step::NotesCaptured) && self.fold(&mut state) {
+            self.publish(&state.disk);
+        }
+        let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
+        tracked.take(tid, || Record::of(disk, raw, *freed))
+    }
+
+    pub(crate) fn attr_of(&self, disk: &disk::Inode) -> Attr {
+        attr_of(self.ino, self.file_type, disk)
+    }
+}
+
+/// The public attributes of a decoded inode.
+pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr {
+    let rdev = match file_type {
+        FileType::CharDevice | FileType::BlockDevice => {
+            let device = disk.device_number();
+            Rdev { major: device.major, minor: device.minor }
+        }
+        _ => Rdev::default(),
+    };
+    Attr {
+        ino,
+        generation: disk.generation,
+        file_type,
+        permissions: disk.mode & 0xfff,
+        links: u32::from(disk.links),
+        uid: disk.uid,
+        gid: disk.gid,
+        size: disk.size,
+        sectors: disk.sectors,
+        rdev,
+        atime: disk.atime,
+        mtime: disk.mtime,
+        ctime: disk.ctime,
+        crtime: disk.crtime,
+        flags: disk.flags.bits(),
+    }
+}
+
+impl Holdable for Inode {
+    fn holds(&self) -> &Holds {
+        &self.holds
+    }
+    fn shares(&self) -> Option<&Shares<Inode>> {
+        self.home.shares()
+    }
+}
+
+/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
+/// if its last name goes. Dropping the last hold of an inode without names frees it, which takes
+/// its operation lock: not to be dropped with an operation lock held.
+///
+/// Holds of several lanes on one inode share no line ([`Hold`]).
+pub struct InodeRef {
+    hold: Hold<Inode>,
+}
+
+impl InodeRef {
+    /// A hold on `inode`, or `None` if it is dead.
+    pub(crate) fn new(inode: &Arc<Inode>) -> Option<InodeRef> {
+        Some(InodeRef { hold: Hold::take(inode)? })
+    }
+
+    /// A hold on an inode that was found under a pin ([`Fs::peek`]), or `None` if it is dead: it was
+    /// evicted or freed since. To be dropped after the pin.
+    pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
+        let held = InodeRef::new(inode)?;
+        inode.note_use();
+        Some(held)
+    }
+
+    /// Takes over a hold that was counted in the inode's word already.
+    pub(crate) fn adopt(inode: Arc<Inode>) -> InodeRef {
+        InodeRef { hold: Hold::adopt(inode) }
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+    fn deref(&self) -> &Arc<Inode> {
+        &self.hold
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> InodeRef {
+        match InodeRef::new(self) {
+            Some(hold) => hold,
+            None => unreachable!("a held inode is not dead"),
+        }
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        if self.hold.release() {
+            // The mount may be gone: then the orphan record stays, and the next mount deletes it.
+            self.home.visit(|fs| fs.delete_inode(self));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Setting attributes.
+
+use crate::fs::Fs;
+use crate::object::inode::{Concerns, Inode, InodeRef};
+use crate::ops::read::now;
+use crate::{Attr, Error, SetAttr, SetTime, StatFs};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::inode::InodeFlags;
+use lanefs_ondisk::{FileType, Time};
+
+/// What chattr(1) may change: flags that are a request, not a fact about the inode.
+const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(
+    InodeFlags::SECRM.bits()
+        | InodeFlags::UNRM.bits()
+        | InodeFlags::COMPR.bits()
+        | InodeFlags::SYNC.bits()
+        | InodeFlags::IMMUTABLE.bits()
+        | InodeFlags::APPEND.bits()
+        | InodeFlags::NODUMP.bits()
+        | InodeFlags::NOATIME.bits()
+        | InodeFlags::NOTAIL.bits()
+        | InodeFlags::DIRSYNC.bits()
+        | InodeFlags::TOPDIR.bits(),
+);
+
+impl Fs {
+    /// Changes attributes; what is not given stays, and ctime is set. The new attributes.
+    pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
+        self.set_attr_as(inode, |_| Ok(Some(*set)))
+    }
+
+    /// As [`Fs::set_attr`] of what `judge` says, nothing if it says that. It is asked with the attributes
+    /// that are changed: nobody else changes owner, mode or flags before it is done.
+    ///
+    /// # Errors
+    /// What `judge` fails with, too.
+    ///
+    /// # Locking
+    /// `judge` runs under the operation lock and takes none.
+    pub fn set_attr_as(
+        &self,
+        inode: &InodeRef,
+        judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
+    ) -> Result<Attr, Error> {
+        self.check_writable()?;
+        let _exclusive = inode.op.exclusive();
+        let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
+        if set.flags.is_none() {
+            self.check_not_immutable(inode)?;
+        }
+        if let Some(size) = set.size {
+            match inode.file_type {
+                FileType::Regular => self.set_size(inode, size)?,
+                FileType::Directory => return Err(Error::IsDirectory),
+                _ => return Err(Error::InvalidArgument { what: "the size of a special file" }),
+            }
+        }
+        let acl = match set.permissions {
+            Some(permissions) => self.prepare_acl_chmod(inode, permissions)?,
+            None => None,
+        };
+        let now = now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let mut handle = self.join(4 + acl.as_ref().map_or(0, |change| change.credits))?;
+        if let Some(acl) = acl {
+            self.apply_xattrs(&mut handle, inode, acl);
+        }
+        inode.change(&mut handle, Concerns::Attributes, |state| {
+            let disk = &mut state.disk;
+            if let Some(permissions) = set.permissions {
+                disk.mode = (disk.mode & 0xf000) | (permissions & 0xfff);
+            }
+            disk.uid = set.uid.unwrap_or(disk.uid);
+            disk.gid = set.gid.unwrap_or(disk.gid);
+            disk.atime = set.atime.map_or(disk.atime, time);
+            disk.mtime = set.mtime.map_or(disk.mtime, time);
+            disk.ctime = set.ctime.unwrap_or(now);
+            if let (Some(crtime), Some(kept)) = (set.crtime, disk.crtime.as_mut()) {
+                *kept = crtime;
+            }
+            if let Some(flags) = set.flags {
+                let asked = InodeFlags::from_bits_retain(flags) & CHANGEABLE;
+                disk.flags = (disk.flags & !CHANGEABLE) | asked;
+            }
+        });
+        Ok(inode.attr())
+    }
+
+    /// Sets times alone, without the operation lock.
+    pub(crate) fn set_times(
+        &self,
+        inode: &Arc<Inode>,
+        atime: Option<SetTime>,
+        mtime: Option<SetTime>,
+    ) -> Result<(), Error> {
+        let now = now();
+        let resolve = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let mut handle = self.join(2)?;
+        inode.change(&mut handle, Concerns::Attributes, |state| {
+            let set = |kept: &mut Time, to: Option<SetTime>| {
+                if let Some(to) = to {
+                    *kept = resolve(to);
+                }
+            };
+            set(&mut state.disk.atime, atime);
+            set(&mut state.disk.mtime, mtime);
+        });
+        Ok(())
+    }
+
+    /// Nobody changes an immutable inode.
+    pub(crate) fn check_not_immutable(&self, inode: &Inode) -> Result<(), Error> {
+        let flags = InodeFlags::from_bits_retain(inode.rights().flags);
+        if flags.contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Space and inodes, as the kernel counts them: without the overhead of metadata.
+    pub fn stat_fs(&self) -> StatFs {
+        let (free, inodes_free) = self.groups.free_counts();
+        let total = self.geometry.block_count().saturating_sub(self.overhead);
+        StatFs {
+            block_size: self.geometry.block_size().bytes() as u32,
+            blocks: total,
+            blocks_free: free,
+            blocks_available: free.saturating_sub(self.reserved_blocks),
+            inodes: u64::from(self.geometry.inode_count()),
+            inodes_free,
+            name_max: 255,
+            fsid: self.fsid,
+        }
+    }
+}

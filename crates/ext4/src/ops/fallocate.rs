@@ -1,0 +1,198 @@
+//! fallocate(2): allocate, keep the size, punch, zero.
+
+use crate::alloc::Privilege;
+use crate::fs::Fs;
+use crate::object::inode::{Concerns, Inode, InodeRef, InodeState};
+use crate::ops::read::now;
+use crate::ops::write::take_front;
+use crate::plan::extent::{Extent, State};
+use crate::{Error, Fallocate};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::FileType;
+
+/// Blocks that one step allocates at most.
+const STEP: u32 = 1 << 16;
+
+/// Whether the last block of a range was mapped just now.
+enum Last {
+    Applied,
+    HadNoHole,
+}
+
+/// New times, and a size of at least `size`.
+fn grown(size: u64) -> impl Fn(&mut InodeState) {
+    let now = now();
+    move |state| {
+        state.disk.size = state.disk.size.max(size);
+        state.disk.mtime = now;
+        state.disk.ctime = now;
+    }
+}
+
+impl Fs {
+    /// What fallocate(2) does to `offset..offset + len`. Allocated space reads as zeros, and a
+    /// write into it never fails for lack of space.
+    pub fn fallocate(
+        &self,
+        inode: &InodeRef,
+        how: Fallocate,
+        offset: u64,
+        len: u64,
+        by: Privilege,
+    ) -> Result<(), Error> {
+        match inode.file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
+        }
+        self.check_writable()?;
+        self.check_not_immutable(inode)?;
+        if len == 0 {
+            return Err(Error::InvalidArgument { what: "a length of zero" });
+        }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        self.check_size(end)?;
+        let _exclusive = inode.op.exclusive();
+        let size = inode.attr().size;
+        if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {
+            self.prepare_growth(inode, size, end)?;
+        }
+        match how {
+            Fallocate::Allocate => self.reserve(inode, offset, end, end, by),
+            Fallocate::AllocateKeepSize => self.reserve(inode, offset, end, 0, by),
+            Fallocate::PunchHole => self.punch(inode, offset, end),
+            Fallocate::ZeroRange => {
+                self.zero_range(inode, offset, end, by)?;
+                self.grow_to(inode, end)
+            }
+            Fallocate::ZeroRangeKeepSize => {
+                self.zero_range(inode, offset, end, by)?;
+                self.grow_to(inode, 0)
+            }
+        }
+    }
+
+    /// Sets the times, and the size if it is below `end`.
+    fn grow_to(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Error> {
+        let mut handle = self.join(2)?;
+        inode.change(&mut handle, Concerns::Data, grown(end));
+        Ok(())
+    }
+
+    /// Allocates what is missing of the range; the size becomes `size` if it is below.
+    fn reserve(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        end: u64,
+        size: u64,
+        by: Privilege,
+    ) -> Result<(), Error> {
+        match self.allocate_range(inode, offset, end, by, grown(size))? {
+            Last::Applied => Ok(()),
+            Last::HadNoHole => self.grow_to(inode, size),
+        }
+    }
+
+    /// Maps every hole of the range to unwritten blocks, and changes the inode by `then` in the handle
+    /// that maps the last.
+    fn allocate_range(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        end: u64,
+        by: Privilege,
+        then: impl Fn(&mut InodeState),
+    ) -> Result<Last, Error> {
+        let block_size = self.geometry.block_size().bytes() as u64;
+        let (mut at, last) = ((offset / block_size) as u32, end.div_ceil(block_size) as u32);
+        let mut applied = Last::HadNoHole;
+        while at < last {
+            let stop = last.min(at.saturating_add(STEP));
+            let (mut claims, extents) = self.claim_holes(inode, at..stop, by)?;
+            let covered = extents.last().map_or(stop, Extent::end);
+            if claims.is_empty() {
+                at = covered;
+                continue;
+            }
+            while at < covered {
+                let with: Vec<Extent> =
+                    extents.iter().filter_map(|e| e.clip(&(at..covered))).collect();
+                let change = self.plan_mapping(inode, at..covered, &with)?;
+                at = change.covered.end.min(covered);
+                let used = take_front(&mut claims, at);
+                let mut handle = self.join(change.credits + 3 * used.len() as u32 + 1)?;
+                for claim in used {
+                    self.groups.allocate(&mut handle, claim);
+                }
+                self.apply_mapping(&mut handle, inode, change, |state| {
+                    if at == last {
+                        then(state);
+                        applied = Last::Applied;
+                    }
+                });
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Frees whole blocks, zeroes the parts of blocks at the edges.
+    fn punch(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Error> {
+        let end =
+            end.min(inode.attr().size.next_multiple_of(self.geometry.block_size().bytes() as u64));
+        if offset >= end {
+            return self.grow_to(inode, 0);
+        }
+        let (first, last) = self.zero_edges(inode, offset, end)?;
+        if first < last {
+            self.unmap(inode, first..last)?;
+        }
+        self.grow_to(inode, 0)
+    }
+
+    /// Zeroes the written parts of blocks that the range only partly covers; what is left is whole
+    /// blocks `first..last`.
+    fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(u32, u32), Error> {
+        let block_size = self.geometry.block_size().bytes() as u64;
+        let (head, tail) = (offset.next_multiple_of(block_size), end / block_size * block_size);
+        let edges = match head > tail {
+            // Inside one block.
+            true => [(offset, end), (0, 0)],
+            false => [(offset, head), (tail, end)],
+        };
+        for (from, to) in edges.into_iter().filter(|(from, to)| from < to) {
+            for piece in self.pieces(inode, from, (to - from) as usize)? {
+                if let Some(device) = piece.device {
+                    self.device.write_zeros(device, piece.len as u64)?;
+                    self.note_data(inode);
+                }
+            }
+        }
+        Ok(((head / block_size) as u32, (tail / block_size) as u32))
+    }
+
+    /// Whole blocks become unwritten, parts of blocks are zeroed, holes are allocated.
+    fn zero_range(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        end: u64,
+        by: Privilege,
+    ) -> Result<(), Error> {
+        self.allocate_range(inode, offset, end, by, |_| ())?;
+        let (mut at, last) = self.zero_edges(inode, offset, end)?;
+        while at < last {
+            let unwritten = self.with_map(inode, |map| {
+                let pieces = crate::plan::extent::overlapping(map, at..last);
+                let step = pieces.into_iter().take(crate::data::mapping::EXTENTS_A_STEP);
+                step.map(|e| Extent { state: State::Unwritten, ..e }).collect::<Vec<_>>()
+            })?;
+            let stop = unwritten.last().map_or(last, Extent::end);
+            let change = self.plan_mapping(inode, at..stop, &unwritten)?;
+            at = change.covered.end.min(stop);
+            let mut handle = self.join(change.credits + 1)?;
+            self.apply_mapping(&mut handle, inode, change, |_| ());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! The operations, one file for each or for a pair.
+
+pub(crate) mod attributes;
+pub(crate) mod create;
+pub(crate) mod fallocate;
+pub(crate) mod link;
+pub(crate) mod read;
+pub(crate) mod rename;
+pub(crate) mod symlink;
+pub(crate) mod sync;
+pub(crate) mod truncate;
+pub(crate) mod write;
+pub(crate) mod xattrs;

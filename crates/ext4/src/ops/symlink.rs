@@ -1,0 +1,43 @@
+//! Symbolic links.
+
+use crate::Error;
+use crate::fs::Fs;
+use crate::object::inode::InodeRef;
+use lanefs_lanes::Lines;
+use lanefs_ondisk::FileType;
+use lanefs_ondisk::inode::InodeFlags;
+
+impl Fs {
+    /// The target of a symbolic link.
+    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
+        if inode.file_type != FileType::Symlink {
+            return Err(Error::InvalidArgument { what: "not a symbolic link" });
+        }
+        if let Some(target) = inode.target.get() {
+            return Ok(target.to_vec());
+        }
+        let target = self.load_target(inode)?;
+        // It never changes; of two that loaded it, one is kept.
+        Ok(inode.target.get_or_init(|| Lines::from(&*target)).to_vec())
+    }
+
+    fn load_target(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
+        let _shared = inode.op.shared();
+        let (inside, size) = {
+            let state = inode.state.lock();
+            if state.disk.flags.contains(InodeFlags::INLINE_DATA) {
+                let what = format!("{}: a long target in the inode (inline_data)", inode.ino);
+                return Err(lanefs_ondisk::Unsupported { what }.into());
+            }
+            (state.disk.fast_symlink(&self.geometry).map(<[u8]>::to_vec), state.disk.size)
+        };
+        if let Some(target) = inside {
+            return Ok(target);
+        }
+        // No target is longer than a block: a larger size is damage, found when it was decoded.
+        let most = self.geometry.block_size().bytes() as u64;
+        let mut target = vec![0; size.min(most) as usize];
+        self.read_mapped(inode, 0, &mut target)?;
+        Ok(target)
+    }
+}

@@ -1,0 +1,111 @@
+//! fsync, fdatasync, sync.
+
+use crate::fs::Fs;
+use crate::object::inode::{Inode, InodeRef};
+use crate::plant::{Step, left_out};
+use crate::{Access, Error, SyncMode};
+use lanefs_journal::{FlushMark, Tid};
+use lanefs_lanes::sync::atomic::Ordering;
+
+impl Fs {
+    /// Makes the inode durable: its data, its attributes and, as ext4 users rely on, its new name.
+    /// An error sticks: once a flush has failed nothing is promised any more.
+    pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
+        if let Some(cause) = self.journal.cause() {
+            return Err(cause.into());
+        }
+        // Also if damage has made the mount read-only by now: what was done before is promised.
+        let word = match mode {
+            SyncMode::Full => &inode.synced_by,
+            SyncMode::Data => &inode.data_synced_by,
+        };
+        let tid = Tid(word.load(Ordering::Acquire));
+        if tid.0 != 0 && tid > self.journal.durable() {
+            self.journal.commit_here(tid, self)?;
+        }
+        if left_out(Step::FsyncFlushes) {
+            return Ok(());
+        }
+        let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));
+        Ok(self.journal.flush_if_needed(mark)?)
+    }
+
+    /// Data of the inode was written to the device, in place or where a handle maps it later.
+    pub(crate) fn note_data(&self, inode: &Inode) {
+        let FlushMark(mark) = self.journal.note_write();
+        // Read first: writers of one file share the word, and it changes once a flush.
+        if inode.flush_mark.load(Ordering::Relaxed) < mark {
+            inode.flush_mark.fetch_max(mark, Ordering::Release);
+        }
+    }
+
+    /// Makes everything that was done before the call durable.
+    pub fn sync(&self) -> Result<(), Error> {
+        if let Some(cause) = self.journal.cause() {
+            return Err(cause.into());
+        }
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        match self.journal.commit_here(self.journal.running(), self) {
+            // Closed meanwhile, which committed all there was.
+            Err(lanefs_journal::Error::Stopped) => return Ok(()),
+            committed => committed?,
+        }
+        Ok(self.journal.flush_if_needed(self.journal.last_write())?)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::mkfs::{Contents, MkfsOptions, mkfs};
+    use crate::{Mount, MountOptions, NewInode, NewKind};
+    use lanefs_device::{FaultyDevice, Operation, RamDevice};
+    use lanefs_lanes::sync::Arc;
+    use std::time::Duration;
+
+    fn mounted() -> (Mount, Arc<FaultyDevice>) {
+        let ram = RamDevice::create(64 << 20).expect("memory");
+        let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+        mkfs(&ram, &options).expect("room for a file system");
+        let device = Arc::new(FaultyDevice::new(Arc::new(ram), None));
+        let options =
+            MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+        (Mount::open(device.clone(), options).expect("a new file system"), device)
+    }
+
+    #[test]
+    fn an_fsync_flushes_for_its_own_writes_even_if_the_inode_was_evicted_since() {
+        let (mount, device) = mounted();
+        let fs = mount.fs();
+        let root = fs.root().expect("a root");
+        let made = ["written", "clean"].map(|name| {
+            fs.create(&root, name.as_bytes(), &regular()).expect("room for a file").ino()
+        });
+        fs.sync().expect("no fault");
+        let flushes = |ino, flushed: u64, what: &str| {
+            let before = device.count(Operation::Flush);
+            let inode = fs.get(ino, None).expect("it has a name");
+            fs.fsync(&inode, SyncMode::Full).expect("no fault");
+            assert_eq!(device.count(Operation::Flush), before + flushed, "{what}");
+        };
+        // As an overwrite does within a tick of the clock: nothing is to be committed.
+        fs.note_data(&fs.get(made[0], None).expect("it has a name"));
+        flushes(made[1], 0, "another file was written");
+        let before = fs.inodes.get(made[0]).expect("it is in memory");
+        // The committer, whose work this is, has nothing to do.
+        (0..2).for_each(|_| fs.inodes.reclaim(0));
+        assert!(fs.inodes.get(made[0]).is_none(), "nobody holds it");
+        flushes(made[0], 1, "its data is not durable");
+        let again = fs.inodes.get(made[0]).expect("it is in memory");
+        assert!(!Arc::ptr_eq(&before, &again));
+        flushes(made[0], 0, "it is durable now");
+        drop(root);
+        mount.close().expect("no fault");
+    }
+
+    fn regular() -> NewInode<'static> {
+        NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 }
+    }
+}

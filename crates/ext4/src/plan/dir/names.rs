@@ -1,0 +1,187 @@
+//! The names of some blocks, by hash.
+//!
+//! A leaf has a hundred names and more, and to look for one is to walk half of them. Who walks a tree
+//! asks for each: with this each is found at once, for one pass over the blocks.
+
+use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
+
+/// Where the names of a block are, or of several. It holds for the contents that it was made of.
+pub struct NameIndex {
+    /// A power of two, at most half of them used: zero, or one and a quarter of where the record is,
+    /// the blocks taken one behind the other; and above that part of the name's hash.
+    slots: Box<[u32]>,
+}
+
+/// The bits of a slot that say where.
+const PLACE: u32 = 20;
+
+/// Slots to look at for one name. Names that are made to collide have no index, else each of them
+/// would cost as much as there are.
+const LONGEST: usize = 128;
+
+impl NameIndex {
+    /// Of leaves, or blocks of a linear directory; `None` if one is damaged, a name is there twice, or
+    /// they are too large.
+    pub fn of(format: &DirFormat, blocks: &[&[u8]]) -> Option<NameIndex> {
+        let bytes = format.block_size.bytes();
+        let mut names: Vec<(u32, &[u8])> = Vec::with_capacity(blocks.len() * bytes / 32);
+        for (n, block) in blocks.iter().enumerate() {
+            for place in dirent::places(format, block).ok()? {
+                let (offset, name) = place.ok()?;
+                let place = u32::try_from((n * bytes + offset) / 4 + 1).ok()?;
+                names.push((place, name));
+            }
+        }
+        if blocks.len() * bytes / 4 >= 1 << PLACE {
+            return None;
+        }
+        let slots = vec![0; (2 * names.len()).next_power_of_two()].into_boxed_slice();
+        let mut index = NameIndex { slots };
+        for (place, name) in names {
+            let hash = lanefs_lanes::hash_of(name);
+            let of_block = |n: usize| blocks.get(n).copied();
+            let free = index.free_slot(format, of_block, hash, name)?;
+            *index.slots.get_mut(free)? = tag_of(hash) | place;
+        }
+        Some(index)
+    }
+
+    /// Where a name goes that is not there yet.
+    fn free_slot<'a>(
+        &self,
+        format: &DirFormat,
+        blocks: impl Fn(usize) -> Option<&'a [u8]>,
+        hash: u64,
+        name: &[u8],
+    ) -> Option<usize> {
+        for at in self.probe(hash) {
+            let slot = *self.slots.get(at)?;
+            if slot == 0 {
+                return Some(at);
+            }
+            if slot & !MASK == tag_of(hash) {
+                let (n, offset) = place_of(format, slot);
+                if dirent::named_at(format, blocks(n)?, offset, Name::new(name).ok()?)
+                    .ok()?
+                    .is_some()
+                {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// The entry of that name, and the number of its block among those that the index is of.
+    ///
+    /// # Errors
+    /// A record that is none: the blocks are others.
+    #[inline]
+    pub fn find<'a>(
+        &self,
+        format: &DirFormat,
+        blocks: impl Fn(usize) -> Option<&'a [u8]>,
+        name: Name<'_>,
+    ) -> Result<Option<(usize, Entry<'a>)>, Cause> {
+        let hash = lanefs_lanes::hash_of(name.bytes());
+        for at in self.probe(hash) {
+            let slot = self.slots.get(at).copied().unwrap_or(0);
+            if slot == 0 {
+                break;
+            }
+            if slot & !MASK != tag_of(hash) {
+                continue;
+            }
+            let (n, offset) = place_of(format, slot);
+            let Some(block) = blocks(n) else { break };
+            if let Some(entry) = dirent::named_at(format, block, offset, name)? {
+                return Ok(Some((n, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
+    /// The slots to look at for a name of this hash, each once.
+    fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
+        let len = self.slots.len();
+        (0..len.min(LONGEST)).map(move |n| (hash as usize).wrapping_add(n) & (len - 1))
+    }
+}
+
+const MASK: u32 = (1 << PLACE) - 1;
+
+/// The part of a hash that is in a slot: not the bits that choose the slot.
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32 & !MASK
+}
+
+/// The block of a slot's name, and the offset of its record there.
+fn place_of(format: &DirFormat, slot: u32) -> (usize, usize) {
+    let at = ((slot & MASK).saturating_sub(1) as usize) * 4;
+    (at >> format.block_size.bits(), at & (format.block_size.bytes() - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::dir::tests::{Directory, context, name};
+    use lanefs_ondisk::Ino;
+    use lanefs_ondisk::hash::HashVersion;
+
+    /// A linear directory of these names.
+    fn directory_of(names: &[String]) -> Directory {
+        let mut cx = context(4096, HashVersion::HalfMd4);
+        cx.indexing = crate::plan::dir::Indexing::Never;
+        let mut dir = Directory::new(cx);
+        names.iter().for_each(|name| dir.insert(name.as_bytes(), Ino(20)).expect("room"));
+        dir
+    }
+
+    fn index_of(dir: &Directory) -> Option<NameIndex> {
+        let blocks: Vec<&[u8]> = dir.blocks.iter().map(|block| &**block).collect();
+        NameIndex::of(&dir.cx.format, &blocks)
+    }
+
+    #[test]
+    fn every_name_of_some_blocks_is_found_where_a_walk_finds_it() {
+        for count in [0, 1, 2, 50, 120, 1000] {
+            let names: Vec<String> = (0..count).map(|n| format!("name {n}")).collect();
+            let dir = directory_of(&names);
+            assert_eq!(dir.blocks.len() > 1, count > 200);
+            let format = &dir.cx.format;
+            let index = index_of(&dir).expect("sound");
+            for wanted in names.iter().map(String::as_str).chain(["other", "name", "name 1000"]) {
+                let name = name(wanted.as_bytes());
+                let walked = dir.blocks.iter().enumerate().find_map(|(n, block)| {
+                    Some((n, dirent::find(format, block, name).expect("sound")?))
+                });
+                let of_block = |n: usize| dir.blocks.get(n).map(|block| &**block);
+                assert_eq!(index.find(format, of_block, name).expect("sound"), walked);
+                assert_eq!(walked.is_some(), names.iter().any(|name| name == wanted));
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_has_no_index() {
+        let mut dir = directory_of(&["a".into(), "b".into()]);
+        let mut block = dir.blocks[0].to_vec();
+        // The length of the second record.
+        block[12 + 4] = 3;
+        dir.blocks[0] = block.into();
+        assert!(index_of(&dir).is_none());
+    }
+
+    #[test]
+    fn blocks_that_have_a_name_twice_have_no_index() {
+        let mut dir = directory_of(&(0..300).map(|n| format!("name {n}")).collect::<Vec<_>>());
+        assert!(dir.blocks.len() > 1 && index_of(&dir).is_some());
+        dir.blocks.push(dir.blocks[1].clone());
+        assert!(index_of(&dir).is_none());
+    }
+}

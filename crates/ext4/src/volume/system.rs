@@ -1,0 +1,105 @@
+//! Which blocks belong to the file system itself: no inode may claim them.
+
+use crate::Error;
+use crate::fs::Fs;
+use crate::object::meta::MetaKind;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::superblock::Geometry;
+use lanefs_ondisk::{Block, Group, Ino};
+use std::ops::Range;
+
+/// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
+/// the journal: nobody claims, maps or frees them. In order, merged.
+#[derive(Debug)]
+pub(crate) struct SystemBlocks {
+    runs: Box<[Range<u64>]>,
+}
+
+impl SystemBlocks {
+    /// Of descriptors that were checked, and the runs of the journal.
+    pub(crate) fn new(
+        geometry: &Geometry,
+        descriptors: &[GroupDesc],
+        log: impl IntoIterator<Item = (Block, u32)>,
+    ) -> SystemBlocks {
+        // Four kinds, each mostly in order and one after another: they merge as they come, so that
+        // a million groups make few runs.
+        let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
+        for (group, desc) in (0..).map(Group).zip(descriptors) {
+            let first = geometry.group_first_block(group).map_or(0, |block| block.0);
+            add(&mut kinds[0], first, u64::from(geometry.group_overhead(group)));
+            add(&mut kinds[1], desc.block_bitmap.0, 1);
+            add(&mut kinds[2], desc.inode_bitmap.0, 1);
+            add(&mut kinds[3], desc.inode_table.0, u64::from(geometry.itable_blocks()));
+        }
+        let mut all = kinds.concat();
+        // Of `bigalloc` with 1 KiB blocks the superblock is not in group 0's overhead.
+        all.push(geometry.primary_metadata());
+        all.push(0..geometry.first_data_block().0);
+        all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
+        all.retain(|run| !run.is_empty());
+        all.sort_unstable_by_key(|run| run.start);
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for run in all {
+            match runs.last_mut() {
+                Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                _ => runs.push(run),
+            }
+        }
+        SystemBlocks { runs: runs.into() }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// The first of `len` blocks from `start` that is one of them.
+    pub(crate) fn first_in(&self, start: Block, len: u64) -> Option<Block> {
+        let first = self.within(start.0..start.0.saturating_add(len)).next();
+        first.map(|run| Block(run.start))
+    }
+
+    /// Those in a range of blocks.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.runs.partition_point(|run| run.end <= range.start);
+        let end = range.end;
+        self.runs[first..]
+            .iter()
+            .take_while(move |run| run.start < end)
+            .map(move |run| run.start.max(range.start)..run.end.min(end))
+    }
+}
+
+fn add(runs: &mut Vec<Range<u64>>, start: u64, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end == start => last.end += len,
+        _ if len == 0 => {}
+        _ => runs.push(start..start + len),
+    }
+}
+
+impl Fs {
+    /// File data may lie here.
+    pub(crate) fn check_data_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
+        if !self.geometry.contains_run(start, u64::from(len)) {
+            return Err(Error::OutsideFileSystem { block: start });
+        }
+        match self.system.first_in(start, u64::from(len)) {
+            // The journal is a file too, read when it was opened.
+            Some(block) if ino != Ino::JOURNAL => Err(Error::ClaimsMetadata { ino, block }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A metadata block of an inode may lie here.
+    pub(crate) fn check_metadata_place(&self, block: Block, kind: MetaKind) -> Result<(), Error> {
+        let ino = match kind {
+            MetaKind::Directory { ino, .. }
+            | MetaKind::Extents { ino, .. }
+            | MetaKind::Orphans { ino, .. } => ino,
+            MetaKind::Xattr => Ino(0),
+        };
+        self.check_data_place(ino, block, 1)
+    }
+}
