@@ -115,7 +115,7 @@ impl Fs {
 
     /// Inodes, metadata blocks and inode-table blocks in memory.
     pub fn cached(&self) -> (usize, usize, usize) {
-        (self.inodes.len(), self.meta.len(), self.tables.len())
+        (self.inodes.len(), self.meta.blocks.len(), self.tables.blocks.len())
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -170,7 +170,7 @@ impl Fs {
     /// Block `index` of a group's inode table.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<TableRef, Error> {
         let start = self.descriptors.get(group.0 as usize).ok_or(Error::Stale)?.inode_table;
-        Ok(self.tables.get(group, index, Block(start.0 + u64::from(index))))
+        self.tables.get(group, index, Block(start.0 + u64::from(index)))
     }
 
     /// An inode-table block: what was never initialised reads as zeros, whatever lies there.

@@ -6,6 +6,7 @@
 
 mod alloc;
 mod attr;
+mod cache;
 mod data;
 mod error;
 mod fs;
@@ -36,7 +37,6 @@ pub use mount::statistics::Statistics;
 pub use object::inode::{Inode, InodeRef};
 pub use object::one_lock::OneLockCache;
 pub use object::pressure::names_within;
-pub use object::roll::OnRoll;
 pub use ops::link::Acted;
 pub use ops::rename::Ends;
 pub use plan::{dir, extent, xattr};

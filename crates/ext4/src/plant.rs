@@ -17,10 +17,6 @@ pub(crate) enum Step {
     PublishedUnderGuard,
     /// Telling the name cache of what was read only if the block is still the same.
     ReadStillLatest,
-    /// Ending a directory's roll when a name in it changes.
-    ChangeEndsRoll,
-    /// Ending a directory's roll when a block of it is evicted.
-    EvictionEndsRoll,
     /// Listing a directory in a transaction before lanes note what they change in it.
     ListedBeforeNoting,
     /// Folding what lanes noted into a directory before its image is saved from the next
@@ -28,10 +24,6 @@ pub(crate) enum Step {
     NotesFoldedFirst,
     /// Folding what lanes noted into a directory that is captured.
     NotesCaptured,
-    /// Reading a record from its block only if its inode is not in memory.
-    GlanceMissesInode,
-    /// Looking for the inode once more as the one who may load it.
-    LoaderLooksAgain,
     /// The lock that keeps the shape of the tree while it is searched for loops.
     TopologyLock,
     /// Leaving an inode in memory that somebody holds.

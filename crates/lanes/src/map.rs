@@ -22,6 +22,7 @@ use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
 /// A map from `K`, a number, to `V`, where both are cheap to clone (`V` an `Arc`): growing clones
@@ -187,13 +188,28 @@ where
     /// Runs `visit` on the entries, without a lock: what comes or goes meanwhile may be missed.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
         let pin = pin();
-        self.each_bucket(&pin, |bucket| bucket.for_each(&pin, &mut visit).is_err());
+        self.each_bucket(&pin, 0..usize::MAX, |bucket| bucket.for_each(&pin, &mut visit).is_err());
+    }
+
+    /// Runs `visit` on the entries of `count` buckets from number `from` on, without a lock, and
+    /// returns the number to go on from. Numbers wrap around.
+    pub fn sweep(&self, from: usize, count: usize, mut visit: impl FnMut(&K, &V)) -> usize {
+        let pin = pin();
+        let all = self.root(&pin).len();
+        let from = from % all;
+        let mut each = |range| {
+            self.each_bucket(&pin, range, |bucket| bucket.for_each(&pin, &mut visit).is_err());
+        };
+        let end = from + count.min(all);
+        each(from..end.min(all));
+        each(0..end.saturating_sub(all));
+        end % all
     }
 
     /// Keeps what `keep` says, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let pin = pin();
-        self.each_bucket(&pin, |bucket| {
+        self.each_bucket(&pin, 0..usize::MAX, |bucket| {
             let Some(locked) = bucket.lock(&pin) else { return true };
             let gone = locked.retain(&mut keep);
             drop(locked);
@@ -221,12 +237,17 @@ where
         }
     }
 
-    /// Visits all buckets, those of the successor for a bucket of which `visit` says that it was
-    /// moved.
-    fn each_bucket<'p>(&'p self, pin: &'p Pin, mut visit: impl FnMut(&'p Bucket<K, V>) -> bool) {
+    /// Visits the buckets with numbers in `range`, those of the successor for a bucket of which
+    /// `visit` says that it was moved.
+    fn each_bucket<'p>(
+        &'p self,
+        pin: &'p Pin,
+        range: Range<usize>,
+        mut visit: impl FnMut(&'p Bucket<K, V>) -> bool,
+    ) {
         let root = self.root(pin);
         let mut left: Vec<(&Table<K, V>, usize)> = Vec::new();
-        for index in 0..root.len() {
+        for index in range.start..range.end.min(root.len()) {
             left.push((root, index));
             while let Some((table, index)) = left.pop() {
                 if visit(table.at(index)) {

@@ -15,7 +15,7 @@ use crate::{Credentials, Follow, Vfs};
 use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};
-use lanefs_ondisk::{FileType, Ino};
+use lanefs_ondisk::FileType;
 use std::ops::Deref;
 
 /// An inode on the way.
@@ -92,8 +92,7 @@ impl Vfs {
         (still && ends_there(inode.file_type(), slash, follow)).then_some(inode)
     }
 
-    /// The attributes of what `path` leads to, if these can be told from memory; or, where that is
-    /// short, from blocks. Nothing is held: the name leads there before and after they were read.
+    /// The attributes of what `path` leads to, if these can be told from memory. Nothing is held: the name leads there before and after they were read.
     pub(crate) fn stat_cached(
         &self,
         who: &Credentials,
@@ -104,51 +103,21 @@ impl Vfs {
         if self.one_lock().is_some() {
             return self.walk_cached(who, start, path, follow).map(|inode| inode.attr());
         }
-        let (dir, name, slash) = {
-            let pin = pin();
-            let reached = self.reach(&pin, who, start, path)?;
-            if !searches_by_mode(who, &reached.dir) {
-                return None;
-            }
-            let Reached { dir: Passed::Pinned(dir), name, slash, .. } = reached else {
-                return None;
-            };
-            let crowded = self.fs().is_crowded();
-            let on_roll = crowded.then(|| self.fs().on_roll(&pin, dir, name)).flatten();
-            let (attr, still) = match on_roll {
-                Some(on_roll) => (self.attr_at(&pin, on_roll.ino), on_roll.still()),
-                None => {
-                    let sighting = self.names().sight(&pin, id(dir), name);
-                    let attr = match sighting.known {
-                        Known::Absent => return None,
-                        Known::Entry(named) => self.attr_at(&pin, named.ino),
-                        Known::Unknown => None,
-                    };
-                    (attr, self.names().still(&pin, id(dir), name, &sighting))
-                }
-            };
-            if let Some(attr) = attr {
-                return (still && ends_there(attr.file_type, slash, follow)).then_some(attr);
-            }
-            if !crowded {
-                return None;
-            }
-            (InodeRef::found(dir)?, name, slash)
+        let pin = pin();
+        let reached = self.reach(&pin, who, start, path)?;
+        if !searches_by_mode(who, &reached.dir) {
+            return None;
+        }
+        let Reached { dir: Passed::Pinned(dir), name, slash, .. } = reached else {
+            return None;
         };
-        let attr = self.fs().glance(&dir, name)?;
-        ends_there(attr.file_type, slash, follow).then_some(attr)
-    }
-
-    /// The attributes of the inode that has this number now, from memory; where that is short, from
-    /// its record if that is.
-    fn attr_at(&self, pin: &Pin, ino: Ino) -> Option<Attr> {
-        // The record first: that nobody has the inode can be told from beside it, and most have none.
-        let glance = self.fs().is_crowded().then(|| self.fs().glance_at(pin, ino));
-        glance.flatten().or_else(|| {
-            let inode = self.fs().peek(pin, ino)?;
-            inode.note_use();
-            Some(inode.attr())
-        })
+        let sighting = self.names().sight(&pin, id(dir), name);
+        let Known::Entry(named) = sighting.known else { return None };
+        let inode = self.fs().peek(&pin, named.ino)?;
+        inode.note_use();
+        let attr = inode.attr();
+        let still = self.names().still(&pin, id(dir), name, &sighting);
+        (still && ends_there(attr.file_type, slash, follow)).then_some(attr)
     }
 
     /// The inode that `name` in `dir` leads to, held, or `None` if it is known to lead nowhere; nothing

@@ -84,6 +84,8 @@ impl Mount {
             Some(_) => Counting::InOneWord,
             None => Counting::ByLane,
         };
+        let pressure = Pressure::new(options.cache_bytes, geometry.block_size().bytes() as u64);
+        let (inodes_room, meta_room) = pressure.room();
         let fs = Arc::new(Fs {
             home: Home::new(counting),
             groups: Groups::new(
@@ -95,9 +97,9 @@ impl Mount {
                 options.policies,
                 superblock.raid_stripe_width(),
             ),
-            inodes: Inodes::new(one_lock),
+            inodes: Inodes::new(one_lock, inodes_room),
             tables: Tables::new(&geometry, &descriptors),
-            meta: MetaCache::new(),
+            meta: MetaCache::new(meta_room),
             orphans: Orphans::new(),
             dir_format: dir_format(&superblock),
             hasher,
@@ -116,7 +118,7 @@ impl Mount {
             read_only: AtomicBool::new(access == Access::ReadOnly),
             own_files,
             access,
-            pressure: Pressure::new(),
+            pressure,
             finishing_orphans: AtomicBool::new(false),
             device,
             geometry,

@@ -129,11 +129,6 @@ impl DirView<'_> {
         }
     }
 
-    /// Blocks that it has.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> + use<> {
-        (0..self.count).map(FileBlock)
-    }
-
     fn look_at<R>(&self, n: FileBlock, look: impl Fn(&Contents<'_>) -> R) -> Result<R, Error> {
         let (block, kind) = self.fs.directory_place(self.dir, n)?;
         self.fs.meta.look(self.fs, block, kind, look, |_, _| ())

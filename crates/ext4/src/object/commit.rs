@@ -76,8 +76,6 @@ impl Client for Fs {
         objects: Vec<Dirty>,
         images: &mut Images,
     ) -> Result<(), lanefs_journal::Error> {
-        // Until its image is found, nothing that is clean by now may be evicted.
-        let _capturing = self.pressure.quiet.lock();
         self.capture_objects(tid, objects, images).map_err(journal_error)
     }
 
@@ -249,7 +247,7 @@ impl Fs {
             let bytes: Arc<[u8]> = bytes.into();
             images.push(block, bytes.clone());
             if let Some(table) = pinned.get(&block) {
-                table.set_base(&self.tables, bytes);
+                table.set_base(bytes);
                 // Its image is in the store from here on, so that nobody reads the device for it.
                 self.tables.set_initialised(table.group, table.index + 1);
             }

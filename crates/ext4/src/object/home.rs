@@ -17,8 +17,9 @@ pub(crate) struct Home {
     shares: Option<Shares<Inode>>,
     /// Directories in memory in which lanes note what they change.
     crowds: AtomicUsize,
-    /// Bytes of directories' rolls.
-    pub(crate) rolled: Padded<AtomicU64>,
+    /// The newest flush that the data of any evicted inode needs: a mark may not be lost with its
+    /// inode. Written by eviction alone.
+    pub(crate) evicted_mark: Padded<AtomicU64>,
 }
 
 /// How many directories in memory lanes take notes of at most: some 8 KiB each.
@@ -53,8 +54,12 @@ pub(crate) enum Counting {
 impl Home {
     pub(crate) fn new(counting: Counting) -> LaneArc<Home> {
         let shares = (counting == Counting::ByLane).then(Shares::new);
-        let (crowds, rolled) = (AtomicUsize::new(0), Padded(AtomicU64::new(0)));
-        LaneArc::new(Home { ways: OnceLock::new(), shares, crowds, rolled })
+        LaneArc::new(Home {
+            ways: OnceLock::new(),
+            shares,
+            crowds: AtomicUsize::new(0),
+            evicted_mark: Padded(AtomicU64::new(0)),
+        })
     }
 
     /// A seat for one directory more, if there is one.

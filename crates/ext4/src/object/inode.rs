@@ -1,10 +1,10 @@
 //! An inode in memory: two locks, snapshots that are read without either, and the hold word.
 
+use crate::cache::{Cached, Evicted, Used};
 use crate::object::commit::{Dirty, Handle};
 use crate::object::crowd::Crowd;
 use crate::object::home::Home;
 use crate::object::record::{RawRecord, Record};
-use crate::object::roll::RollOf;
 use crate::object::table::TableRef;
 use crate::ops::create::add_directory_links;
 use crate::ops::write::WindowSlot;
@@ -12,10 +12,10 @@ use crate::plan::extent;
 use crate::plant::{Step, left_out};
 use crate::{Attr, Rdev, Rights};
 use lanefs_journal::{Listed, Tid, Tracked};
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Cached, Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Slot,
+    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Slot,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Ino, Time};
@@ -38,8 +38,7 @@ pub struct Inode {
     pub(crate) ino: Ino,
     pub(crate) generation: u32,
     pub(crate) file_type: FileType,
-    /// Set by a look-up, cleared by reclaim.
-    pub(crate) used: AtomicBool,
+    used: Used,
     /// The way to its mount.
     pub(crate) home: LaneArc<Home>,
     /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
@@ -51,11 +50,9 @@ pub struct Inode {
     pub(crate) target: OnceLock<Lines>,
     /// The attributes in the inode and its attribute block, once they were needed. Stored and
     /// cleared under `state`.
-    pub(crate) xattrs: Cached<StoredXattrs>,
+    pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
     /// Whether several lanes change names in it.
     pub(crate) crowd: Crowd,
-    /// Of a directory: its names, where memory is short.
-    pub(crate) roll: RollOf,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
@@ -196,15 +193,14 @@ impl Inode {
             ino,
             generation: attr.generation,
             file_type,
-            used: AtomicBool::new(false),
+            used: Used::new(),
             home,
             table,
             offset,
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
-            xattrs: Cached::default(),
+            xattrs: lanefs_lanes::Cached::default(),
             crowd: Crowd::default(),
-            roll: RollOf::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),
@@ -282,10 +278,7 @@ impl Inode {
 
     /// It was looked at: it stays in memory for a while. (A hold notes that by itself.)
     pub fn note_use(&self) {
-        // Read first: many threads that look at one inode must not write its line each time.
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
+        self.used.note();
     }
 
     /// What decides who may use it; takes no lock, and is not written when names or data change.
@@ -393,6 +386,38 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         ctime: disk.ctime,
         crtime: disk.crtime,
         flags: disk.flags.bits(),
+    }
+}
+
+impl Cached for Inode {
+    fn number(&self) -> u64 {
+        u64::from(self.ino.0)
+    }
+
+    fn used(&self) -> &Used {
+        &self.used
+    }
+
+    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
+        // The last name may not be taken away while the holds are counted.
+        let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
+        // Dead under the guard: a change needs a hold, and takes the guard.
+        let state = self.state.lock();
+        let clean =
+            state.tracked.is_clean() && self.synced_by.load(Ordering::Acquire) <= finished.0;
+        // An orphan that could not be ended keeps its place in the file or list.
+        let idle = (clean || left_out(Step::DirtyInodesStay)) && state.orphan.is_none();
+        let unheld = || lanefs_lanes::evict(self) || left_out(Step::HoldsKeepInodes);
+        if !idle || !(state.freed || unheld()) {
+            return Evicted::Nothing;
+        }
+        drop(state);
+        // Without holds this is its last mark; kept before the loader misses it.
+        let mark = self.flush_mark.load(Ordering::Acquire);
+        self.home.evicted_mark.0.fetch_max(mark, Ordering::Release);
+        // Not left to the destructor, which may run much later.
+        drop(self.window.take());
+        Evicted::Object
     }
 }
 

@@ -1,75 +1,65 @@
 //! The inodes in memory, by number: look-up, loading, holds, eviction.
 
 use crate::Error;
+use crate::cache::{Cache, Cached, Evicted};
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef, Parts};
 use crate::object::one_lock::OneLockCache;
 use crate::object::record::RawRecord;
 use crate::object::table::TableRef;
-use crate::plant::{Step, left_out};
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::{Mutex, Pin, Rank};
 use lanefs_ondisk::{Corruption, Ino, inode as disk};
-
-/// How many locks serialise loading: one loader of an inode at a time, found by its number.
-const LOADERS: usize = 64;
-
-/// Inodes, or metadata blocks, that there is room for before their map grows: one megabyte, and two of a
-/// small tree hardly ever meet in a bucket.
-pub(crate) const ROOM: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 << 15 };
 
 /// The inodes in memory.
 pub(crate) struct Inodes {
     table: Table,
-    loaders: Box<[Mutex<()>]>,
-    /// The newest flush that the data of any evicted inode needs: a mark may not be lost with its
-    /// inode. Written by eviction alone.
-    evicted_mark: AtomicU64,
 }
 
 /// By number (S5).
 enum Table {
     /// Found without a lock.
-    Lanes(lanefs_lanes::Map<u32, Arc<Inode>>),
+    Lanes(Cache<Inode>),
     /// Behind the one lock of the names.
-    OneLock(Arc<OneLockCache>),
+    OneLock { cache: Arc<OneLockCache>, loader: Mutex<()> },
 }
 
 impl Inodes {
-    /// None yet; kept in `one_lock` if there is one.
-    pub(crate) fn new(one_lock: Option<Arc<OneLockCache>>) -> Inodes {
-        let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::InodeLoad, ())).collect();
+    /// None yet, with room for `room` before the map grows; kept in `one_lock` if there is one.
+    pub(crate) fn new(one_lock: Option<Arc<OneLockCache>>, room: usize) -> Inodes {
         let table = match one_lock {
-            Some(cache) => Table::OneLock(cache),
-            None => Table::Lanes(lanefs_lanes::Map::with_capacity(ROOM)),
+            Some(cache) => Table::OneLock { cache, loader: Mutex::new(Rank::InodeLoad, ()) },
+            None => Table::Lanes(Cache::new(room, Rank::InodeLoad)),
         };
-        Inodes { table, loaders, evicted_mark: AtomicU64::new(0) }
+        Inodes { table }
     }
 
     /// The inode under a number, without a hold.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         match &self.table {
-            Table::Lanes(map) => map.get(&ino.0),
-            Table::OneLock(cache) => cache.with_inode(ino, Arc::clone),
+            Table::Lanes(cache) => cache.find(&lanefs_lanes::pin(), u64::from(ino.0)).cloned(),
+            Table::OneLock { cache, .. } => cache.with_inode(ino, Arc::clone),
         }
     }
 
     /// The generation of the inode under a number, if it is in memory.
     pub(crate) fn generation(&self, ino: Ino) -> Option<u32> {
         match &self.table {
-            Table::Lanes(map) => map.with(&lanefs_lanes::pin(), &ino.0, |inode| inode.generation),
-            Table::OneLock(cache) => cache.with_inode(ino, |inode| inode.generation),
+            Table::Lanes(cache) => {
+                let pin = lanefs_lanes::pin();
+                cache.find(&pin, u64::from(ino.0)).map(|inode| inode.generation)
+            }
+            Table::OneLock { cache, .. } => cache.with_inode(ino, |inode| inode.generation),
         }
     }
 
     /// `inode` is what its number means from now on; runs `look` on what it meant before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
-            Table::Lanes(map) => {
-                map.replace(inode.ino.0, inode, |before| look(before));
-            }
-            Table::OneLock(cache) => {
+            Table::Lanes(cache) => cache.insert(inode, look),
+            Table::OneLock { cache, .. } => {
                 if let Some(before) = cache.insert_inode(inode) {
                     look(&before);
                 }
@@ -80,56 +70,26 @@ impl Inodes {
     /// Its number means nothing any more, unless it means another inode already.
     fn remove(&self, inode: &Arc<Inode>) {
         match &self.table {
-            Table::Lanes(map) => {
-                map.remove_if(&inode.ino.0, |found| Arc::ptr_eq(found, inode));
-            }
-            Table::OneLock(cache) => cache.remove_inode(inode),
+            Table::Lanes(cache) => cache.remove(inode),
+            Table::OneLock { cache, .. } => cache.remove_inode(inode),
         }
     }
 
     /// Runs `visit` on all; what comes or goes meanwhile may be missed.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Inode>)) {
         match &self.table {
-            Table::Lanes(map) => map.for_each(|_, inode| visit(inode)),
-            Table::OneLock(cache) => cache.inodes().iter().for_each(visit),
-        }
-    }
-
-    /// At most `most` inodes that were not used of late.
-    fn unused(&self, most: usize) -> Vec<Arc<Inode>> {
-        match &self.table {
-            Table::Lanes(map) => {
-                let mut idle = Vec::new();
-                map.for_each(|_, inode| {
-                    if idle.len() < most && !inode.used.swap(false, Ordering::Relaxed) {
-                        idle.push(inode.clone());
-                    }
-                });
-                idle
-            }
-            Table::OneLock(cache) => cache.oldest_inodes(most),
-        }
-    }
-
-    /// Whether the inode is in memory, dead or alive.
-    pub(crate) fn is_in_memory(&self, pin: &Pin, ino: Ino) -> bool {
-        match &self.table {
-            Table::Lanes(map) => map.find(pin, &ino.0).is_some(),
-            Table::OneLock(cache) => cache.with_inode(ino, |_| ()).is_some(),
+            Table::Lanes(cache) => cache.for_each(visit),
+            Table::OneLock { cache, .. } => cache.inodes().iter().for_each(visit),
         }
     }
 
     /// A hold on the inode if it is in memory.
     fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
         let found = match &self.table {
-            Table::Lanes(map) => map.with(&lanefs_lanes::pin(), &ino.0, |inode| {
-                let held = InodeRef::new(inode);
-                if held.is_some() && !inode.used.load(Ordering::Relaxed) {
-                    inode.used.store(true, Ordering::Relaxed);
-                }
-                held.ok_or_else(|| inode.clone())
+            Table::Lanes(cache) => cache.hold(u64::from(ino.0), |inode| {
+                Some(InodeRef::new(inode).ok_or_else(|| inode.clone()))
             }),
-            Table::OneLock(cache) => cache.hold_inode(ino),
+            Table::OneLock { cache, .. } => cache.hold_inode(ino),
         };
         // Dead and freed: gone for good until a new inode takes the number.
         // Dead and not freed: evicted, or its deletion is under way.
@@ -141,48 +101,42 @@ impl Inodes {
         }
     }
 
-    /// Evicts inodes that are clean, held by nobody and were not used since the last call, down to
-    /// about `keep`. Nothing is captured meanwhile ([`crate::object::pressure`]), so that an inode found
-    /// clean has its record in its table block's base image already.
-    pub(crate) fn reclaim(&self, keep: usize) {
-        let excess = self.len().saturating_sub(keep);
-        if excess == 0 {
-            return;
-        }
-        for inode in self.unused(excess) {
-            // Nobody may take its last name away while its holds are counted.
-            let Some(_quiet) = inode.op.try_exclusive() else { continue };
-            // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
-            let state = inode.state.lock();
-            // An orphan that could not be ended keeps its place in the file or list.
-            let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
-            let idle = clean && state.orphan.is_none();
-            let unheld = || lanefs_lanes::evict(&inode) || left_out(Step::HoldsKeepInodes);
-            let evicted = idle && (state.freed || unheld());
-            drop(state);
-            if evicted {
-                // Nobody holds it, so this is its last mark; kept before the loader misses it.
-                let mark = inode.flush_mark.load(Ordering::Acquire);
-                self.evicted_mark.fetch_max(mark, Ordering::Release);
-                // Not left to the destructor, which may run much later.
-                drop(inode.window.take());
-                self.remove(&inode);
+    /// A hold on an inode; if it is not in memory, `load` makes and inserts it, one thread at a time.
+    fn hold_or_load(
+        &self,
+        ino: Ino,
+        load: impl FnOnce() -> Result<InodeRef, Error>,
+    ) -> Result<InodeRef, Error> {
+        match &self.table {
+            Table::Lanes(cache) => cache.hold_or_load(u64::from(ino.0), || self.cached(ino), load),
+            Table::OneLock { loader, .. } => {
+                if let Some(held) = self.cached(ino)? {
+                    return Ok(held);
+                }
+                let _loader = loader.lock();
+                self.cached(ino)?.map_or_else(load, Ok)
             }
         }
     }
 
-    /// The flush that data of `ino`, which is in memory no more, may need: of the evicted inode if it is
-    /// still to be seen, else of all that were evicted.
-    fn mark_before(&self, ino: Ino) -> u64 {
-        let dead = self.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
-        dead.max(self.evicted_mark.load(Ordering::Acquire))
+    /// Evicts up to `wanted` inodes, looking at up to `buckets` buckets of them. `finished` is the
+    /// last transaction that owes no inode anything.
+    pub(crate) fn evict(&self, wanted: usize, buckets: usize, finished: Tid) -> usize {
+        match &self.table {
+            Table::Lanes(cache) => cache.evict(wanted, buckets, finished),
+            Table::OneLock { cache, .. } => {
+                let oldest = cache.oldest_inodes(wanted);
+                let gone = |inode: &&Arc<Inode>| inode.evict(finished) == Evicted::Object;
+                oldest.iter().filter(gone).map(|inode| self.remove(inode)).count()
+            }
+        }
     }
 
     /// How many inodes are in memory.
     pub(crate) fn len(&self) -> usize {
         match &self.table {
-            Table::Lanes(map) => map.len(),
-            Table::OneLock(cache) => cache.inode_count(),
+            Table::Lanes(cache) => cache.len(),
+            Table::OneLock { cache, .. } => cache.inode_count(),
         }
     }
 }
@@ -195,8 +149,8 @@ impl Fs {
     /// with their names.
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.inodes.table {
-            Table::Lanes(map) => map.find(pin, &ino.0),
-            Table::OneLock(_) => None,
+            Table::Lanes(cache) => cache.find(pin, u64::from(ino.0)),
+            Table::OneLock { .. } => None,
         }
     }
 
@@ -217,14 +171,15 @@ impl Fs {
 
     /// As [`Fs::get`], also for the file system's own files.
     pub(crate) fn get_any(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
-        let held = match self.inodes.cached(ino)? {
-            Some(held) => held,
-            None => {
-                let loaded = self.load_inode(ino)?;
-                self.note_load();
-                loaded
-            }
+        let mut was_loaded = false;
+        let load = || {
+            was_loaded = true;
+            self.load_inode(ino)
         };
+        let held = self.inodes.hold_or_load(ino, load)?;
+        if was_loaded {
+            self.note_load();
+        }
         match generation {
             Some(wanted) if wanted != held.generation => Err(Error::Stale),
             _ => Ok(held),
@@ -233,12 +188,6 @@ impl Fs {
 
     fn load_inode(&self, ino: Ino) -> Result<InodeRef, Error> {
         let place = self.geometry.inode_place(ino).ok_or(Error::Stale)?;
-        let _loader = self.inodes.loaders[ino.0 as usize % LOADERS].lock();
-        if let Some(held) = self.inodes.cached(ino)?
-            && !left_out(Step::LoaderLooksAgain)
-        {
-            return Ok(held);
-        }
         let table = self.table_block(place.group, place.table_block)?;
         let base = table.base(self)?;
         let raw = self.record_in(&base, place.offset).ok_or(Error::Stale)?;
@@ -250,7 +199,10 @@ impl Fs {
         }
         let raw = RawRecord::read(raw);
         let inode = self.new_inode_object(ino, table, place.offset, decoded, raw)?;
-        inode.flush_mark.store(self.inodes.mark_before(ino), Ordering::Relaxed);
+        // Data of the object before, evicted by now, may need a flush.
+        let mark = self.inodes.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
+        let mark = mark.max(self.home.evicted_mark.0.load(Ordering::Acquire));
+        inode.flush_mark.store(mark, Ordering::Relaxed);
         self.inodes.insert(inode.clone(), |_| ());
         Ok(InodeRef::adopt(inode))
     }

@@ -7,22 +7,19 @@
 //! several inodes may share: under the guard alone; one name in a block of a directory: under the
 //! operation lock held shared and the block's `names`). The guard orders Apply against the committer
 //! and against readers.
-//! A miss is loaded by one thread under one of the loader locks, found by the block number: so no
-//! stale copy can be inserted after a newer one was evicted. Nothing is evicted while the committer
-//! captures ([`crate::object::pressure`]): a block is clean only once its image is in the image store.
+//! A block is evicted only once the transactions that changed it are finished: then its image is in the
+//! image store or at home.
 
 use crate::Error;
+use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::fs::Fs;
 use crate::object::commit::{Dirty, Handle};
-use crate::object::inodes::ROOM;
-use crate::object::roll::Roll;
 use crate::plan::dir::NameIndex;
-use crate::plant::{Step, left_out};
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{Listed, Tid, Tracked};
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
-use lanefs_lanes::{Cached, Holds, Lines, Map, Mutex, MutexGuard, Pin, Rank};
+use lanefs_lanes::{Holds, Lines, Mutex, MutexGuard, Pin, Rank};
 use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::{Block, FileBlock, Ino};
 
@@ -45,8 +42,7 @@ pub(crate) struct MetaBlock {
     pub(crate) kind: MetaKind,
     /// Who uses it; dead once evicted.
     holds: Holds,
-    /// Set by a look-up, cleared by reclaim: a second chance.
-    used: AtomicBool,
+    used: Used,
     /// Of a directory's block: whose turn it is to change a name in it. [rank Names]
     names: Mutex<()>,
     state: Mutex<MetaState>,
@@ -54,7 +50,7 @@ pub(crate) struct MetaBlock {
     version: AtomicU64,
     /// What `state` has as its data, for readers that write nothing; written under `state`, and
     /// there only once somebody read.
-    latest: Cached<Latest>,
+    latest: lanefs_lanes::Cached<Latest>,
 }
 
 /// What readers read.
@@ -98,23 +94,14 @@ struct MetaState {
     tracked: Tracked<Arc<[u8]>>,
     /// Looked at since the last change: the next look is worth a copy for all that follow.
     looked_at: bool,
-    /// Of a directory's block: the roll that has its names. It ends before the contents change, and
-    /// with the block.
-    roll: Option<Arc<Roll>>,
     /// Where the transaction in which it is dirty lists it.
     listed: Option<Listed>,
+    /// The last transaction that changed it: until that is finished its image may be nowhere else.
+    changed: Tid,
     /// The transaction that allocated it, if it was allocated since it was loaded.
     born: Option<Tid>,
     /// The transaction that freed it: from then on it emits nothing.
     freed: Option<Tid>,
-}
-
-impl MetaState {
-    fn end_roll(&mut self) {
-        if let Some(roll) = self.roll.take() {
-            roll.end();
-        }
-    }
 }
 
 impl MetaBlock {
@@ -125,8 +112,8 @@ impl MetaBlock {
             data,
             tracked,
             looked_at: false,
-            roll: None,
             listed: None,
+            changed: Tid(0),
             born,
             freed: None,
         };
@@ -134,11 +121,11 @@ impl MetaBlock {
             block,
             kind,
             holds: Holds::new(1),
-            used: AtomicBool::new(false),
+            used: Used::new(),
             names: Mutex::new(Rank::Names, ()),
             state: Mutex::new(Rank::Guard, state),
             version: AtomicU64::new(0),
-            latest: Cached::default(),
+            latest: lanefs_lanes::Cached::default(),
         })
     }
 
@@ -169,14 +156,6 @@ impl MetaBlock {
     pub(crate) fn look_under_guard<R>(&self, look: impl FnOnce(&[u8]) -> R) -> (u64, R) {
         let state = self.state.lock();
         (self.version.load(Ordering::Relaxed), look(&state.data))
-    }
-
-    /// The contents, whose names `roll` has as long as they do not change.
-    pub(crate) fn enroll(&self, roll: &Arc<Roll>) -> Arc<[u8]> {
-        let mut state = self.state.lock();
-        state.end_roll();
-        state.roll = Some(roll.clone());
-        state.data.clone()
     }
 
     /// Which contents it has: to be asked before they are read.
@@ -212,14 +191,12 @@ impl MetaBlock {
         let newly = tracked.touch(handle.tid(), || data.clone());
         // Before the change, which may tell of itself: see `version` and `Names::publish_read`.
         self.latest.clear();
-        if !left_out(Step::ChangeEndsRoll) {
-            state.end_roll();
-        }
         let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
         let result = change(data);
         state.looked_at = false;
+        state.changed = handle.tid();
         if newly {
             handle.charge(1);
             state.listed = Some(handle.dirty(Dirty::Meta(self.clone())));
@@ -231,7 +208,6 @@ impl MetaBlock {
     fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
         let tid = handle.tid();
         let mut state = self.state.lock();
-        state.end_roll();
         let MetaState { data, tracked, listed, born, freed, .. } = &mut *state;
         *freed = Some(tid);
         if *born == Some(tid) {
@@ -276,28 +252,52 @@ impl Drop for MetaRef {
     }
 }
 
-const LOADERS: usize = 64;
+impl Cached for MetaBlock {
+    fn number(&self) -> u64 {
+        self.block.0
+    }
+
+    fn used(&self) -> &Used {
+        &self.used
+    }
+
+    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
+        // Dead under the guard: a change needs a hold, and takes the guard.
+        let state = self.state.lock();
+        if !state.tracked.is_clean() || state.changed > finished || !self.holds.evict() {
+            return Evicted::Nothing;
+        }
+        self.version.store(EVICTED, Ordering::Release);
+        Evicted::Object
+    }
+}
 
 /// The metadata blocks in memory.
 pub(crate) struct MetaCache {
-    blocks: Map<u64, Arc<MetaBlock>>,
-    loaders: Box<[Mutex<()>]>,
+    pub(crate) blocks: Cache<MetaBlock>,
 }
 
 impl MetaCache {
-    pub(crate) fn new() -> MetaCache {
-        let loaders = (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect();
-        MetaCache { blocks: Map::with_capacity(ROOM), loaders }
+    /// Room for `room` blocks before the map grows.
+    pub(crate) fn new(room: usize) -> MetaCache {
+        MetaCache { blocks: Cache::new(room, Rank::Load) }
     }
 
     /// `block` as `kind`, from memory or loaded and checked. Sleeps; no guard may be held.
     pub(crate) fn get(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
-        if let Some(found) = self.cached(block, kind)? {
-            return Ok(found);
+        let mut was_loaded = false;
+        let held = self.blocks.hold_or_load(
+            block.0,
+            || self.cached(block, kind),
+            || {
+                was_loaded = true;
+                self.load(fs, block, kind)
+            },
+        )?;
+        if was_loaded {
+            fs.note_load();
         }
-        let loaded = self.load(fs, block, kind)?;
-        fs.note_load();
-        Ok(loaded)
+        Ok(held)
     }
 
     /// The contents of `block`, for a reader under the owner's operation lock: a copy, since a hold
@@ -305,12 +305,10 @@ impl MetaCache {
     /// the latest all the same, for who holds the lock keeps changes away.
     pub(crate) fn read(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error> {
         let pin = lanefs_lanes::pin();
-        if let Some(found) = self.blocks.find(&pin, &block.0)
+        if let Some(found) = self.blocks.find(&pin, block.0)
             && found.kind == kind
         {
-            if !found.used.load(Ordering::Relaxed) {
-                found.used.store(true, Ordering::Relaxed);
-            }
+            found.used.note();
             return Ok(found.copy(&pin));
         }
         drop(pin);
@@ -335,12 +333,10 @@ impl MetaCache {
             result
         };
         let pin = lanefs_lanes::pin();
-        if let Some(found) = self.blocks.find(&pin, &block.0)
+        if let Some(found) = self.blocks.find(&pin, block.0)
             && found.kind == kind
         {
-            if !found.used.load(Ordering::Relaxed) {
-                found.used.store(true, Ordering::Relaxed);
-            }
+            found.used.note();
             return Ok(whole(found, &pin));
         }
         drop(pin);
@@ -349,10 +345,6 @@ impl MetaCache {
     }
 
     fn load(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
-        let _loader = self.loaders[block.0 as usize % LOADERS].lock();
-        if let Some(found) = self.cached(block, kind)? {
-            return Ok(found);
-        }
         let read = || {
             fs.check_metadata_place(block, kind)?;
             let bytes = fs.read_block(block)?;
@@ -361,26 +353,18 @@ impl MetaCache {
         };
         let bytes = read().inspect_err(|error| fs.note_error(error))?;
         let loaded = MetaBlock::new(block, kind, bytes, None);
-        self.blocks.insert(block.0, loaded.clone());
+        self.blocks.insert(loaded.clone(), |_| ());
         Ok(MetaRef(loaded))
     }
 
+    /// `None` too if it is dead: evicted by now, to be loaded again.
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
-        let pin = lanefs_lanes::pin();
-        let found = self
-            .blocks
-            .with(&pin, &block.0, |found| found.holds.add(1).then(|| MetaRef(found.clone())));
-        drop(pin);
-        // Dead: evicted by now, to be loaded again.
-        let Some(found) = found.flatten() else { return Ok(None) };
-        if found.kind != kind {
+        let hold = |found: &Arc<MetaBlock>| found.holds.add(1).then(|| MetaRef(found.clone()));
+        match self.blocks.hold(block.0, hold) {
             // Two owners, or one owner's block reached as two things: the image is cross-linked.
-            return Err(Error::CrossLinked { block });
+            Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
+            found => Ok(found),
         }
-        if !found.used.load(Ordering::Relaxed) {
-            found.used.store(true, Ordering::Relaxed);
-        }
-        Ok(Some(found))
     }
 
     /// Apply: a block that the handle has just allocated.
@@ -393,55 +377,18 @@ impl MetaCache {
     ) {
         let created = MetaRef(MetaBlock::new(block, kind, data, Some(handle.tid())));
         created.change(handle, |_| ());
-        self.blocks.insert(block.0, created.clone());
+        self.blocks.insert(created.clone(), |_| ());
     }
 
     /// Apply: `block` is freed. Its image of an earlier transaction, if one is being captured,
     /// stays with that transaction; what a log may hold of it is revoked. The caller clears its bit.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
-        let journaled = match self.blocks.remove_if(&block.0, |_| true) {
+        let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),
             None => true,
         };
         if journaled {
             handle.revoke(block);
         }
-    }
-
-    /// While nothing is captured: forgets blocks that are clean, held by nobody and were not used since
-    /// the last call, down to about `keep`.
-    pub(crate) fn reclaim(&self, keep: usize) {
-        let mut excess = self.blocks.len().saturating_sub(keep);
-        if excess == 0 {
-            return;
-        }
-        let mut idle = Vec::new();
-        self.blocks.for_each(|_, block| {
-            if idle.len() < excess && !block.used.swap(false, Ordering::Relaxed) {
-                idle.push(block.clone());
-            }
-        });
-        for block in idle {
-            // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
-            let mut state = block.state.lock();
-            let evicted = state.tracked.is_clean() && block.holds.evict();
-            if evicted {
-                block.version.store(EVICTED, Ordering::Release);
-                // Another object of it may change, which would not know the roll.
-                if !left_out(Step::EvictionEndsRoll) {
-                    state.end_roll();
-                }
-            }
-            drop(state);
-            if evicted && excess > 0 {
-                self.blocks.remove_if(&block.block.0, |found| Arc::ptr_eq(found, &block));
-                excess -= 1;
-            }
-        }
-    }
-
-    /// How many blocks are in memory.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
     }
 }

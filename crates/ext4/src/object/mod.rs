@@ -11,6 +11,5 @@ pub(crate) mod one_lock;
 pub(crate) mod orphan;
 pub(crate) mod pressure;
 pub(crate) mod record;
-pub(crate) mod roll;
 pub(crate) mod superblock;
 pub(crate) mod table;

@@ -1,47 +1,46 @@
-//! What keeps the caches within their cap.
-//!
-//! Each kind of object has a part of the cap, and what one costs is known, allocations and all; a
-//! test holds that against the heap. Names and journal images have parts of their own, kept where
-//! they are.
+//! Keeps the caches within their cap.
 //!
 //! | part of the cap | for |
 //! |---|---|
-//! | 1/4 | inodes, with their nodes, records and mappings |
-//! | 3/16 | contents of inode-table blocks |
-//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read; rolls |
+//! | 1/4 | inodes, with their nodes in the map, records and mappings |
+//! | 3/16 | inode-table blocks |
+//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read |
 //! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
-//! Who loads evicts: every lane looks at the caches once in some loads. Over a cap, whoever finds
-//! nobody else at it makes room; far over it, loaders wait for their turn, so that they do not outrun
-//! who evicts. What is dirty cannot go, and a commit is asked for. To make room is to look through
-//! all of a kind. A walk seldom comes to that: the blocks of tables that it is over with go a few at
-//! a time, by the lane that read them.
-//!
-//! # Locking
-//!
-//! An object found clean has its image in the image store and its record in its table block's base,
-//! unless it is just being captured: so the committer holds `quiet` while it captures, and whoever
-//! evicts holds it too.
+//! What an object costs is known, allocations and all; a test holds that against the heap. The thread
+//! that loads an object also evicts: every lane compares the caches with their parts once in some
+//! loads, and evicts what is too much ([`crate::cache`]). Dirty objects cannot go: if too little could
+//! be evicted, a commit is requested, which makes them clean.
 
 use crate::Access;
 use crate::fs::Fs;
 use crate::object::inode::Inode;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use lanefs_lanes::{Mutex, Padded, PerLane, Rank};
+use lanefs_lanes::PerLane;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
 /// Loads between two looks at the caches, by one lane.
 const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
+
+/// Objects that one look evicts at most: more than come between two, so that evicting keeps up.
+const MOST: u64 = 4 * LOOK;
+
+/// Buckets that one look passes at most.
+const BUCKETS: usize = 1024;
 
 /// Bytes of an inode: the object, its node in the map, its record, its mappings, and as much as the
 /// allocator adds.
 const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + 192;
 
-/// Bytes beside the contents of a block of an inode table, or a metadata block.
+/// Bytes of a metadata block, or a block of an inode table, beside its contents.
 const BLOCK: u64 = 448;
 
 /// The index of a block's names takes a quarter of the block, with usual names.
 const NAMES: u64 = 4;
+
+/// Objects of a kind that its map has room for at most before it grows: two of a small tree then
+/// hardly ever meet in a bucket.
+const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
 /// Names that fit into their part of a cap of `bytes`: an entry is a line, and its bucket's part.
 pub fn names_within(bytes: u64) -> usize {
@@ -53,71 +52,68 @@ pub(crate) fn images_within(bytes: u64) -> u64 {
     (bytes / 4).clamp(1 << 20, 64 << 20)
 }
 
-/// When the caches are to be looked at.
+/// What the caches may take, and when to look at them.
 pub(crate) struct Pressure {
-    /// Inodes and metadata blocks loaded.
+    inodes: Share,
+    meta: Share,
+    tables: Share,
+    /// Objects that each lane loaded.
     loads: PerLane<AtomicU64>,
-    /// Held by who evicts, and by the committer while it captures.
-    pub(crate) quiet: Mutex<()>,
-    /// Bytes that the last reclaim left: what is held cannot go, so that it is not tried again
-    /// before there is more.
-    left: AtomicU64,
-    /// Whether inodes take most of their part, so that one more is better not loaded only to be
-    /// looked at ([`Fs::glance`]).
-    pub(crate) crowded: Padded<AtomicBool>,
-    /// Inodes that were looked at again without being loaded.
-    pub(crate) again: PerLane<AtomicU64>,
     /// The eighth of a second in which a commit last reclaimed; the committer's alone.
     eighth: AtomicU64,
 }
 
-/// How many of each the caches have, or may have.
+/// A kind's part of the cap.
 #[derive(Debug, Clone, Copy)]
-struct Load {
-    inodes: u64,
-    meta: u64,
-    tables: u64,
-    block: u64,
+struct Share {
+    /// Objects that fit.
+    most: u64,
+    /// Bytes of each.
+    bytes: u64,
 }
 
-/// Bytes of a metadata block: its contents, the copy that readers read, an index of its names.
-fn meta_bytes(block: u64) -> u64 {
-    2 * block + block / NAMES + BLOCK
-}
-
-impl Load {
-    fn bytes(self) -> u64 {
-        self.inodes * INODE
-            + self.meta * meta_bytes(self.block)
-            + self.tables * (self.block + BLOCK)
+impl Share {
+    fn new(part: u64, bytes: u64) -> Share {
+        Share { most: part / bytes, bytes }
     }
 
-    fn is_over(self, cap: Load) -> bool {
-        self.inodes > cap.inodes || self.meta > cap.meta || self.tables > cap.tables
+    /// How many of `there` are too many. An eighth is kept free, since other lanes load meanwhile.
+    fn excess(self, there: usize) -> u64 {
+        (there as u64).saturating_sub(self.most - self.most / 8)
     }
 
-    /// Eighths of it.
-    fn eighths(self, n: u64) -> Load {
-        let part = |count: u64| count / 8 * n;
-        Load { inodes: part(self.inodes), meta: part(self.meta), tables: part(self.tables), ..self }
+    fn is_over(self, there: usize) -> bool {
+        there as u64 > self.most
+    }
+
+    /// Objects that the map is made for.
+    fn room(self) -> usize {
+        self.most.min(ROOM) as usize
     }
 }
 
 impl Pressure {
-    pub(crate) fn new() -> Pressure {
+    /// For caches of `cap` bytes and blocks of `block` bytes.
+    pub(crate) fn new(cap: u64, block: u64) -> Pressure {
+        let sixteenth = cap / 16;
         Pressure {
+            inodes: Share::new(4 * sixteenth, INODE),
+            // Its contents, the copy that readers read, an index of its names.
+            meta: Share::new(3 * sixteenth, 2 * block + block / NAMES + BLOCK),
+            tables: Share::new(3 * sixteenth, block + BLOCK),
             loads: PerLane::new(|_| AtomicU64::new(0)),
-            quiet: Mutex::new(Rank::Eviction, ()),
-            left: AtomicU64::new(0),
-            crowded: Padded(AtomicBool::new(false)),
-            again: PerLane::new(|_| AtomicU64::new(0)),
             eighth: AtomicU64::new(0),
         }
+    }
+
+    /// Inodes, and metadata blocks, that the maps are made for.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (self.inodes.room(), self.meta.room())
     }
 }
 
 impl Fs {
-    /// An inode or a metadata block was loaded; no lock after [`Rank::InodeLoad`] is held.
+    /// An inode or a metadata block was loaded; no lock after [`lanefs_lanes::Rank::InodeLoad`] is held.
     pub(crate) fn note_load(&self) {
         // Two threads of one lane may count one load where there were two: it only says how often to
         // look, and an update would be a locked instruction for each.
@@ -134,135 +130,66 @@ impl Fs {
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
-        let cap = self.cap();
-        // Begins before the cap is reached, since who looks is one of many who load.
-        let soft = cap.eighths(7);
-        let mut now = self.load();
-        // Below what evicting leaves, so that walks of looks alone do not come and go.
-        let crowded = now.inodes > cap.eighths(5).inodes;
-        if self.is_crowded() != crowded {
-            self.pressure.crowded.0.store(crowded, Ordering::Relaxed);
-        }
-        // What a walk is over with goes early, so that it seldom comes to looking through all.
-        let walked = cap.eighths(6).tables;
-        if now.tables > walked
-            && let Some(_quiet) = self.pressure.quiet.try_lock()
-        {
-            self.tables.forget_walked(walked as usize);
-            now = self.load();
-            // What went need not come again before there is more.
-            if now.bytes() < self.pressure.left.load(Ordering::Relaxed) {
-                self.pressure.left.store(now.bytes(), Ordering::Relaxed);
-            }
-        }
-        if !self.is_worth_a_try(now, soft) {
+        if !self.make_room(BUCKETS) {
             return;
         }
-        let quiet = match now.is_over(cap) {
-            true => Some(self.pressure.quiet.lock()),
-            false => self.pressure.quiet.try_lock(),
-        };
-        let Some(quiet) = quiet else { return };
-        // Whoever had it before has made room, or found that there is none to make: all who waited
-        // for him would find the same, one after the other.
-        if !self.is_worth_a_try(self.load(), soft) {
-            return;
-        }
-        // Of blocks more: to look through them takes lines that nobody has near, and in a walk they
-        // come quickly.
-        self.evict(soft, Load { inodes: cap.eighths(6).inodes, ..cap.eighths(4) });
-        drop(quiet);
         lanefs_lanes::advance();
-        if self.load().is_over(cap) && self.access == Access::ReadWrite {
+        let over = self.pressure.inodes.is_over(self.inodes.len())
+            || self.pressure.meta.is_over(self.meta.blocks.len())
+            || self.pressure.tables.is_over(self.tables.loaded());
+        if over && self.access == Access::ReadWrite {
             self.journal.request_commit();
         }
     }
 
-    /// Whether evicting may help: more is there than `soft`, and than the last time left.
-    fn is_worth_a_try(&self, now: Load, soft: Load) -> bool {
-        let left = self.pressure.left.load(Ordering::Relaxed);
-        now.is_over(soft) && now.bytes() >= left + left / 16
+    /// Evicts some of each kind of which there is too much, looking at up to `buckets` buckets. False
+    /// if there is too much of none.
+    fn make_room(&self, buckets: usize) -> bool {
+        let finished = self.journal.durable();
+        let Pressure { inodes, meta, tables, .. } = &self.pressure;
+        let wanted = |excess: u64| excess.min(MOST) as usize;
+        let too_many = [
+            wanted(inodes.excess(self.inodes.len())),
+            wanted(meta.excess(self.meta.blocks.len())),
+            wanted(tables.excess(self.tables.loaded())),
+        ];
+        // Inodes first: they hold their table blocks.
+        if too_many[0] > 0 {
+            self.inodes.evict(too_many[0], buckets, finished);
+        }
+        if too_many[1] > 0 {
+            self.meta.blocks.evict(too_many[1], buckets, finished);
+        }
+        // Evicted inodes leave table blocks behind, which take room without their contents too.
+        let left = tables.excess(self.tables.blocks.len() / 2);
+        let too_many_tables = too_many[2].max(wanted(left));
+        if too_many_tables > 0 {
+            self.tables.blocks.evict(too_many_tables, buckets, finished);
+        }
+        too_many.iter().any(|many| *many > 0)
     }
 
-    /// An inode was made; as [`Fs::note_load`]. What is dirty cannot be evicted: over the cap a commit
-    /// is asked for, which makes it clean.
+    /// An inode was made; as [`Fs::note_load`].
     pub fn note_made(&self) {
         self.note_load();
     }
 
-    /// Committer: as [`Fs::reclaim`], eight times a second at most. To count and mark what is cached
-    /// costs as much as there is, and an fsync must not wait for that each time. What comes in an
-    /// eighth of a second is little beside the cap.
+    /// Committer: what was dirty is clean now, and may be too much. Eight times a second at most, for an
+    /// fsync must not wait for that each time.
     pub(crate) fn reclaim_after_commit(&self) {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
-            self.reclaim();
-        }
-    }
-
-    /// Forgets what is over the cap, and what is idle of the inode tables.
-    pub(crate) fn reclaim(&self) {
-        let _quiet = self.pressure.quiet.lock();
-        self.evict(self.cap(), self.cap());
-    }
-
-    /// Of each kind of which there is more than `most`, forgets what is more than `keep`. What was used
-    /// since the last time gets a second chance. To look through a kind costs as much as there is of
-    /// it, so that nothing is looked through for a few.
-    fn evict(&self, most: Load, keep: Load) {
-        let before = self.load();
-        for _ in 0..2 {
-            if before.meta > most.meta {
-                // With its blocks goes a directory's roll.
-                self.meta.reclaim(keep.meta.saturating_sub(self.rolled()) as usize);
-            }
-            if before.inodes > most.inodes {
-                self.inodes.reclaim(keep.inodes as usize);
-            }
-            // What is idle here has contents or not, and is not counted if not: as is what inodes that
-            // went leave behind.
-            let over = before.tables > most.tables;
-            if over || before.inodes > most.inodes || self.tables.has_empty() {
-                let keep = if over { keep.tables } else { most.tables };
-                self.tables.reclaim(keep as usize, self.journal.durable());
-            }
-            if !self.load().is_over(most) {
-                break;
-            }
-        }
-        self.pressure.left.store(self.load().bytes(), Ordering::Relaxed);
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            inodes: self.inodes.len() as u64,
-            meta: self.meta.len() as u64 + self.rolled(),
-            tables: self.tables.loaded() as u64,
-            block: self.geometry.block_size().bytes() as u64,
-        }
-    }
-
-    /// What directories' rolls take, in metadata blocks.
-    fn rolled(&self) -> u64 {
-        let block = self.geometry.block_size().bytes() as u64;
-        self.home.rolled.0.load(Ordering::Relaxed).div_ceil(meta_bytes(block))
-    }
-
-    /// What the caches may hold.
-    fn cap(&self) -> Load {
-        let block = self.geometry.block_size().bytes() as u64;
-        let sixteenth = self.cache_bytes / 16;
-        Load {
-            inodes: 4 * sixteenth / INODE,
-            meta: 3 * sixteenth / meta_bytes(block),
-            tables: 3 * sixteenth / (block + BLOCK),
-            block,
+            self.make_room(BUCKETS);
         }
     }
 
     /// Bytes of what the caches hold, images and all but names.
     pub(crate) fn cached_bytes(&self) -> u64 {
-        self.load().bytes() + self.journal.image_bytes()
+        let Pressure { inodes, meta, tables, .. } = &self.pressure;
+        self.inodes.len() as u64 * inodes.bytes
+            + self.meta.blocks.len() as u64 * meta.bytes
+            + self.tables.loaded() as u64 * tables.bytes
+            + self.journal.image_bytes()
     }
 }

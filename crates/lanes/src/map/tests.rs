@@ -31,6 +31,25 @@ mod production {
     }
 
     #[test]
+    fn sweeps_one_after_the_other_pass_every_entry() {
+        let map = Map::new();
+        for key in 0..5000_u64 {
+            map.insert(key, key);
+        }
+        for stretch in [1, 7, 64, 1 << 20] {
+            let mut seen = std::collections::BTreeSet::new();
+            let (mut at, mut passed) = (12345, 0);
+            while passed < 1 << 16 {
+                at = map.sweep(at, stretch, |key, _| {
+                    seen.insert(*key);
+                });
+                passed += stretch;
+            }
+            assert_eq!(seen.len(), 5000, "{stretch}");
+        }
+    }
+
+    #[test]
     fn a_map_does_what_a_plain_one_does() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
