@@ -68,6 +68,7 @@ pub struct Inode {
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode, and anything needed to read its data.
+    /// Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
@@ -325,11 +326,11 @@ impl Inode {
         if newly {
             state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
         }
-        drop(state);
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
+        drop(state);
         if newly {
             self.table.charge(handle);
         }
@@ -351,6 +352,15 @@ impl Inode {
         drop(state);
         // What comes off the list may be the last reference: not let go of under its own guard.
         drop(listed.and_then(|listed| handle.take_off(listed)));
+    }
+
+    /// Whether commits have no more use for this object, whose guard is held: no transaction waits for
+    /// its image, and the last one that changed it is settled. Until then the object knows what a
+    /// reloaded one would not: what an fsync has to wait for, and the tail that is yet to be zeroed.
+    pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
+        let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
+        let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
+        clean && (!owed || left_out(Step::OwedInodesStay))
     }
 
     /// Committer: the record as of `tid`.

@@ -7,6 +7,7 @@ use crate::one_lock::OneLockCache;
 use crate::plant::{Step, left_out};
 use crate::record::RawRecord;
 use crate::table::TableRef;
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank};
@@ -141,10 +142,10 @@ impl Inodes {
         }
     }
 
-    /// Evicts inodes that are clean, held by nobody and were not used since the last call, down to
-    /// about `keep`. Nothing is captured meanwhile ([`crate::pressure`]), so that an inode found
-    /// clean has its record in its table block's base image already.
-    pub(crate) fn reclaim(&self, keep: usize) {
+    /// Evicts inodes that were not changed after `settled`, that nobody holds and that were not used
+    /// since the last call, down to about `keep`. Nothing is captured meanwhile ([`crate::pressure`]),
+    /// so that an inode found clean has its record in its table block's base image already.
+    pub(crate) fn reclaim(&self, keep: usize, settled: Tid) {
         let excess = self.len().saturating_sub(keep);
         if excess == 0 {
             return;
@@ -155,8 +156,7 @@ impl Inodes {
             // Dead under the guard: whoever dirties it holds it, and takes the guard for it.
             let state = inode.state.lock();
             // An orphan that could not be ended keeps its place in the file or list.
-            let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
-            let idle = clean && state.orphan.is_none();
+            let idle = inode.is_settled(&state, settled) && state.orphan.is_none();
             let unheld = || lanefs_lanes::evict(&inode) || left_out(Step::HoldsKeepInodes);
             let evicted = idle && (state.freed || unheld());
             drop(state);

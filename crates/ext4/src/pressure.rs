@@ -12,11 +12,11 @@
 //! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
-//! Who loads evicts: every lane looks at the caches once in some loads. Over a cap, whoever finds
-//! nobody else at it makes room; far over it, loaders wait for their turn, so that they do not outrun
-//! who evicts. What is dirty cannot go, and a commit is asked for. To make room is to look through
-//! all of a kind. A walk seldom comes to that: the blocks of tables that it is over with go a few at
-//! a time, by the lane that read them.
+//! The thread that loads an object also evicts: each lane looks at the caches once in some loads. Over
+//! a cap, one thread at a time makes room; far over it, loaders wait for their turn, so that they do not
+//! outrun the evicting thread. What is dirty cannot go, nor an inode to which a commit owes something;
+//! over the cap a commit is requested. To make room is to look through all of a kind. A walk seldom comes
+//! to that: the blocks of tables that it is over with go a few at a time, by the lane that read them.
 //!
 //! # Locking
 //!
@@ -218,7 +218,7 @@ impl Fs {
                 self.meta.reclaim(keep.meta.saturating_sub(self.rolled()) as usize);
             }
             if before.inodes > most.inodes {
-                self.inodes.reclaim(keep.inodes as usize);
+                self.inodes.reclaim(keep.inodes as usize, self.journal.settled());
             }
             // What is idle here has contents or not, and is not counted if not: as is what inodes that
             // went leave behind.
