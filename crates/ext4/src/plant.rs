@@ -30,6 +30,8 @@ pub(crate) enum Step {
     HoldsKeepInodes,
     /// Leaving an inode in memory that is not committed.
     DirtyInodesStay,
+    /// Leaving an inode in memory to which a commit owes something.
+    OwedInodesStay,
     /// Waiting for a cut to be durable before growing over it.
     GrowthSettles,
     /// Keeping freed blocks until the freeing is durable.

@@ -33,6 +33,12 @@ pub trait Client: Send + Sync {
     /// Aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<Self::Deferred>) -> Result<(), Error>;
 
+    /// `tid` is settled: nothing is owed to it any more ([`crate::Journal::settled`]). What was kept
+    /// in memory for that can go.
+    fn settled(&self, tid: Tid) {
+        let _ = tid;
+    }
+
     /// The journal was aborted because of `cause`; called once.
     fn aborted(&self, cause: &Error);
 }

@@ -86,6 +86,7 @@ impl<C: Client> Journal<C> {
         self.is_durable(tid);
         client.committed(tid, deferred)?;
         self.is_settled(tid);
+        client.settled(tid);
         Ok(())
     }
 

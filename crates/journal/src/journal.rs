@@ -33,8 +33,9 @@ pub struct Journal<C: Client> {
     pub(crate) counters: Counters,
     /// Read by every join, written once or twice in a lifetime.
     fate: Padded<Fate>,
-    /// As in `progress`, for those who only look; written by each commit.
+    /// As in `progress`, for threads that only look; written by each commit.
     durable: Padded<AtomicU64>,
+    settled: Padded<AtomicU64>,
     /// [rank Journal] On lines of its own, and what wakes too: who waits for a commit is not to meet
     /// those who read the fields above with every handle.
     progress: Padded<Mutex<Progress>>,
@@ -116,6 +117,7 @@ impl<C: Client> Journal<C> {
                 told: AtomicBool::new(false),
             }),
             durable: Padded(AtomicU64::new(before.0)),
+            settled: Padded(AtomicU64::new(before.0)),
             progress: Padded(Mutex::new(Rank::Journal, progress)),
             work: Padded(Condvar::new()),
             moved: [Padded(Condvar::new()), Padded(Condvar::new())],
@@ -183,6 +185,12 @@ impl<C: Client> Journal<C> {
     /// The newest durable transaction.
     pub fn durable(&self) -> Tid {
         Tid(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The newest transaction that is durable and whose deferred work is done: nothing is owed to
+    /// any object that changed in it or before.
+    pub fn settled(&self) -> Tid {
+        Tid(self.settled.load(Ordering::Acquire))
     }
 
     /// Returns once everything that handles of `tid` had left with when this was called is
@@ -519,6 +527,8 @@ impl<C: Client> Journal<C> {
 
     /// What was deferred in `tid` has happened.
     pub(crate) fn is_settled(&self, tid: Tid) {
+        // Release: the deferred work comes before whatever waited for it.
+        self.settled.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();
         progress.settled = tid;
         self.wake(&progress, tid);

@@ -31,11 +31,11 @@ pub(crate) trait Cached: Send + Sync + 'static {
     fn used(&self) -> &Used;
 
     /// Makes it dead if nothing needs it in memory: no hold, no change that waits for a commit, and
-    /// nothing that a transaction after `finished` still owes it.
+    /// nothing that a transaction after `settled` still owes it.
     ///
     /// # Locking
     /// Takes the object's own guard; waits for no other lock.
-    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted;
+    fn evict(self: &Arc<Self>, settled: Tid) -> Evicted;
 }
 
 /// What an eviction came to.
@@ -157,8 +157,8 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Moves this lane's hand until `wanted` objects were evicted, or over `buckets` buckets.
-    /// `finished` is the last transaction that owes no object anything.
-    pub(crate) fn evict(&self, wanted: usize, buckets: usize, finished: Tid) -> usize {
+    /// `settled` is the last transaction that owes no object anything.
+    pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);
         let (mut evicted, mut passed) = (0, 0);
@@ -171,7 +171,7 @@ impl<T: Cached> Cache<T> {
             });
             passed += STRETCH;
             for object in unused {
-                let done = object.evict(finished);
+                let done = object.evict(settled);
                 if done == Evicted::Object {
                     self.remove(&object);
                 }

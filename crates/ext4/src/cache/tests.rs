@@ -18,8 +18,8 @@ impl Cached for Thing {
     fn used(&self) -> &Used {
         &self.used
     }
-    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
-        match self.needed.load(Ordering::Relaxed) || self.last > finished {
+    fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
+        match self.needed.load(Ordering::Relaxed) || self.last > settled {
             true => Evicted::Nothing,
             false => Evicted::Object,
         }

@@ -92,8 +92,11 @@ impl Client for Fs {
                 self.groups.release(start, len);
             }
         }
-        self.reclaim_after_commit();
         Ok(())
+    }
+
+    fn settled(&self, _tid: Tid) {
+        self.reclaim_after_commit();
     }
 
     fn aborted(&self, _cause: &lanefs_journal::Error) {

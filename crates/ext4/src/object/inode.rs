@@ -65,6 +65,7 @@ pub struct Inode {
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
     pub(crate) window: WindowSlot,
     /// The last transaction that changed anything of this inode, and anything needed to read its data.
+    /// Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
@@ -318,11 +319,11 @@ impl Inode {
         if newly {
             state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
         }
-        drop(state);
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
+        drop(state);
         if newly {
             self.table.charge(handle);
         }
@@ -344,6 +345,15 @@ impl Inode {
         drop(state);
         // What comes off the list may be the last reference: not let go of under its own guard.
         drop(listed.and_then(|listed| handle.take_off(listed)));
+    }
+
+    /// Whether commits have no more use for this object, whose guard is held: no transaction waits for
+    /// its image, and the last one that changed it is settled. Until then the object knows what a
+    /// reloaded one would not: what an fsync has to wait for, and the tail that is yet to be zeroed.
+    pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
+        let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
+        let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
+        clean && (!owed || left_out(Step::OwedInodesStay))
     }
 
     /// Committer: the record as of `tid`.
@@ -398,15 +408,13 @@ impl Cached for Inode {
         &self.used
     }
 
-    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
+    fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // The last name may not be taken away while the holds are counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
         // Dead under the guard: a change needs a hold, and takes the guard.
         let state = self.state.lock();
-        let clean =
-            state.tracked.is_clean() && self.synced_by.load(Ordering::Acquire) <= finished.0;
         // An orphan that could not be ended keeps its place in the file or list.
-        let idle = (clean || left_out(Step::DirtyInodesStay)) && state.orphan.is_none();
+        let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         let unheld = || lanefs_lanes::evict(self) || left_out(Step::HoldsKeepInodes);
         if !idle || !(state.freed || unheld()) {
             return Evicted::Nothing;

@@ -119,14 +119,14 @@ impl Inodes {
         }
     }
 
-    /// Evicts up to `wanted` inodes, looking at up to `buckets` buckets of them. `finished` is the
+    /// Evicts up to `wanted` inodes, looking at up to `buckets` buckets of them. `settled` is the
     /// last transaction that owes no inode anything.
-    pub(crate) fn evict(&self, wanted: usize, buckets: usize, finished: Tid) -> usize {
+    pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         match &self.table {
-            Table::Lanes(cache) => cache.evict(wanted, buckets, finished),
+            Table::Lanes(cache) => cache.evict(wanted, buckets, settled),
             Table::OneLock { cache, .. } => {
                 let oldest = cache.oldest_inodes(wanted);
-                let gone = |inode: &&Arc<Inode>| inode.evict(finished) == Evicted::Object;
+                let gone = |inode: &&Arc<Inode>| inode.evict(settled) == Evicted::Object;
                 oldest.iter().filter(gone).map(|inode| self.remove(inode)).count()
             }
         }

@@ -7,7 +7,7 @@
 //! several inodes may share: under the guard alone; one name in a block of a directory: under the
 //! operation lock held shared and the block's `names`). The guard orders Apply against the committer
 //! and against readers.
-//! A block is evicted only once the transactions that changed it are finished: then its image is in the
+//! A block is evicted only once the transactions that changed it are settled: then its image is in the
 //! image store or at home.
 
 use crate::Error;
@@ -96,7 +96,7 @@ struct MetaState {
     looked_at: bool,
     /// Where the transaction in which it is dirty lists it.
     listed: Option<Listed>,
-    /// The last transaction that changed it: until that is finished its image may be nowhere else.
+    /// The last transaction that changed it: until that is settled its image may be nowhere else.
     changed: Tid,
     /// The transaction that allocated it, if it was allocated since it was loaded.
     born: Option<Tid>,
@@ -261,10 +261,10 @@ impl Cached for MetaBlock {
         &self.used
     }
 
-    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
+    fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
         // Dead under the guard: a change needs a hold, and takes the guard.
         let state = self.state.lock();
-        if !state.tracked.is_clean() || state.changed > finished || !self.holds.evict() {
+        if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
         }
         self.version.store(EVICTED, Ordering::Release);

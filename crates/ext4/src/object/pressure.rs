@@ -145,7 +145,7 @@ impl Fs {
     /// Evicts some of each kind of which there is too much, looking at up to `buckets` buckets. False
     /// if there is too much of none.
     fn make_room(&self, buckets: usize) -> bool {
-        let finished = self.journal.durable();
+        let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         let wanted = |excess: u64| excess.min(MOST) as usize;
         let too_many = [
@@ -155,16 +155,16 @@ impl Fs {
         ];
         // Inodes first: they hold their table blocks.
         if too_many[0] > 0 {
-            self.inodes.evict(too_many[0], buckets, finished);
+            self.inodes.evict(too_many[0], buckets, settled);
         }
         if too_many[1] > 0 {
-            self.meta.blocks.evict(too_many[1], buckets, finished);
+            self.meta.blocks.evict(too_many[1], buckets, settled);
         }
         // Evicted inodes leave table blocks behind, which take room without their contents too.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {
-            self.tables.blocks.evict(too_many_tables, buckets, finished);
+            self.tables.blocks.evict(too_many_tables, buckets, settled);
         }
         too_many.iter().any(|many| *many > 0)
     }

@@ -87,8 +87,8 @@ impl Cached for TableBlock {
         &self.used
     }
 
-    fn evict(self: &Arc<Self>, finished: Tid) -> Evicted {
-        if self.charged.load(Ordering::Relaxed) > finished.0 {
+    fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
+        if self.charged.load(Ordering::Relaxed) > settled.0 {
             return Evicted::Nothing;
         }
         let is_dead = self.holds.evict();

@@ -95,7 +95,7 @@ mod tests {
         flushes(made[1], 0, "another file was written");
         let before = fs.inodes.get(made[0]).expect("it is in memory");
         // The committer, whose work this is, has nothing to do.
-        fs.inodes.evict(usize::MAX, 1 << 20, fs.journal.durable());
+        fs.inodes.evict(usize::MAX, 1 << 20, fs.journal.settled());
         assert!(fs.inodes.get(made[0]).is_none(), "nobody holds it");
         flushes(made[0], 1, "its data is not durable");
         let again = fs.inodes.get(made[0]).expect("it is in memory");
