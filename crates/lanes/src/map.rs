@@ -206,6 +206,11 @@ where
         end % all
     }
 
+    /// How many buckets there are.
+    pub fn buckets(&self) -> usize {
+        self.root(&pin()).len()
+    }
+
     /// Keeps what `keep` says, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let pin = pin();

@@ -156,13 +156,15 @@ impl<T: Cached> Cache<T> {
         self.objects.len()
     }
 
-    /// Moves this lane's hand until `wanted` objects were evicted, or over `buckets` buckets.
+    /// Moves this lane's hand until `wanted` objects were evicted, over `buckets` buckets at most and two
+    /// turns at most: the first may find nothing but marks to clear.
     /// `settled` is the last transaction that owes no object anything.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);
         let (mut evicted, mut passed) = (0, 0);
-        while evicted < wanted && passed < buckets {
+        let most = buckets.min(2 * self.objects.buckets());
+        while evicted < wanted && passed < most {
             let mut unused = Vec::new();
             at = self.objects.sweep(at, STRETCH, |_, object| {
                 if !object.used().take() {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Buckets of several turns of a hand.
+/// More buckets than there are.
 const ALL: usize = 1 << 20;
 
 /// An object that a test says is needed or not.

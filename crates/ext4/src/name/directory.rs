@@ -1,4 +1,4 @@
-//! Directories: look-ups, scans, and changes prepared whole before a handle is joined.
+//! Directories: look-ups, scans, and changes of their shape.
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::data::mapping::MapChange;
@@ -14,8 +14,6 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{self, Name};
 use lanefs_ondisk::inode::{Cause as InodeCause, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino};
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 impl Inode {
@@ -30,50 +28,15 @@ const MOST_APPENDED: u32 = 16;
 /// How often an entry names the same free inode before that is damage.
 const TRIES: u32 = 64;
 
-/// A directory with changes that are planned and not yet applied: later plans see earlier ones.
-pub(crate) struct DirEdit<'f> {
-    fs: &'f Fs,
-    dir: &'f Arc<Inode>,
-    context: DirContext,
-    /// Blocks that were there at the start.
-    count: u32,
-    read: RefCell<BTreeMap<u32, MetaRef>>,
-    updates: BTreeMap<u32, Arc<[u8]>>,
-    appended: Vec<Arc<[u8]>>,
-    becomes_indexed: bool,
-}
-
-/// The changes of one directory, ready to be applied.
-pub(crate) struct DirChange {
+/// A change of a directory's shape, ready to be applied: everything read, claimed and pinned.
+struct DirChange {
     updates: Vec<(MetaRef, Arc<[u8]>)>,
     appended: Vec<(FileBlock, Block, Arc<[u8]>)>,
     claims: Vec<Claim>,
     mapping: Option<MapChange>,
     indexing: Indexing,
     size: u64,
-    pub(crate) credits: u32,
-}
-
-impl DirBlocks for DirEdit<'_> {
-    fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error> {
-        if let Some(changed) = self.updates.get(&n.0) {
-            return Ok(changed.clone());
-        }
-        if let Some(appended) = n.0.checked_sub(self.count) {
-            return Ok(self.appended[appended as usize].clone());
-        }
-        if let Some(read) = self.read.borrow().get(&n.0) {
-            return Ok(read.data());
-        }
-        let block = self.fs.directory_block(self.dir, n)?;
-        let data = block.data();
-        self.read.borrow_mut().insert(n.0, block);
-        Ok(data)
-    }
-
-    fn count(&self) -> u32 {
-        self.count + self.appended.len() as u32
-    }
+    credits: u32,
 }
 
 /// A directory that is read and not changed; its operation lock is held shared.
@@ -135,87 +98,6 @@ impl DirView<'_> {
     }
 }
 
-impl DirEdit<'_> {
-    pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
-        dir::find(&self.context, self, name)
-    }
-
-    pub(crate) fn insert(
-        &mut self,
-        name: Name<'_>,
-        ino: Ino,
-        file_type: FileType,
-    ) -> Result<(), Error> {
-        let plan = dir::plan_insert(&self.context, self, name, ino, file_type)?;
-        self.absorb(plan);
-        Ok(())
-    }
-
-    pub(crate) fn remove(&mut self, found: &Found) -> Result<(), Error> {
-        let plan = dir::plan_remove(&self.context, self, found)?;
-        self.absorb(plan);
-        Ok(())
-    }
-
-    pub(crate) fn replace(
-        &mut self,
-        found: &Found,
-        ino: Ino,
-        file_type: FileType,
-    ) -> Result<(), Error> {
-        let plan = dir::plan_replace(&self.context, self, found, ino, file_type)?;
-        self.absorb(plan);
-        Ok(())
-    }
-
-    pub(crate) fn is_empty(&self) -> Result<bool, Error> {
-        dir::is_empty(&self.context, self)
-    }
-
-    fn absorb(&mut self, plan: Plan) {
-        for (n, block) in plan.updates {
-            match n.0.checked_sub(self.count) {
-                Some(appended) => self.appended[appended as usize] = block,
-                None => drop(self.updates.insert(n.0, block)),
-            }
-        }
-        self.appended.extend(plan.appended);
-        if plan.becomes_indexed {
-            self.becomes_indexed = true;
-            self.context.indexing = Indexing::Indexed;
-        }
-    }
-
-    /// Claims what the changes need. Sleeps.
-    pub(crate) fn finish(self) -> Result<DirChange, Error> {
-        let DirEdit { fs, dir, count, read, updates, appended, context, .. } = self;
-        let mut read = read.into_inner();
-        let mut pinned = Vec::new();
-        for (n, data) in updates {
-            let block = match read.remove(&n) {
-                Some(block) => block,
-                None => fs.directory_block(dir, FileBlock(n))?,
-            };
-            pinned.push((block, data));
-        }
-        let block_size = fs.geometry.block_size().bytes() as u64;
-        let size = (u64::from(count) + appended.len() as u64) * block_size;
-        let mut change = DirChange {
-            credits: 2 + pinned.len() as u32,
-            updates: pinned,
-            appended: Vec::new(),
-            claims: Vec::new(),
-            mapping: None,
-            indexing: context.indexing,
-            size,
-        };
-        if !appended.is_empty() {
-            fs.claim_directory_blocks(dir, count, appended, &mut change)?;
-        }
-        Ok(change)
-    }
-}
-
 impl Fs {
     /// The planners' view of a directory. The operation lock is held.
     pub(crate) fn dir_context(&self, dir: &Inode) -> Result<DirContext, Error> {
@@ -235,19 +117,60 @@ impl Fs {
         Ok(self.dir_context_of(dir.ino, dir.generation, indexing))
     }
 
-    /// Starts to change a directory; its operation lock is held exclusively.
-    pub(crate) fn edit_directory<'f>(&'f self, dir: &'f Arc<Inode>) -> Result<DirEdit<'f>, Error> {
-        let DirView { context, count, .. } = self.view_directory(dir)?;
-        Ok(DirEdit {
-            fs: self,
-            dir,
-            context,
-            count,
-            read: RefCell::new(BTreeMap::new()),
-            updates: BTreeMap::new(),
+    /// Gives the directory a block with room for `name`, which is not there, in a handle of its own.
+    ///
+    /// # Locking
+    /// The operation lock is held exclusively.
+    pub(crate) fn make_room(&self, dir: &Arc<Inode>, name: Name<'_>) -> Result<(), Error> {
+        let view = self.view_directory(dir)?;
+        let plan = dir::plan_room(&view.context, &view, name)?;
+        self.change_shape(&view, plan)
+    }
+
+    /// Takes the index flag away, since without `dir_index` the index is not kept up, in a handle of its
+    /// own. Locking as [`Fs::make_room`].
+    pub(crate) fn drop_index(&self, dir: &Arc<Inode>) -> Result<(), Error> {
+        self.change_shape(&self.view_directory(dir)?, Plan::default())
+    }
+
+    /// Whether the directory, whose operation lock is held, has no names.
+    pub(crate) fn is_empty_directory(&self, dir: &Arc<Inode>) -> Result<bool, Error> {
+        let view = self.view_directory(dir)?;
+        dir::is_empty(&view.context, &view)
+    }
+
+    fn change_shape(&self, view: &DirView<'_>, plan: Plan) -> Result<(), Error> {
+        let change = self.prepare_shape(view, plan)?;
+        let mut handle = self.join(change.credits)?;
+        self.apply_shape(&mut handle, view.dir, change);
+        Ok(())
+    }
+
+    /// Claims what a plan needs. Sleeps.
+    fn prepare_shape(&self, view: &DirView<'_>, plan: Plan) -> Result<DirChange, Error> {
+        let mut updates = Vec::new();
+        for (n, data) in plan.updates {
+            updates.push((self.directory_block(view.dir, n)?, data));
+        }
+        let block_size = self.geometry.block_size().bytes() as u64;
+        let size = (u64::from(view.count) + plan.appended.len() as u64) * block_size;
+        let indexing = match plan.becomes_indexed {
+            true => Indexing::Indexed,
+            false => view.context.indexing,
+        };
+        let mut change = DirChange {
+            credits: 2 + updates.len() as u32,
+            updates,
             appended: Vec::new(),
-            becomes_indexed: false,
-        })
+            claims: Vec::new(),
+            mapping: None,
+            indexing,
+            size,
+        };
+        if !plan.appended.is_empty() {
+            self.claim_directory_blocks(view.dir, view.count, plan.appended, &mut change)?;
+        }
+        Ok(change)
     }
 
     /// Reads a directory; its operation lock is held.
@@ -328,13 +251,7 @@ impl Fs {
     }
 
     /// Apply: the directory's blocks and its inode.
-    pub(crate) fn apply_directory(
-        &self,
-        handle: &mut Handle<'_>,
-        dir: &Arc<Inode>,
-        change: DirChange,
-        also: impl FnOnce(&mut InodeState),
-    ) {
+    fn apply_shape(&self, handle: &mut Handle<'_>, dir: &Arc<Inode>, change: DirChange) {
         for (block, data) in change.updates {
             block.replace(handle, data);
         }
@@ -347,10 +264,8 @@ impl Fs {
         }
         let update = |state: &mut InodeState| {
             state.disk.size = change.size;
-            // Without `dir_index` nobody maintains an index: a flag found there must go.
+            // Without `dir_index` the index is not kept up: a flag found there must go.
             state.disk.flags.set(InodeFlags::INDEX, change.indexing == Indexing::Indexed);
-            state.disk.version = state.disk.version.wrapping_add(1);
-            also(state);
         };
         match change.mapping {
             Some(mapping) => self.apply_mapping(handle, dir, mapping, update),

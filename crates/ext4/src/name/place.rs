@@ -1,13 +1,15 @@
-//! Changing one name of a directory that others change too.
+//! Changing one name of a directory: the only way in which a name changes.
 //!
-//! The directory's operation lock is held shared, so its shape stays: which block a name is in, or
-//! would go into, can be told before a handle is joined. Under the handle that block's names are
-//! locked, and what was seen is looked at again. If the name has changed meanwhile, or the room is
-//! taken, nothing was changed yet, and the caller starts again with the operation lock held
-//! exclusively, under which anything can be done.
+//! The directory's operation lock is held shared, so that others change other names beside: its shape
+//! stays, so the block where a name is, or would go, can be told before a handle is joined. Under the
+//! handle that block's names are locked, and what was seen is looked at again.
+//!
+//! If the block cannot be told, or has no room, nothing was changed yet, and the operation starts again
+//! with the lock held exclusively. Then it first makes room ([`Fs::make_room`]), in a handle of its own,
+//! and changes the name in the same way.
 //!
 //! *Locking*: [`lanefs_lanes::Rank::Names`] in a handle, two blocks in ascending number; guards under
-//! it. A name is published under the guard of the block that changes, so whoever sees the block
+//! it. A name is published under the guard of the block that changes, so a reader that sees the block
 //! changed finds the name published.
 
 use crate::fs::Fs;
@@ -38,26 +40,64 @@ pub(crate) struct Place<'f> {
     seen: Look,
 }
 
+/// How the operation locks of the directories are held while a name changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Shared: others change other names meanwhile.
+    Others,
+    /// Exclusively, so that the directory's shape can change.
+    Nobody,
+}
+
 impl Fs {
-    /// The place of `name` in `dir`, whose operation lock is held shared; `None` if it must be held
-    /// exclusively to change this name. Sleeps.
+    /// The place of `name` in `dir`. Beside others `None` if its block cannot be told so. Sleeps.
     pub(crate) fn place_of<'f>(
         &'f self,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
+        beside: Beside,
     ) -> Result<Option<Place<'f>>, Error> {
         let view = self.view_directory(dir)?;
         let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
-            // The flag goes with the next change, which is one of the shape.
-            return Ok(None);
+            if beside == Beside::Others {
+                return Ok(None);
+            }
+            self.drop_index(dir)?;
         }
-        let Some(n) = view.leaf_of(name)? else { return Ok(None) };
+        let dots = matches!(name.bytes(), b"." | b"..");
+        let n = match (view.leaf_of(name)?, beside) {
+            (Some(n), _) => n,
+            (None, Beside::Others) => return Ok(None),
+            (None, Beside::Nobody) if dots => FileBlock(0),
+            (None, Beside::Nobody) => {
+                dir::locate(&view.context, &view, name)?.unwrap_or(FileBlock(0))
+            }
+        };
         let block = self.directory_block(dir, n)?;
         let look = |bytes: &[u8]| dir::look_for(&view.context, n, bytes, name);
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
         Ok(Some(Place { fs: self, dir, context, name, n, block, version, seen }))
+    }
+
+    /// As [`Fs::place_of`], of a name that is to be added: with room, unless the name is there. Beside
+    /// others `None` if there is no room.
+    pub(crate) fn place_for<'f>(
+        &'f self,
+        dir: &'f Arc<Inode>,
+        name: Name<'f>,
+        beside: Beside,
+    ) -> Result<Option<Place<'f>>, Error> {
+        match (self.place_of(dir, name, beside)?, beside) {
+            (Some(place), Beside::Others) if place.seen == Look::Full => Ok(None),
+            (Some(place), Beside::Nobody) if place.seen == Look::Full => {
+                drop(place);
+                self.make_room(dir, name)?;
+                self.place_of(dir, name, beside)
+            }
+            (place, _) => Ok(place),
+        }
     }
 }
 
@@ -101,8 +141,11 @@ impl Place<'_> {
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&Place<'_>, Edit)]) {
         let publish = || {
             for (place, edit) in edits {
-                let (dir, name) = (place.dir.dir_id(), place.name.bytes());
-                self.fs.names.publish(dir, name, edit.leads_to());
+                // The name cache has no ".."; its change is no change of a name.
+                if place.name.bytes() != b".." {
+                    let (dir, name) = (place.dir.dir_id(), place.name.bytes());
+                    self.fs.names.publish(dir, name, edit.leads_to());
+                }
             }
         };
         self.block.change(handle, |data| {
@@ -180,25 +223,21 @@ pub(crate) enum OperationHold<'i> {
 /// As many inodes as a change of names locks: two directories, and what two names lead to.
 const LOCKED: usize = 4;
 
-/// Locks directories shared and other inodes exclusively, in ascending number; `None` if an inode is
-/// both, or they are too many.
-pub(crate) fn lock_beside<'i>(
+/// Locks directories, and other inodes exclusively, in ascending number. Beside others `None` if an
+/// inode is both.
+pub(crate) fn lock_for_names<'i>(
     dirs: &[&'i InodeRef],
     inodes: &[&'i InodeRef],
+    beside: Beside,
 ) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
-    #[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
-    enum How {
-        Shared,
-        Exclusive,
-    }
-    let shared = dirs.iter().map(|dir| (*dir, How::Shared));
-    let exclusive = inodes.iter().map(|inode| (*inode, How::Exclusive));
-    let mut all: [Option<(&'i InodeRef, How)>; LOCKED] = [None; LOCKED];
-    for (at, one) in shared.chain(exclusive).enumerate() {
+    let mut all: [Option<(&'i InodeRef, Beside)>; LOCKED] = [None; LOCKED];
+    let dirs = dirs.iter().map(|dir| (*dir, beside));
+    let inodes = inodes.iter().map(|inode| (*inode, Beside::Nobody));
+    for (at, one) in dirs.chain(inodes).enumerate() {
         *all.get_mut(at)? = Some(one);
     }
     // Nothing comes first.
-    all.sort_unstable_by_key(|one| one.map(|(inode, how)| (inode.ino, how)));
+    all.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
     for at in 1..LOCKED {
         if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
             && inode.ino == before.ino
@@ -211,8 +250,8 @@ pub(crate) fn lock_beside<'i>(
     }
     Some(all.map(|one| {
         one.map(|(inode, how)| match how {
-            How::Shared => OperationHold::Shared(inode.op.shared()),
-            How::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
+            Beside::Others => OperationHold::Shared(inode.op.shared()),
+            Beside::Nobody => OperationHold::Exclusive(inode.op.exclusive()),
         })
     }))
 }

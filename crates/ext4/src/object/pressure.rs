@@ -26,7 +26,7 @@ const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 const MOST: u64 = 4 * LOOK;
 
 /// Buckets that one look passes at most.
-const BUCKETS: usize = 1024;
+const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };
 
 /// Bytes of an inode: the object, its node in the map, its record, its mappings, and as much as the
 /// allocator adds.
@@ -130,7 +130,7 @@ impl Fs {
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
-        if !self.make_room(BUCKETS) {
+        if !self.evict_some(BUCKETS) {
             return;
         }
         lanefs_lanes::advance();
@@ -144,7 +144,7 @@ impl Fs {
 
     /// Evicts some of each kind of which there is too much, looking at up to `buckets` buckets. False
     /// if there is too much of none.
-    fn make_room(&self, buckets: usize) -> bool {
+    fn evict_some(&self, buckets: usize) -> bool {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         let wanted = |excess: u64| excess.min(MOST) as usize;
@@ -180,7 +180,7 @@ impl Fs {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
-            self.make_room(BUCKETS);
+            self.evict_some(BUCKETS);
         }
     }
 

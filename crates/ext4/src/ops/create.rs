@@ -1,9 +1,9 @@
 //! New inodes: claimed and prepared whole, then allocated and named in one handle.
 
-use crate::alloc::{Beside, Claim, InodeClaim, Privilege, Request};
+use crate::alloc::{self, Claim, InodeClaim, Privilege, Request};
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::place::{Edit, PLACE_CREDITS};
+use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
 use crate::object::commit::Handle;
 use crate::object::inode::{Concerns, Inode, InodeRef};
 use crate::object::meta::MetaKind;
@@ -19,7 +19,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
-use lanefs_ondisk::{Block, FileBlock, FileType, Ino, Time, inode as disk};
+use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
 
 /// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
@@ -47,10 +47,13 @@ impl NameChange {
         }
     }
 
-    /// The change of the directory's inode.
-    pub(crate) fn apply(self, disk: &mut disk::Inode, now: Time) {
-        (disk.mtime, disk.ctime) = (now, now);
-        add_directory_links(disk, self.links());
+    /// Of so many directories more: one, none, or one less.
+    pub(crate) fn of_directories(more: i32) -> NameChange {
+        match more {
+            1.. => NameChange::OneDirectoryMore,
+            0 => NameChange::Uncounted,
+            ..0 => NameChange::OneDirectoryLess,
+        }
     }
 
     /// Links more.
@@ -63,10 +66,11 @@ impl NameChange {
     }
 }
 
-/// Whether the count of links is so far from its limit that all who are counting now, each knowing
+/// Whether the count of links is so far from its limit that all that count now, each knowing
 /// of none of the others, stay below it.
-fn may_count_in_place(dir: &Inode, change: NameChange) -> bool {
-    change == NameChange::Uncounted || dir.links() < u32::from(MAX_LINKS) / 2
+pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
+    let far = || dir.links() < u32::from(MAX_LINKS) / 2;
+    beside == Beside::Nobody || change == NameChange::Uncounted || far()
 }
 
 /// A new inode, claimed and prepared.
@@ -114,32 +118,32 @@ impl Fs {
             }
             other => other?,
         };
-        match self.create_in_place(dir, name, new)? {
+        match self.create_beside(dir, name, new, Beside::Others)? {
             Some(inode) => Ok(inode),
-            None => self.create_alone(dir, name, new),
+            None => self.create_beside(dir, name, new, Beside::Nobody)?.ok_or(Error::Busy),
         }
     }
 
-    /// Creates beside others who change other names of the directory; `None` if that cannot be. The
-    /// inode is born before the names are locked, so that others wait for the name alone; if the
-    /// name or the room turns out to be gone, it is an inode that has lost its last name.
-    fn create_in_place(
+    /// Creates; `None` if that cannot be beside others. The inode is born before the names are locked,
+    /// so that others wait for the name alone; if the name or the room turns out to be gone, it is an
+    /// inode that has lost its last name.
+    fn create_beside(
         &self,
         dir: &InodeRef,
         name: Name<'_>,
         new: &NewInode<'_>,
+        beside: Beside,
     ) -> Result<Option<InodeRef>, Error> {
         // Declared before the lock: one that got no name is ended after it is let go.
         let inode;
-        let _shared = dir.op.shared();
+        let _locked = lock_for_names(&[dir], &[], beside);
         let change = NameChange::of(new.kind.file_type());
         self.check_addable(dir, change)?;
-        let Some(place) = self.place_of(dir, name)? else { return Ok(None) };
+        let Some(place) = self.place_for(dir, name, beside)? else { return Ok(None) };
         match place.seen() {
             Look::There(_) => return Err(Error::Exists),
-            Look::Full => return Ok(None),
-            Look::Room(_) if !may_count_in_place(dir, change) => return Ok(None),
-            Look::Room(_) => {}
+            Look::Room(_) if may_count(dir, change, beside) => {}
+            Look::Room(_) | Look::Full => return Ok(None),
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
@@ -161,33 +165,6 @@ impl Fs {
                 other.map(|_| None)
             }
         }
-    }
-
-    /// Creates with the directory's operation lock held exclusively.
-    fn create_alone(
-        &self,
-        dir: &InodeRef,
-        name: Name<'_>,
-        new: &NewInode<'_>,
-    ) -> Result<InodeRef, Error> {
-        let _exclusive = dir.op.exclusive();
-        let counted = NameChange::of(new.kind.file_type());
-        self.check_addable(dir, counted)?;
-        let mut edit = self.edit_directory(dir)?;
-        if edit.find(name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        let born = self.prepare_inode(dir, new, Naming::Named)?;
-        let (ino, kind) = (born.inode.ino, born.inode.file_type);
-        edit.insert(name, ino, kind)?;
-        let change = edit.finish()?;
-        let mut handle = self.join(change.credits + BIRTH_CREDITS)?;
-        let inode = self.apply_birth(&mut handle, born);
-        let now = now();
-        self.apply_directory(&mut handle, dir, change, |state| counted.apply(&mut state.disk, now));
-        drop(handle);
-        self.names.publish(dir.dir_id(), name.bytes(), Some(Named { ino, file_type: kind }));
-        Ok(inode)
     }
 
     /// Fails if `dir` takes no new name, or not this one. Its operation lock is held.
@@ -259,8 +236,8 @@ impl Fs {
     ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
         let beside = match dir.crowd.is_there() {
-            true => Beside::Lane,
-            false => Beside::Parent,
+            true => alloc::Beside::Lane,
+            false => alloc::Beside::Parent,
         };
         let claim = self.groups.claim_inode(self, kind, dir.ino, beside)?;
         let ino = claim.ino();

@@ -2,7 +2,7 @@
 
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::place::{Edit, PLACE_CREDITS, lock_beside};
+use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
 use crate::object::commit::Handle;
 use crate::object::inode::{Concerns, Inode, InodeRef};
 use crate::ops::create::{MAX_LINKS, NameChange};
@@ -10,7 +10,6 @@ use crate::ops::read::now;
 use crate::plan::dir::Look;
 use crate::plant::{Step, left_out};
 use crate::{Error, Named};
-use lanefs_lanes::ExclusiveHold;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
@@ -39,16 +38,6 @@ pub enum Acted {
     LeadsElsewhere,
 }
 
-/// What became of a name that was to be removed beside others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removed {
-    Yes,
-    /// To another inode by now, or nowhere.
-    LeadsElsewhere,
-    /// The directory has to be held exclusively.
-    NotInPlace,
-}
-
 impl Fs {
     /// Gives `inode` another name.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
@@ -57,57 +46,37 @@ impl Fs {
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
-        if self.link_in_place(inode, dir, name)? {
-            return Ok(());
+        match self.link_beside(inode, dir, name, Beside::Others)? {
+            Some(()) => Ok(()),
+            None => self.link_beside(inode, dir, name, Beside::Nobody)?.ok_or(Error::Busy),
         }
-        let _locks = lock_all(&[inode, dir]);
-        self.check_addable(dir, NameChange::Uncounted)?;
-        self.check_not_immutable(inode)?;
-        let mut edit = self.edit_directory(dir)?;
-        if edit.find(name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        check_linkable(inode)?;
-        edit.insert(name, inode.ino, inode.file_type)?;
-        let change = edit.finish()?;
-        let mut handle = self.join(change.credits + ADD_LINK_CREDITS)?;
-        let now = now();
-        self.apply_directory(&mut handle, dir, change, |state| {
-            NameChange::Uncounted.apply(&mut state.disk, now);
-        });
-        self.add_link(&mut handle, inode);
-        drop(handle);
-        let named = Named { ino: inode.ino, file_type: inode.file_type };
-        self.names.publish(dir.dir_id(), name.bytes(), Some(named));
-        Ok(())
     }
 
-    /// Links beside others who change other names of the directory; false if that cannot be.
-    fn link_in_place(
+    /// Links; `None` if that cannot be beside others.
+    fn link_beside(
         &self,
         inode: &InodeRef,
         dir: &InodeRef,
         name: Name<'_>,
-    ) -> Result<bool, Error> {
-        let Some(_locks) = lock_beside(&[dir], &[inode]) else { return Ok(false) };
+        beside: Beside,
+    ) -> Result<Option<()>, Error> {
+        let Some(_locks) = lock_for_names(&[dir], &[inode], beside) else { return Ok(None) };
         self.check_addable(dir, NameChange::Uncounted)?;
         self.check_not_immutable(inode)?;
-        let Some(place) = self.place_of(dir, name)? else { return Ok(false) };
-        match place.seen() {
-            Look::There(_) => return Err(Error::Exists),
-            Look::Full => return Ok(false),
-            Look::Room(_) => {}
+        let Some(place) = self.place_for(dir, name, beside)? else { return Ok(None) };
+        if let Look::There(_) = place.seen() {
+            return Err(Error::Exists);
         }
         check_linkable(inode)?;
         let mut handle = self.join(PLACE_CREDITS + ADD_LINK_CREDITS)?;
         let names = place.lock();
-        let Look::Room(room) = place.look_again()? else { return Ok(false) };
+        let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
         place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
         self.names_changed(&mut handle, dir, NameChange::Uncounted);
         self.add_link(&mut handle, inode);
-        Ok(true)
+        Ok(Some(()))
     }
 
     /// Apply: `inode` has one name more.
@@ -181,31 +150,26 @@ impl Fs {
             (Removal::Directory, false) => return Err(Error::NotDirectory),
             _ => {}
         }
-        match self.remove_in_place(dir, name, victim)? {
-            Removed::Yes => return Ok(Acted::Done),
-            Removed::LeadsElsewhere => return Ok(Acted::LeadsElsewhere),
-            Removed::NotInPlace => {}
+        match self.remove_beside(dir, name, victim, Beside::Others)? {
+            Some(acted) => Ok(acted),
+            None => self.remove_beside(dir, name, victim, Beside::Nobody)?.ok_or(Error::Busy),
         }
-        let _locks = lock_all(&[dir, victim]);
-        Ok(match self.remove_locked(dir, name, victim)? {
-            true => Acted::Done,
-            false => Acted::LeadsElsewhere,
-        })
     }
 
-    /// Removes `name` if it leads to `victim`, beside others who change other names.
-    fn remove_in_place(
+    /// Removes `name` if it leads to `victim`; `None` if that cannot be beside others.
+    fn remove_beside(
         &self,
         dir: &InodeRef,
         name: Name<'_>,
         victim: &InodeRef,
-    ) -> Result<Removed, Error> {
-        let Some(_locks) = lock_beside(&[dir], &[victim]) else { return Ok(Removed::NotInPlace) };
+        beside: Beside,
+    ) -> Result<Option<Acted>, Error> {
+        let Some(_locks) = lock_for_names(&[dir], &[victim], beside) else { return Ok(None) };
         self.check_removable(dir, victim)?;
-        let Some(place) = self.place_of(dir, name)? else { return Ok(Removed::NotInPlace) };
+        let Some(place) = self.place_of(dir, name, beside)? else { return Ok(None) };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
         if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
-            return Ok(Removed::LeadsElsewhere);
+            return Ok(Some(Acted::LeadsElsewhere));
         }
         let change = self.check_ended(victim)?;
         self.prepare_drop_link(victim)?;
@@ -213,12 +177,12 @@ impl Fs {
         let names = place.lock();
         match place.look_again()? {
             Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),
-            _ => return Ok(Removed::LeadsElsewhere),
+            _ => return Ok(Some(Acted::LeadsElsewhere)),
         }
         drop(names);
         self.names_changed(&mut handle, dir, change);
         self.drop_link(&mut handle, victim);
-        Ok(Removed::Yes)
+        Ok(Some(Acted::Done))
     }
 
     /// Fails if no name may be taken from `dir`, or none of `victim`.
@@ -234,7 +198,7 @@ impl Fs {
     /// be ended; what that does to its parent. Its operation lock is held exclusively.
     pub(crate) fn check_ended(&self, victim: &InodeRef) -> Result<NameChange, Error> {
         let is_directory = victim.file_type == FileType::Directory;
-        if is_directory && !self.edit_directory(victim)?.is_empty()? {
+        if is_directory && !self.is_empty_directory(victim)? {
             return Err(Error::NotEmpty);
         }
         self.check_mapped_by_extents(victim)?;
@@ -242,32 +206,6 @@ impl Fs {
             true => NameChange::OneDirectoryLess,
             false => NameChange::Uncounted,
         })
-    }
-
-    /// Removes `name` if it still leads to `victim`; both operation locks are held.
-    fn remove_locked(
-        &self,
-        dir: &InodeRef,
-        name: Name<'_>,
-        victim: &InodeRef,
-    ) -> Result<bool, Error> {
-        self.check_removable(dir, victim)?;
-        let mut edit = self.edit_directory(dir)?;
-        let Some(found) = edit.find(name)? else { return Err(Error::NotFound) };
-        if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
-            return Ok(false);
-        }
-        let counted = self.check_ended(victim)?;
-        edit.remove(&found)?;
-        let change = edit.finish()?;
-        self.prepare_drop_link(victim)?;
-        let mut handle = self.join(change.credits + DROP_LINK_CREDITS)?;
-        let now = now();
-        self.apply_directory(&mut handle, dir, change, |state| counted.apply(&mut state.disk, now));
-        self.drop_link(&mut handle, victim);
-        drop(handle);
-        self.names.publish(dir.dir_id(), name.bytes(), None);
-        Ok(true)
     }
 
     /// Reads what [`Fs::drop_link`] may need. Sleeps.
@@ -304,14 +242,6 @@ impl Fs {
         }
         set_nameless(victim, Nameless::Yes);
     }
-}
-
-/// Locks inodes in ascending number, each once.
-pub(crate) fn lock_all<'i>(inodes: &[&'i InodeRef]) -> Vec<ExclusiveHold<'i>> {
-    let mut sorted: Vec<&'i InodeRef> = inodes.to_vec();
-    sorted.sort_by_key(|inode| inode.ino);
-    sorted.dedup_by_key(|inode| inode.ino);
-    sorted.into_iter().map(|inode| inode.op.exclusive()).collect()
 }
 
 /// Fails if `inode` takes no further name. Its operation lock is held exclusively.

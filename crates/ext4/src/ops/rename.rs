@@ -1,16 +1,15 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
 use crate::fs::Fs;
-use crate::name::directory::{DirEdit, checked_entry};
-use crate::name::place::{Edit, PLACE_CREDITS, Place, lock_beside, lock_both};
+use crate::name::directory::{checked, checked_entry};
+use crate::name::place::{Beside, Edit, PLACE_CREDITS, Place, lock_both, lock_for_names};
 use crate::object::inode::{Concerns, Inode, InodeRef};
-use crate::ops::create::{MAX_LINKS, NameChange, add_directory_links};
-use crate::ops::link::{Acted, DROP_LINK_CREDITS, lock_all};
+use crate::ops::create::{MAX_LINKS, NameChange, may_count};
+use crate::ops::link::{Acted, DROP_LINK_CREDITS};
 use crate::ops::read::now;
 use crate::plan::dir::Look;
 use crate::plant::{Step, left_out};
 use crate::{Error, Named, Rename};
-use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
@@ -37,6 +36,22 @@ impl<'r> Ends<'r> {
     ) -> Result<Ends<'r>, Error> {
         let (name, new_name) = (entry_or_busy(name)?, entry_or_busy(new_name)?);
         Ok(Ends { from, name, to, new_name, source, target })
+    }
+
+    /// Subdirectories more that the rename gives the directory that the name leaves, and the one where
+    /// it arrives: both together, if they are one.
+    fn subdirectories(&self, how: Rename) -> (i32, i32) {
+        let is_dir = |inode: &InodeRef| i32::from(inode.file_type == FileType::Directory);
+        let source = is_dir(&self.source);
+        let (leaves, arrives) = match (&self.target, how) {
+            (Some(target), Rename::Exchange) => (is_dir(target) - source, source - is_dir(target)),
+            (Some(target), _) => (-source, source - is_dir(target)),
+            (None, _) => (-source, source),
+        };
+        match self.from.ino == self.to.ino {
+            true => (0, leaves + arrives),
+            false => (leaves, arrives),
+        }
     }
 }
 
@@ -114,16 +129,10 @@ impl Fs {
         {
             return Err(Error::NotEmpty);
         }
-        if !moves(source)
-            && !exchanged.is_some_and(moves)
-            && let Some(done) = self.rename_in_place(ends, how)?
-        {
-            return Ok(done);
+        match self.rename_beside(ends, how, Beside::Others)? {
+            Some(done) => Ok(done),
+            None => self.rename_beside(ends, how, Beside::Nobody)?.ok_or(Error::Busy),
         }
-        let inodes: Vec<_> = [*from, *to, source].into_iter().chain(target).collect();
-        let _locks = lock_all(&inodes);
-        self.check_renamable(ends)?;
-        self.rename_locked(ends, how)
     }
 
     /// Fails if one of the inodes may not be changed, or the target directory is gone.
@@ -138,54 +147,64 @@ impl Fs {
         Ok(())
     }
 
-    /// Renames beside others who change other names of the directories, if no directory changes its
-    /// parent; false if a name leads elsewhere by now, `None` if it cannot be done so.
-    fn rename_in_place(&self, ends: &Ends<'_>, how: Rename) -> Result<Option<bool>, Error> {
+    /// The rename; false if a name leads elsewhere by now, `None` if it cannot be done beside others.
+    fn rename_beside(
+        &self,
+        ends: &Ends<'_>,
+        how: Rename,
+        beside: Beside,
+    ) -> Result<Option<bool>, Error> {
         let Ends { from, name, to, new_name, source, target } = ends;
         let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
-        let Some(_locks) = lock_beside(&[from, to], &inodes) else { return Ok(None) };
+        let Some(_locks) = lock_for_names(&[from, to], &inodes, beside) else { return Ok(None) };
         self.check_renamable(ends)?;
-        let Some(leaving) = self.place_of(from, *name)? else { return Ok(None) };
-        let Some(arriving) = self.place_of(to, *new_name)? else { return Ok(None) };
-        let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
-        // What is to be done with what is there; nothing if that is not what was found.
-        let edits = |at: Look, there: Look| {
-            let Look::There(at) = at else { return None };
-            let arrives = match (there, target) {
-                (Look::There(there), Some(target)) if there.ino == target.ino => {
-                    Edit::Replace(there, named(source))
-                }
-                (Look::Room(room), None) => Edit::Add(room, named(source)),
-                _ => return None,
-            };
-            let leaves = match (how, target) {
-                (Rename::Exchange, Some(target)) => Edit::Replace(at, named(target)),
-                _ => Edit::Remove(at),
-            };
-            (at.ino == source.ino).then_some([(&arriving, arrives), (&leaving, leaves)])
+        // Room first: it may move the other name.
+        let arriving = match target {
+            Some(_) => self.place_of(to, *new_name, beside)?,
+            None => self.place_for(to, *new_name, beside)?,
         };
-        if edits(leaving.seen(), arriving.seen()).is_none() {
-            return Ok(None);
+        let Some(arriving) = arriving else { return Ok(None) };
+        let Some(leaving) = self.place_of(from, *name, beside)? else { return Ok(None) };
+        let elsewhere = match beside {
+            // The exclusive hold tells what became of the names.
+            Beside::Others => None,
+            Beside::Nobody => Some(false),
+        };
+        if edits(ends, how, leaving.seen(), arriving.seen()).is_none() {
+            return Ok(elsewhere);
         }
         let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
-        let mut change = NameChange::Uncounted;
+        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
         if let Some(replaced) = replaced {
-            change = self.check_ended(replaced)?;
+            self.check_ended(replaced)?;
             self.prepare_drop_link(replaced)?;
         }
-        let mut handle = self.join(2 * PLACE_CREDITS + 2 + DROP_LINK_CREDITS)?;
-        let names = lock_both(&leaving, &arriving);
-        let Some(edits) = edits(leaving.look_again()?, arriving.look_again()?) else {
+        let (lost, gained) = ends.subdirectories(how);
+        if !self.may_gain(to, gained, beside)? || !self.may_gain(from, lost, beside)? {
             return Ok(None);
+        }
+        let other_parent = from.ino != to.ino;
+        let moves = |inode: &&InodeRef| other_parent && inode.file_type == FileType::Directory;
+        let moved = Some(source).filter(moves).map(|dir| self.parent_entry(dir, to.ino));
+        let moved_back = exchanged.filter(moves).map(|dir| self.parent_entry(dir, from.ino));
+        let parents = [moved.transpose()?, moved_back.transpose()?];
+        let mut handle = self.join(4 * PLACE_CREDITS + 2 + DROP_LINK_CREDITS)?;
+        let names = lock_both(&leaving, &arriving);
+        let Some([leaves, arrives]) =
+            edits(ends, how, leaving.look_again()?, arriving.look_again()?)
+        else {
+            return Ok(elsewhere);
         };
-        Place::apply_both(&mut handle, edits);
+        Place::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
-        self.names_changed(&mut handle, to, change);
-        if from.ino != to.ino {
-            self.names_changed(&mut handle, from, NameChange::Uncounted);
+        for (place, edit) in parents.iter().flatten() {
+            place.apply(&mut handle, *edit);
+        }
+        self.names_changed(&mut handle, to, NameChange::of_directories(gained));
+        if other_parent {
+            self.names_changed(&mut handle, from, NameChange::of_directories(lost));
         }
         let now = now();
-        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
         for moved in std::iter::once(source).chain(exchanged) {
             moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
         }
@@ -195,126 +214,31 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// The rename itself, with all operation locks held; false if a name leads elsewhere by now.
-    fn rename_locked(&self, ends: &Ends<'_>, how: Rename) -> Result<bool, Error> {
-        let Ends { from, name, to, new_name, source, target } = ends;
-        let same_dir = from.ino == to.ino;
-        let mut leaving = self.edit_directory(from)?;
-        let mut arriving = if same_dir { None } else { Some(self.edit_directory(to)?) };
-        let Some(at) = leaving.find(*name)? else { return Err(Error::NotFound) };
-        let there = arriving.as_ref().unwrap_or(&leaving).find(*new_name)?;
-        let moved = at.ino != source.ino || there.map(|t| t.ino) != target.as_ref().map(|t| t.ino);
-        if moved && !left_out(Step::NameLookedAtAgain) {
-            return Ok(false);
-        }
-        let is_dir = |inode: &InodeRef| inode.file_type == FileType::Directory;
-        if let (Some(target), Rename::Replace) = (target, how) {
-            self.check_mapped_by_extents(target)?;
-        }
-        if let (Some(target), Rename::Replace) = (target, how)
-            && is_dir(target)
-            && !self.edit_directory(target)?.is_empty()?
-        {
-            return Err(Error::NotEmpty);
-        }
-        // The target first: its place is not moved by the removal of the source.
-        {
-            let edit = arriving.as_mut().unwrap_or(&mut leaving);
-            match &there {
-                Some(there) => edit.replace(there, source.ino, source.file_type)?,
-                None => edit.insert(*new_name, source.ino, source.file_type)?,
-            }
-        }
-        // Found again: an insertion into the same directory may have moved it.
-        let at = leaving.find(*name)?.ok_or(Error::NotFound)?;
-        match (how, target) {
-            (Rename::Exchange, Some(target)) => {
-                leaving.replace(&at, target.ino, target.file_type)?
-            }
-            _ => leaving.remove(&at)?,
-        }
-        let mut parents = Vec::new();
-        if !same_dir && is_dir(source) {
-            parents.push((source, self.reparent(source, to.ino)?));
-        }
-        if let (false, Rename::Exchange, Some(target)) = (same_dir, how, target)
-            && is_dir(target)
-        {
-            parents.push((target, self.reparent(target, from.ino)?));
-        }
-        let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
-        let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
-        // Subdirectories that `from` loses, and that `to` gains.
-        let lost = i32::from(is_dir(source)) - i32::from(exchanged.is_some_and(is_dir));
-        let gained = lost - i32::from(replaced.is_some_and(is_dir));
-        if !same_dir {
-            self.check_room_for_directories(to, gained)?;
-            self.check_room_for_directories(from, -lost)?;
-        }
-
-        let leaving = leaving.finish()?;
-        let arriving = arriving.map(DirEdit::finish).transpose()?;
-        let parents: Vec<_> = parents
-            .into_iter()
-            .map(|(inode, edit)| Ok((inode, edit.finish()?)))
-            .collect::<Result<_, Error>>()?;
-        let credits = leaving.credits
-            + arriving.as_ref().map_or(0, |change| change.credits)
-            + parents.iter().map(|(_, change)| change.credits).sum::<u32>();
-        if let Some(replaced) = replaced {
-            self.prepare_drop_link(replaced)?;
-        }
-        let mut handle = self.join(credits + 5 + DROP_LINK_CREDITS)?;
-        let now = now();
-        let times = |disk: &mut lanefs_ondisk::inode::Inode| {
-            disk.mtime = now;
-            disk.ctime = now;
-        };
-        let balance = if same_dir { gained - lost } else { -lost };
-        self.apply_directory(&mut handle, from, leaving, |state| {
-            times(&mut state.disk);
-            add_directory_links(&mut state.disk, balance);
-        });
-        if let Some(arriving) = arriving {
-            self.apply_directory(&mut handle, to, arriving, |state| {
-                times(&mut state.disk);
-                add_directory_links(&mut state.disk, gained);
-            });
-        }
-        for (inode, change) in parents {
-            self.apply_directory(&mut handle, inode, change, |_| ());
-        }
-        let touch = |handle: &mut crate::object::commit::Handle<'_>, inode: &Arc<Inode>| {
-            inode.change(handle, Concerns::Attributes, |state| state.disk.ctime = now);
-        };
-        touch(&mut handle, source);
-        if let Some(exchanged) = exchanged {
-            touch(&mut handle, exchanged);
-        }
-        if let Some(replaced) = replaced {
-            self.drop_link(&mut handle, replaced);
-        }
-        drop(handle);
-        let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
-        self.names.publish(from.dir_id(), name.bytes(), exchanged.map(named));
-        self.names.publish(to.dir_id(), new_name.bytes(), Some(named(source)));
-        Ok(true)
-    }
-
-    /// Without the feature `dir_nlink` a directory has only so many subdirectories.
-    fn check_room_for_directories(&self, dir: &InodeRef, gained: i32) -> Result<(), Error> {
+    /// Whether `dir` may count `gained` subdirectories more beside others.
+    ///
+    /// # Errors
+    /// Without the feature `dir_nlink` a directory has only so many.
+    fn may_gain(&self, dir: &InodeRef, gained: i32, beside: Beside) -> Result<bool, Error> {
         if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.dir_nlink {
             return Err(Error::TooManyLinks);
         }
-        Ok(())
+        Ok(may_count(dir, NameChange::of_directories(gained), beside))
     }
 
-    /// An edit that lets `..` of `dir` name `parent`.
-    fn reparent<'f>(&'f self, dir: &'f InodeRef, parent: Ino) -> Result<DirEdit<'f>, Error> {
-        let mut edit = self.edit_directory(dir)?;
-        let dots = edit.find(crate::name::directory::checked(b"..")?)?.ok_or(Error::NotFound)?;
-        edit.replace(&dots, parent, FileType::Directory)?;
-        Ok(edit)
+    /// The entry ".." of `dir`, which is locked exclusively, and the edit that lets it name `parent`.
+    fn parent_entry<'f>(
+        &'f self,
+        dir: &'f InodeRef,
+        parent: Ino,
+    ) -> Result<(Place<'f>, Edit), Error> {
+        let place = self.place_of(dir, checked(b"..")?, Beside::Nobody)?;
+        match place.map(|place| (place.seen(), place)) {
+            Some((Look::There(dots), place)) => {
+                let parent = Named { ino: parent, file_type: FileType::Directory };
+                Ok((place, Edit::Replace(dots, parent)))
+            }
+            _ => Err(Error::NotFound),
+        }
     }
 
     /// Whether `ancestor` is `dir` or above it. The topology lock is held, so that no directory
@@ -342,6 +266,26 @@ impl Fs {
         }
         Err(Error::Loop)
     }
+}
+
+/// What is to become of the entries where a name leaves and where it arrives; `None` if what is there
+/// is not what was found.
+fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2]> {
+    let Ends { source, target, .. } = ends;
+    let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
+    let Look::There(at) = at else { return None };
+    let arrives = match (there, target) {
+        (Look::There(there), Some(target)) if there.ino == target.ino => {
+            Edit::Replace(there, named(source))
+        }
+        (Look::Room(room), None) => Edit::Add(room, named(source)),
+        _ => return None,
+    };
+    let leaves = match (how, target) {
+        (Rename::Exchange, Some(target)) => Edit::Replace(at, named(target)),
+        _ => Edit::Remove(at),
+    };
+    (at.ino == source.ino || left_out(Step::NameLookedAtAgain)).then_some([leaves, arrives])
 }
 
 /// A directory replaces only a directory, anything else only what is none.

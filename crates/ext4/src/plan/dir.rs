@@ -21,8 +21,8 @@ mod names;
 mod path;
 mod plan;
 mod read;
+mod room;
 mod split;
-mod staged;
 mod window;
 
 pub use blocks::{DirBlocks, DirContext, Indexing, has_names, new_directory, seal, verify};
@@ -31,9 +31,9 @@ pub use entry::{Look, look_for};
 pub use find::{Found, find, find_by, find_in};
 pub use insert::plan_insert;
 pub use names::NameIndex;
-pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan, plan_remove, plan_replace};
+pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan};
 pub use read::{is_empty, read_from};
-pub use staged::Staged;
+pub use room::{locate, plan_room};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,9 @@
-//! What is to change, and the changes that stay within one block.
+//! What is to change.
 
-use super::{DirBlocks, DirContext, Found};
+use super::{DirBlocks, DirContext};
 use crate::Error;
-use lanefs_ondisk::dirent;
+use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::htree;
-use lanefs_ondisk::{FileBlock, FileType, Ino};
 use std::sync::Arc;
 
 /// The most blocks that one [`Plan`] updates: a leaf and three levels of index.
@@ -67,27 +66,4 @@ impl Growth {
     pub(super) fn into_appended(self) -> Vec<Arc<[u8]>> {
         self.appended
     }
-}
-
-/// Removes an entry that [`super::find`] found. Blocks are never given back, as with the kernel.
-pub fn plan_remove(cx: &DirContext, blocks: &dyn DirBlocks, found: &Found) -> Result<Plan, Error> {
-    let mut block = blocks.block(found.block)?;
-    dirent::remove(&cx.format, Arc::make_mut(&mut block), found.offset)
-        .map_err(|cause| cx.damaged(found.block, cause))?;
-    Ok(Plan::update(found.block, block))
-}
-
-/// Lets an entry that [`super::find`] found name another inode: a rename over it, an exchange, or a
-/// directory's new "..".
-pub fn plan_replace(
-    cx: &DirContext,
-    blocks: &dyn DirBlocks,
-    found: &Found,
-    ino: Ino,
-    file_type: FileType,
-) -> Result<Plan, Error> {
-    let mut block = blocks.block(found.block)?;
-    dirent::replace(&cx.format, Arc::make_mut(&mut block), found.offset, ino, file_type)
-        .map_err(|cause| cx.damaged(found.block, cause))?;
-    Ok(Plan::update(found.block, block))
 }

@@ -77,17 +77,23 @@ impl Directory {
     pub(super) fn remove(&mut self, bytes: &[u8]) {
         let found = find(&self.cx, &self.blocks, name(bytes)).expect("sound").expect("there");
         assert_eq!(Some(&found.ino), self.model.get(bytes));
-        let plan = plan_remove(&self.cx, &self.blocks, &found).expect("sound");
-        self.apply(plan);
+        let block = Arc::make_mut(&mut self.blocks[found.block.0 as usize]);
+        dirent::remove(&self.cx.format, block, found.offset).expect("sound");
         self.model.remove(bytes);
+    }
+
+    /// Lets the entry ".." name another directory.
+    pub(super) fn reparent(&mut self, parent: Ino) {
+        let found = find(&self.cx, &self.blocks, name(b"..")).expect("sound").expect("there");
+        let block = Arc::make_mut(&mut self.blocks[found.block.0 as usize]);
+        dirent::replace(&self.cx.format, block, found.offset, parent, FileType::Directory)
+            .expect("sound");
+        let found = find(&self.cx, &self.blocks, name(b"..")).expect("sound").expect("there");
+        assert_eq!(found.ino, parent);
     }
 
     pub(super) fn apply(&mut self, plan: Plan) {
         assert!(plan.updates.len() <= MOST_UPDATED && plan.appended.len() <= MOST_APPENDED);
-        self.apply_any(plan);
-    }
-
-    pub(super) fn apply_any(&mut self, plan: Plan) {
         for (n, block) in plan.updates {
             self.blocks[n.0 as usize] = block;
         }

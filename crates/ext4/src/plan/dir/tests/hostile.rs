@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// Edits copies of the block where an entry is said to be.
+fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
+    let mut block = blocks[found.block.0 as usize].to_vec();
+    let _ = dirent::replace(&cx.format, &mut block, found.offset, Ino(5), FileType::Regular);
+    let _ = dirent::remove(&cx.format, &mut block, found.offset);
+}
+
 /// Runs everything on the blocks. The harness itself panics on block numbers that are not there.
 fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
     for (n, block) in (0..).zip(blocks) {
@@ -21,9 +28,10 @@ fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
     for _ in 0..4 {
         let bytes = random_name(rng, 20);
         if let Ok(Some(found)) = find(cx, blocks, name(&bytes)) {
-            let _ = plan_remove(cx, blocks, &found);
-            let _ = plan_replace(cx, blocks, &found, Ino(5), FileType::Regular);
+            edit(cx, blocks, &found);
         }
+        let _ = locate(cx, blocks, name(&bytes));
+        let _ = plan_room(cx, blocks, name(&bytes));
         if let Ok(plan) = plan_insert(cx, blocks, name(&bytes), Ino(5), FileType::Regular) {
             assert!(plan.updates.len() <= MOST_UPDATED && plan.appended.len() <= MOST_APPENDED);
         }
@@ -34,8 +42,7 @@ fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
         block: FileBlock(rng.u32(..blocks.len() as u32)),
         offset: rng.usize(..70_000),
     };
-    let _ = plan_remove(cx, blocks, &wild);
-    let _ = plan_replace(cx, blocks, &wild, Ino(5), FileType::Regular);
+    edit(cx, blocks, &wild);
     let mut block = blocks[0].to_vec();
     seal(cx, &mut block);
 }

@@ -1,0 +1,73 @@
+//! Room for a name: where it is, and what makes it.
+
+use super::path::Index;
+use super::{DirBlocks, DirContext, Indexing, Look, Plan, has_names, look_for, plan_insert};
+use crate::Error;
+use lanefs_ondisk::dirent::{self, Name};
+use lanefs_ondisk::{FileBlock, FileType};
+use std::sync::Arc;
+
+/// The block where `name` is, or else the first one with room for it. `None` if no block has room;
+/// "." and ".." are not looked for.
+///
+/// # Errors
+/// Corruption naming the block, and what `blocks` fails with.
+pub fn locate(
+    cx: &DirContext,
+    blocks: &dyn DirBlocks,
+    name: Name<'_>,
+) -> Result<Option<FileBlock>, Error> {
+    let mut room = None;
+    let mut is_here = |n: FileBlock| -> Result<bool, Error> {
+        let seen = look_for(cx, n, &blocks.block(n)?, name)?;
+        if matches!(seen, Look::Room(_)) {
+            room = room.or(Some(n));
+        }
+        Ok(matches!(seen, Look::There(_)))
+    };
+    if cx.indexing != Indexing::Indexed {
+        for n in (0..blocks.count()).map(FileBlock) {
+            if is_here(n)? {
+                return Ok(Some(n));
+            }
+        }
+        return Ok(room);
+    }
+    let index = Index::open(cx, blocks)?;
+    let hash = index.hasher.hash(name.bytes()).major;
+    let mut path = index.descend(hash)?;
+    loop {
+        if is_here(path.leaf())? {
+            return Ok(Some(path.leaf()));
+        }
+        if !path.advance_within(hash)? {
+            return Ok(room);
+        }
+    }
+}
+
+/// Plans a directory with the same entries and a block with room for `name`, which is not there:
+/// a leaf is split, a block appended, or a linear directory converted to an index.
+///
+/// # Errors
+/// As [`plan_insert`].
+pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Result<Plan, Error> {
+    // An entry goes in, and out again: the room that it leaves is where it belongs.
+    let mut plan = plan_insert(cx, blocks, name, cx.ino, FileType::Regular)?;
+    let indexing = if plan.becomes_indexed { Indexing::Indexed } else { cx.indexing };
+    let cx = &DirContext { indexing, ..*cx };
+    let updates = plan.updates.iter_mut().map(|(n, block)| (*n, block));
+    let first = blocks.count();
+    let appended = (first..).map(FileBlock).zip(plan.appended.iter_mut());
+    for (n, block) in updates.chain(appended) {
+        if !has_names(cx, n, block) {
+            continue;
+        }
+        let damaged = |cause| cx.damaged(n, cause);
+        let entry = dirent::find(&cx.format, block, name).map_err(damaged)?;
+        if let Some(offset) = entry.map(|entry| entry.offset) {
+            dirent::remove(&cx.format, Arc::make_mut(block), offset).map_err(damaged)?;
+        }
+    }
+    Ok(plan)
+}
