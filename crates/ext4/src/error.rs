@@ -1,7 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
 use lanefs_device::DeviceError;
-use lanefs_ondisk::{Corruption, Unsupported};
+use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
 use thiserror::Error;
 
 /// An operation on a file system failed. [`Error::errno`] is the one way to a system error number.
@@ -18,16 +18,16 @@ pub enum Error {
     #[error("the file system is damaged: {block} is outside of it")]
     OutsideFileSystem {
         /// The number.
-        block: lanefs_ondisk::Block,
+        block: Block,
     },
     /// A block that belongs to the file system itself (superblock, descriptors, bitmaps, inode
     /// tables, journal) is claimed by an inode.
     #[error("the file system is damaged: {ino} claims {block}, which holds metadata")]
     ClaimsMetadata {
         /// The inode.
-        ino: lanefs_ondisk::Ino,
+        ino: Ino,
         /// The block.
-        block: lanefs_ondisk::Block,
+        block: Block,
     },
     /// The device is shorter than the file system on it.
     #[error("the image is truncated: it has {has} bytes, the file system needs {needs}")]
@@ -41,7 +41,7 @@ pub enum Error {
     #[error("the file system is damaged: {block} has two owners")]
     CrossLinked {
         /// The block.
-        block: lanefs_ondisk::Block,
+        block: Block,
     },
     /// The device failed.
     #[error(transparent)]
@@ -114,7 +114,42 @@ pub enum Error {
     Busy,
 }
 
+/// Whose fault an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The image breaks the format.
+    Image {
+        /// The damaged inode, or the owner of the damaged block, if it has one.
+        ino: Option<Ino>,
+        /// The damaged block of the device, if that is known.
+        block: Option<Block>,
+    },
+    /// The image uses something that is not supported.
+    Unsupported,
+    /// The device failed, or the journal on it.
+    Device,
+    /// The caller asked for something that cannot be.
+    Caller,
+}
+
 impl Error {
+    /// Whose fault it is, and for damage of the image the place.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Error::Corruption(damage) => Fault::Image { ino: damage.ino(), block: damage.block() },
+            Error::OutsideFileSystem { block } | Error::CrossLinked { block } => {
+                Fault::Image { ino: None, block: Some(*block) }
+            }
+            Error::ClaimsMetadata { ino, block } => {
+                Fault::Image { ino: Some(*ino), block: Some(*block) }
+            }
+            Error::TooShort { .. } => Fault::Image { ino: None, block: None },
+            Error::Unsupported(_) => Fault::Unsupported,
+            Error::Device(_) | Error::Journal(_) => Fault::Device,
+            _ => Fault::Caller,
+        }
+    }
+
     /// The system's error number for it (Linux values).
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;

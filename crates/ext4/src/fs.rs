@@ -1,6 +1,7 @@
 //! The mounted file system: what its operations share.
 
 use crate::alloc::{Groups, Overwrite};
+use crate::error::Fault;
 use crate::object::commit::Handle;
 use crate::object::home::Home;
 use crate::object::inodes::Inodes;
@@ -135,15 +136,12 @@ impl Fs {
     /// Damage that was found where nobody can be told: remembered in the superblock, and the end
     /// of writing if the mount says so.
     pub(crate) fn note_error(&self, error: &Error) {
-        // EUCLEAN: the image is at fault, not the device or the caller.
-        if error.errno() != 117 {
-            return;
-        }
+        let Fault::Image { ino, block } = error.fault() else { return };
         let now = crate::ops::read::now();
         self.superblock.note_error(ErrorRecord {
             time: now.secs.try_into().unwrap_or(0),
-            ino: 0,
-            block: 0,
+            ino: ino.map_or(0, |ino| ino.0),
+            block: block.map_or(0, |block| block.0),
             function: "lanefs".into(),
             line: 0,
             // EFSCORRUPTED in the superblock's own numbering (kernel documentation, "Super Block").

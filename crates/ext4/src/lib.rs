@@ -27,7 +27,7 @@ pub use attr::{
     Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek, SetAttr, SetTime,
     SetXattr, StatFs, SyncMode,
 };
-pub use error::Error;
+pub use error::{Error, Fault};
 pub use fs::Fs;
 pub use mount::open::Mount;
 pub use mount::options::{

@@ -37,3 +37,26 @@ fn fsync_keeps_its_promise_though_damage_has_made_the_mount_read_only() {
     let found = mount.fs().find(&root, b"promised").unwrap().expect("what fsync promised");
     assert_eq!(found.attr().size, 14);
 }
+
+#[test]
+fn damage_is_recorded_in_the_superblock_with_its_inode() {
+    let image = Image::made(&["-b", "4096"], "32M");
+    image.debugfs(&["mkdir d"]);
+    let mount = image.mount(Access::ReadOnly);
+    let ino = mount.fs().find(&mount.fs().root().unwrap(), b"d").unwrap().expect("made").ino();
+    mount.close().unwrap();
+    // A mapping that leads nowhere near a directory block: its leaf has no checksum of ours.
+    image.debugfs(&["sif d block[5] 3000"]);
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let dir = fs.find(&root, b"d").unwrap().expect("made");
+    assert!(fs.lookup(&dir, b"x").is_err());
+    drop((root, dir));
+    mount.close().unwrap();
+    let output = std::process::Command::new("dumpe2fs").arg("-h").arg(image.path()).output();
+    let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+    let line = said.lines().find(|line| line.starts_with("Last error inode #:"));
+    let recorded = line.and_then(|line| line.split(':').nth(1)).map(str::trim);
+    assert_eq!(recorded, Some(ino.0.to_string().as_str()), "{said}");
+}

@@ -37,6 +37,33 @@ pub enum Corruption {
     OrphanFile { ino: Ino, block: FileBlock, cause: crate::orphan::Cause },
 }
 
+impl Corruption {
+    /// The damaged inode, or the owner of the damaged block, if it has one.
+    pub fn ino(&self) -> Option<Ino> {
+        match *self {
+            Corruption::Inode { ino, .. }
+            | Corruption::ExtentNode { ino, .. }
+            | Corruption::Directory { ino, .. }
+            | Corruption::DirectoryIndex { ino, .. }
+            | Corruption::Xattr { ino, .. }
+            | Corruption::Acl { ino, .. }
+            | Corruption::OrphanFile { ino, .. } => Some(ino),
+            Corruption::Superblock { .. }
+            | Corruption::GroupDescriptor { .. }
+            | Corruption::Bitmap { .. }
+            | Corruption::Journal { .. } => None,
+        }
+    }
+
+    /// The damaged block of the device, if that is known.
+    pub fn block(&self) -> Option<Block> {
+        match *self {
+            Corruption::ExtentNode { block, .. } | Corruption::Xattr { block, .. } => block,
+            _ => None,
+        }
+    }
+}
+
 /// The image is right but uses something that is not supported; `what` is the feature's name as
 /// `dumpe2fs` prints it, or a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -396,11 +396,10 @@ pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     })
 }
 
-/// `name` if it can name something new or be taken away.
-pub(crate) fn checked_entry(name: &[u8]) -> Result<Name<'_>, Error> {
+/// `name` if it can name something new or be taken away; `dots` is the answer for "." and "..".
+pub(crate) fn checked_entry(name: &[u8], dots: Error) -> Result<Name<'_>, Error> {
     match name {
-        b"." => Err(Error::InvalidArgument { what: "the name \".\"" }),
-        b".." => Err(Error::NotEmpty),
+        b"." | b".." => Err(dots),
         _ => checked(name),
     }
 }

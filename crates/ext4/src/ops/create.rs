@@ -112,12 +112,7 @@ impl Fs {
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Error> {
         self.check_writable()?;
-        let name = match checked_entry(name) {
-            Err(Error::InvalidArgument { .. } | Error::NotEmpty) if name.starts_with(b".") => {
-                return Err(Error::Exists);
-            }
-            other => other?,
-        };
+        let name = checked_entry(name, Error::Exists)?;
         match self.create_beside(dir, name, new, Beside::Others)? {
             Some(inode) => Ok(inode),
             None => self.create_beside(dir, name, new, Beside::Nobody)?.ok_or(Error::Busy),

@@ -42,7 +42,7 @@ impl Fs {
     /// Gives `inode` another name.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         self.check_writable()?;
-        let name = checked_entry(name).map_err(exists_for_dots)?;
+        let name = checked_entry(name, Error::Exists)?;
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
@@ -260,20 +260,10 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
 
 /// `name` if it may be removed as what it is to be.
 fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
-    match (checked_entry(name), what) {
-        (Err(Error::InvalidArgument { .. } | Error::NotEmpty), Removal::File)
-            if name.starts_with(b".") =>
-        {
-            Err(Error::IsDirectory)
-        }
-        (checked, _) => checked,
-    }
-}
-
-/// "." and ".." are always there.
-fn exists_for_dots(error: Error) -> Error {
-    match error {
-        Error::InvalidArgument { what: "the name \".\"" } | Error::NotEmpty => Error::Exists,
-        other => other,
-    }
+    let dots = match (what, name) {
+        (Removal::File, _) => Error::IsDirectory,
+        (Removal::Directory, b".") => Error::InvalidArgument { what: "the name \".\"" },
+        (Removal::Directory, _) => Error::NotEmpty,
+    };
+    checked_entry(name, dots)
 }

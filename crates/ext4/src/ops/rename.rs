@@ -34,7 +34,8 @@ impl<'r> Ends<'r> {
         source: InodeRef,
         target: Option<InodeRef>,
     ) -> Result<Ends<'r>, Error> {
-        let (name, new_name) = (entry_or_busy(name)?, entry_or_busy(new_name)?);
+        let (name, new_name) =
+            (checked_entry(name, Error::Busy)?, checked_entry(new_name, Error::Busy)?);
         Ok(Ends { from, name, to, new_name, source, target })
     }
 
@@ -66,7 +67,8 @@ impl Fs {
         how: Rename,
     ) -> Result<(), Error> {
         self.check_writable()?;
-        let (name, new_name) = (entry_or_busy(name)?, entry_or_busy(new_name)?);
+        let (name, new_name) =
+            (checked_entry(name, Error::Busy)?, checked_entry(new_name, Error::Busy)?);
         loop {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;
@@ -294,12 +296,5 @@ fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
         (true, false) => Err(Error::NotDirectory),
         (false, true) => Err(Error::IsDirectory),
         _ => Ok(()),
-    }
-}
-
-fn entry_or_busy(name: &[u8]) -> Result<Name<'_>, Error> {
-    match name {
-        b"." | b".." => Err(Error::Busy),
-        _ => checked_entry(name),
     }
 }
