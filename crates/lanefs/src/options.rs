@@ -75,7 +75,8 @@ impl OpenOptions {
         self
     }
 
-    /// How it is done what the seeds changed: `docs/scaling.md`.
+    /// Sets the locking policies: today's, or those of older kernels, for comparison
+    /// (`docs/seeds.md`).
     pub fn policies(mut self, policies: Policies) -> OpenOptions {
         self.vfs.mount.policies = policies;
         self

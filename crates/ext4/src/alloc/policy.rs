@@ -3,9 +3,8 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// How a mount does what the seeds of `docs/scaling.md` changed. The default scales; the others are
-/// how it was done before, kept so that one build measures both. All are correct: they differ in
-/// what threads wait for.
+/// Locking and allocation policies: today's, or those of older kernels, for comparison in one build
+/// (`docs/seeds.md`). The defaults scale. All are correct: they differ in what threads wait for.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// More than enough for each: the most that one needed is in docs/testing.md.
+/// More than enough for each: the most that one needed is in docs/results.
 const SCHEDULES: &str = "20000";
 
 /// The schedule in which `scenario` failed without `step`. In a process of its own, for what is
