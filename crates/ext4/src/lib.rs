@@ -33,7 +33,9 @@ pub use mount::open::Mount;
 pub use mount::options::{
     Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
 };
+pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
+pub use name::ascent::{Ascent, IsRing};
 pub use object::inode::{Inode, InodeRef};
 pub use object::one_lock::OneLockCache;
 pub use object::pressure::names_within;
