@@ -4,7 +4,7 @@
 use clap::Parser;
 use lanefs_suites::array::{Health, judge_file, judge_story};
 use lanefs_suites::crash::{self, Cuts};
-use lanefs_suites::together::{Bases, Judge};
+use lanefs_suites::together::{Bases, Judge, scenario};
 use lanefs_suites::{faults, fsx, hostile};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,6 +22,9 @@ struct Arguments {
     /// Rounds of each suite at most.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
+    /// Tell a story of threads that fails as it is, and look for no shorter one.
+    #[arg(long)]
+    no_shrink: bool,
     /// Only these suites.
     suites: Vec<Suite>,
 }
@@ -46,12 +49,17 @@ const ALL: [Suite; 6] =
     [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile, Suite::Arrays];
 
 /// One round of a suite. What it looked at, or what went wrong.
-fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
+fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String, String> {
     Ok(match suite {
         Suite::Model => {
             let judge = Judge { bases, wrap: &|device| device };
             for seed in seed * 10..seed * 10 + 10 {
-                judge.judge_seed(seed, 500)?;
+                if shrink {
+                    judge.judge_seed(seed, 500)?;
+                } else {
+                    let run = judge.run(&scenario(seed, 500));
+                    run.map_err(|why| format!("story {seed}: {why}"))?;
+                }
             }
             "10 stories of four threads".into()
         }
@@ -88,7 +96,7 @@ fn main() -> ExitCode {
             }
             let seed = first + n;
             progress(&format!("{suite:?}, seed {seed}"));
-            match round(*suite, seed, &bases) {
+            match round(*suite, seed, &bases, !arguments.no_shrink) {
                 Ok(what) => println!("{suite:?}, seed {seed}: {what}"),
                 Err(why) => {
                     println!("FAIL: {suite:?}, seed {seed}: {why}");
