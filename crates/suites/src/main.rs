@@ -22,6 +22,9 @@ struct Arguments {
     /// Rounds of each suite at most.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
+    /// Judge so many distinct crash states on all processors, and nothing else.
+    #[arg(long)]
+    states: Option<u64>,
     /// Tell a story of threads that fails as it is, and look for no shorter one.
     #[arg(long)]
     no_shrink: bool,
@@ -74,7 +77,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
             }
             "3 stories of four threads, and 15,000 operations on files".into()
         }
-        Suite::Crash => format!("{:?}", crash::judge(seed, 500, Cuts::Every)?),
+        Suite::Crash => crash::judge(seed, 500, Cuts::About(300))?.to_string(),
         Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),
         Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
     })
@@ -88,6 +91,9 @@ fn main() -> ExitCode {
     let bases = Bases::default();
     let mut done = 0u64;
     println!("first seed {first}");
+    if let Some(states) = arguments.states {
+        return crash_states(first, states);
+    }
     for n in 0..arguments.rounds {
         for suite in &suites {
             if done >= suites.len() as u64 && Instant::now() >= end {
@@ -108,6 +114,25 @@ fn main() -> ExitCode {
     }
     println!("PASS: {done} rounds, seeds {first} to {}", first + arguments.rounds - 1);
     ExitCode::SUCCESS
+}
+
+/// Crash states at volume.
+fn crash_states(seed: u64, states: u64) -> ExitCode {
+    let begun = Instant::now();
+    let told =
+        |findings: &crash::Findings| progress(&format!("{} crash states", findings.states()));
+    let ended = crash::many(seed, states, None, &told);
+    let seconds = begun.elapsed().as_secs();
+    match ended {
+        Ok(findings) => {
+            println!("PASS: {findings}; first seed {seed}, {seconds} s");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAIL: crash states, first seed {seed}, {seconds} s, {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// What is being done, for whoever watches.
