@@ -24,37 +24,55 @@ pub enum Pace {
 pub struct GatedDevice {
     inner: Arc<dyn Device>,
     pace: Pace,
-    /// Steps done.
-    steps: Mutex<u64>,
+    progress: Mutex<Progress>,
     moved: Condvar,
+}
+
+/// What is done and what waits.
+#[derive(Default)]
+struct Progress {
+    /// Steps done.
+    steps: u64,
+    /// Flushes and durable writes that are held back.
+    held: u64,
 }
 
 impl GatedDevice {
     /// Holds back the flushes of `inner`.
     pub fn new(inner: Arc<dyn Device>, pace: Pace) -> GatedDevice {
-        let steps = Mutex::new(Rank::Bucket, 0);
-        GatedDevice { inner, pace, steps, moved: Condvar::new() }
+        let progress = Mutex::new(Rank::Bucket, Progress::default());
+        GatedDevice { inner, pace, progress, moved: Condvar::new() }
     }
 
     /// The test did a step.
     pub fn step(&self) {
-        *self.steps.lock() += 1;
+        self.progress.lock().steps += 1;
         self.moved.notify_all();
     }
 
-    fn wait(&self) {
-        let (wanted, patience) = match self.pace {
-            Pace::Time(time) => return std::thread::sleep(time),
-            Pace::Steps { steps, patience } => (steps, patience),
-        };
-        let mut steps = self.steps.lock();
-        let (begun, mut seen) = (*steps, *steps);
-        while *steps - begun < wanted {
-            let notified = self.moved.wait_for(&mut steps, patience);
-            if !notified && *steps == seen {
+    /// Whether a flush or a durable write is held back now.
+    pub fn is_holding(&self) -> bool {
+        self.progress.lock().held > 0
+    }
+
+    fn hold(&self) {
+        self.progress.lock().held += 1;
+        match self.pace {
+            Pace::Time(time) => std::thread::sleep(time),
+            Pace::Steps { steps, patience } => self.wait_for_steps(steps, patience),
+        }
+        self.progress.lock().held -= 1;
+    }
+
+    fn wait_for_steps(&self, wanted: u64, patience: Duration) {
+        let mut progress = self.progress.lock();
+        let (begun, mut seen) = (progress.steps, progress.steps);
+        while progress.steps - begun < wanted {
+            let notified = self.moved.wait_for(&mut progress, patience);
+            if !notified && progress.steps == seen {
                 return;
             }
-            seen = *steps;
+            seen = progress.steps;
         }
     }
 }
@@ -79,11 +97,11 @@ impl Device for GatedDevice {
         self.inner.write_vectored_at(offset, bufs)
     }
     fn flush(&self) -> Result<(), DeviceError> {
-        self.wait();
+        self.hold();
         self.inner.flush()
     }
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.wait();
+        self.hold();
         self.inner.write_durable_at(offset, buf)
     }
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -119,7 +137,8 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(*gated.steps.lock() >= 3);
+        assert!(gated.progress.lock().steps >= 3);
+        assert!(!gated.is_holding());
     }
 
     #[test]

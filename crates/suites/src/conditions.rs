@@ -1,6 +1,6 @@
 //! The conditions of a run, by its seed.
 //!
-//! Three of seven seeds are *forgetful*: a cache of a few hundred KiB, flushes that are slow or held
+//! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
 //! back until some steps were done, a commit every millisecond, and (but for some) no file that
 //! stays open. Then inodes leave memory and come back while the commit that changed them is not durable.
 
@@ -42,7 +42,7 @@ pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
         return Conditions { mount, pace: None, handles: Handles::Kept };
     }
     let mut rng = fastrand::Rng::with_seed(seed);
-    mount.cache_bytes = [96 << 10, 200 << 10, 400 << 10][rng.usize(..3)];
+    mount.cache_bytes = [96 << 10, 150 << 10, 300 << 10][rng.usize(..3)];
     mount.commit_interval = Duration::from_millis(1);
     let pace = match rng.u32(..3) {
         0 => Pace::Time(Duration::from_millis(3)),
@@ -71,6 +71,11 @@ impl Paced {
             Some(gate) => Paced { device: gate.clone(), gate: Some(gate) },
             None => Paced { device, gate: None },
         }
+    }
+
+    /// Whether a flush is held back now.
+    pub fn is_holding(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }
 
     /// A step was done.

@@ -144,8 +144,12 @@ pub fn record(
 
 impl Workload<'_> {
     fn work(&mut self, steps: usize) -> Result<(), String> {
+        let steps = steps + if self.history.forgetful { 100 } else { 0 };
+        while self.history.forgetful && self.files.len() < 100 {
+            self.create()?;
+        }
         while self.history.steps.len() <= steps {
-            match self.rng.u32(..12) {
+            match self.rng.u32(..6) {
                 0 if self.history.forgetful => self.come_back()?,
                 _ => self.next()?,
             }
@@ -166,16 +170,28 @@ impl Workload<'_> {
             let permissions = self.rng.u16(..0o10000);
             self.step(Step::Chmod { path: path.clone(), permissions })?;
         }
-        for _ in 0..self.rng.u32(1..200) {
-            let other = self.some_file()?;
-            self.library.resolve(&other).map_err(|e| format!("a look at another: {e}"))?;
-            self.paced.step();
+        // Until a flush is held back, which may be that of the change, or the next one.
+        for _ in 0..self.rng.u32(1..3) {
+            self.look_at_others(10_000, &|paced| paced.is_holding())?;
+            self.look_at_others(400, &|_| false)?;
         }
         if self.rng.bool() {
             return self.fsync(&path);
         }
         let (size, len) = (self.model.size_of(&file), self.len());
         self.write(&path, size, len)
+    }
+
+    /// Looks at so many other files, or until something happens.
+    fn look_at_others(&mut self, most: u32, until: &dyn Fn(&Paced) -> bool) -> Result<(), String> {
+        for _ in 0..most {
+            if until(self.paced) {
+                break;
+            }
+            let other = self.some_file()?;
+            self.library.resolve(&other).map_err(|e| format!("a look at {other:?}: {e}"))?;
+        }
+        Ok(())
     }
 
     fn number(&self) -> usize {
