@@ -1,4 +1,5 @@
-//! Block devices: a file, RAM, an overlay in memory, and for tests one that records and one that fails.
+//! Block devices: a file, RAM, an overlay in memory, and for tests one that
+//! records, one that fails and one whose flushes are held back.
 //!
 //! Everything above sees a [`Device`]: bytes at offsets, a flush, and errors that say which
 //! operation failed where. Crash tests need no hook in the floors above: they mount on a
@@ -7,6 +8,7 @@
 mod device;
 mod faulty;
 mod file;
+mod gated;
 mod host_use;
 mod overlay;
 mod ram;
@@ -16,6 +18,7 @@ mod replay;
 pub use device::{Device, DeviceError, Operation};
 pub use faulty::{Duration, Fault, FaultyDevice};
 pub use file::{Access, FileDevice, OpenError, OpenOptions};
+pub use gated::{GatedDevice, Pace};
 pub use host_use::User;
 pub use overlay::OverlayDevice;
 pub use ram::RamDevice;

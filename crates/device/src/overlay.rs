@@ -54,6 +54,17 @@ impl OverlayDevice {
         OverlayDevice { below: self.below.clone(), shards, held, cap: self.cap }
     }
 
+    /// What was written: the offset and the content of each granule that is held. The last one of a
+    /// device may reach beyond its end.
+    pub fn changes(&self) -> Vec<(u64, Arc<[u8]>)> {
+        let mut changes = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            changes.extend(shard.iter().map(|(granule, bytes)| (granule * GRANULE, bytes.clone())));
+        }
+        changes
+    }
+
     /// Bytes of changes held.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)

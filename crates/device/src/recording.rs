@@ -1,6 +1,6 @@
 //! A device that remembers every write and flush, so that tests can ask what a crash would leave.
 
-use crate::{Device, DeviceError, RamDevice, Replay};
+use crate::{Device, DeviceError, OverlayDevice, RamDevice, Replay};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use std::io;
@@ -36,7 +36,7 @@ pub enum Event {
 /// recorded as a write of zeros; a discard as nothing, since content after it is undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
-    base: Arc<RamDevice>,
+    base: Arc<OverlayDevice>,
     events: Mutex<Vec<Event>>,
 }
 
@@ -47,7 +47,14 @@ impl RecordingDevice {
     /// If `inner` cannot be read.
     pub fn new(inner: Arc<dyn Device>) -> io::Result<RecordingDevice> {
         let base = Arc::new(RamDevice::copy_of(&inner)?);
-        Ok(RecordingDevice { inner, base, events: Mutex::new(Rank::Bucket, Vec::new()) })
+        Ok(RecordingDevice::since(OverlayDevice::new(base, u64::MAX), inner))
+    }
+
+    /// Records what is done to `inner` from now on, whose content is that of `base`. Nothing is
+    /// copied: for a recovery from each of many crash states.
+    pub fn since(base: OverlayDevice, inner: Arc<dyn Device>) -> RecordingDevice {
+        let events = Mutex::new(Rank::Bucket, Vec::new());
+        RecordingDevice { inner, base: Arc::new(base), events }
     }
 
     /// Events so far. A test that reads this after something was promised knows that every cut
@@ -69,7 +76,7 @@ impl RecordingDevice {
 /// The base and the events of a [`RecordingDevice`].
 #[derive(Debug, Clone)]
 pub struct Recording {
-    base: Arc<RamDevice>,
+    base: Arc<OverlayDevice>,
     events: Vec<Event>,
 }
 
@@ -80,8 +87,8 @@ impl Recording {
     }
 
     /// The device when recording started; not to be written.
-    pub fn base(&self) -> Arc<RamDevice> {
-        self.base.clone()
+    pub fn base(&self) -> &OverlayDevice {
+        &self.base
     }
 
     /// Walks through the crash states of this recording.

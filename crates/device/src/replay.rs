@@ -22,6 +22,12 @@ pub enum Kept {
         /// The coin's seed.
         seed: u64,
     },
+    /// As [`Kept::Torn`], and the last event had not ended: if it is a durable write, it may be
+    /// missing or torn as well.
+    Unended {
+        /// The coin's seed.
+        seed: u64,
+    },
 }
 
 /// Builds crash states; cheapest when the cuts asked for ascend.
@@ -39,7 +45,7 @@ impl Replay<'_> {
     }
 
     fn start(recording: &Recording) -> OverlayDevice {
-        OverlayDevice::new(recording.base(), u64::MAX)
+        recording.base().fork()
     }
 
     /// The device after a crash between events `cut - 1` and `cut`: what a flush covered is there,
@@ -49,7 +55,11 @@ impl Replay<'_> {
     /// If the recording has fewer than `cut` events.
     pub fn state(&mut self, cut: usize, kept: Kept) -> OverlayDevice {
         let events = &self.recording.events()[..cut];
-        let covered = events
+        let ended = match kept {
+            Kept::Unended { .. } => cut.saturating_sub(1),
+            _ => cut,
+        };
+        let covered = events[..ended]
             .iter()
             .rev()
             .find_map(|e| if let Event::Flush { covers } = e { Some(*covers) } else { None })
@@ -64,8 +74,13 @@ impl Replay<'_> {
         self.done = covered;
         let state = self.durable.fork();
         let mut coin = Coin::new(kept);
-        for event in &events[covered..] {
+        for event in &events[covered..ended] {
             apply(&state, event, &mut coin);
+        }
+        if let Some(Event::Write { offset, data } | Event::DurableWrite { offset, data }) =
+            events.get(ended)
+        {
+            toss(&state, *offset, data, &mut coin);
         }
         state
     }
@@ -85,18 +100,22 @@ impl Coin {
     fn new(kept: Kept) -> Coin {
         let seed = match kept {
             Kept::All | Kept::None => 0,
-            Kept::Some { seed } | Kept::Torn { seed } => seed,
+            Kept::Some { seed } | Kept::Torn { seed } | Kept::Unended { seed } => seed,
         };
         Coin { kept, rng: fastrand::Rng::with_seed(seed) }
     }
 }
 
 fn apply(device: &OverlayDevice, event: &Event, coin: &mut Coin) {
-    let (offset, data) = match event {
-        Event::Flush { .. } => return,
-        Event::DurableWrite { offset, data } => return put(device, *offset, data),
-        Event::Write { offset, data } => (*offset, data),
-    };
+    match event {
+        Event::Flush { .. } => {}
+        Event::DurableWrite { offset, data } => put(device, *offset, data),
+        Event::Write { offset, data } => toss(device, *offset, data, coin),
+    }
+}
+
+/// A write that no flush covered.
+fn toss(device: &OverlayDevice, offset: u64, data: &[u8], coin: &mut Coin) {
     match coin.kept {
         Kept::All => put(device, offset, data),
         Kept::None => {}
@@ -105,7 +124,7 @@ fn apply(device: &OverlayDevice, event: &Event, coin: &mut Coin) {
                 put(device, offset, data);
             }
         }
-        Kept::Torn { .. } => match coin.rng.u8(..3) {
+        Kept::Torn { .. } | Kept::Unended { .. } => match coin.rng.u8(..3) {
             0 => {}
             1 => put(device, offset, data),
             _ => sectors(device, offset, data, &mut coin.rng),
@@ -164,6 +183,16 @@ mod tests {
         assert_eq!(byte(&replay.state(5, Kept::None), 6000), 4, "durable on its own");
         assert_eq!(byte(&recording.image_at(5), 0), 2);
         assert_eq!(byte(&recording.image_at(3), 4096), 0);
+    }
+
+    #[test]
+    fn a_durable_write_that_has_not_ended_may_be_missing() {
+        let recording = recorded();
+        let mut replay = recording.replay();
+        let mut last = |seed| byte(&replay.state(5, Kept::Unended { seed }), 6000);
+        let seen: std::collections::BTreeSet<u8> = (0..20).map(&mut last).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [0, 4]);
+        assert_eq!(byte(&replay.state(2, Kept::Unended { seed: 1 }), 4096), 0, "a flush under way");
     }
 
     #[test]

@@ -5,14 +5,20 @@
 //! *some* step: not before the last one that was promised, not after the last one that was begun.
 //! Data says of itself which file, step and place it was written for (see [`words`]).
 
+mod digest;
 pub mod judge;
+mod tally;
+mod volume;
 pub mod workload;
 
-pub use judge::{Findings, Judge};
+pub use judge::{Judge, Ways};
+pub use tally::{Findings, Tally};
+pub use volume::many;
 pub use workload::{History, record};
 
-use crate::image::Image;
-use lanefs_device::{Device, Kept, RamDevice};
+use crate::together::Bases;
+use lanefs_device::{Device, Kept};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What mke2fs is asked for: small logs, so that they wrap and are checkpointed.
@@ -32,34 +38,52 @@ pub enum Cuts {
     About(usize),
 }
 
-/// Records a workload of `steps` steps and judges its crash states.
+/// Records a workload of `steps` steps and judges its crash states, all of them by e2fsck too.
+///
+/// # Errors
+/// What does not hold in one of them.
 pub fn judge(seed: u64, steps: usize, cuts: Cuts) -> Result<Findings, String> {
+    let tally = Tally::new(1);
+    judge_workload(&Bases::default(), seed, steps, cuts, &tally)?;
+    Ok(tally.findings())
+}
+
+/// As [`judge`], counting in `tally`.
+fn judge_workload(
+    bases: &Bases,
+    seed: u64,
+    steps: usize,
+    cuts: Cuts,
+    tally: &Tally,
+) -> Result<(), String> {
     let (options, size) = OPTIONS[(seed % 4) as usize];
     let told = |why| format!("seed {seed} ({options}): {why}");
-    let Some(image) = Image::make(options, size) else { return Ok(Findings::default()) };
-    let ram = RamDevice::from_file(image.path()).map_err(|e| told(e.to_string()))?;
+    let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
-    let history = record(ram, seed, steps, &plain).map_err(|why| told(format!("before: {why}")))?;
-    let judge = Judge::new(&history);
+    let history =
+        record(image, seed, steps, &plain).map_err(|why| told(format!("before: {why}")))?;
+    let mut judge = Judge::new(&history, tally).map_err(told)?;
     let every = match cuts {
         Cuts::Every => 1,
         Cuts::About(count) => (judge.cuts() / count).max(1),
     };
     let mut rng = fastrand::Rng::with_seed(seed);
     let cuts: Vec<usize> = (rng.usize(..every)..=judge.cuts()).step_by(every).collect();
+    let durable: HashSet<usize> =
+        cuts.iter().copied().filter(|cut| judge.is_durable(*cut)).collect();
     let ways = |cut: usize| {
-        let seed = seed << 32 | cut as u64;
-        let some = match cut % 2 {
-            0 => Kept::Some { seed },
-            _ => Kept::Torn { seed },
-        };
-        if cut.is_multiple_of(5) { vec![Kept::All, Kept::None, some] } else { vec![some] }
+        let seed = seed << 32 | (cut as u64) << 2;
+        let mut kept = Vec::new();
+        if durable.contains(&cut) {
+            kept.push(Kept::Unended { seed });
+        }
+        kept.extend([Kept::Some { seed }, Kept::Torn { seed }, Kept::Torn { seed: seed + 1 }]);
+        if cut.is_multiple_of(3) {
+            kept.extend([Kept::All, Kept::None]);
+        }
+        Ways { kept, again: if cut / every % 16 == 0 { 6 } else { 0 } }
     };
-    judge.judge(&cuts, &ways).map_err(told)?;
-    for cut in cuts.iter().step_by(cuts.len().div_ceil(6)) {
-        judge.crash_twice(*cut, Kept::Some { seed }, seed).map_err(told)?;
-    }
-    Ok(judge.findings())
+    judge.judge(&cuts, &ways).map_err(told)
 }
 
 /// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the step

@@ -1,9 +1,9 @@
 //! One file, random operations, and after each the bytes that must be there: what fsx does, with
 //! all of fallocate's modes, SEEK_DATA and SEEK_HOLE, and remounts.
 
+use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::image::Image;
 use crate::model::Data;
-use crate::policies::mount_options;
 use crate::step::pattern;
 use crate::together::Bases;
 use fastrand::Rng;
@@ -16,11 +16,18 @@ use std::sync::Arc;
 /// The file's largest size. Small enough that operations meet, large enough for several extents.
 const LIMIT: u64 = 600_000;
 
+/// Files that the caches have no room for beside it.
+const OTHERS: u32 = 200;
+
+fn other(n: u32) -> Vec<u8> {
+    format!("other{n}").into_bytes()
+}
+
 /// A run of fsx.
 pub struct Fsx {
     rng: Rng,
-    device: Arc<dyn Device>,
-    seed: u64,
+    device: Paced,
+    conditions: Conditions,
     mount: Option<Mount>,
     file: Option<InodeRef>,
     data: Data,
@@ -49,10 +56,11 @@ pub fn judge(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
 impl Fsx {
     /// Starts on a fresh file system.
     pub fn new(seed: u64, device: Arc<dyn Device>) -> Result<Fsx, Failure> {
+        let conditions = conditions::of_seed(seed, None);
         let mut fsx = Fsx {
             rng: Rng::with_seed(seed),
-            device,
-            seed,
+            device: Paced::new(device, conditions.pace),
+            conditions,
             mount: None,
             file: None,
             data: Data::default(),
@@ -63,7 +71,14 @@ impl Fsx {
         let fs = fsx.fs();
         let kind = NewKind::Regular;
         let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
-        fs.root().and_then(|root| fs.create(&root, b"file", &new)).map_err(|e| e.to_string())?;
+        let root = fs.root().map_err(|e| e.to_string())?;
+        fs.create(&root, b"file", &new).map_err(|e| e.to_string())?;
+        if fsx.conditions.pace.is_some() {
+            for n in 0..OTHERS {
+                fs.create(&root, &other(n), &new).map_err(|e| e.to_string())?;
+            }
+        }
+        drop(root);
         fsx.reopen().map_err(|e| e.to_string())?;
         fsx.block = fs.stat_fs().block_size.into();
         Ok(fsx)
@@ -72,7 +87,9 @@ impl Fsx {
     /// Does `count` operations, then unmounts.
     pub fn run(mut self, count: u32) -> Result<(), Failure> {
         for n in 0..count {
-            if let Err(why) = self.step() {
+            let stepped = self.step().and_then(|()| self.forget());
+            self.device.step();
+            if let Err(why) = stepped {
                 let from = self.log.len().saturating_sub(25);
                 return Err(format!("operation {n}: {why}\n  {}", self.log[from..].join("\n  ")));
             }
@@ -92,7 +109,7 @@ impl Fsx {
     }
 
     fn mount(&mut self) -> Result<(), Error> {
-        self.mount = Some(Mount::open(self.device.clone(), mount_options(self.seed))?);
+        self.mount = Some(Mount::open(self.device.device.clone(), self.conditions.mount.clone())?);
         Ok(())
     }
 
@@ -103,6 +120,30 @@ impl Fsx {
         }
         let named = fs.lookup(&fs.root()?, b"file")?.ok_or(Error::NotFound)?;
         self.file = Some(fs.get(named.ino, None)?);
+        Ok(())
+    }
+
+    /// Lets the file go if none is to stay open, and now and then looks at others until it has left
+    /// memory.
+    fn forget(&mut self) -> Result<(), Failure> {
+        if self.conditions.handles == Handles::Kept {
+            return Ok(());
+        }
+        self.file = None;
+        if self.rng.u32(..4) == 0 {
+            self.log.push("look at others".into());
+            self.look_at_others().map_err(|e| format!("a look at others: {e}"))?;
+        }
+        self.reopen().map_err(|e| e.to_string())
+    }
+
+    fn look_at_others(&self) -> Result<(), Error> {
+        let fs = self.fs();
+        let root = fs.root()?;
+        for n in 0..OTHERS {
+            let named = fs.lookup(&root, &other(n))?.ok_or(Error::NotFound)?;
+            fs.get(named.ino, None)?;
+        }
         Ok(())
     }
 

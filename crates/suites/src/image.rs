@@ -1,6 +1,7 @@
 //! Images: made by mke2fs, judged by e2fsck, mounted by the kernel.
 
-use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions, OverlayDevice};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -118,6 +119,50 @@ impl Image {
 /// A machine that has loop devices and lets us be root mounts; elsewhere a failure says nothing.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
+}
+
+/// An image file that many states of one base are written to, one after another.
+pub struct Scratch {
+    image: Image,
+    len: u64,
+    /// What is not zeros in the base.
+    base: Vec<(u64, Vec<u8>)>,
+}
+
+impl Scratch {
+    /// For states over `base`.
+    ///
+    /// # Errors
+    /// If the base cannot be read.
+    pub fn new(base: &dyn Device) -> std::io::Result<Scratch> {
+        const PIECE: u64 = 16 << 10;
+        let len = base.len();
+        let mut pieces = Vec::new();
+        for at in (0..len).step_by(PIECE as usize) {
+            let mut bytes = vec![0; PIECE.min(len - at) as usize];
+            base.read_at(at, &mut bytes).map_err(std::io::Error::other)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                pieces.push((at, bytes));
+            }
+        }
+        Ok(Scratch { image: Image::empty(), len, base: pieces })
+    }
+
+    /// The image of `state`, which may be changed.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn put(&self, state: &OverlayDevice) -> std::io::Result<&Image> {
+        let file = std::fs::File::create(&self.image.path)?;
+        for (at, bytes) in &self.base {
+            file.write_all_at(bytes, *at)?;
+        }
+        for (at, bytes) in state.changes() {
+            file.write_all_at(&bytes, at)?;
+        }
+        file.set_len(self.len)?;
+        Ok(&self.image)
+    }
 }
 
 /// What e2fsck said.

@@ -176,11 +176,23 @@ fn digest_ranges<E>(
 
 /// The tree as the library sees it. Each error comes with the path it was met at.
 pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
+    walk_library(fs, library_entry)
+}
+
+/// As [`of_library`] without the contents of files: digests are 0.
+pub fn shape_of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
+    walk_library(fs, library_shape)
+}
+
+fn walk_library(
+    fs: &Fs,
+    entry: impl Fn(&Fs, &InodeRef) -> Result<Entry, Error>,
+) -> Result<Listing, (Path, Error)> {
     let mut listing = Listing::default();
     let mut todo = vec![(Vec::new(), fs.root().map_err(|e| (Vec::new(), e))?)];
     while let Some((path, inode)) = todo.pop() {
         let at = |error| (path.clone(), error);
-        listing.entries.insert(path.clone(), library_entry(fs, &inode).map_err(at)?);
+        listing.entries.insert(path.clone(), entry(fs, &inode).map_err(at)?);
         if inode.file_type() != FileType::Directory {
             continue;
         }
@@ -210,22 +222,27 @@ pub fn library_names(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino)>, Err
 
 /// What the library says of one inode.
 pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
-    let attr = inode.attr();
-    let mut data = None;
-    let content = match attr.file_type {
+    let mut entry = library_shape(fs, inode)?;
+    match inode.file_type() {
         FileType::Regular => {
-            let ranges = library_data(fs, inode, attr.size)?;
+            let size = inode.attr().size;
+            let ranges = library_data(fs, inode, size)?;
             let read = |at, buf: &mut [u8]| match fs.read_at(inode, at, buf)? {
                 n if n == buf.len() => Ok(()),
                 _ => Err(Error::InvalidArgument { what: "a read inside the file came back short" }),
             };
-            let digest = digest_ranges(attr.size, &ranges, read)?;
-            data = Some(ranges);
-            digest
+            entry.content = digest_ranges(size, &ranges, read)?;
+            entry.data = Some(ranges);
         }
-        FileType::Symlink => digest_target(&fs.read_link(inode)?),
-        _ => 0,
-    };
+        FileType::Symlink => entry.content = digest_target(&fs.read_link(inode)?),
+        _ => {}
+    }
+    Ok(entry)
+}
+
+/// The same without the contents.
+fn library_shape(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
+    let attr = inode.attr();
     let mut xattrs = BTreeMap::new();
     for name in fs.list_xattr(inode)? {
         let value = fs.get_xattr(inode, &name)?;
@@ -238,7 +255,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
         gid: attr.gid,
         size: Some(attr.size),
         rdev: (attr.rdev.major, attr.rdev.minor),
-        content,
+        content: 0,
         xattrs,
         twin: Path::new(),
         ino: Some(attr.ino.0.into()),
@@ -246,7 +263,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
         atime: Some(attr.atime),
         mtime: Some(attr.mtime),
         ctime: Some(attr.ctime),
-        data,
+        data: None,
     })
 }
 

@@ -4,7 +4,7 @@
 use clap::Parser;
 use lanefs_suites::array::{Health, judge_file, judge_story};
 use lanefs_suites::crash::{self, Cuts};
-use lanefs_suites::together::{Bases, Judge};
+use lanefs_suites::together::{Bases, Judge, scenario};
 use lanefs_suites::{faults, fsx, hostile};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,6 +22,12 @@ struct Arguments {
     /// Rounds of each suite at most.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
+    /// Judge so many distinct crash states on all processors, and nothing else.
+    #[arg(long)]
+    states: Option<u64>,
+    /// Tell a story of threads that fails as it is, and look for no shorter one.
+    #[arg(long)]
+    no_shrink: bool,
     /// Only these suites.
     suites: Vec<Suite>,
 }
@@ -46,12 +52,17 @@ const ALL: [Suite; 6] =
     [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile, Suite::Arrays];
 
 /// One round of a suite. What it looked at, or what went wrong.
-fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
+fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String, String> {
     Ok(match suite {
         Suite::Model => {
             let judge = Judge { bases, wrap: &|device| device };
             for seed in seed * 10..seed * 10 + 10 {
-                judge.judge_seed(seed, 500)?;
+                if shrink {
+                    judge.judge_seed(seed, 500)?;
+                } else {
+                    let run = judge.run(&scenario(seed, 500));
+                    run.map_err(|why| format!("story {seed}: {why}"))?;
+                }
             }
             "10 stories of four threads".into()
         }
@@ -66,7 +77,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases) -> Result<String, String> {
             }
             "3 stories of four threads, and 15,000 operations on files".into()
         }
-        Suite::Crash => format!("{:?}", crash::judge(seed, 500, Cuts::Every)?),
+        Suite::Crash => crash::judge(seed, 500, Cuts::About(300))?.to_string(),
         Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),
         Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
     })
@@ -80,6 +91,9 @@ fn main() -> ExitCode {
     let bases = Bases::default();
     let mut done = 0u64;
     println!("first seed {first}");
+    if let Some(states) = arguments.states {
+        return crash_states(first, states);
+    }
     for n in 0..arguments.rounds {
         for suite in &suites {
             if done >= suites.len() as u64 && Instant::now() >= end {
@@ -88,7 +102,7 @@ fn main() -> ExitCode {
             }
             let seed = first + n;
             progress(&format!("{suite:?}, seed {seed}"));
-            match round(*suite, seed, &bases) {
+            match round(*suite, seed, &bases, !arguments.no_shrink) {
                 Ok(what) => println!("{suite:?}, seed {seed}: {what}"),
                 Err(why) => {
                     println!("FAIL: {suite:?}, seed {seed}: {why}");
@@ -100,6 +114,25 @@ fn main() -> ExitCode {
     }
     println!("PASS: {done} rounds, seeds {first} to {}", first + arguments.rounds - 1);
     ExitCode::SUCCESS
+}
+
+/// Crash states at volume.
+fn crash_states(seed: u64, states: u64) -> ExitCode {
+    let begun = Instant::now();
+    let told =
+        |findings: &crash::Findings| progress(&format!("{} crash states", findings.states()));
+    let ended = crash::many(seed, states, None, &told);
+    let seconds = begun.elapsed().as_secs();
+    match ended {
+        Ok(findings) => {
+            println!("PASS: {findings}; first seed {seed}, {seconds} s");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            println!("FAIL: crash states, first seed {seed}, {seconds} s, {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// What is being done, for whoever watches.

@@ -32,7 +32,7 @@ pub fn mount_options(seed: u64) -> MountOptions {
     if policies.name_cache == NameCachePolicy::Global {
         options.names = Arc::new(OneLockCache::new(4096));
     }
-    if matches!(seed % 7, 3 | 5) {
+    if matches!(seed % 7, 2 | 4) {
         options.cache_bytes = LITTLE;
     }
     options

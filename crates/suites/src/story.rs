@@ -1,11 +1,13 @@
 //! Random stories: what one thread does to its own part of a tree, and now and then to a part
 //! where all meet.
 
+use crate::conditions::Handles;
 use crate::model::{Model, Openness};
 use crate::step::{File, Kind, Path, Step, Tree, join};
 use fastrand::Rng;
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
+use std::collections::VecDeque;
 
 /// The mood of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,12 @@ pub struct Author {
     prefix: String,
     model: Model,
     names: u32,
+    /// Comes back to files that may have left memory since.
+    comes_back: bool,
+    /// Opens no file.
+    opens: bool,
+    /// Steps that come next.
+    planned: VecDeque<Step>,
 }
 
 impl Author {
@@ -72,7 +80,15 @@ impl Author {
         for step in stage(threads) {
             model.apply(&step).expect("the stage is set in an empty tree");
         }
-        Author { rng, mood, home: home(n), prefix: format!("t{n}."), model, names: 0 }
+        let (home, prefix) = (home(n), format!("t{n}."));
+        let (comes_back, opens, planned) = (false, true, VecDeque::new());
+        Author { rng, mood, home, prefix, model, names: 0, comes_back, opens, planned }
+    }
+
+    /// One that cuts files in the middle of a block or changes them, looks at many others, and comes
+    /// back to grow or fsync them; and that keeps no file open without handles.
+    pub fn forgetful(self, handles: Handles) -> Author {
+        Author { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
 
     /// `len` steps.
@@ -90,13 +106,19 @@ impl Author {
     }
 
     fn step(&mut self) -> Step {
+        if let Some(step) = self.planned.pop_front() {
+            return step;
+        }
+        if self.comes_back && self.rng.u32(..20) == 0 {
+            return self.come_back();
+        }
         let data = match self.mood {
             Mood::FewLarge => 60,
             Mood::ManySmall => 25,
         };
         match self.rng.u32(..200) {
             0..10 => self.race(),
-            10..20 => self.open_or_close(),
+            10..20 if self.opens => self.open_or_close(),
             20..30 => self.xattr(),
             30..38 => self.attributes(),
             38..42 => Step::List { path: self.some_dir() },
@@ -232,6 +254,28 @@ impl Author {
                 Step::Fallocate { file, how, offset, len: len as u64 }
             }
         }
+    }
+
+    /// Cuts a file or adds to it; then looks at others, so that it may leave memory; then grows it or
+    /// makes it durable, and reads it.
+    fn come_back(&mut self) -> Step {
+        let files = self.own(|kind| *kind == Kind::Regular);
+        let Some(file) = self.pick(&files).map(File::At) else { return self.create() };
+        let size = self.model.size_of(&file).min(1 << 20);
+        let cut = self.rng.u64(..=size);
+        for _ in 0..self.rng.u32(1..30) {
+            if let Some(path) = self.rng.choice(&files).cloned() {
+                self.planned.push_back(Step::Read { file: File::At(path), offset: 0, len: 1 });
+            }
+        }
+        let (len, seed) = (self.rng.usize(1..3000), self.rng.u64(..));
+        self.planned.push_back(match self.rng.u32(..3) {
+            0 => Step::Fsync { file: file.clone(), mode: SyncMode::Full },
+            1 => Step::Write { file: file.clone(), offset: cut, len, seed },
+            _ => Step::Append { file: file.clone(), len, seed },
+        });
+        self.planned.push_back(Step::Read { file: file.clone(), offset: cut, len: 3000 });
+        Step::Truncate { file, size: cut }
     }
 
     fn rename(&mut self) -> Step {

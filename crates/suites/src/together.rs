@@ -1,16 +1,18 @@
 //! The model suite: four threads live through random stories on one file system; each knows what
 //! must come of its own part, and at the end everything is there again, for e2fsck and the kernel too.
 
+use crate::conditions::{self, Paced};
 use crate::image::Image;
 use crate::library::Library;
-use crate::listing::{self, Listing};
+use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
-use crate::policies::mount_options;
 use crate::step::{Outcome, Path, Step, Tree, show};
 use crate::story::{Author, Mood, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_ext4::{Atime, Mount, MountOptions};
+use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions};
 use lanefs_lanes::sync::unscheduled::Mutex;
+use lanefs_lanes::sync::unscheduled::atomic::{AtomicBool, AtomicU64, Ordering};
+use lanefs_ondisk::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +40,13 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     ];
     let options = OPTIONS[(seed % 4) as usize];
     let mood = if (seed / 4).is_multiple_of(2) { Mood::ManySmall } else { Mood::FewLarge };
-    let stories = (0..THREADS).map(|n| Author::new(seed, n, THREADS, mood).story(len)).collect();
+    let handles = conditions::of_seed(seed, None).handles;
+    let forgetful = conditions::is_forgetful(seed);
+    let author = |n| match Author::new(seed, n, THREADS, mood) {
+        author if forgetful => author.forgetful(handles),
+        author => author,
+    };
+    let stories = (0..THREADS).map(|n| author(n).story(len)).collect();
     Scenario { options, seed, stories }
 }
 
@@ -71,26 +79,47 @@ pub struct Judge<'a> {
 impl Judge<'_> {
     /// Runs a scenario. What went wrong, in words, or nothing.
     pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
+        let steps = AtomicU64::new(0);
+        let run = self.run_counting(scenario, &steps);
+        run.map_err(|why| format!("after {} steps: {why}", steps.load(Ordering::Relaxed)))
+    }
+
+    fn run_counting(&self, scenario: &Scenario, steps: &AtomicU64) -> Result<(), String> {
         let Some(overlay) = self.bases.fresh(scenario.options, "96M") else { return Ok(()) };
         let overlay = Arc::new(overlay);
-        let device = (self.wrap)(overlay.clone());
-        let mount = open(device.clone(), scenario.seed)?;
+        let pace = conditions::of_seed(scenario.seed, None).pace;
+        let paced = Paced::new((self.wrap)(overlay.clone()), pace);
+        let mount = open(paced.device.clone(), scenario.seed)?;
         let mut stager = Library::new(mount.fs());
         for step in stage(THREADS) {
             stager.apply(&step).map_err(|e| format!("{step:?}: error {e}"))?;
         }
+        let ended = AtomicBool::new(false);
         let told: Vec<Result<Model, String>> = std::thread::scope(|scope| {
+            let looker = pace.map(|_| scope.spawn(|| look_until(&ended, mount.fs())));
             let tellers: Vec<_> = scenario
                 .stories
                 .iter()
                 .enumerate()
                 .map(|(n, story)| {
                     let library = Library::new(mount.fs());
-                    scope.spawn(move || tell(library, n, story))
+                    let done = || {
+                        steps.fetch_add(1, Ordering::Relaxed);
+                        paced.step();
+                    };
+                    scope.spawn(move || tell(library, n, story, &done))
                 })
                 .collect();
             let broken = |_| Err("a thread panicked".to_string());
-            tellers.into_iter().map(|teller| teller.join().unwrap_or_else(broken)).collect()
+            let mut told: Vec<_> =
+                tellers.into_iter().map(|teller| teller.join().unwrap_or_else(broken)).collect();
+            ended.store(true, Ordering::Relaxed);
+            if let Some(Err(why)) =
+                looker.map(|looker| looker.join().unwrap_or_else(|_| Err("a look panicked".into())))
+            {
+                told.push(Err(why));
+            }
+            told
         });
         let models = told.into_iter().collect::<Result<Vec<_>, _>>()?;
         drop(stager);
@@ -104,7 +133,7 @@ impl Judge<'_> {
         if verdict.status != 0 {
             return Err(format!("e2fsck -fn: {}", verdict.text));
         }
-        let mount = open(device, scenario.seed)?;
+        let mount = open(paced.device, scenario.seed)?;
         let after = library_listing(&mount)?;
         let found = before.differences(&after);
         if !found.is_empty() {
@@ -176,11 +205,8 @@ impl Scenario {
 }
 
 fn open(device: Arc<dyn Device>, seed: u64) -> Result<Mount, String> {
-    let options = MountOptions {
-        atime: Atime::Noatime,
-        commit_interval: Duration::from_millis(50),
-        ..mount_options(seed)
-    };
+    let conditions = conditions::of_seed(seed, Some(Duration::from_millis(50)));
+    let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
     Mount::open(device, options).map_err(|e| format!("mount: {e}"))
 }
 
@@ -188,14 +214,35 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// One thread's story, each step compared with what the model says of it.
-fn tell(mut library: Library, n: usize, story: &[Step]) -> Result<Model, String> {
+/// Looks at every inode again and again, so that those that are not in use leave memory.
+fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
+    while !ended.load(Ordering::Relaxed) {
+        let mut todo = vec![fs.root().map_err(|e| e.to_string())?];
+        while let Some(dir) = todo.pop().filter(|_| !ended.load(Ordering::Relaxed)) {
+            let names =
+                library_names(fs, &dir).map_err(|e| format!("a look at {}: {e}", dir.ino()))?;
+            for (_, ino) in names {
+                match fs.get(ino, None) {
+                    Ok(inode) if inode.file_type() == FileType::Directory => todo.push(inode),
+                    // Unlinked since.
+                    Ok(_) | Err(Error::Stale) => {}
+                    Err(error) => return Err(format!("a look at {ino}: {error}")),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One thread's story, each step compared with what the model says of it; `done` hears of each.
+fn tell(mut library: Library, n: usize, story: &[Step], done: &dyn Fn()) -> Result<Model, String> {
     let mut model = Model::new();
     for step in stage(THREADS) {
         model.apply(&step).map_err(|e| format!("model: {step:?}: error {e}"))?;
     }
     for (at, step) in story.iter().enumerate() {
         let got = library.act(step);
+        done();
         if is_race(step) {
             check_race(&got).map_err(|why| format!("thread {n}, step {at}, {step:?}: {why}"))?;
             continue;
@@ -240,7 +287,6 @@ fn own_names(got: Outcome, step: &Step, n: usize) -> Outcome {
 
 /// Among threads anything may come of a step but damage.
 fn check_race(got: &Result<crate::step::Seen, lanefs_ext4::Error>) -> Result<(), String> {
-    use lanefs_ext4::Error;
     match got {
         Ok(_)
         | Err(

@@ -1,15 +1,15 @@
 //! Crash states of workloads: recovered by Lanefs and by e2fsck, promises kept.
 
-use lanefs_device::{Device, Kept, RamDevice};
-use lanefs_suites::crash::{Cuts, Judge, OPTIONS, judge, record};
-use lanefs_suites::image::Image;
+use lanefs_device::{Device, Kept};
+use lanefs_suites::crash::{Cuts, Judge, OPTIONS, Tally, Ways, judge, many, record};
 use lanefs_suites::planted::{Bug, Planted};
-use lanefs_suites::random::{in_parallel, seeds};
+use lanefs_suites::random::seeds;
+use lanefs_suites::together::Bases;
 use std::sync::Arc;
 
 fn run(seed: u64, steps: usize, cuts: Cuts) {
     let found = judge(seed, steps, cuts).unwrap_or_else(|why| panic!("{why}"));
-    println!("seed {seed}: {found:?}");
+    println!("seed {seed}: {found}");
 }
 
 #[test]
@@ -20,23 +20,27 @@ fn promises_are_kept_at_a_few_crashes() {
 }
 
 #[test]
-#[ignore = "long: hundreds of crash states of each workload"]
-fn promises_are_kept_at_many_crashes() {
-    in_parallel(seeds(8), |seed| run(seed, 600, Cuts::About(50)));
+#[ignore = "long: 5,000 distinct crash states"]
+fn promises_are_kept_at_thousands_of_crashes() {
+    let seed = seeds(1)[0];
+    println!("first seed {seed}");
+    let found = many(seed, 5_000, None, &|_| ()).unwrap_or_else(|why| panic!("{why}"));
+    println!("{found}");
 }
 
 #[test]
 fn a_flush_that_never_was_is_found() {
     let found = (1..20).any(|seed| {
         let (options, size) = OPTIONS[0];
-        let Some(image) = Image::make(options, size) else { return true };
-        let ram = RamDevice::from_file(image.path()).expect("the image is read");
+        let Some(image) = Bases::default().fresh(options, size) else { return true };
         let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
-        let history = record(ram, seed, 80, &lost).expect("the workload");
-        let judge = Judge::new(&history);
+        let history = record(image, seed, 80, &lost).expect("the workload");
+        let tally = Tally::new(1);
+        let mut judge = Judge::new(&history, &tally).expect("the recording is read");
         let last = judge.cuts();
         let cuts: Vec<usize> = (last / 2..=last).step_by(20).collect();
-        judge.judge(&cuts, &|cut| vec![Kept::Some { seed: cut as u64 }]).is_err()
+        let ways = |cut| Ways { kept: vec![Kept::Some { seed: cut as u64 }], again: 0 };
+        judge.judge(&cuts, &ways).is_err()
     });
     assert!(found, "a suite that does not see a lost flush is blind");
 }

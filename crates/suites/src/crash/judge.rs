@@ -1,51 +1,80 @@
 //! What must hold in a crash state.
 
+use super::digest::Digests;
+use super::tally::{AGAIN, Tally, kind};
 use super::workload::{Change, History, Zeros};
 use super::writer;
-use crate::image::Image;
+use crate::image::{Image, Scratch};
 use crate::listing::{self, Listing};
 use crate::step::{Path, show};
-use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
+use lanefs_device::{Device, Event, Kept, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Fs, Mount, MountOptions};
-use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::superblock::Superblock;
 use std::collections::HashSet;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::Hasher;
 use std::sync::Arc;
 
-/// Counts of what was looked at.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Findings {
-    /// Crash states that Lanefs recovered.
-    pub states: u64,
-    /// Distinct images that e2fsck judged.
-    pub judged: u64,
-    /// States passed over: the superblock is two sectors of 512 bytes with one checksum, and is
-    /// written outside of the log by every ext4. A disk that tears it needs a backup superblock.
-    pub torn_superblocks: u64,
+/// Whether states with a torn superblock are judged or passed over. It is two sectors of 512 bytes
+/// with one checksum, written outside of the log.
+const TORN_SUPERBLOCKS: Torn = Torn::PassedOver;
+
+#[derive(PartialEq, Eq)]
+#[allow(dead_code)] // one of them is chosen
+enum Torn {
+    PassedOver,
+    /// By Lanefs, and by e2fsck once Lanefs recovered it.
+    Judged,
+}
+
+/// When a crash happened.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    /// The first event that had not begun.
+    cut: usize,
+    /// The first event that had not ended.
+    ended: usize,
+}
+
+impl Moment {
+    fn of(cut: usize, kept: Kept) -> Moment {
+        match kept {
+            Kept::Unended { .. } => Moment { cut, ended: cut.saturating_sub(1) },
+            _ => Moment { cut, ended: cut },
+        }
+    }
+}
+
+/// What is looked at of one cut.
+pub struct Ways {
+    /// What a crash keeps, each in turn. [`Kept::Unended`] first is cheapest.
+    pub kept: Vec<Kept>,
+    /// Second crashes in the recovery from the first of these.
+    pub again: usize,
 }
 
 /// Judges the crash states of a workload.
 pub struct Judge<'h> {
     history: &'h History,
-    seen: Mutex<HashSet<u64>>,
-    findings: Mutex<Findings>,
+    tally: &'h Tally,
+    digests: Digests<'h>,
+    scratch: Scratch,
+    /// Digests, with how much was promised.
+    judged: HashSet<(u64, usize)>,
 }
 
 impl<'h> Judge<'h> {
-    /// Of this workload.
-    pub fn new(history: &'h History) -> Judge<'h> {
-        Judge {
-            history,
-            seen: Mutex::new(Rank::Bucket, HashSet::new()),
-            findings: Mutex::new(Rank::Bucket, Findings::default()),
-        }
-    }
-
-    /// What was looked at so far.
-    pub fn findings(&self) -> Findings {
-        *self.findings.lock()
+    /// Of this workload, counting in `tally`.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn new(history: &'h History, tally: &'h Tally) -> Result<Judge<'h>, String> {
+        let base = history.recording.base();
+        let digests = Digests::new(base, &history.image);
+        let scratch = Scratch::new(base).map_err(|e| e.to_string())?;
+        tally.count(|findings| {
+            findings.workloads.0 += 1;
+            findings.workloads.1 += u64::from(history.forgetful);
+        });
+        Ok(Judge { history, tally, digests, scratch, judged: HashSet::new() })
     }
 
     /// Events of the recording: cuts are from 0 to this.
@@ -53,21 +82,37 @@ impl<'h> Judge<'h> {
         self.history.recording.events().len()
     }
 
+    /// True if the event before this cut made something durable.
+    pub fn is_durable(&self, cut: usize) -> bool {
+        let event = cut.checked_sub(1).and_then(|last| self.history.recording.events().get(last));
+        matches!(event, Some(Event::DurableWrite { .. }))
+    }
+
     /// The states at these cuts (ascending), in each of these ways.
-    pub fn judge(&self, cuts: &[usize], ways: &dyn Fn(usize) -> Vec<Kept>) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What does not hold in one of them.
+    pub fn judge(&mut self, cuts: &[usize], ways: &dyn Fn(usize) -> Ways) -> Result<(), String> {
         let mut replay = self.history.recording.replay();
         for &cut in cuts {
-            for kept in ways(cut) {
+            let Ways { kept, again } = ways(cut);
+            for (n, kept) in kept.into_iter().enumerate() {
                 let state = replay.state(cut, kept);
-                let context = |why| self.context(cut, kept, why);
-                self.state(cut, state).map_err(context)?;
+                let first = (n == 0 && again > 0).then(|| state.fork());
+                let judged = self.state(Moment::of(cut, kept), kind(kept), state);
+                judged.map_err(|why| self.context(cut, kept, why))?;
+                if let Some(first) = first {
+                    let judged = self.crash_again(cut, kept, first, again);
+                    let then = |why| format!("then again in the recovery: {why}");
+                    judged.map_err(|why| self.context(cut, kept, then(why)))?;
+                }
             }
         }
         Ok(())
     }
 
     fn context(&self, cut: usize, kept: Kept, why: String) -> String {
-        let (lo, hi) = self.bounds(cut);
+        let (lo, hi) = self.bounds(Moment::of(cut, kept));
         let from = hi.saturating_sub(12);
         let steps: Vec<_> =
             (from..=hi).map(|n| format!("{n}: {}", self.history.steps[n])).collect();
@@ -79,100 +124,98 @@ impl<'h> Judge<'h> {
     }
 
     /// The tree is not older than after the first step, nor newer than after the second.
-    fn bounds(&self, cut: usize) -> (usize, usize) {
-        let kept = self.history.promises.iter().filter(|promise| promise.mark <= cut);
+    fn bounds(&self, at: Moment) -> (usize, usize) {
+        let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
-        let begun = self.history.begun.iter().rposition(|mark| *mark < cut).unwrap_or(0);
+        let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
         // A promise that cost no write was made in a step that began at this very cut.
         (lo, begun.max(lo))
     }
 
-    fn state(&self, cut: usize, state: OverlayDevice) -> Result<(), String> {
-        if has_torn_superblock(&state) {
-            self.findings.lock().torn_superblocks += 1;
+    fn state(
+        &mut self,
+        at: Moment,
+        kind: &'static str,
+        state: OverlayDevice,
+    ) -> Result<(), String> {
+        let digest = self.digests.of(&state);
+        let promises = self.history.promises.partition_point(|promise| promise.mark <= at.ended);
+        if !self.judged.insert((digest, promises)) {
+            self.tally.meet(digest);
             return Ok(());
         }
-        // e2fsck's own replay, on a copy.
-        if self.is_new(&state) {
-            let image = Image::empty();
-            state.to_file(image.path()).map_err(|e| e.to_string())?;
+        let is_new = self.tally.meet(digest);
+        let torn = has_torn_superblock(&state);
+        self.tally.count(|findings| findings.torn_superblocks += u64::from(is_new && torn));
+        if torn && TORN_SUPERBLOCKS == Torn::PassedOver {
+            return Ok(());
+        }
+        let checks = is_new && self.tally.is_for_e2fsck(digest);
+        if checks && !torn {
+            let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
             if !verdict.only_replayed() {
                 return Err(format!("e2fsck -fy had more to do than the replay: {}", verdict.text));
             }
-            clean(&image, "replayed by e2fsck")?;
+            clean(image, "replayed by e2fsck")?;
         }
         let state = Arc::new(state);
-        self.recover(cut, state.clone())?;
-        self.findings.lock().states += 1;
-        if self.is_new(&state) {
-            let image = Image::empty();
-            state.to_file(image.path()).map_err(|e| e.to_string())?;
-            clean(&image, "recovered by Lanefs")?;
+        self.recover(at, state.clone())?;
+        if checks {
+            let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
+            clean(image, "recovered by Lanefs")?;
         }
+        self.tally.count(|findings| {
+            *findings.kinds.entry(kind).or_default() += u64::from(is_new);
+            findings.checked += u64::from(checks);
+        });
         Ok(())
     }
 
     /// Mounts, checks every promise, unmounts.
-    fn recover(&self, cut: usize, device: Arc<dyn Device>) -> Result<(), String> {
+    fn recover(&self, at: Moment, device: Arc<dyn Device>) -> Result<(), String> {
         let mount = mount(device)?;
-        let found = self.check(cut, mount.fs());
+        let found = self.check(at, mount.fs());
         mount.close().map_err(|e| format!("unmount after recovery: {e}"))?;
         found
     }
 
-    /// A second crash at some points of the recovery from a first one.
-    pub fn crash_twice(&self, cut: usize, kept: Kept, seed: u64) -> Result<(), String> {
-        let first = self.history.recording.replay().state(cut, kept);
-        let copy = RamDevice::copy_of(&first).map_err(|e| e.to_string())?;
-        let device = RecordingDevice::new(Arc::new(copy)).map_err(|e| e.to_string())?;
-        let device = Arc::new(device);
-        let context = |why| self.context(cut, kept, format!("then again in the recovery: {why}"));
-        self.recover(cut, device.clone()).map_err(context)?;
+    /// A second crash at `count` points of the recovery from a first one.
+    fn crash_again(
+        &mut self,
+        cut: usize,
+        kept: Kept,
+        first: OverlayDevice,
+        count: usize,
+    ) -> Result<(), String> {
+        if has_torn_superblock(&first) && TORN_SUPERBLOCKS == Torn::PassedOver {
+            return Ok(());
+        }
+        let at = Moment::of(cut, kept);
+        let device = Arc::new(RecordingDevice::since(first.fork(), Arc::new(first)));
+        self.recover(at, device.clone())?;
         let recording = device.recording();
         let events = recording.events().len();
         let mut replay = recording.replay();
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut cuts: Vec<usize> = (0..6).map(|_| rng.usize(..=events)).collect();
+        let mut rng = fastrand::Rng::with_seed(cut as u64);
+        let mut cuts: Vec<usize> = (0..count).map(|_| rng.usize(..=events)).collect();
         cuts.sort_unstable();
         for second in cuts {
             let state = replay.state(second, Kept::Torn { seed: rng.u64(..) });
-            self.state(cut, state).map_err(|why| context(format!("at {second}: {why}")))?;
+            self.state(at, AGAIN, state).map_err(|why| format!("at {second}: {why}"))?;
         }
         Ok(())
     }
 
-    fn is_new(&self, device: &OverlayDevice) -> bool {
-        let mut hasher = DefaultHasher::new();
-        let mut piece = vec![0; 1 << 16];
-        let mut at = 0;
-        while at < device.len() {
-            let n = (device.len() - at).min(piece.len() as u64) as usize;
-            if device.read_at(at, &mut piece[..n]).is_err() {
-                return true;
-            }
-            if piece[..n].iter().any(|b| *b != 0) {
-                hasher.write_u64(at);
-                hasher.write(&piece[..n]);
-            }
-            at += n as u64;
-        }
-        let new = self.seen.lock().insert(hasher.finish());
-        self.findings.lock().judged += u64::from(new);
-        new
-    }
-
-    fn check(&self, cut: usize, fs: &Fs) -> Result<(), String> {
-        let seen = listing::of_library(fs).map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
-        let mut seen = seen.filter(|path| path != b"lost+found");
-        for entry in seen.entries.values_mut() {
-            entry.content = 0;
-        }
-        let (lo, hi) = self.bounds(cut);
+    fn check(&self, at: Moment, fs: &Fs) -> Result<(), String> {
+        let seen = listing::shape_of_library(fs);
+        let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
+        let seen = seen.filter(|path| path != b"lost+found");
+        let (lo, hi) = self.bounds(at);
         let step = self.find_step(&seen, lo, hi)?;
         for (path, id) in &self.history.ids[step] {
             if seen.entries.get(path).is_some_and(|entry| entry.mode & 0xf000 == 0x8000) {
-                self.check_data(cut, fs, path, *id, step, hi)?;
+                self.check_data(at, fs, path, *id, step, hi)?;
             }
         }
         Ok(())
@@ -205,14 +248,14 @@ impl<'h> Judge<'h> {
     /// Every word of a file must be one that may be there.
     fn check_data(
         &self,
-        cut: usize,
+        at: Moment,
         fs: &Fs,
         path: &Path,
         id: u64,
         step: usize,
         hi: usize,
     ) -> Result<(), String> {
-        let kept = self.history.promises.iter().filter(|promise| promise.mark <= cut);
+        let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let about = kept.filter(|promise| promise.data.0.is_none_or(|file| file == id));
         let sure = about.map(|promise| promise.data.1).max().unwrap_or(0).max(step);
         let none = Vec::new();

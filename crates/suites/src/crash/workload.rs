@@ -1,13 +1,13 @@
 //! What is done before the crash, and what is known about each step.
 
 use super::words;
+use crate::conditions::{self, Handles, Paced};
 use crate::library::Library;
 use crate::listing::Listing;
 use crate::model::Model;
-use crate::policies::mount_options;
 use crate::step::{File, Kind, Path, Step, Tree, join};
 use fastrand::Rng;
-use lanefs_device::{Device, RamDevice, Recording, RecordingDevice};
+use lanefs_device::{Device, OverlayDevice, Recording, RecordingDevice};
 use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +47,10 @@ pub struct Promise {
 
 /// All that is known of a workload.
 pub struct History {
+    /// What tells the image it began with from others.
+    pub image: String,
+    /// Whether there was little memory and flushes were slow.
+    pub forgetful: bool,
     /// What came to the device.
     pub recording: Recording,
     /// In words, by step; 0 is the start.
@@ -63,7 +67,7 @@ pub struct History {
     pub promises: Vec<Promise>,
 }
 
-struct Workload {
+struct Workload<'a> {
     rng: Rng,
     device: Arc<RecordingDevice>,
     fs: Arc<lanefs_ext4::Fs>,
@@ -76,28 +80,34 @@ struct Workload {
     files: Vec<Path>,
     dirs: Vec<Path>,
     names: u32,
+    paced: &'a Paced,
+    handles: Handles,
 }
 
 /// Offsets and lengths are multiples of this, so that no word is torn by anything but the device.
 const ALIGN: u64 = 64;
 
 /// Does `steps` steps on `image`, through `wrap` where a fault can be planted.
+///
+/// # Errors
+/// What went wrong before any crash.
 pub fn record(
-    image: RamDevice,
+    image: OverlayDevice,
     seed: u64,
     steps: usize,
     wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
 ) -> Result<History, String> {
-    let device = RecordingDevice::new(Arc::new(image)).map_err(|e| e.to_string())?;
-    let device = Arc::new(device);
-    let options = MountOptions {
-        atime: Atime::Noatime,
-        commit_interval: Duration::from_millis(30),
-        ..mount_options(seed)
-    };
+    let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
+    let base = image.fork();
+    // Below the recording: what is written while a flush is held back is not covered by it.
+    let paced = Paced::new(Arc::new(image), conditions.pace);
+    let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
+    let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
     let mount = Mount::open(wrap(device.clone()), options).map_err(|e| e.to_string())?;
     let model = Model::new();
     let history = History {
+        image: super::OPTIONS[(seed % 4) as usize].0.into(),
+        forgetful: conditions.pace.is_some(),
         recording: device.recording(),
         steps: vec!["mount".into()],
         begun: vec![0],
@@ -117,20 +127,73 @@ pub fn record(
         files: Vec::new(),
         dirs: vec![Path::new()],
         names: 0,
+        paced: &paced,
+        handles: conditions.handles,
     };
-    while workload.history.steps.len() <= steps {
-        workload.next()?;
-    }
+    let worked = workload.work(steps);
     let Workload { mut history, library, fs, .. } = workload;
     drop((library, fs));
-    mount.close().map_err(|e| format!("close: {e}"))?;
+    let closed = mount.close().map_err(|e| format!("close: {e}"));
+    worked?;
+    closed?;
     let last = history.steps.len() - 1;
     history.promises.push(Promise { mark: device.mark(), tree: last, data: (None, last) });
     history.recording = device.recording();
     Ok(history)
 }
 
-impl Workload {
+impl Workload<'_> {
+    fn work(&mut self, steps: usize) -> Result<(), String> {
+        let steps = steps + if self.history.forgetful { 100 } else { 0 };
+        while self.history.forgetful && self.files.len() < 100 {
+            self.create()?;
+        }
+        while self.history.steps.len() <= steps {
+            match self.rng.u32(..6) {
+                0 if self.history.forgetful => self.come_back()?,
+                _ => self.next()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a file or cuts it; looks at others, so that it may leave memory; then grows it or makes
+    /// it durable.
+    fn come_back(&mut self) -> Result<(), String> {
+        let path = self.some_file()?;
+        let file = File::At(path.clone());
+        let size = self.model.size_of(&file);
+        if self.rng.bool() {
+            let size = self.aligned(size);
+            self.zeros(&path, Step::Truncate { file: file.clone(), size })?;
+        } else {
+            let permissions = self.rng.u16(..0o10000);
+            self.step(Step::Chmod { path: path.clone(), permissions })?;
+        }
+        // Until a flush is held back, which may be that of the change, or the next one.
+        for _ in 0..self.rng.u32(1..3) {
+            self.look_at_others(10_000, &|paced| paced.is_holding())?;
+            self.look_at_others(400, &|_| false)?;
+        }
+        if self.rng.bool() {
+            return self.fsync(&path);
+        }
+        let (size, len) = (self.model.size_of(&file), self.len());
+        self.write(&path, size, len)
+    }
+
+    /// Looks at so many other files, or until something happens.
+    fn look_at_others(&mut self, most: u32, until: &dyn Fn(&Paced) -> bool) -> Result<(), String> {
+        for _ in 0..most {
+            if until(self.paced) {
+                break;
+            }
+            let other = self.some_file()?;
+            self.library.resolve(&other).map_err(|e| format!("a look at {other:?}: {e}"))?;
+        }
+        Ok(())
+    }
+
     fn number(&self) -> usize {
         self.history.steps.len()
     }
@@ -172,6 +235,7 @@ impl Workload {
     }
 
     fn end(&mut self) {
+        self.paced.step();
         self.history.shapes.push(self.model.shape());
         self.history.ids.push(self.model.ids());
     }
@@ -334,9 +398,9 @@ impl Workload {
                 let permissions = self.rng.u16(..0o10000);
                 self.step(Step::Chmod { path, permissions })
             }
-            96..98 => self.open_or_close(),
-            98 if self.rng.bool() => self.batch(),
-            98 => self.truncate_in_steps(),
+            96..98 if self.handles == Handles::Kept => self.open_or_close(),
+            96..99 if self.rng.u32(..4) == 0 => self.batch(),
+            96..99 if self.rng.u32(..4) == 0 => self.truncate_in_steps(),
             _ => {
                 self.step(Step::Sync)?;
                 let step = self.number() - 1;

@@ -1,0 +1,150 @@
+//! A device whose flushes take their time, so that tests meet what happens while one is under way.
+
+use crate::{Device, DeviceError};
+use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use std::time::Duration;
+
+/// How long a flush takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// This long.
+    Time(Duration),
+    /// Until the test has done so many steps ([`GatedDevice::step`]), or until no step ended for the
+    /// time of `patience`: then every thread of the test waits for the flush.
+    Steps {
+        /// Steps.
+        steps: u64,
+        /// How long a step may take that does not wait for the flush.
+        patience: Duration,
+    },
+}
+
+/// Wraps a device and holds back its flushes and durable writes; all else goes on meanwhile.
+pub struct GatedDevice {
+    inner: Arc<dyn Device>,
+    pace: Pace,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+}
+
+/// What is done and what waits.
+#[derive(Default)]
+struct Progress {
+    /// Steps done.
+    steps: u64,
+    /// Flushes and durable writes that are held back.
+    held: u64,
+}
+
+impl GatedDevice {
+    /// Holds back the flushes of `inner`.
+    pub fn new(inner: Arc<dyn Device>, pace: Pace) -> GatedDevice {
+        let progress = Mutex::new(Rank::Bucket, Progress::default());
+        GatedDevice { inner, pace, progress, moved: Condvar::new() }
+    }
+
+    /// The test did a step.
+    pub fn step(&self) {
+        self.progress.lock().steps += 1;
+        self.moved.notify_all();
+    }
+
+    /// Whether a flush or a durable write is held back now.
+    pub fn is_holding(&self) -> bool {
+        self.progress.lock().held > 0
+    }
+
+    fn hold(&self) {
+        self.progress.lock().held += 1;
+        match self.pace {
+            Pace::Time(time) => std::thread::sleep(time),
+            Pace::Steps { steps, patience } => self.wait_for_steps(steps, patience),
+        }
+        self.progress.lock().held -= 1;
+    }
+
+    fn wait_for_steps(&self, wanted: u64, patience: Duration) {
+        let mut progress = self.progress.lock();
+        let (begun, mut seen) = (progress.steps, progress.steps);
+        while progress.steps - begun < wanted {
+            let notified = self.moved.wait_for(&mut progress, patience);
+            if !notified && progress.steps == seen {
+                return;
+            }
+            seen = progress.steps;
+        }
+    }
+}
+
+impl Device for GatedDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.hold();
+        self.inner.flush()
+    }
+    fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.hold();
+        self.inner.write_durable_at(offset, buf)
+    }
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.write_zeros(offset, len)
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RamDevice;
+    use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_flush_waits_for_steps_and_writes_go_on_meanwhile() {
+        let ram = Arc::new(RamDevice::create(4096).unwrap());
+        let pace = Pace::Steps { steps: 3, patience: Duration::from_secs(600) };
+        let gated = GatedDevice::new(ram, pace);
+        let flushed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                gated.flush().unwrap();
+                flushed.store(true, Ordering::Release);
+            });
+            gated.write_at(0, &[7; 100]).unwrap();
+            assert!(!flushed.load(Ordering::Acquire));
+            // The flush may begin after some of the steps: it waits for three of its own.
+            while !flushed.load(Ordering::Acquire) {
+                gated.step();
+                std::thread::yield_now();
+            }
+        });
+        assert!(gated.progress.lock().steps >= 3);
+        assert!(!gated.is_holding());
+    }
+
+    #[test]
+    fn a_flush_ends_when_no_step_does() {
+        let ram = Arc::new(RamDevice::create(4096).unwrap());
+        let pace = Pace::Steps { steps: 3, patience: Duration::from_millis(1) };
+        GatedDevice::new(ram, pace).flush().unwrap();
+    }
+}

@@ -1,0 +1,87 @@
+//! The conditions of a run, by its seed.
+//!
+//! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
+//! back until some steps were done, a commit every millisecond, and (but for some) no file that
+//! stays open. Then inodes leave memory and come back while the commit that changed them is not durable.
+
+use crate::policies::mount_options;
+use lanefs_device::{Device, GatedDevice, Pace};
+use lanefs_ext4::MountOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a run of a seed is done.
+pub struct Conditions {
+    /// Policies and memory; the commit interval is the suite's own unless the run is forgetful.
+    pub mount: MountOptions,
+    /// How long flushes take.
+    pub pace: Option<Pace>,
+    /// Whether files stay open from one step to another.
+    pub handles: Handles,
+}
+
+/// Whether files stay open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handles {
+    /// Some do.
+    Kept,
+    /// Each step finds its inodes by name and lets them go.
+    None,
+}
+
+/// No step that need not wait for a flush takes this long.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// The conditions of `seed`. A suite that commits every so often says how often.
+pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
+    let mut mount = mount_options(seed);
+    if let Some(interval) = interval {
+        mount.commit_interval = interval;
+    }
+    if !is_forgetful(seed) {
+        return Conditions { mount, pace: None, handles: Handles::Kept };
+    }
+    let mut rng = fastrand::Rng::with_seed(seed);
+    mount.cache_bytes = [96 << 10, 150 << 10, 300 << 10][rng.usize(..3)];
+    mount.commit_interval = Duration::from_millis(1);
+    let pace = match rng.u32(..3) {
+        0 => Pace::Time(Duration::from_millis(3)),
+        _ => Pace::Steps { steps: rng.u64(20..200), patience: PATIENCE },
+    };
+    let handles = if rng.u32(..4) == 0 { Handles::Kept } else { Handles::None };
+    Conditions { mount, pace: Some(pace), handles }
+}
+
+/// Whether a run of `seed` has little memory and slow flushes.
+pub fn is_forgetful(seed: u64) -> bool {
+    matches!(seed % 7, 1 | 3 | 5)
+}
+
+/// A device with flushes at some pace, and the gate that a run tells of its steps.
+pub struct Paced {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    gate: Option<Arc<GatedDevice>>,
+}
+
+impl Paced {
+    /// `device` at this pace.
+    pub fn new(device: Arc<dyn Device>, pace: Option<Pace>) -> Paced {
+        match pace.map(|pace| Arc::new(GatedDevice::new(device.clone(), pace))) {
+            Some(gate) => Paced { device: gate.clone(), gate: Some(gate) },
+            None => Paced { device, gate: None },
+        }
+    }
+
+    /// Whether a flush is held back now.
+    pub fn is_holding(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_holding())
+    }
+
+    /// A step was done.
+    pub fn step(&self) {
+        if let Some(gate) = &self.gate {
+            gate.step();
+        }
+    }
+}

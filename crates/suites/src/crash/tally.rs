@@ -1,0 +1,96 @@
+//! What was looked at, counted by kind; shared by the threads that judge.
+
+use lanefs_device::Kept;
+use lanefs_lanes::{Mutex, Rank};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+/// Counts of what was looked at.
+#[derive(Debug, Default, Clone)]
+pub struct Findings {
+    /// Workloads, and those of them with little memory and slow flushes.
+    pub workloads: (u64, u64),
+    /// Distinct states that Lanefs recovered, by kind.
+    pub kinds: BTreeMap<&'static str, u64>,
+    /// States that were met before, byte for byte. Judged again if more was promised.
+    pub repeated: u64,
+    /// Distinct states that e2fsck replayed, and that it judged after Lanefs recovered them.
+    pub checked: u64,
+    /// Distinct states whose superblock was torn.
+    pub torn_superblocks: u64,
+}
+
+impl Findings {
+    /// Distinct states that Lanefs recovered.
+    pub fn states(&self) -> u64 {
+        self.kinds.values().sum()
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<_> = self.kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        let (workloads, forgetful) = self.workloads;
+        write!(
+            f,
+            "{} distinct crash states ({}) of {workloads} workloads, {forgetful} of them with little \
+             memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn superblock",
+            self.states(),
+            kinds.join(", "),
+            self.checked,
+            self.repeated,
+            self.torn_superblocks,
+        )
+    }
+}
+
+/// The states that were met, and the counts.
+pub struct Tally {
+    seen: Mutex<HashSet<u64>>,
+    findings: Mutex<Findings>,
+    /// Of so many distinct states e2fsck judges one.
+    every: u64,
+}
+
+impl Tally {
+    /// Nothing was looked at yet; e2fsck judges one of `every` distinct states.
+    pub fn new(every: u64) -> Tally {
+        let seen = Mutex::new(Rank::Bucket, HashSet::new());
+        Tally { seen, findings: Mutex::new(Rank::Bucket, Findings::default()), every }
+    }
+
+    /// The counts so far.
+    pub fn findings(&self) -> Findings {
+        self.findings.lock().clone()
+    }
+
+    /// True for a state that was not met before.
+    pub(super) fn meet(&self, digest: u64) -> bool {
+        let new = self.seen.lock().insert(digest);
+        self.findings.lock().repeated += u64::from(!new);
+        new
+    }
+
+    /// True for a state that e2fsck is to judge: by the digest, so that it is the same in each run.
+    pub(super) fn is_for_e2fsck(&self, digest: u64) -> bool {
+        digest.is_multiple_of(self.every)
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Findings)) {
+        count(&mut self.findings.lock());
+    }
+}
+
+/// The kind of a state in words.
+pub(super) fn kind(kept: Kept) -> &'static str {
+    match kept {
+        Kept::All => "with every write",
+        Kept::None => "with flushed writes alone",
+        Kept::Some { .. } => "with some writes",
+        Kept::Torn { .. } => "with some and torn writes",
+        Kept::Unended { .. } => "in a durable write",
+    }
+}
+
+/// The kind of a state that a second crash left.
+pub(super) const AGAIN: &str = "after a second crash in the recovery";
