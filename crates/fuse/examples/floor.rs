@@ -8,7 +8,7 @@
 
 use lanefs_fuse::abi::{self, fattr, fopen, opcode};
 use lanefs_fuse::{
-    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Weight,
+    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session,
 };
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::HashMap;
@@ -133,15 +133,6 @@ impl Tree {
 impl Service for Floor {
     fn caching(&self) -> Caching {
         self.caching
-    }
-
-    fn weight(&self, request: &Request<'_>) -> Weight {
-        // As the real server has it, so that threads change as often.
-        match request.header.opcode {
-            opcode::FSYNC => Weight::Brief,
-            opcode::BATCH_FORGET => Weight::Slow,
-            _ => Weight::Quick,
-        }
     }
 
     fn serve(

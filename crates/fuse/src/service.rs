@@ -14,20 +14,6 @@ pub enum Answer {
     Silence,
 }
 
-/// How long a request may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
-    /// As a rule it waits for nothing.
-    Quick,
-    /// It waits for the device, which takes less lately than waking another thread and being woken
-    /// by it. With a single client nobody is held up.
-    Brief,
-    /// It waits for the device.
-    Slow,
-    /// It moves much data.
-    Bulk,
-}
-
 /// What the kernel does with what programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Caching {
@@ -46,9 +32,6 @@ pub trait Service: Sync {
     fn caching(&self) -> Caching {
         Caching::default()
     }
-
-    /// Whether to let another thread read requests meanwhile.
-    fn weight(&self, request: &Request<'_>) -> Weight;
 
     /// Does what `request` asks, leaving the reply in `outbox`.
     ///

@@ -52,7 +52,6 @@ impl Scene {
         };
         let bytes = [header.as_bytes(), body].concat();
         let request = Request::new(&bytes).unwrap();
-        self.server.weight(&request);
         let answered = self.server.serve(request, &mut self.outbox, &self.nowhere).is_ok();
         let tells_node = [opcode::LOOKUP, opcode::CREATE, opcode::MKDIR, opcode::MKNOD];
         if answered && tells_node.contains(&opcode) && self.nodes.len() < 200 {
