@@ -32,5 +32,5 @@ pub use mountpoint::{Busy, MountError, MountPoint, detach};
 pub use options::{OptionError, Options};
 pub use request::Request;
 pub use server::Server;
-pub use service::{Answer, Caching, Service};
+pub use service::{Answer, AsyncDirect, Caching, Opens, Service, Wishes};
 pub use session::Session;

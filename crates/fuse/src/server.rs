@@ -20,7 +20,7 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use crate::service::{Answer, Caching, Service};
+use crate::service::{Answer, Caching, Service, Wishes};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,9 @@ const FOREVER: u64 = 365 * 24 * 3600;
 pub struct Server {
     mount: Mount,
     block_size: u32,
-    caching: Caching,
+    wishes: Wishes,
+    /// Whether direct writes of one file may run in parallel.
+    parallel_direct: bool,
     writers: Writers,
     tally: Tally,
     /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
@@ -45,8 +47,16 @@ pub struct Server {
 }
 
 impl Service for Server {
-    fn caching(&self) -> Caching {
-        self.caching
+    fn wishes(&self) -> Wishes {
+        self.wishes
+    }
+
+    /// Files opened for direct I/O go past the kernel's cache, and their writes in parallel, where they can
+    /// be mapped nevertheless; not with the writeback cache, where the kernel keeps a file's times and
+    /// sets none for such a write.
+    fn agreed(&mut self, flags: u64) {
+        self.parallel_direct = self.wishes.caching == Caching::Writethrough
+            && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
     fn serve(
@@ -72,12 +82,13 @@ impl Service for Server {
 
 impl Server {
     /// Serves `mount`.
-    pub fn new(mount: Mount, caching: Caching) -> Server {
+    pub fn new(mount: Mount, wishes: Wishes) -> Server {
         let block_size = mount.fs().stat_fs().block_size;
         Server {
             mount,
             block_size,
-            caching,
+            wishes,
+            parallel_direct: false,
             writers: Writers::new(),
             tally: Tally::new(),
             flushing: AtomicBool::new(false),

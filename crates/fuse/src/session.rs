@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::service::{Answer, Service};
 use rustix::fd::OwnedFd;
 use std::io;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 /// A connection that has shaken hands.
@@ -27,7 +27,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// The kernel is too old, or went away.
-    pub fn start(device: OwnedFd, server: S) -> io::Result<Session<S>> {
+    pub fn start(device: OwnedFd, mut server: S) -> io::Result<Session<S>> {
         let channel = Channel::new(device);
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
         loop {
@@ -39,8 +39,9 @@ impl<S: Service> Session<S> {
                 channel.reply(unique, &mut outbox, Some(Errno::IO));
                 continue;
             }
-            return match agree(&mut request, &mut outbox, server.caching()) {
-                Ok(()) => {
+            return match agree(&mut request, &mut outbox, server.wishes()) {
+                Ok(flags) => {
+                    server.agreed(flags);
                     channel.reply(unique, &mut outbox, None);
                     let processors = thread::available_parallelism().map_or(1, usize::from);
                     let readers = Readers::new(processors.max(2));
@@ -70,10 +71,11 @@ impl<S: Service> Session<S> {
             if workers.is_empty() {
                 return Err(io::Error::other("no threads to serve with"));
             }
-            workers.into_iter().fold(Ok(()), |outcome, worker| {
-                let panicked = |_| Err(io::Error::other("a serving thread panicked"));
-                outcome.and(worker.join().unwrap_or_else(panicked))
-            })
+            // All of them, before the first that failed is told.
+            let panicked = |_| Err(io::Error::other("a serving thread panicked"));
+            let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(panicked);
+            let ended: Vec<io::Result<()>> = workers.into_iter().map(join).collect();
+            ended.into_iter().collect()
         });
         (self.server, outcome)
     }

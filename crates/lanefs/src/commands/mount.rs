@@ -29,7 +29,14 @@ Examples:
   lanefs mount -o ro,noatime disk.img mnt
   lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
-  lanefs mount -f /dev/sdx1 mnt                 in the foreground")]
+  lanefs mount -f /dev/sdx1 mnt                 in the foreground
+
+For speed, at a price (docs/fuse.md):
+  -o no_open        opening and closing costs no request; immutable and append-only are told at writing
+  -o no_writeback   each write(2) is a request; renames and unlinks cost fewer, O_DIRECT writes of one file
+                    run in parallel
+  -o async_dio      io_submit(2) keeps many requests in flight; a file that is written so must not be read
+                    through the cache meanwhile")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
@@ -117,7 +124,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    let server = Server::new(mount, options.caching);
+    let server = Server::new(mount, options.wishes);
     let shown = match &options.shown_source {
         Some(name) => name.into(),
         None => source,
