@@ -1,6 +1,6 @@
 //! `lanefs mount`: an image as a directory.
 
-use crate::cli::{complain, open_image, plain};
+use crate::cli::{complain, open_array_to_mount, open_image_to_mount, plain};
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -157,7 +157,7 @@ fn open_source(
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
-    let source = Source::open(name, access, part)?;
+    let source = open_array_to_mount(name, access, part)?;
     for note in source.notes() {
         complain(format_args!("lanefs mount: {}: {note}", name.display()));
     }
@@ -178,7 +178,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
     if !options.read_only {
-        match open_image(source, Access::ReadWrite, part) {
+        match open_image_to_mount(source, Access::ReadWrite, part) {
             Err(OpenError::Io { source: error, .. })
                 if matches!(
                     error.kind(),
@@ -190,7 +190,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
             other => return other,
         }
     }
-    open_image(source, Access::ReadOnly, part)
+    open_image_to_mount(source, Access::ReadOnly, part)
 }
 
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
