@@ -155,7 +155,9 @@ impl FileDevice {
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
         let failed = |source: io::Error| match source.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY) => OpenError::InUse { path: path.into(), by: User::Host },
+            Some(Errno::BUSY) => {
+                OpenError::InUse { path: path.into(), by: Host::this().claimant(path) }
+            }
             _ => OpenError::Io { path: path.into(), source },
         };
         let kind = std::fs::metadata(path).map_err(failed)?.file_type();

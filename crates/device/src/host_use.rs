@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 /// Who uses an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    /// Whoever locked it: a Lanefs mount or command, or another program that takes the lock.
+    /// A program that locked it, or opened a block device exclusively: a Lanefs mount or command, as a rule.
     Lock,
-    /// The host: it is a block device that is mounted, part of an array, or somebody's alone.
+    /// The host: it is a block device that is mounted, swapped to, or part of another one.
     Host,
     /// The host, by way of a loop device.
     Loop {
@@ -32,7 +32,7 @@ impl fmt::Display for User {
         match self {
             User::Lock => f.write_str("by another program or mount"),
             User::Host => {
-                f.write_str("by the host: it is mounted, or taken by an array or another program")
+                f.write_str("by the host: it is mounted, swapped to, or part of an array")
             }
             User::Loop { device, mounted_on: Some(dir) } => {
                 write!(f, "by the kernel: {} is mounted on {}", device.display(), dir.display())
@@ -50,12 +50,21 @@ pub(crate) struct Host<'p> {
     pub blocks: &'p Path,
     /// The table of mounts, in the form of mountinfo.
     pub mounts: &'p Path,
+    /// sysfs' links to block devices by their numbers.
+    pub numbers: &'p Path,
+    /// The table of what is swapped to.
+    pub swaps: &'p Path,
 }
 
 impl Host<'static> {
     /// This one.
     pub(crate) fn this() -> Host<'static> {
-        Host { blocks: Path::new("/sys/block"), mounts: Path::new("/proc/self/mountinfo") }
+        Host {
+            blocks: Path::new("/sys/block"),
+            mounts: Path::new("/proc/self/mountinfo"),
+            numbers: Path::new("/sys/dev/block"),
+            swaps: Path::new("/proc/swaps"),
+        }
     }
 }
 
@@ -110,9 +119,41 @@ impl Host<'_> {
     /// True if a block device is mounted to be written, so that what is read from it may be in the
     /// middle of a change.
     pub(crate) fn writes(&self, block_device: &Metadata) -> bool {
-        let rdev = block_device.rdev();
-        let dev = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
-        self.mounted(&dev).is_some_and(|mounted| mounted.writable)
+        self.mounted(&number_of(block_device)).is_some_and(|mounted| mounted.writable)
+    }
+
+    /// Who keeps the block device at `path` from being opened exclusively. A program that has it open so
+    /// ends some day; what the host does with it lasts.
+    pub(crate) fn claimant(&self, path: &Path) -> User {
+        match std::fs::metadata(path) {
+            Ok(block_device) if !self.claims(&block_device).unwrap_or(true) => User::Lock,
+            _ => User::Host,
+        }
+    }
+
+    /// Whether the host itself uses a block device, one of its partitions, or the disk that it is a
+    /// partition of; `None` if that cannot be seen.
+    fn claims(&self, block_device: &Metadata) -> Option<bool> {
+        let dir = self.numbers.join(number_of(block_device)).canonicalize().ok()?;
+        let mut dirs = vec![dir.clone()];
+        if dir.join("partition").exists() {
+            dirs.push(dir.parent()?.into());
+        }
+        let inside = std::fs::read_dir(&dir).ok()?.flatten().map(|entry| entry.path());
+        dirs.extend(inside.filter(|dir| dir.join("partition").exists()));
+        let swapped: Vec<String> = std::fs::read_to_string(self.swaps)
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|line| std::fs::metadata(line.split_whitespace().next()?).ok())
+            .map(|file| number_of(&file))
+            .collect();
+        Some(dirs.iter().any(|dir| {
+            let number = std::fs::read_to_string(dir.join("dev")).unwrap_or_default();
+            let holders = std::fs::read_dir(dir.join("holders"));
+            self.mounted(number.trim()).is_some()
+                || swapped.iter().any(|swapped| swapped == number.trim())
+                || holders.is_ok_and(|mut holders| holders.next().is_some())
+        }))
     }
 
     /// Where the device `MAJOR:MINOR` is mounted.
@@ -126,6 +167,12 @@ impl Host<'_> {
             (words.get(2) == Some(&dev)).then_some(Mounted { on, writable })
         })
     }
+}
+
+/// `MAJOR:MINOR` of a block device.
+fn number_of(block_device: &Metadata) -> String {
+    let rdev = block_device.rdev();
+    format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev))
 }
 
 #[cfg(test)]
@@ -162,7 +209,8 @@ mod tests {
 
     fn user(fake: &Fake, part: Range<u64>, access: Access) -> Option<User> {
         let (blocks, mounts) = (fake.dir.path().join("blocks"), fake.dir.path().join("mounts"));
-        Host { blocks: &blocks, mounts: &mounts }.loop_user(&fake.image, part, access)
+        let host = Host { blocks: &blocks, mounts: &mounts, ..Host::this() };
+        host.loop_user(&fake.image, part, access)
     }
 
     #[test]
@@ -188,8 +236,34 @@ mod tests {
         let mut fake = fake("0\n");
         fake.image = fs::metadata(fake.dir.path()).unwrap();
         assert_eq!(user(&fake, 0..u64::MAX, Access::ReadWrite), None);
-        let nowhere = Host { blocks: Path::new("/none"), mounts: Path::new("/none") };
+        let nowhere = Path::new("/none");
+        let nowhere = Host { blocks: nowhere, mounts: nowhere, numbers: nowhere, swaps: nowhere };
         assert_eq!(nowhere.loop_user(&fake.image, 0..1, Access::ReadWrite), None);
         assert!(!nowhere.writes(&fake.image));
+        assert_eq!(nowhere.claimant(fake.dir.path()), User::Host, "nothing can be seen");
+    }
+
+    #[test]
+    fn a_device_that_is_neither_mounted_nor_part_of_another_is_a_programs() {
+        let fake = fake("0\n");
+        // A regular file has the number 0:0.
+        let at = |name: &str| fake.dir.path().join(name);
+        let put = |name: &str, text: &str| {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), text).unwrap();
+        };
+        put("numbers/0:0/dev", "0:0\n");
+        fs::create_dir(at("numbers/0:0/holders")).unwrap();
+        let (numbers, mounts) = (at("numbers"), at("mounts"));
+        let host = Host { numbers: &numbers, mounts: &mounts, ..Host::this() };
+        assert_eq!(host.claimant(&at("image")), User::Lock);
+        put("numbers/0:0/sda1/partition", "1\n");
+        put("numbers/0:0/sda1/dev", "7:9\n");
+        assert_eq!(host.claimant(&at("image")), User::Lock);
+        put("numbers/0:0/sda1/dev", "7:1\n");
+        assert_eq!(host.claimant(&at("image")), User::Host, "a partition is mounted");
+        fs::remove_dir_all(at("numbers/0:0/sda1")).unwrap();
+        put("numbers/0:0/holders/md0", "");
+        assert_eq!(host.claimant(&at("image")), User::Host, "an array holds it");
     }
 }

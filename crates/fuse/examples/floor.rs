@@ -8,7 +8,7 @@
 
 use lanefs_fuse::abi::{self, fattr, fopen, opcode};
 use lanefs_fuse::{
-    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Weight,
+    Answer, Caching, Channel, Errno, MountPoint, Options, Outbox, Request, Service, Session, Wishes,
 };
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ struct Tree {
 
 struct Floor {
     tree: Mutex<Tree>,
-    caching: Caching,
+    wishes: Wishes,
 }
 
 impl Tree {
@@ -131,17 +131,8 @@ impl Tree {
 }
 
 impl Service for Floor {
-    fn caching(&self) -> Caching {
-        self.caching
-    }
-
-    fn weight(&self, request: &Request<'_>) -> Weight {
-        // As the real server has it, so that threads change as often.
-        match request.header.opcode {
-            opcode::FSYNC => Weight::Brief,
-            opcode::BATCH_FORGET => Weight::Slow,
-            _ => Weight::Quick,
-        }
+    fn wishes(&self) -> Wishes {
+        self.wishes
     }
 
     fn serve(
@@ -245,7 +236,8 @@ fn main() -> ExitCode {
     };
     let root = Node { mode: DIRECTORY | 0o777, ..Node::default() };
     let tree = Tree { nodes: HashMap::from([(ROOT, root)]), next: ROOT + 1 };
-    let floor = Floor { tree: Mutex::new(Rank::Bucket, tree), caching };
+    let wishes = Wishes { caching, ..Wishes::default() };
+    let floor = Floor { tree: Mutex::new(Rank::Bucket, tree), wishes };
     let served = MountPoint::attach(Path::new(&dir), OsStr::new("floor"), &Options::default())
         .map_err(|error| error.to_string())
         .and_then(|(device, _)| Session::start(device, floor).map_err(|e| e.to_string()))

@@ -76,6 +76,7 @@ pub mod init {
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
 /// `valid` of [`SetattrIn`].
@@ -95,9 +96,11 @@ pub mod fattr {
 
 /// Flags of an open file that the reply to OPEN and CREATE gives.
 pub mod fopen {
+    /// Reads and writes go past the kernel's cache.
+    pub const DIRECT_IO: u32 = 1 << 0;
     /// The pages in the kernel's cache are still right.
     pub const KEEP_CACHE: u32 = 1 << 1;
-    /// Direct writes of one file may run in parallel.
+    /// Direct writes of one file may run in parallel; only with [`DIRECT_IO`].
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 

@@ -4,19 +4,14 @@ use crate::abi::{self, init};
 use crate::buffer::{MAX_DATA, Outbox};
 use crate::errno::Errno;
 use crate::request::Request;
-use crate::service::Caching;
+use crate::service::{AsyncDirect, Caching, Opens, Wishes};
 
-/// The agreement with the kernel: what it offers of what this server wants.
+/// The agreement with the kernel: what it offers of what this server wants, which is returned as bits of
+/// [`init`].
 ///
 /// # Errors
 /// EINVAL if the kernel is too old (before 7.31, Linux 5.4).
-pub fn agree(
-    request: &mut Request<'_>,
-    outbox: &mut Outbox,
-    caching: Caching,
-) -> Result<(), Errno> {
-    // No ATOMIC_O_TRUNC exclusions: opens are always sent, so the flag is safe (with messages
-    // for opens switched off it would lose the truncation).
+pub fn agree(request: &mut Request<'_>, outbox: &mut Outbox, wishes: Wishes) -> Result<u64, Errno> {
     const WANTED: u64 = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
@@ -34,6 +29,7 @@ pub fn agree(
         | init::NO_OPENDIR_SUPPORT
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
+        | init::DIRECT_IO_ALLOW_MMAP
         | init::INIT_EXT;
     let offer: abi::InitIn = request.take()?;
     if offer.major != abi::MAJOR || offer.minor < 31 {
@@ -43,11 +39,7 @@ pub fn agree(
     if offered & init::INIT_EXT != 0 {
         offered |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
     }
-    let not_wanted = match caching {
-        Caching::Writeback => 0,
-        Caching::Writethrough => init::WRITEBACK_CACHE,
-    };
-    let agreed = offered & WANTED & !not_wanted;
+    let agreed = offered & WANTED & !not_wanted(wishes);
     // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
     if agreed & init::SETXATTR_EXT == 0 || agreed & init::HANDLE_KILLPRIV_V2 == 0 {
         return Err(Errno::INVAL);
@@ -67,5 +59,20 @@ pub fn agree(
         flags2: (agreed >> 32) as u32,
         unused: [0; 7],
     });
-    Ok(())
+    Ok(agreed)
+}
+
+fn not_wanted(wishes: Wishes) -> u64 {
+    let mut flags = 0;
+    if wishes.caching == Caching::Writethrough {
+        flags |= init::WRITEBACK_CACHE;
+    }
+    if wishes.opens == Opens::NotAsked {
+        // The kernel would leave the truncation to an OPEN that it does not send.
+        flags |= init::ATOMIC_O_TRUNC;
+    }
+    if wishes.async_direct == AsyncDirect::Waits {
+        flags |= init::ASYNC_DIO;
+    }
+    flags
 }

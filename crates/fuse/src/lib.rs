@@ -8,7 +8,6 @@
 //! the protocol has for set-user-ID, ACLs, unnamed files and creation times is all used.
 
 pub mod abi;
-mod baton;
 mod buffer;
 mod channel;
 pub mod daemon;
@@ -18,8 +17,9 @@ mod mount_table;
 mod mountpoint;
 mod node;
 mod options;
+mod pace;
+mod readers;
 mod request;
-mod seat;
 mod server;
 mod service;
 mod session;
@@ -32,5 +32,5 @@ pub use mountpoint::{Busy, MountError, MountPoint, detach};
 pub use options::{OptionError, Options};
 pub use request::Request;
 pub use server::Server;
-pub use service::{Answer, Caching, Service, Weight};
-pub use session::{Session, THREADS};
+pub use service::{Answer, AsyncDirect, Caching, Opens, Service, Wishes};
+pub use session::Session;

@@ -1,6 +1,6 @@
 //! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
 
-use crate::service::Caching;
+use crate::service::{AsyncDirect, Caching, Opens, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;
@@ -39,8 +39,8 @@ pub struct Options {
     pub synchronous: bool,
     /// Each change of a name is.
     pub synchronous_directories: bool,
-    /// What the kernel does with what programs write.
-    pub caching: Caching,
+    /// What is wanted of the kernel.
+    pub wishes: Wishes,
     /// How it is done what the seeds changed: to be measured and tested with.
     pub policies: Policies,
     /// The name to show for the source, if it is to be another.
@@ -93,7 +93,7 @@ impl Default for Options {
             no_symlinks: false,
             synchronous: false,
             synchronous_directories: false,
-            caching: Caching::Writeback,
+            wishes: Wishes::default(),
             policies: Policies::default(),
             shown_source: None,
         }
@@ -289,8 +289,12 @@ impl Options {
             "sync" => self.synchronous = true,
             "dirsync" => self.synchronous_directories = true,
             // As passthrough_ll of libfuse and virtiofsd call it.
-            "writeback" => self.caching = Caching::Writeback,
-            "no_writeback" => self.caching = Caching::Writethrough,
+            "writeback" => self.wishes.caching = Caching::Writeback,
+            "no_writeback" => self.wishes.caching = Caching::Writethrough,
+            "open" => self.wishes.opens = Opens::Asked,
+            "no_open" => self.wishes.opens = Opens::NotAsked,
+            "async_dio" => self.wishes.async_direct = AsyncDirect::InFlight,
+            "no_async_dio" => self.wishes.async_direct = AsyncDirect::Waits,
             "fsname" => self.shown_source = value.map(str::to_owned),
             "policies" => {
                 self.policies = value
@@ -368,11 +372,16 @@ mod tests {
     #[test]
     fn options_are_honoured() {
         let options = parsed(
-            "no_writeback,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
+            "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
              nodev,nosuid,noexec,sync,dirsync,fsname=disk,policies=before",
         )
         .unwrap();
-        assert_eq!(options.caching, Caching::Writethrough);
+        let wishes = Wishes {
+            caching: Caching::Writethrough,
+            opens: Opens::NotAsked,
+            async_direct: AsyncDirect::InFlight,
+        };
+        assert_eq!(options.wishes, wishes);
         assert!(options.read_only && options.no_recovery && options.allow_other);
         assert!(options.no_devices && options.no_set_user_id && options.no_execute);
         assert!(options.synchronous && options.synchronous_directories);

@@ -18,11 +18,6 @@ impl<'a> Request<'a> {
         Some(Request { header, body })
     }
 
-    /// The same request again, from its start.
-    pub fn again(&self) -> Request<'a> {
-        Request { header: self.header, body: self.body }
-    }
-
     /// The next record.
     ///
     /// # Errors

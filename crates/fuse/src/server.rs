@@ -10,7 +10,6 @@ mod ioctls;
 #[cfg(test)]
 mod malformed;
 mod names;
-mod syncs;
 mod tally;
 mod writers;
 mod xattrs;
@@ -21,31 +20,26 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use crate::service::{Answer, Caching, Service, Weight};
+use crate::service::{Answer, Caching, Service, Wishes};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
-use syncs::Syncs;
 use tally::Tally;
 use writers::Writers;
 
 /// Seconds for which the kernel may keep a name or attributes: for as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
-/// Data of this many bytes or more is moved while another thread reads requests: from here on the
-/// copy costs more than waking that thread.
-const BULK: u32 = 128 << 10;
-/// Freeing a file of more sectors than this is long: 1 MiB.
-const LONG_FREE_SECTORS: u64 = 2048;
 
 /// A mounted file system as the kernel sees it.
 pub struct Server {
     mount: Mount,
     block_size: u32,
-    caching: Caching,
+    wishes: Wishes,
+    /// Whether direct writes of one file may run in parallel.
+    parallel_direct: bool,
     writers: Writers,
     tally: Tally,
-    syncs: Syncs,
     /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
@@ -53,39 +47,16 @@ pub struct Server {
 }
 
 impl Service for Server {
-    fn caching(&self) -> Caching {
-        self.caching
+    fn wishes(&self) -> Wishes {
+        self.wishes
     }
 
-    fn weight(&self, request: &Request<'_>) -> Weight {
-        let mut body = request.again();
-        let (weight, holds) = match request.header.opcode {
-            opcode::FSYNC | opcode::FSYNCDIR if self.syncs.are_brief() => (Weight::Brief, true),
-            opcode::FSYNC
-            | opcode::FSYNCDIR
-            | opcode::SYNCFS
-            | opcode::FALLOCATE
-            | opcode::LSEEK
-            | opcode::BATCH_FORGET => (Weight::Slow, true),
-            opcode::FORGET => (Weight::Slow, self.frees_much(request.header.nodeid)),
-            opcode::SETATTR => {
-                let changes_size = |set: abi::SetattrIn| set.valid & abi::fattr::SIZE != 0;
-                (Weight::Slow, body.take().is_ok_and(changes_size))
-            }
-            opcode::OPEN => {
-                let truncates = |open: abi::OpenIn| open.flags & libc::O_TRUNC as u32 != 0;
-                (Weight::Slow, body.take().is_ok_and(truncates))
-            }
-            opcode::COPY_FILE_RANGE => (Weight::Bulk, true),
-            opcode::READ => {
-                (Weight::Bulk, body.take().is_ok_and(|read: abi::ReadIn| read.size >= BULK))
-            }
-            opcode::WRITE => {
-                (Weight::Bulk, body.take().is_ok_and(|write: abi::WriteIn| write.size >= BULK))
-            }
-            _ => (Weight::Quick, true),
-        };
-        if holds { weight } else { Weight::Quick }
+    /// Files opened for direct I/O go past the kernel's cache, and their writes in parallel, where they can
+    /// be mapped nevertheless; not with the writeback cache, where the kernel keeps a file's times and
+    /// sets none for such a write.
+    fn agreed(&mut self, flags: u64) {
+        self.parallel_direct = self.wishes.caching == Caching::Writethrough
+            && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
     fn serve(
@@ -111,15 +82,15 @@ impl Service for Server {
 
 impl Server {
     /// Serves `mount`.
-    pub fn new(mount: Mount, caching: Caching) -> Server {
+    pub fn new(mount: Mount, wishes: Wishes) -> Server {
         let block_size = mount.fs().stat_fs().block_size;
         Server {
             mount,
             block_size,
-            caching,
+            wishes,
+            parallel_direct: false,
             writers: Writers::new(),
             tally: Tally::new(),
-            syncs: Syncs::new(),
             flushing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
         }
@@ -154,12 +125,6 @@ impl Server {
     fn inode(&self, id: u64) -> Result<InodeRef, Errno> {
         let node = Node::from_id(id);
         Ok(self.fs().get(node.ino, node.generation)?)
-    }
-
-    /// Whether the last forget of this node frees many blocks.
-    fn frees_much(&self, id: u64) -> bool {
-        self.guarded(|| Ok(self.inode(id)?.attr()))
-            .is_ok_and(|attr| attr.links == 0 && attr.sectors > LONG_FREE_SECTORS)
     }
 
     /// Does `work`; a panic becomes an I/O error, of this request and of all that follow. The handle
@@ -243,10 +208,7 @@ impl Server {
             SyncMode::Full
         };
         let inode = self.inode(request.header.nodeid)?;
-        let begun = Instant::now();
-        self.fs().fsync(&inode, mode)?;
-        self.syncs.took(begun.elapsed());
-        Ok(())
+        Ok(self.fs().fsync(&inode, mode)?)
     }
 
     fn statfs(&self, outbox: &mut Outbox) {

@@ -14,20 +14,6 @@ pub enum Answer {
     Silence,
 }
 
-/// How long a request may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
-    /// As a rule it waits for nothing.
-    Quick,
-    /// It waits for the device, which takes less lately than waking another thread and being woken
-    /// by it. With a single client nobody is held up.
-    Brief,
-    /// It waits for the device.
-    Slow,
-    /// It moves much data.
-    Bulk,
-}
-
 /// What the kernel does with what programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Caching {
@@ -39,16 +25,49 @@ pub enum Caching {
     Writethrough,
 }
 
+/// Whether the kernel asks before it opens a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Opens {
+    /// OPEN and RELEASE for each open file.
+    #[default]
+    Asked,
+    /// Neither: opening and closing cost no request, and the server can refuse no open.
+    NotAsked,
+}
+
+/// What the kernel does with asynchronous direct I/O (io_submit(2), io_uring).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AsyncDirect {
+    /// The submitting thread waits for each request. The kernel then drops the cached pages of a direct
+    /// write after it, too.
+    #[default]
+    Waits,
+    /// Many requests are in flight. The kernel drops cached pages before the write only, so that one read
+    /// meanwhile stays in its cache, stale.
+    InFlight,
+}
+
+/// What a mount wants of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wishes {
+    /// What it does with what programs write.
+    pub caching: Caching,
+    /// Whether it asks before it opens.
+    pub opens: Opens,
+    /// What it does with asynchronous direct I/O.
+    pub async_direct: AsyncDirect,
+}
+
 /// Answers the requests of one mount, from several threads. [`crate::Server`] is the one that serves
 /// ext4; the example `floor` measures what a session costs without a file system behind it.
 pub trait Service: Sync {
-    /// What the kernel is asked to do with what programs write.
-    fn caching(&self) -> Caching {
-        Caching::default()
+    /// What is wanted of the kernel.
+    fn wishes(&self) -> Wishes {
+        Wishes::default()
     }
 
-    /// Whether to let another thread read requests meanwhile.
-    fn weight(&self, request: &Request<'_>) -> Weight;
+    /// What kernel and session have agreed on: bits of [`crate::abi::init`].
+    fn agreed(&mut self, _flags: u64) {}
 
     /// Does what `request` asks, leaving the reply in `outbox`.
     ///

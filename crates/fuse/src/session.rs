@@ -1,26 +1,24 @@
 //! A mount being served: the first handshake, then the threads that read and answer.
 
 use crate::abi::opcode;
-use crate::baton::{Baton, Turn};
 use crate::buffer::{Inbox, Outbox};
 use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::handshake::agree;
-use crate::seat::{Seat, Watchdog};
-use crate::service::{Answer, Service, Weight};
+use crate::pace::Pace;
+use crate::readers::{Join, Readers};
+use crate::request::Request;
+use crate::service::{Answer, Service};
 use rustix::fd::OwnedFd;
 use std::io;
-use std::thread;
-
-/// Threads that serve; all but one of them may wait for the device at once.
-pub const THREADS: usize = 16;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Instant;
 
 /// A connection that has shaken hands.
 pub struct Session<S> {
     server: S,
     channel: Channel,
-    baton: Baton,
-    watchdog: Watchdog,
+    readers: Readers,
 }
 
 impl<S: Service> Session<S> {
@@ -29,7 +27,7 @@ impl<S: Service> Session<S> {
     ///
     /// # Errors
     /// The kernel is too old, or went away.
-    pub fn start(device: OwnedFd, server: S) -> io::Result<Session<S>> {
+    pub fn start(device: OwnedFd, mut server: S) -> io::Result<Session<S>> {
         let channel = Channel::new(device);
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
         loop {
@@ -41,11 +39,13 @@ impl<S: Service> Session<S> {
                 channel.reply(unique, &mut outbox, Some(Errno::IO));
                 continue;
             }
-            return match agree(&mut request, &mut outbox, server.caching()) {
-                Ok(()) => {
+            return match agree(&mut request, &mut outbox, server.wishes()) {
+                Ok(flags) => {
+                    server.agreed(flags);
                     channel.reply(unique, &mut outbox, None);
-                    let baton = Baton::new(THREADS);
-                    Ok(Session { server, channel, baton, watchdog: Watchdog::default() })
+                    let processors = thread::available_parallelism().map_or(1, usize::from);
+                    let readers = Readers::new(processors.max(2));
+                    Ok(Session { server, channel, readers })
                 }
                 Err(error) => {
                     channel.reply(unique, &mut outbox, Some(error));
@@ -62,33 +62,20 @@ impl<S: Service> Session<S> {
     pub fn run(self) -> (S, io::Result<()>) {
         let this = &self;
         let outcome = thread::scope(|scope| {
-            let watchdog =
-                thread::Builder::new().name("fuse-watchdog".into()).spawn_scoped(scope, || {
-                    this.watchdog.is_me();
-                    this.baton.watch();
-                });
-            let workers: Vec<_> = (0..THREADS)
-                .map_while(|n| {
-                    thread::Builder::new()
-                        .name(format!("fuse-{n}"))
-                        .spawn_scoped(scope, move || this.work(n))
-                        .ok()
-                })
-                .collect();
-            if watchdog.is_err() || workers.is_empty() {
-                this.baton.end();
+            let mut workers = Vec::new();
+            this.readers.watch(|n| {
+                let worker = thread::Builder::new().name(format!("fuse-{n}"));
+                let worker = worker.spawn_scoped(scope, move || this.work(n));
+                worker.map(|worker| workers.push(worker)).is_ok()
+            });
+            if workers.is_empty() {
                 return Err(io::Error::other("no threads to serve with"));
             }
-            let mut outcome = Ok(());
-            for worker in workers {
-                let ended = worker.join();
-                outcome =
-                    outcome
-                        .and(ended.unwrap_or_else(|_| {
-                            Err(io::Error::other("a serving thread panicked"))
-                        }));
-            }
-            outcome
+            // All of them, before the first that failed is told.
+            let panicked = |_| Err(io::Error::other("a serving thread panicked"));
+            let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(panicked);
+            let ended: Vec<io::Result<()>> = workers.into_iter().map(join).collect();
+            ended.into_iter().collect()
         });
         (self.server, outcome)
     }
@@ -96,51 +83,43 @@ impl<S: Service> Session<S> {
     /// The life of thread `me`.
     fn work(&self, me: usize) -> io::Result<()> {
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let mut seat = Seat::new(&self.watchdog);
-        while let Some(mut client) = self.baton.take(me) {
-            seat.take(&client);
-            loop {
-                let request = match self.channel.receive(&mut inbox) {
-                    Ok(Some(request)) => request,
-                    Ok(None) => {
-                        self.baton.end();
+        let mut pace = Pace::new();
+        loop {
+            let request = match self.channel.receive(&mut inbox) {
+                Ok(Some(request)) => request,
+                ended => {
+                    self.readers.end();
+                    return ended.map(|_| ());
+                }
+            };
+            let (opcode, begun) = (request.header.opcode, Instant::now());
+            let stays = if pace.is_slow(opcode) {
+                self.readers.leave();
+                self.answer(request, &mut outbox);
+                false
+            } else {
+                let serving = self.readers.begin(me);
+                self.answer(request, &mut outbox);
+                self.readers.done(me, serving)
+            };
+            pace.took(opcode, begun.elapsed());
+            if stays {
+                continue;
+            }
+            match self.readers.join(me) {
+                Join::Reader => {}
+                Join::End => return Ok(()),
+                Join::Idle => {
+                    (inbox, outbox) = (Inbox::new(), Outbox::new());
+                    if self.readers.park(me, false) == Join::End {
                         return Ok(());
                     }
-                    Err(error) => {
-                        self.baton.end();
-                        return Err(error);
-                    }
-                };
-                let weight = self.server.weight(&request);
-                if weight == Weight::Bulk {
-                    seat.moved_much(&mut client);
-                } else {
-                    seat.asked(&mut client, request.header.pid);
-                }
-                let keeps = match weight {
-                    Weight::Quick => true,
-                    Weight::Brief => client.is_alone(),
-                    Weight::Slow | Weight::Bulk => false,
-                };
-                if !keeps {
-                    self.baton.pass(client);
-                    if weight == Weight::Bulk {
-                        seat.leave();
-                    }
-                    self.answer(request, &mut outbox);
-                    break;
-                }
-                let serving = self.baton.begin();
-                self.answer(request, &mut outbox);
-                if self.baton.done(serving) == Turn::Lost {
-                    break;
                 }
             }
         }
-        Ok(())
     }
 
-    fn answer(&self, request: crate::request::Request<'_>, outbox: &mut Outbox) {
+    fn answer(&self, request: Request<'_>, outbox: &mut Outbox) {
         let unique = request.header.unique;
         match self.server.serve(request, outbox, &self.channel) {
             Ok(Answer::Reply) => self.channel.reply(unique, outbox, None),

@@ -6,7 +6,7 @@
 
 use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation};
 use lanefs_ext4::{Mount, MountOptions};
-use lanefs_fuse::{Busy, Caching, MountPoint, Options, Server, Session};
+use lanefs_fuse::{Busy, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use std::collections::HashSet;
@@ -152,7 +152,7 @@ impl Scene {
         let options = Options::default();
         let (fuse, mount_point) =
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &options).unwrap();
-        let session = Session::start(fuse, Server::new(mount, Caching::Writeback)).unwrap();
+        let session = Session::start(fuse, Server::new(mount, Wishes::default())).unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome) = session.run();
             End { broken: server.is_broken(), outcome, closed: server.close() }

@@ -15,7 +15,7 @@ pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::UserNames;
 pub use operand::{Operand, Place};
 pub use owner::{OwnerChange, parse_id};
-pub use patience::{open_image, open_source};
+pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_source};
 pub use report::{Failure, Report, complain, host_cause, plain, printable};
 pub use size::{Size, human, parse_size};
 pub use time::{Shown, parse_time, show_time};

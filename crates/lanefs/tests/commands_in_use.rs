@@ -3,8 +3,8 @@
 mod mounting;
 
 use mounting::{
-    Image, KernelMounted, LANEFS, Mounted, assert_clean, can_mount, lanefs_mount, run, shell,
-    try_run,
+    Image, KernelMounted, LANEFS, LoopDevice, Mounted, assert_clean, can_mount, lanefs_mount,
+    needs, run, shell, try_run,
 };
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -106,4 +106,42 @@ fn an_image_whose_server_is_closing_is_waited_for() {
     assert!(lanefs(&["info", image.path.to_str().unwrap()]).contains("In use:"));
     mounted.umount();
     image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: real mounts, one after another"]
+fn a_block_device_whose_server_is_closing_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let Some(device) = LoopDevice::new(&image.path) else { return };
+    for round in 0..10 {
+        let mounted = Mounted::at(&device.path, &image.mount_point(), &[]);
+        shell(&mounted.path, "dd if=/dev/zero of=big bs=1M count=8 status=none");
+        // umount(8) does not wait for the server, which has the device open exclusively.
+        run(Command::new("umount").arg(&mounted.path));
+        if round % 2 == 0 {
+            lanefs(&["touch", &format!("{}:/f", device.path.display())]);
+        } else {
+            Mounted::at(&device.path, &image.mount_point(), &[]).umount();
+        }
+    }
+    drop(device);
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount that waits"]
+fn a_mount_that_waits_for_an_image_says_so() {
+    if !can_mount() || !needs("flock") {
+        return;
+    }
+    let image = Image::new("32M");
+    let mut holder = Command::new("flock").arg(&image.path).args(["sleep", "3"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &[]));
+    assert!(said.contains("still in use, waiting"), "{said}");
+    assert!(holder.wait().unwrap().success());
+    run(Command::new(LANEFS).arg("umount").arg(image.mount_point()));
 }

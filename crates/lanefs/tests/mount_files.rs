@@ -455,6 +455,82 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
     image.assert_clean();
 }
 
+#[test]
+#[ignore = "long: a real mount"]
+fn without_open_files_are_opened_and_truncated_without_a_request() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    let mounted = Mounted::new(&image, &["no_open"]);
+    let path = mounted.path.join("file");
+    fs::write(&path, [1; 10_000]).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [1; 10_000]);
+    let counted = || (requests(&mounted.path, "open"), requests(&mounted.path, "release"));
+    let before = counted();
+    for n in 0..20 {
+        // Shorter each time: what an open is to truncate must be gone.
+        fs::write(&path, vec![n; 9_000 - usize::from(n)]).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), vec![n; 9_000 - usize::from(n)]);
+    }
+    assert_eq!(counted(), before);
+    // Data that only the kernel has yet, in what is a hole for the server.
+    let script = "truncate -s 1M sparse; printf x | dd of=sparse bs=1 seek=500000 conv=notrunc status=none; \
+                  cp --sparse=always sparse copy; cmp sparse copy";
+    shell(&mounted.path, script);
+    mounted.umount();
+    image.assert_clean();
+    let again = Mounted::new(&image, &["no_open"]);
+    assert_eq!(fs::read(again.path.join("file")).unwrap(), vec![19; 8_981]);
+    again.umount();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn direct_writes_set_times_and_agree_with_the_cache_whatever_the_caching() {
+    if !can_mount() {
+        return;
+    }
+    for caching in ["writeback", "no_writeback"] {
+        let image = Image::new("64M");
+        let mounted = Mounted::new(&image, &[caching]);
+        let path = mounted.path.join("file");
+        fs::write(&path, [1; 16_384]).unwrap();
+        let cached = File::options().read(true).write(true).open(&path).unwrap();
+        let write = |letter: &str, at: u32| {
+            shell(
+                &mounted.path,
+                &format!(
+                    "head -c 4096 /dev/zero | tr '\\0' {letter} | dd of=file bs=4096 seek={at} conv=notrunc oflag=direct iflag=fullblock status=none"
+                ),
+            );
+        };
+        let byte = |at: u64| {
+            let mut byte = [0];
+            cached.read_exact_at(&mut byte, at).unwrap();
+            byte[0]
+        };
+        let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+        let times = Timestamps { last_access: old, last_modification: old };
+        rustix::fs::futimens(&cached, &times).unwrap();
+        // While the file is open cached, and with its pages in the cache.
+        assert_eq!(byte(0), 1);
+        write("a", 0);
+        assert_eq!((byte(0), byte(4096)), (b'a', 1), "{caching}");
+        assert!(cached.metadata().unwrap().mtime() > old.tv_sec, "{caching}");
+        // A direct read sees what is only in the cache yet.
+        cached.write_all_at(b"x", 8192).unwrap();
+        let read = "dd if=file bs=4096 skip=2 count=1 iflag=direct status=none | head -c 1";
+        assert_eq!(shell(&mounted.path, read), "x", "{caching}");
+        // Beyond the end.
+        write("b", 4);
+        assert_eq!((cached.metadata().unwrap().len(), byte(16_384)), (20_480, b'b'), "{caching}");
+        drop(cached);
+        mounted.umount();
+        image.assert_clean();
+    }
+}
+
 /// How many requests of a kind the server has had.
 fn requests(mounted: &Path, kind: &str) -> u64 {
     let said = run(Command::new(LANEFS).arg("stats").arg(mounted));

@@ -7,7 +7,7 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use crate::service::Caching;
+use crate::service::{Caching, Opens};
 use lanefs_ext4::{Attr, Fallocate, InodeRef, Privilege, Seek, SetAttr};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
@@ -43,17 +43,19 @@ impl Server {
     pub(super) const WRITES: u64 = 1;
 
     /// The reply to an open with `flags`. Direct writes of one file may overlap, for the file system
-    /// orders those that allocate.
+    /// orders those that allocate. The kernel runs them one by one while the file is open cached, or
+    /// mapped shared.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        // Without OPEN there is no RELEASE either.
+        let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes {
             self.writers.add(ino);
         }
-        abi::OpenOut {
-            fh: if writes { Self::WRITES } else { 0 },
-            open_flags: fopen::KEEP_CACHE | fopen::PARALLEL_DIRECT_WRITES,
-            backing_id: 0,
+        let mut open_flags = fopen::KEEP_CACHE;
+        if self.parallel_direct && flags & libc::O_DIRECT != 0 {
+            open_flags |= fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
         }
+        abi::OpenOut { fh: if writes { Self::WRITES } else { 0 }, open_flags, backing_id: 0 }
     }
 
     pub(super) fn open(
@@ -62,6 +64,10 @@ impl Server {
         outbox: &mut Outbox,
         kernel: &Channel,
     ) -> Result<(), Errno> {
+        if self.wishes.opens == Opens::NotAsked {
+            // The kernel does without from now on.
+            return Err(Errno::NOSYS);
+        }
         let input: abi::OpenIn = request.take()?;
         let flags = input.flags as i32;
         let inode = self.inode(request.header.nodeid)?;
@@ -110,7 +116,7 @@ impl Server {
         let inode = self.inode(request.header.nodeid)?;
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
             let written = self.write_pages(&inode, input.offset, data);
-            if self.caching == Caching::Writethrough {
+            if self.wishes.caching == Caching::Writethrough {
                 // The times that we have set are news to the kernel.
                 kernel.forget_attributes(request.header.nodeid);
             }
@@ -142,7 +148,7 @@ impl Server {
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            let n = match self.caching {
+            let n = match self.wishes.caching {
                 Caching::Writeback => self.fs().write_back(inode, at, rest, by)?,
                 Caching::Writethrough => self.fs().write_at(inode, at, rest, by)?,
             };
@@ -153,6 +159,11 @@ impl Server {
             rest = rest.get(n..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Whether the kernel may have data of a file that the server has not.
+    fn may_be_written(&self, ino: Ino) -> bool {
+        self.wishes.opens == Opens::NotAsked || self.writers.has(ino)
     }
 
     /// Whether a program may go on writing to a file whose pages found no room. The kernel would take
@@ -211,7 +222,7 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
-        if self.writers.has(inode.ino()) {
+        if self.may_be_written(inode.ino()) {
             if self.flushing.swap(true, Ordering::Acquire) {
                 return Err(Errno::INVAL);
             }

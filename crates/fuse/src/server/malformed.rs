@@ -6,7 +6,7 @@ use crate::abi::{InHeader, opcode};
 use crate::buffer::Outbox;
 use crate::channel::Channel;
 use crate::request::Request;
-use crate::service::{Caching, Service};
+use crate::service::{Service, Wishes};
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
@@ -31,7 +31,7 @@ impl Scene {
         let mount = Mount::open(device, MountOptions::default()).unwrap();
         let nowhere = std::fs::File::options().write(true).open("/dev/null").unwrap();
         Scene {
-            server: Server::new(mount, Caching::Writeback),
+            server: Server::new(mount, Wishes::default()),
             outbox: Outbox::new(),
             nowhere: Channel::new(nowhere.into()),
             nodes: vec![1],
@@ -52,7 +52,6 @@ impl Scene {
         };
         let bytes = [header.as_bytes(), body].concat();
         let request = Request::new(&bytes).unwrap();
-        self.server.weight(&request);
         let answered = self.server.serve(request, &mut self.outbox, &self.nowhere).is_ok();
         let tells_node = [opcode::LOOKUP, opcode::CREATE, opcode::MKDIR, opcode::MKNOD];
         if answered && tells_node.contains(&opcode) && self.nodes.len() < 200 {

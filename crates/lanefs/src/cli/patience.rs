@@ -1,16 +1,20 @@
-//! Waiting for whoever is just closing an image.
+//! Waiting for a program that is just closing an image.
 
-use super::Failure;
-use lanefs::{Cause, Source};
+use super::{Failure, complain};
+use lanefs::{Cause, Error, Source};
 use lanefs_device::{Access, FileDevice, OpenError, OpenOptions, User};
 use lanefs_fuse::MountEntry;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an image that is in use is waited for. umount(8) returns before the server of a mount has
+/// How long a command waits for an image that is in use. umount(8) returns before the server of a mount has
 /// written its last byte, and a loop device may live a moment longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a mount waits: a server with much to write to a slow disk takes its time.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
+/// After so long a mount says that it waits.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens an image, waiting for a moment if its user may be about to end; one that is mounted is not.
@@ -19,15 +23,9 @@ pub fn open_image(
     access: Access,
     part: OpenOptions,
 ) -> Result<FileDevice, OpenError> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match FileDevice::open(image, access, part) {
-            Err(OpenError::InUse { by, .. }) if may_end(image, &by) && Instant::now() < end => {
-                std::thread::sleep(PAUSE);
-            }
-            opened => return opened,
-        }
-    }
+    wait(PATIENCE, &mut || {}, &mut || {
+        FileDevice::open(image, access, part).map_err(|error| (in_use(&error), error))
+    })
 }
 
 /// Opens an image or an array, waiting as [`open_image`] does.
@@ -37,27 +35,77 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
         let device = device.map_err(|error| Failure::opening(name, &error))?;
         return Ok(Source::Image(Arc::new(device)));
     }
-    let end = Instant::now() + PATIENCE;
+    let opened = wait(PATIENCE, &mut || {}, &mut || open_array(name, access, part));
+    opened.map_err(|error| Failure::opening_source(name, &error))
+}
+
+/// As [`open_image`], for a mount: it waits longer, and says so.
+pub fn open_image_to_mount(
+    image: &Path,
+    access: Access,
+    part: OpenOptions,
+) -> Result<FileDevice, OpenError> {
+    wait(MOUNT_PATIENCE, &mut || tell(image), &mut || {
+        FileDevice::open(image, access, part).map_err(|error| (in_use(&error), error))
+    })
+}
+
+/// As [`open_source`], for the mount of an array: it waits longer, and says so.
+pub fn open_array_to_mount(
+    name: &Path,
+    access: Access,
+    part: OpenOptions,
+) -> Result<Source, Error> {
+    wait(MOUNT_PATIENCE, &mut || tell(name), &mut || open_array(name, access, part))
+}
+
+fn open_array(name: &Path, access: Access, part: OpenOptions) -> Result<Source, (Use, Error)> {
+    Source::open(name, access, part).map_err(|error| match error.cause() {
+        Cause::Open(cause) => (in_use(cause), error),
+        _ => (Use::Lasts, error),
+    })
+}
+
+fn tell(name: &Path) {
+    let (name, seconds) = (name.display(), MOUNT_PATIENCE.as_secs());
+    complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
+}
+
+/// Why something cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Its user may be about to end.
+    MayEnd,
+    /// It is mounted, or the reason is another.
+    Lasts,
+}
+
+/// Opens until that succeeds, fails for good, or took too long; tells of it after a moment.
+fn wait<T, E>(
+    patience: Duration,
+    tell: &mut dyn FnMut(),
+    open: &mut dyn FnMut() -> Result<T, (Use, E)>,
+) -> Result<T, E> {
+    let (start, mut told) = (Instant::now(), false);
     loop {
-        let error = match Source::open(name, access, part) {
-            Ok(source) => return Ok(source),
-            Err(error) => error,
-        };
-        match error.cause() {
-            Cause::Open(OpenError::InUse { path, by })
-                if may_end(path, by) && Instant::now() < end =>
-            {
-                std::thread::sleep(PAUSE);
-            }
-            _ => return Err(Failure::opening_source(name, &error)),
+        match open() {
+            Ok(opened) => return Ok(opened),
+            Err((Use::MayEnd, _)) if start.elapsed() < patience => {}
+            Err((_, error)) => return Err(error),
         }
+        if !told && start.elapsed() > TOLD_AFTER {
+            told = true;
+            tell();
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
-fn may_end(image: &Path, by: &User) -> bool {
-    match by {
-        User::Lock => matches!(MountEntry::of(image), Ok(None)),
-        User::Loop { mounted_on, .. } => mounted_on.is_none(),
-        User::Host => false,
-    }
+fn in_use(error: &OpenError) -> Use {
+    let may_end = match error {
+        OpenError::InUse { path, by: User::Lock } => matches!(MountEntry::of(path), Ok(None)),
+        OpenError::InUse { by: User::Loop { mounted_on, .. }, .. } => mounted_on.is_none(),
+        _ => false,
+    };
+    if may_end { Use::MayEnd } else { Use::Lasts }
 }

@@ -1,6 +1,6 @@
 //! `lanefs mount`: an image as a directory.
 
-use crate::cli::{complain, open_image, plain};
+use crate::cli::{complain, open_array_to_mount, open_image_to_mount, plain};
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -29,7 +29,14 @@ Examples:
   lanefs mount -o ro,noatime disk.img mnt
   lanefs mount -o offset=1M disk.img mnt        a partition that starts at 1 MiB
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
-  lanefs mount -f /dev/sdx1 mnt                 in the foreground")]
+  lanefs mount -f /dev/sdx1 mnt                 in the foreground
+
+For speed, at a price (docs/fuse.md):
+  -o no_open        opening and closing costs no request; immutable and append-only are told at writing
+  -o no_writeback   each write(2) is a request; renames and unlinks cost fewer, O_DIRECT writes of one file
+                    run in parallel
+  -o async_dio      io_submit(2) keeps many requests in flight; a file that is written so must not be read
+                    through the cache meanwhile")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
@@ -117,7 +124,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    let server = Server::new(mount, options.caching);
+    let server = Server::new(mount, options.wishes);
     let shown = match &options.shown_source {
         Some(name) => name.into(),
         None => source,
@@ -150,7 +157,7 @@ fn open_source(
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
-    let source = Source::open(name, access, part)?;
+    let source = open_array_to_mount(name, access, part)?;
     for note in source.notes() {
         complain(format_args!("lanefs mount: {}: {note}", name.display()));
     }
@@ -171,7 +178,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
     if !options.read_only {
-        match open_image(source, Access::ReadWrite, part) {
+        match open_image_to_mount(source, Access::ReadWrite, part) {
             Err(OpenError::Io { source: error, .. })
                 if matches!(
                     error.kind(),
@@ -183,7 +190,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
             other => return other,
         }
     }
-    open_image(source, Access::ReadOnly, part)
+    open_image_to_mount(source, Access::ReadOnly, part)
 }
 
 fn serve(started: Started, mut parent: Parent) -> ExitCode {

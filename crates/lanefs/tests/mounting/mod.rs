@@ -292,3 +292,26 @@ pub fn as_nobody(program: impl AsRef<OsStr>) -> Command {
     command.uid(65534).gid(65534);
     command
 }
+
+/// A loop device on an image, detached when dropped.
+pub struct LoopDevice {
+    pub path: PathBuf,
+}
+
+impl LoopDevice {
+    /// `None`, said aloud, if the host has none.
+    pub fn new(image: &Path) -> Option<LoopDevice> {
+        let (status, said) = try_run(Command::new("losetup").args(["--find", "--show"]).arg(image));
+        if !status.success() {
+            println!("skipped: a block device: {}", said.trim());
+            return None;
+        }
+        Some(LoopDevice { path: said.trim().into() })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        run(Command::new("losetup").arg("-d").arg(&self.path));
+    }
+}

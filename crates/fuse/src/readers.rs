@@ -1,0 +1,360 @@
+//! How many threads read requests: a few, each of which answers what it read, and one more for each
+//! that waits for the device.
+//!
+//! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
+//! slow, the thread *leaves* the readers; if too few are left, a parked thread is woken or a new one
+//! started. A request that was expected to be quick and takes longer than [`PATIENCE`] is found by
+//! the watch, which makes the thread leave. When the slow request is answered, the thread joins the
+//! readers again, or parks if there are enough.
+//!
+//! *Locking*: `spares` is a leaf, taken when threads are called or parked, never while serving.
+
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
+use std::time::Duration;
+
+/// Threads beyond the readers: as many requests may wait for the device at once. Further ones wait in
+/// the kernel's queue.
+pub const WAITING: usize = 64;
+/// Fewest readers: with fewer, a thread is called before a slow request is served.
+const FEWEST: usize = 1;
+/// How long a request that is expected to be quick may take before another thread is called.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Looks without any request after which the watch sleeps until the next one.
+const QUIET_LOOKS: u32 = 20;
+/// A thread that was parked for so long gives its buffers back.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// The threads of a session.
+pub struct Readers {
+    /// Threads that read or serve what is expected to be quick. Changes around slow requests only.
+    ready: Padded<AtomicUsize>,
+    /// Whether the watch waits for the next request. Changes seldom.
+    watch_sleeps: Padded<AtomicBool>,
+    spares: Mutex<Spares>,
+    wake_watch: Condvar,
+    posts: Vec<Padded<Post>>,
+    /// With more readers, a thread that comes back from a slow request parks.
+    enough: usize,
+}
+
+/// What one thread shares with the watch.
+#[derive(Debug, Default)]
+struct Post {
+    /// Number of the quick request that it serves, odd while it does. The watch makes the thread leave
+    /// by changing an odd one.
+    serving: AtomicU64,
+    /// Where it is parked.
+    parked: Condvar,
+}
+
+#[derive(Debug)]
+struct Spares {
+    ended: bool,
+    /// Parked threads, the last one to come at the end: its buffers are the warmest.
+    parked: Vec<usize>,
+    /// How many threads the watch has still to start.
+    to_start: usize,
+    /// How many more there may be.
+    allowed: usize,
+}
+
+/// What a parked thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Join {
+    /// Reads on.
+    Reader,
+    /// Gives its buffers back and parks again.
+    Idle,
+    /// Ends: there is nothing more to read.
+    End,
+}
+
+impl Readers {
+    /// For `enough` readers, of which none is started yet.
+    pub fn new(enough: usize) -> Readers {
+        let parked = Vec::with_capacity(enough + WAITING);
+        let spares = Spares { ended: false, parked, to_start: enough, allowed: WAITING };
+        Readers {
+            ready: Padded(AtomicUsize::new(enough)),
+            watch_sleeps: Padded::default(),
+            // Rank: a leaf, like a bucket of a wait queue, and taken with nothing held.
+            spares: Mutex::new(Rank::Bucket, spares),
+            wake_watch: Condvar::new(),
+            posts: (0..enough + WAITING).map(|_| Padded::default()).collect(),
+            enough,
+        }
+    }
+
+    /// Thread `me` begins a request that is expected to be quick; gives what [`Readers::done`] wants.
+    pub fn begin(&self, me: usize) -> u64 {
+        let post = &self.posts[me].serving;
+        let serving = post.load(Ordering::Relaxed) + 1;
+        post.store(serving, Ordering::Relaxed);
+        // Against the watch's: either it sees this request, or this thread sees that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.watch_sleeps.load(Ordering::Relaxed) {
+            let _spares = self.spares.lock();
+            self.wake_watch.notify_one();
+        }
+        serving
+    }
+
+    /// The quick request is answered: whether the thread is still one of the readers. If not, it joins
+    /// them again.
+    pub fn done(&self, me: usize, serving: u64) -> bool {
+        let post = &self.posts[me].serving;
+        post.compare_exchange(serving, serving + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// A thread is about to serve a request that is expected to be slow: it is no reader until it joins
+    /// again.
+    pub fn leave(&self) {
+        if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
+            self.call_another(&mut self.spares.lock());
+        }
+    }
+
+    fn call_another(&self, spares: &mut Spares) {
+        if let Some(spare) = spares.parked.pop() {
+            self.ready.fetch_add(1, Ordering::AcqRel);
+            self.posts[spare].parked.notify_one();
+        } else if spares.allowed > 0 {
+            self.ready.fetch_add(1, Ordering::AcqRel);
+            spares.allowed -= 1;
+            spares.to_start += 1;
+            self.wake_watch.notify_one();
+        }
+    }
+
+    /// Thread `me` has answered a slow request: reads on, or parks if there are readers enough.
+    pub fn join(&self, me: usize) -> Join {
+        if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough {
+            return Join::Reader;
+        }
+        let mut spares = self.spares.lock();
+        if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
+            // Others have left meanwhile.
+            self.ready.fetch_add(1, Ordering::AcqRel);
+            return Join::Reader;
+        }
+        spares.parked.push(me);
+        drop(spares);
+        self.park(me, true)
+    }
+
+    /// Waits until thread `me` is called.
+    pub fn park(&self, me: usize, may_be_idle: bool) -> Join {
+        let mut spares = self.spares.lock();
+        while !spares.ended && spares.parked.contains(&me) {
+            if !may_be_idle {
+                self.posts[me].parked.wait(&mut spares);
+            } else if !self.posts[me].parked.wait_for(&mut spares, IDLE) {
+                return Join::Idle;
+            }
+        }
+        if spares.ended { Join::End } else { Join::Reader }
+    }
+
+    /// The connection is over: nothing more is to be read.
+    pub fn end(&self) {
+        self.spares.lock().ended = true;
+        self.posts.iter().for_each(|post| {
+            post.parked.notify_one();
+        });
+        self.wake_watch.notify_all();
+    }
+
+    /// The watch: starts threads as they are needed, and calls one for each that is found serving one
+    /// request for too long. `start` gets the number of a thread; false if the host has no room for it.
+    /// Returns at the end, or if no thread can be started.
+    pub fn watch(&self, mut start: impl FnMut(usize) -> bool) {
+        let mut seen = Vec::with_capacity(self.posts.len());
+        let mut quiet = 0;
+        let mut spares = self.spares.lock();
+        while !spares.ended {
+            self.start_threads(&mut spares, &mut seen, &mut start);
+            if seen.is_empty() {
+                return;
+            }
+            quiet = if self.look(&mut seen, &mut spares) { 0 } else { quiet + 1 };
+            if spares.to_start > 0 {
+                continue;
+            }
+            if quiet < QUIET_LOOKS {
+                self.wake_watch.wait_for(&mut spares, PATIENCE);
+                continue;
+            }
+            self.watch_sleeps.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let mut now = self.posts.iter().map(|post| post.serving.load(Ordering::Relaxed));
+            if seen.iter().all(|seen| now.next() == Some(*seen)) {
+                self.wake_watch.wait(&mut spares);
+            }
+            self.watch_sleeps.store(false, Ordering::Relaxed);
+            quiet = 0;
+        }
+    }
+
+    /// Starts what is to be started; `seen` has an entry for each thread.
+    fn start_threads(
+        &self,
+        spares: &mut Spares,
+        seen: &mut Vec<u64>,
+        start: &mut impl FnMut(usize) -> bool,
+    ) {
+        while spares.to_start > 0 {
+            spares.to_start -= 1;
+            if start(seen.len()) {
+                seen.push(0);
+            } else {
+                // There are as many as the host has room for.
+                spares.allowed = 0;
+                self.ready.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Makes threads leave that serve what they served at the last look. Whether there were requests.
+    fn look(&self, seen: &mut [u64], spares: &mut Spares) -> bool {
+        let mut busy = false;
+        for (post, seen) in self.posts.iter().zip(seen) {
+            let now = post.serving.load(Ordering::Relaxed);
+            busy |= now != *seen;
+            if now == *seen && now % 2 == 1 {
+                // Even again, but a number that the thread does not expect.
+                let (old, new) = (now, now + 3);
+                let relaxed = Ordering::Relaxed;
+                if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()
+                    && self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST
+                {
+                    self.call_another(spares);
+                }
+                busy = true;
+            }
+            *seen = post.serving.load(Ordering::Relaxed);
+        }
+        busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_lanes::sync::Arc;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    /// Readers with a watch; the numbers of the threads that it starts arrive at the receiver.
+    fn watched(enough: usize) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
+        let readers = Arc::new(Readers::new(enough));
+        let (tell, started) = mpsc::channel();
+        let watch = std::thread::spawn({
+            let readers = readers.clone();
+            move || readers.watch(|n| tell.send(n).is_ok())
+        });
+        let end = {
+            let readers = readers.clone();
+            move || {
+                readers.end();
+                watch.join().unwrap();
+            }
+        };
+        (readers, started, end)
+    }
+
+    #[test]
+    fn a_quick_request_calls_no_thread() {
+        let (readers, started, end) = watched(2);
+        assert_eq!((started.recv_timeout(SOON), started.recv_timeout(SOON)), (Ok(0), Ok(1)));
+        for _ in 0..3 {
+            let serving = readers.begin(0);
+            assert!(readers.done(0, serving));
+        }
+        // One of two may be slow: the other reads.
+        readers.leave();
+        assert_eq!(readers.join(0), Join::Reader);
+        end();
+        assert!(started.recv().is_err());
+    }
+
+    #[test]
+    fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
+        let (readers, started, end) = watched(2);
+        (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+        readers.leave();
+        readers.leave();
+        assert_eq!(started.recv_timeout(SOON), Ok(2));
+        // Back again, the first makes two readers, which is enough; the next one parks.
+        assert_eq!(readers.join(0), Join::Reader);
+        let parked = std::thread::spawn({
+            let readers = readers.clone();
+            move || readers.join(1)
+        });
+        while readers.spares.lock().parked.is_empty() {
+            std::thread::yield_now();
+        }
+        readers.leave();
+        readers.leave();
+        assert_eq!(parked.join().unwrap(), Join::Reader, "a parked thread is woken, none started");
+        end();
+        assert!(started.recv().is_err());
+    }
+
+    #[test]
+    fn a_parked_thread_ends_with_the_session() {
+        let (readers, _started, end) = watched(2);
+        let parked = std::thread::spawn({
+            let readers = readers.clone();
+            // As if it came back from a slow request.
+            move || {
+                readers.ready.fetch_add(1, Ordering::AcqRel);
+                readers.join(2)
+            }
+        });
+        while readers.spares.lock().parked.is_empty() {
+            std::thread::yield_now();
+        }
+        end();
+        assert_eq!(parked.join().unwrap(), Join::End);
+    }
+
+    #[test]
+    fn a_request_that_turns_out_slow_is_found_by_the_watch() {
+        let (readers, started, end) = watched(2);
+        (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+        for (pause, next) in [(0, 2), (300, 3)] {
+            // Also after the watch fell asleep.
+            std::thread::sleep(Duration::from_millis(pause));
+            let serving = [readers.begin(0), readers.begin(1)];
+            let begun = Instant::now();
+            assert_eq!(started.recv_timeout(SOON), Ok(next), "another thread reads");
+            assert!(begun.elapsed() < SOON);
+            for (me, serving) in serving.into_iter().enumerate() {
+                assert!(!readers.done(me, serving));
+                readers.ready.fetch_add(1, Ordering::AcqRel);
+            }
+            let serving = readers.begin(0);
+            assert!(readers.done(0, serving));
+            // As if the threads beyond the second had never been.
+            readers.ready.store(2, Ordering::Release);
+        }
+        end();
+    }
+
+    #[test]
+    fn no_more_threads_are_started_than_may_wait() {
+        let (readers, started, end) = watched(2);
+        (0..2 + 2 * WAITING).for_each(|_| {
+            if readers.ready.load(Ordering::Acquire) > 0 {
+                readers.leave();
+            }
+        });
+        (0..2 + WAITING).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+        assert_eq!(readers.ready.load(Ordering::Acquire), 0);
+        end();
+        assert!(started.recv().is_err());
+    }
+}
