@@ -24,7 +24,7 @@ use crate::log::superblock_offset;
 use crate::{Error, LogMap};
 use lanefs_device::Device;
 use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
-use lanefs_ondisk::{BlockSize, Unsupported};
+use lanefs_ondisk::{Block, BlockSize, Unsupported};
 use reader::Reader;
 
 /// A log to be replayed, and the file system it belongs to.
@@ -53,34 +53,67 @@ pub struct Recovered {
     pub sequence: Sequence,
 }
 
-/// Replays the log of `source` onto `target`: the same device, or an overlay of it for a mount
-/// that writes nothing. Flushes `target`; the log stays as it is until [`mark_empty`].
+/// What a log will write home: checked, and nothing written yet.
+pub struct Replay<'a> {
+    /// `None` for an empty log.
+    copies: Option<(Reader<'a>, replay::Plan)>,
+    found: Recovered,
+}
+
+/// Reads and checks the whole log of `source`: the first two passes, and which copies count.
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
-/// it uses something unknown or holds fast commits, [`Error::Device`]. Before a write error
-/// nothing was written.
-pub fn recover(source: &Source<'_>, target: &dyn Device) -> Result<Recovered, Error> {
+/// it uses something unknown or holds fast commits, [`Error::Device`].
+pub fn plan<'a>(source: &Source<'a>) -> Result<Replay<'a>, Error> {
     source.superblock.support()?;
     if source.map.len() < source.superblock.blocks() {
         return Err(Error::BadLogMap { log_block: source.map.len() });
     }
+    let sequence = source.superblock.sequence();
+    let mut found = Recovered { transactions: 0, blocks: 0, revoked: 0, sequence };
     let Some(start) = source.superblock.start() else {
-        let sequence = source.superblock.sequence();
-        return Ok(Recovered { transactions: 0, blocks: 0, revoked: 0, sequence });
+        return Ok(Replay { copies: None, found });
     };
     let reader = Reader::new(source);
-    let mut log = scan::scan(&reader, start, source.superblock.sequence())?;
+    let mut log = scan::scan(&reader, start, sequence)?;
     refuse_fast_commits(&reader, source.superblock, log.end())?;
     let plan = replay::plan(&reader, &mut log, source)?;
-    let blocks = replay::write(&reader, &plan, target)?;
-    target.flush()?;
-    Ok(Recovered {
-        transactions: log.transactions.len() as u32,
-        blocks,
-        revoked: plan.revoked,
-        sequence: log.end(),
-    })
+    found.transactions = log.transactions.len() as u32;
+    found.revoked = plan.revoked;
+    found.sequence = log.end();
+    Ok(Replay { copies: Some((reader, plan)), found })
+}
+
+impl Replay<'_> {
+    /// The contents that `block` will have, if the log has a copy of it.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn contents(&self, block: Block) -> Result<Option<Vec<u8>>, Error> {
+        let Some((reader, plan)) = &self.copies else { return Ok(None) };
+        plan.contents(reader, block)
+    }
+
+    /// Writes the copies onto `target`: the same device, or an overlay of it for a mount that
+    /// writes nothing. Flushes `target`; the log stays as it is until [`mark_empty`].
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn write(&self, target: &dyn Device) -> Result<Recovered, Error> {
+        let Some((reader, plan)) = &self.copies else { return Ok(self.found) };
+        let blocks = replay::write(reader, plan, target)?;
+        target.flush()?;
+        Ok(Recovered { blocks, ..self.found })
+    }
+}
+
+/// Replays the log of `source` onto `target`: [`plan`] and [`Replay::write`].
+///
+/// # Errors
+/// Theirs. Before a write error nothing was written.
+pub fn recover(source: &Source<'_>, target: &dyn Device) -> Result<Recovered, Error> {
+    plan(source)?.write(target)
 }
 
 /// Says on the device, durably, that the log is empty and goes on after `sequence`, which is

@@ -26,6 +26,16 @@ struct Copy {
     tag: Tag,
 }
 
+impl Copy {
+    fn contents(&self, reader: &Reader<'_>) -> Result<Vec<u8>, Error> {
+        let mut bytes = reader.read(self.at)?;
+        if self.tag.flags.contains(TagFlags::ESCAPE) {
+            unescape(&mut bytes);
+        }
+        Ok(bytes)
+    }
+}
+
 /// A copy that is not what its tag says.
 struct Wrong {
     at: u32,
@@ -92,6 +102,15 @@ impl Plan {
         Ok(Ok(()))
     }
 
+    /// The contents that `block` will have, if there is a copy of it.
+    pub(super) fn contents(
+        &self,
+        reader: &Reader<'_>,
+        block: Block,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        self.copies.get(&block).map(|copy| copy.contents(reader)).transpose()
+    }
+
     /// Nothing outside the file system, and nothing into the log that is being read.
     fn check_places(&self, source: &Source<'_>) -> Result<(), Error> {
         let wild = |block: &Block| block.0 >= source.blocks || source.map.contains(*block);
@@ -106,11 +125,7 @@ impl Plan {
 pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Result<u64, Error> {
     let mut batch: Vec<(Block, Arc<[u8]>)> = Vec::with_capacity(BATCH);
     for (block, copy) in &plan.copies {
-        let mut bytes = reader.read(copy.at)?;
-        if copy.tag.flags.contains(TagFlags::ESCAPE) {
-            unescape(&mut bytes);
-        }
-        batch.push((*block, bytes.into()));
+        batch.push((*block, copy.contents(reader)?.into()));
         if batch.len() == BATCH {
             home::write(target, reader.format.block_size, &batch)?;
             batch.clear();

@@ -132,8 +132,12 @@ fn transaction(
 }
 
 /// Whether the transaction after `log`, damaged at block `damaged`, was committed: its own commit
-/// block is in the log and right, or that of the next. Blocks that an older log left behind,
+/// block follows and is right, or that of the next. Blocks that an older log left behind,
 /// after its numbers were set back, are older than the last transaction.
+///
+/// From one block of the two transactions to the next there are no more copies than a descriptor
+/// can name, so the search ends where that many blocks have no header: an empty log of any length
+/// costs no more.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
         // Nothing tells a right commit block from chance; a count was wrong.
@@ -141,11 +145,19 @@ fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<boo
     }
     let lost = log.end();
     let since = log.transactions.last().map_or((0, 0), |t| t.time);
-    for n in 1..reader.size() {
+    // A first tag without a uuid leaves room for two more.
+    let gap = reader.format.tags_per_descriptor() as u32 + 3;
+    let (mut n, mut end) = (1, gap);
+    while n <= end && n < reader.size() {
         let block = reader.read(reader.after(damaged, n))?;
+        n += 1;
+        let counts = |header: &Header| [lost, lost.next()].contains(&header.sequence);
+        if Header::decode(&block).filter(counts).is_none() {
+            continue;
+        }
+        end = n.saturating_add(gap);
         let Ok(commit) = Commit::decode(&block, &reader.format) else { continue };
-        let counts = commit.sequence == lost || commit.sequence == lost.next();
-        if counts && (commit.secs, commit.nanos) >= since {
+        if (commit.secs, commit.nanos) >= since {
             return Ok(true);
         }
     }
