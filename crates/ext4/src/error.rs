@@ -37,6 +37,9 @@ pub enum Error {
         /// Bytes there should be.
         needs: u64,
     },
+    /// There is not enough memory for the descriptors of all groups.
+    #[error("the file system has more groups than there is memory for")]
+    TooManyGroups,
     /// Two owners have one metadata block.
     #[error("the file system is damaged: {block} has two owners")]
     CrossLinked {
@@ -138,6 +141,7 @@ impl Error {
             Error::TooManyLinks => Errno::MLINK,
             Error::InvalidArgument { .. } => Errno::INVAL,
             Error::FileTooLarge => Errno::FBIG,
+            Error::TooManyGroups => Errno::NOMEM,
             Error::Stale => Errno::STALE,
             Error::NoAttribute => Errno::NODATA,
             Error::NotPermitted => Errno::PERM,

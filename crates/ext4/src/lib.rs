@@ -33,6 +33,7 @@ pub use mount::open::Mount;
 pub use mount::options::{
     Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
 };
+pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
 pub use object::inode::{Inode, InodeRef};
 pub use object::one_lock::OneLockCache;

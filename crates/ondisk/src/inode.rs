@@ -46,6 +46,8 @@ pub enum Cause {
     SymlinkSize { size: u64 },
     #[error("the list of orphans comes back to it")]
     OrphanLoop,
+    #[error("it is recorded as an orphan, and there is no such inode")]
+    NoOrphan,
 }
 
 /// A value that the format cannot hold.

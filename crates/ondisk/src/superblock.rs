@@ -7,6 +7,7 @@
 //! Source: ext4 disk layout documentation, "The Super Block".
 
 mod check;
+mod compare;
 mod geometry;
 mod raw;
 
@@ -87,6 +88,8 @@ pub enum Cause {
     OrphanFileInode { ino: u32 },
     #[error("orphan list starts at inode {ino}")]
     LastOrphan { ino: u32 },
+    #[error("the log changes the {what}")]
+    ChangedInLog { what: &'static str },
 }
 
 bitflags! {

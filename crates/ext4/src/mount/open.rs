@@ -1,5 +1,7 @@
 //! Mounting and unmounting: the order in which a file system is trusted, and left.
 
+use super::log::{self, Opened, read_block};
+use super::primary::Primary;
 use crate::alloc::Groups;
 use crate::fs::Fs;
 use crate::object::home::{Counting, Home, Keepers};
@@ -9,30 +11,22 @@ use crate::object::orphan::Orphans;
 use crate::object::pressure::Pressure;
 use crate::object::superblock::{SUPERBLOCK, SuperState};
 use crate::object::table::Tables;
-use crate::plan::extent::{self, Nodes};
+use crate::plan::extent;
 use crate::volume::system::SystemBlocks;
-use crate::{Access, Error, MountOptions, Recovery};
-use lanefs_device::{Device, OverlayDevice};
-use lanefs_journal::{Config, Journal, Log, LogMap, recovery};
+use crate::{Access, Error, MountOptions};
+use lanefs_device::Device;
+use lanefs_journal::{Config, Journal};
 use lanefs_lanes::sync::atomic::AtomicBool;
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::dirent::DirFormat;
-use lanefs_ondisk::features::{Compat, Incompat, RoCompat, Support};
+use lanefs_ondisk::features::{Compat, Incompat, RoCompat};
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
-use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 use lanefs_ondisk::superblock::{
     Geometry, JournalPlace, OrphanEntries, Recovery as NeedsRecovery, State, SuperFlags, Superblock,
 };
-use lanefs_ondisk::{
-    Block, Corruption, Group, Ino, Unsupported,
-    checksum::{Checksums, Seed},
-    inode as disk,
-};
-
-/// Memory that the replay of a read-only mount's log may take: as much as any log is large.
-const OVERLAY_CAP: u64 = 2 << 30;
+use lanefs_ondisk::{Block, Group, Ino, Unsupported, checksum::Checksums, inode as disk};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -41,6 +35,9 @@ pub struct Mount {
     keepers: Option<Keepers>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
+    /// Whether the file system was clean when it was mounted, and whether it had errors: a mount
+    /// never makes it look better than that.
+    found: State,
 }
 
 impl Mount {
@@ -49,19 +46,11 @@ impl Mount {
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
     /// features that can only be read is mounted read-only, whatever was asked for.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
-        let superblock = read_superblock(&*device)?;
-        let access = possible_access(&superblock, &*device, &options)?;
-        let (device, log) = open_log(device, &superblock, access, options.recovery)?;
-        // The log may have held a newer one.
-        let before = superblock.geometry();
-        let superblock = read_superblock(&*device)?;
+        let primary = Primary::read(&*device)?;
+        let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
         let geometry = superblock.geometry();
         let checksums = superblock.checksums();
-        if before.block_size() != geometry.block_size() {
-            // The log was found by it.
-            let what = "a block size that changes in the log".into();
-            return Err(Unsupported { what }.into());
-        }
+        let aborted = log.as_ref().is_some_and(|log| log.superblock.errno() != 0);
         let descriptors = read_descriptors(&*device, &geometry, checksums)?;
         let runs: Vec<(Block, u32)> = log.iter().flat_map(|log| log.map.runs()).collect();
         let own_files = own_files(&superblock);
@@ -130,8 +119,12 @@ impl Mount {
         });
         let keepers = Keepers::new(&fs);
         check_root(&fs)?;
-        let mut mount = Mount { keepers: Some(keepers), fs, committer: None };
+        let found = fs.superblock.snapshot().state();
+        let mut mount = Mount { keepers: Some(keepers), fs, committer: None, found };
         if access == Access::ReadWrite {
+            if aborted {
+                mount.found |= State::ERROR;
+            }
             mount.begin_writing()?;
         }
         Ok(mount)
@@ -147,7 +140,7 @@ impl Mount {
         let fs = self.fs.clone();
         let superblock = fs.superblock.snapshot();
         let orphan_file = superblock.orphan_file();
-        let now = seconds();
+        let (now, found) = (seconds(), self.found);
         fs.write_superblock(|superblock| {
             superblock.set_mount_time(now);
             superblock.set_write_time(now);
@@ -158,9 +151,10 @@ impl Mount {
                     None => OrphanEntries::Absent,
                 };
                 superblock.set_dirty_features(NeedsRecovery::Needed, orphans);
+                superblock.set_state(found);
             } else {
                 // Nothing says so but the state.
-                superblock.set_state(superblock.state() - State::VALID);
+                superblock.set_state(found - State::VALID);
             }
         })?;
         let serving = fs.clone();
@@ -169,7 +163,9 @@ impl Mount {
             .spawn(move || serving.journal.serve(&*serving))
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
+        // The close of this mount that failed is to remember damage, as any other.
         fs.finish_orphans(orphan_file, superblock.last_orphan())
+            .inspect_err(|error| fs.note_error(error))
     }
 
     /// Commits, writes everything home, marks the file system clean.
@@ -188,7 +184,7 @@ impl Mount {
         if ended.is_err() {
             return Err(Error::Busy);
         }
-        let orphans_left = self.fs.orphans_left();
+        let (orphans_left, found) = (self.fs.orphans_left(), self.found);
         let (blocks, inodes) = self.fs.groups.free_counts();
         self.fs.write_superblock(|superblock| {
             superblock.set_write_time(seconds());
@@ -196,7 +192,7 @@ impl Mount {
             superblock.set_free_inodes(u32::try_from(inodes).unwrap_or(u32::MAX));
             superblock.set_dirty_features(NeedsRecovery::NotNeeded, orphans_left);
             if !was_read_only && superblock.journal().is_none() {
-                superblock.set_state(superblock.state() | State::VALID);
+                superblock.set_state(superblock.state() | (found & State::VALID));
             }
         })
     }
@@ -223,22 +219,6 @@ impl Fs {
     }
 }
 
-/// Reads and checks the superblock.
-fn read_superblock(device: &dyn Device) -> Result<Superblock, Error> {
-    if device.len() < SUPERBLOCK.end as u64 {
-        return Err(Error::TooShort { has: device.len(), needs: SUPERBLOCK.end as u64 });
-    }
-    let mut bytes = [0; SUPERBLOCK.end - SUPERBLOCK.start];
-    device.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
-    let superblock = Superblock::decode(&bytes)?;
-    let geometry = superblock.geometry();
-    let needs = geometry.block_count().saturating_mul(geometry.block_size().bytes() as u64);
-    if device.len() < needs {
-        return Err(Error::TooShort { has: device.len(), needs });
-    }
-    Ok(superblock)
-}
-
 /// Files that an ext3 had before it became an ext4 are refused one by one; if the root directory is one
 /// of them, there is nothing that could be done.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
@@ -249,131 +229,6 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
             Err(Unsupported { what: "a root directory mapped by indirect blocks".into() }.into())
         }
     }
-}
-
-/// What can be done with this file system on this device, of what was asked for.
-fn possible_access(
-    superblock: &Superblock,
-    device: &dyn Device,
-    options: &MountOptions,
-) -> Result<Access, Error> {
-    let possible = match superblock.support() {
-        Support::Refused(names) => return Err(Unsupported { what: names.join(", ") }.into()),
-        Support::ReadOnly(_) => Access::ReadOnly,
-        Support::ReadWrite => Access::ReadWrite,
-    };
-    let wants_write = options.access == Access::ReadWrite && options.recovery == Recovery::Replay;
-    match possible == Access::ReadWrite && wants_write && !device.is_read_only() {
-        true => Ok(Access::ReadWrite),
-        false => Ok(Access::ReadOnly),
-    }
-}
-
-/// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.
-fn open_log(
-    device: Arc<dyn Device>,
-    superblock: &Superblock,
-    access: Access,
-    wanted: Recovery,
-) -> Result<(Arc<dyn Device>, Option<Log>), Error> {
-    let Some(JournalPlace::Inode(ino)) = superblock.journal() else { return Ok((device, None)) };
-    let geometry = superblock.geometry();
-    let needs = superblock.features().incompat.contains(Incompat::RECOVER);
-    let mut log = match find_log(&*device, superblock, ino) {
-        Ok(log) => log,
-        // What is only read needs no journal, unless it holds the newest state.
-        Err(_) if access == Access::ReadOnly && (!needs || wanted == Recovery::Skip) => {
-            return Ok((device, None));
-        }
-        Err(error) => return Err(error),
-    };
-    if wanted == Recovery::Skip || (access == Access::ReadOnly && !needs) {
-        return Ok((device, Some(log)));
-    }
-    let target: Arc<dyn Device> = match access {
-        Access::ReadWrite => device.clone(),
-        Access::ReadOnly => Arc::new(OverlayDevice::new(device.clone(), OVERLAY_CAP)),
-    };
-    let source = recovery::Source {
-        device: &*device,
-        map: &log.map,
-        superblock: &log.superblock,
-        blocks: geometry.block_count(),
-    };
-    let recovered = recovery::recover(&source, &*target)?;
-    if access == Access::ReadWrite && log.superblock.start().is_some() {
-        let size = geometry.block_size();
-        let Log { map, superblock, .. } = &mut log;
-        recovery::mark_empty(&*device, map, size, superblock, recovered.sequence)?;
-    }
-    Ok((target, Some(log)))
-}
-
-/// Reads nodes straight from the device: before there is a journal to ask.
-struct BareNodes<'d> {
-    device: &'d dyn Device,
-    geometry: Geometry,
-    seed: Option<Seed>,
-    ino: Ino,
-}
-
-impl Nodes for BareNodes<'_> {
-    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
-        let bytes = read_block(self.device, &self.geometry, block)?;
-        if let Some(seed) = self.seed {
-            lanefs_ondisk::extent::verify(&bytes, seed).map_err(|cause| {
-                lanefs_ondisk::Corruption::ExtentNode { ino: self.ino, block: Some(block), cause }
-            })?;
-        }
-        Ok(bytes.into())
-    }
-}
-
-/// Where the journal inode's blocks lie. Only the inode itself and the place of its table are
-/// used, since everything else may be newer in the log.
-fn find_log(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
-    let geometry = superblock.geometry();
-    let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
-    let (index, range) = geometry.desc_place(place.group).ok_or(Error::Stale)?;
-    let block = geometry.desc_block(index).ok_or(Error::Stale)?;
-    let bytes = read_block(device, &geometry, block)?;
-    let desc = bytes.get(range).ok_or(Error::Stale)?;
-    // Torn by a crash, its checksum may be wrong; the place of the table never changes.
-    let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
-    let table = Block(desc.inode_table.0 + u64::from(place.table_block));
-    let bytes = read_block(device, &geometry, table)?;
-    let record = bytes.get(place.offset..place.offset + geometry.inode_size());
-    let checksums = superblock.checksums();
-    let inode = disk::Inode::decode(record.ok_or(Error::Stale)?, ino, &geometry, checksums)?;
-    if !inode.flags.contains(disk::InodeFlags::EXTENTS) {
-        return Err(Unsupported { what: "a journal mapped by indirect blocks".into() }.into());
-    }
-    let seed = checksums.seed().map(|seed| seed.of_inode(ino, inode.generation));
-    let nodes = BareNodes { device, geometry, seed, ino };
-    let space = geometry.first_data_block().0..geometry.block_count();
-    let limits = extent::Limits::new(ino, geometry.block_size(), space);
-    let map = extent::load(&inode.block, &nodes, &limits)?;
-    let runs: Vec<_> = map.iter().map(|extent| (extent.block, extent.len)).collect();
-    let map = LogMap::new(runs, geometry.block_count())?;
-    let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;
-    let head = read_block(device, &geometry, first)?;
-    let superblock = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
-        .map_err(|cause| Corruption::Journal { block: 0, cause })?;
-    let mut features = JournalIncompat::empty();
-    let wide = geometry.features().incompat.contains(Incompat::BIT64);
-    features.set(JournalIncompat::BIT64, wide);
-    features.set(JournalIncompat::CSUM_V3, checksums.seed().is_some());
-    Ok(Log { map, superblock, features })
-}
-
-fn read_block(device: &dyn Device, geometry: &Geometry, block: Block) -> Result<Vec<u8>, Error> {
-    if block.0 >= geometry.block_count() {
-        return Err(Error::OutsideFileSystem { block });
-    }
-    let size = geometry.block_size().bytes();
-    let mut bytes = vec![0; size];
-    device.read_at(block.0 * size as u64, &mut bytes)?;
-    Ok(bytes)
 }
 
 /// The files of the file system itself that the superblock names.
@@ -405,14 +260,17 @@ fn read_descriptors(
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Vec<GroupDesc>, Error> {
-    let mut descriptors = Vec::with_capacity(geometry.group_count() as usize);
+    // As they come: the number of groups is only what the superblock says.
+    let mut descriptors = Vec::new();
     for index in 0..geometry.desc_blocks() {
         let block = geometry.desc_block(index).ok_or(Error::Stale)?;
         let bytes = read_block(device, geometry, block)?;
         for record in bytes.chunks_exact(geometry.desc_size()) {
             let group = Group(descriptors.len() as u32);
             if group.0 < geometry.group_count() {
-                descriptors.push(GroupDesc::decode(record, group, geometry, checksums)?);
+                let descriptor = GroupDesc::decode(record, group, geometry, checksums)?;
+                descriptors.try_reserve(1).map_err(|_| Error::TooManyGroups)?;
+                descriptors.push(descriptor);
             }
         }
     }

@@ -15,6 +15,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Lane, LaneCounter, Mutex, PerLane, Rank};
 use lanefs_lanes::{Nameless, set_nameless};
+use lanefs_ondisk::features::RoCompat;
 use lanefs_ondisk::inode::Cause;
 use lanefs_ondisk::superblock::OrphanEntries;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
@@ -237,7 +238,7 @@ impl Fs {
         found.extend(self.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
         let mut held = Vec::new();
         for (ino, place) in found {
-            let inode = self.get(ino, None)?;
+            let inode = self.orphan(ino)?;
             let mut state = inode.state.lock();
             let twice = state.orphan.replace(place).is_some();
             state.disk.dtime = 0;
@@ -264,6 +265,14 @@ impl Fs {
             self.remove_orphan(&mut handle, &inode);
         }
         Ok(())
+    }
+
+    /// An inode that the disk says is an orphan.
+    fn orphan(&self, ino: Ino) -> Result<InodeRef, Error> {
+        self.get(ino, None).map_err(|error| match error {
+            Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
+            error => error,
+        })
     }
 
     /// Pins the blocks of the orphan file; the entries found in it.
@@ -304,7 +313,7 @@ impl Fs {
             if !seen.insert(ino) {
                 return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
             }
-            let inode = self.get(ino, None)?;
+            let inode = self.orphan(ino)?;
             let dtime = inode.state.lock().disk.dtime;
             found.push(inode);
             next = (dtime != 0).then_some(Ino(dtime));
@@ -313,9 +322,14 @@ impl Fs {
         Ok(found)
     }
 
-    /// Whether the orphan file still has entries: inodes that were open without a name at close.
+    /// Whether the orphan file still has entries: inodes that were open without a name at close, or
+    /// what a mount left that could not read all of the file.
     pub(crate) fn orphans_left(&self) -> OrphanEntries {
-        let left = self.orphans.file_entries.sum() > 0;
-        if left { OrphanEntries::Present } else { OrphanEntries::Absent }
+        let unread = self.orphans.file.get().is_none()
+            && self.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        match unread || self.orphans.file_entries.sum() > 0 {
+            true => OrphanEntries::Present,
+            false => OrphanEntries::Absent,
+        }
     }
 }

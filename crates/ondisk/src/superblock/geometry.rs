@@ -239,6 +239,18 @@ impl Geometry {
         }
     }
 
+    /// The groups that start with a backup of the superblock, in order.
+    pub fn backups(&self) -> impl Iterator<Item = Group> + '_ {
+        let few = self.features.compat.contains(Compat::SPARSE_SUPER2);
+        let (named, all) = match few {
+            true => (self.backup_groups, 0..0),
+            false => ([0; 2], 1..self.group_count),
+        };
+        let exists = |g: &u32| *g > 0 && *g < self.group_count;
+        let all = named.into_iter().chain(all).filter(exists).map(Group);
+        all.filter(|group| self.group_has_super(*group))
+    }
+
     /// Blocks of descriptors and of the reserve behind them at the start of a group, after its
     /// superblock if it has one.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
@@ -358,8 +370,18 @@ mod tests {
         let g = Geometry { group_count: 400, ..geometry() };
         let with: Vec<u32> = (0..400).filter(|&i| g.group_has_super(Group(i))).collect();
         assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+        assert!(g.backups().map(|group| group.0).eq(with.into_iter().skip(1)));
         assert!(g.group_has_super(Group(3_486_784_401)));
         assert!(!g.group_has_super(Group(u32::MAX)));
+    }
+
+    #[test]
+    fn with_sparse_super2_the_superblock_names_the_backups() {
+        let mut g = Geometry { backup_groups: [1, 12], ..geometry() };
+        g.features.compat = Compat::SPARSE_SUPER2;
+        assert!(g.backups().eq([Group(1), Group(12)]));
+        g.backup_groups = [0, 99];
+        assert_eq!(g.backups().count(), 0);
     }
 
     #[test]

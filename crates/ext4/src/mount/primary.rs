@@ -1,0 +1,97 @@
+//! Reading the superblock, whole or torn by a crash.
+//!
+//! The superblock has two sectors of 512 bytes and one checksum over both, and it is written in place.
+//! A crash in the middle of that leaves one sector old and the other new, and the checksum wrong.
+//! Such a superblock is taken as it is if it makes every other check and agrees, in all that no mount
+//! changes, with a copy whose checksum is right: a backup in another group, or one in the log. What
+//! a mount does change is old or new in it, field by field, and either does: counts are those of the
+//! descriptors, and the log is replayed whether or not it says that this is needed.
+
+use super::log;
+use crate::Error;
+use crate::object::superblock::SUPERBLOCK;
+use lanefs_device::Device;
+use lanefs_ondisk::superblock::{Cause, JournalPlace, Superblock};
+use lanefs_ondisk::{Corruption, Group};
+
+/// Backups that are looked at.
+const BACKUPS: usize = 8;
+
+/// The superblock at byte 1024.
+#[derive(Debug, Clone)]
+pub struct Primary {
+    /// What it says.
+    pub superblock: Superblock,
+    /// Whether its checksum is right.
+    pub wholeness: Wholeness,
+}
+
+/// Whether a crash tore the superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wholeness {
+    /// Its checksum is right, or it has none.
+    Whole,
+    /// Its checksum is wrong, and another copy vouches for it.
+    Torn(Witness),
+}
+
+/// The copy that a torn superblock agrees with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Witness {
+    /// The backup at the start of this group.
+    Backup(Group),
+    /// The newest copy in the log.
+    Log,
+}
+
+impl Primary {
+    /// Reads and checks it. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::TooShort`] for a device that has no room for it, [`Error::Corruption`],
+    /// [`Error::Device`].
+    pub fn read(device: &dyn Device) -> Result<Primary, Error> {
+        if device.len() < SUPERBLOCK.end as u64 {
+            return Err(Error::TooShort { has: device.len(), needs: SUPERBLOCK.end as u64 });
+        }
+        let bytes = read_at(device, SUPERBLOCK.start as u64)?;
+        let damage = match Superblock::decode(&bytes) {
+            Ok(superblock) => return Ok(Primary { superblock, wholeness: Wholeness::Whole }),
+            Err(damage) => damage,
+        };
+        let torn = match &damage {
+            Corruption::Superblock { cause: Cause::Checksum { .. } } => {
+                Superblock::decode_torn(&bytes).ok()
+            }
+            _ => None,
+        };
+        let Some(superblock) = torn else { return Err(damage.into()) };
+        match witness(device, &superblock) {
+            Some(witness) => Ok(Primary { superblock, wholeness: Wholeness::Torn(witness) }),
+            None => Err(damage.into()),
+        }
+    }
+}
+
+/// A copy that agrees with `torn`.
+fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
+    let geometry = torn.geometry();
+    let agrees = |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|copy| torn.agrees_with(&copy));
+    for group in geometry.backups().take(BACKUPS) {
+        let start = geometry.group_first_block(group)?.0 << geometry.block_size().bits();
+        if read_at(device, start).is_ok_and(|bytes| agrees(&bytes)) {
+            return Some(Witness::Backup(group));
+        }
+    }
+    let Some(JournalPlace::Inode(ino)) = torn.journal() else { return None };
+    let log = log::find(device, torn, ino).ok()?;
+    let plan = log::plan(device, torn, &log).ok()?;
+    let copy = log::superblock_in(&plan, torn).ok()??;
+    torn.agrees_with(&copy).then_some(Witness::Log)
+}
+
+fn read_at(device: &dyn Device, offset: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; SUPERBLOCK.len()];
+    device.read_at(offset, &mut bytes)?;
+    Ok(bytes)
+}
