@@ -35,6 +35,7 @@ pub use mount::options::{
 };
 pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
+pub use name::ascent::{Ascent, IsRing};
 pub use object::inode::{Inode, InodeRef};
 pub use object::one_lock::OneLockCache;
 pub use object::pressure::names_within;

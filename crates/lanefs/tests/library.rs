@@ -224,3 +224,40 @@ fn a_read_only_file_system_stays_as_it_is() {
     fs.close().unwrap();
     assert!(before == std::fs::read(&image.path).unwrap());
 }
+
+/// Lets `..` of `/a` lead to `/a/b`.
+fn bend_into_a_ring(image: &Image) {
+    let (a, b) = {
+        let fs = open(image);
+        for path in ["/a", "/a/b", "/other", "/other/moved"] {
+            fs.create_dir(path).unwrap();
+        }
+        (fs.metadata("/a").unwrap().ino().0, fs.metadata("/a/b").unwrap().ino().0)
+    };
+    let blocks = std::process::Command::new("debugfs")
+        .args(["-R", &format!("blocks <{a}>")])
+        .arg(&image.path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(blocks.stdout).unwrap();
+    let block: u64 = said.trim().parse().unwrap();
+    let mut file = std::fs::File::options().write(true).open(&image.path).unwrap();
+    // The record of ".." comes after the twelve bytes of ".".
+    file.seek(SeekFrom::Start(block * 1024 + 12)).unwrap();
+    file.write_all(&b.to_le_bytes()).unwrap();
+}
+
+#[test]
+fn a_ring_of_parents_is_told_at_once_however_many_inodes_there_are() {
+    let features = "^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
+    let options = ["-b", "1024", "-N", "4000000", "-I", "128", "-O", features];
+    let image = Image::with("4G", &options);
+    bend_into_a_ring(&image);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let fs = open(&image);
+        let moved = fs.rename("/other/moved", "/a/b/moved").map_err(|error| error.errno());
+        let _ = tell.send(moved);
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(30)).expect("it ends"), Err(117));
+}

@@ -118,6 +118,8 @@ pub enum Cause {
     NoDots,
     #[error("an entry names the directory that it is in")]
     NamesItself,
+    #[error("its parents form a ring")]
+    ParentRing,
     #[error("no checksum tail")]
     NoTail,
     #[error("the block is a hole")]

@@ -3,7 +3,9 @@
 use crate::path::check_name;
 use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Acted, Ends, Inode, InodeRef, NewInode, NewKind, Rename, Rights};
+use lanefs_ext4::{
+    Acted, Ascent, Ends, Inode, InodeRef, IsRing, NewInode, NewKind, Rename, Rights,
+};
 use lanefs_ondisk::{FileType, Ino};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
@@ -191,18 +193,15 @@ impl Vfs {
     /// Fails if `inode` is `dir` or above it.
     fn check_not_above(&self, inode: &Inode, dir: &InodeRef, or: Error) -> Result<(), Error> {
         let mut at = dir.clone();
-        // Every step is one up a tree that the format lets be no deeper than its inodes are many; a
-        // damaged one may have a ring.
-        for _ in 0..=self.stat_fs().inodes {
-            if at.ino() == inode.ino() {
-                return Err(or);
-            }
+        let mut ascent = Ascent::new(at.ino());
+        while at.ino() != inode.ino() {
             if at.ino() == Ino::ROOT {
-                break;
+                return Ok(());
             }
             at = self.parent_of(&at)?;
+            ascent.step(&at.ino()).map_err(|IsRing| self.fs().ring_of_parents(at.ino()))?;
         }
-        Ok(())
+        Err(or)
     }
 
     fn victim(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<InodeRef, Error> {

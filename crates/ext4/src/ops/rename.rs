@@ -1,6 +1,7 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
 use crate::fs::Fs;
+use crate::name::ascent::{Ascent, IsRing};
 use crate::name::directory::{checked, checked_entry};
 use crate::name::place::{Beside, Edit, PLACE_CREDITS, Place, lock_both, lock_for_names};
 use crate::object::inode::{Concerns, Inode, InodeRef};
@@ -245,10 +246,8 @@ impl Fs {
     /// changes its parent meanwhile; no operation lock is.
     fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
         let mut at = dir.clone();
-        // A loop on the disk comes back to a directory that was passed; one is remembered, after
-        // twice as many steps each time (Brent).
-        let mut passed = at.ino;
-        for step in 1..=u64::from(self.geometry.inode_count()) {
+        let mut ascent = Ascent::new(at.ino);
+        loop {
             if at.ino == ancestor {
                 return Ok(true);
             }
@@ -257,14 +256,16 @@ impl Fs {
             }
             let Some(parent) = self.find(&at, b"..")? else { return Ok(false) };
             at = parent;
-            if at.ino == passed {
-                break;
-            }
-            if step.is_power_of_two() {
-                passed = at.ino;
-            }
+            ascent.step(&at.ino).map_err(|IsRing| self.ring_of_parents(at.ino))?;
         }
-        Err(Error::Loop)
+    }
+
+    /// The error for a directory whose parents lead back to it; remembered as damage.
+    pub fn ring_of_parents(&self, ino: Ino) -> Error {
+        let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
+        let error = damage.into();
+        self.note_error(&error);
+        error
     }
 }
 

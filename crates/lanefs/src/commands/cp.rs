@@ -6,6 +6,7 @@ use crate::copy::{
     Target, Verbose,
 };
 use lanefs::{FileSystem, FileType, Follow};
+use lanefs_ext4::Ascent;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -384,6 +385,7 @@ fn check_not_within<S: Source, T: Target>(
         return Ok(());
     }
     let mut at = dir.clone();
+    let mut ascent = None;
     loop {
         let Some((here, there)) = target.look(&at, b".")? else { return Ok(()) };
         if there.identity == meta.identity {
@@ -391,7 +393,15 @@ fn check_not_within<S: Source, T: Target>(
             return Err(Failure::new(shown, "a directory cannot be copied into itself"));
         }
         match target.look(&here, b"..")? {
-            Some((above, up)) if up.identity != there.identity => at = above,
+            Some((above, up)) if up.identity != there.identity => {
+                // In a damaged image the way up may not end.
+                let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
+                if ascent.step(&up.identity).is_err() {
+                    let shown = target.show(&here, b"..");
+                    return Err(Failure::new(shown, "the parents of this directory form a ring"));
+                }
+                at = above;
+            }
             _ => return Ok(()),
         }
     }
