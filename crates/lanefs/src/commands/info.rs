@@ -6,6 +6,7 @@ use crate::cli::{
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
+use lanefs_ext4::{Primary, Wholeness, Witness};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
@@ -13,7 +14,6 @@ use lanefs_ondisk::superblock::{
     JournalPlace, OnError, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
 };
 use serde_json::{Value, json};
-use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -80,16 +80,24 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         let cause = format!("{} bytes are too few for an ext4 file system", device.len());
         return Err(Failure::new(image.display(), cause));
     }
-    let superblock = match read_superblock(&*device) {
+    let primary = match Primary::read(&*device) {
+        Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
         // Read in the middle of a change, it is whole a moment later.
-        Err(_) if in_use.is_some() => {
+        _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
-            read_superblock(&*device)
+            Primary::read(&*device)
         }
         read => read,
     };
-    let superblock = superblock.map_err(|error| failed(&*error))?;
+    let Primary { superblock, wholeness } = primary.map_err(|error| failed(&error))?;
     let mut facts = of_superblock(&superblock);
+    if let (Wholeness::Torn(witness), Some(facts)) = (wholeness, facts.as_object_mut()) {
+        let shown = match witness {
+            Witness::Backup(group) => format!("torn by a crash; agrees with the backup in {group}"),
+            Witness::Log => "torn by a crash; agrees with its copy in the log".into(),
+        };
+        facts.insert("superblock".into(), json!(shown));
+    }
     if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
         facts.insert("in_use".into(), json!(by));
     }
@@ -107,12 +115,6 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
 
 fn shared(device: FileDevice) -> Arc<dyn Device> {
     Arc::new(device)
-}
-
-fn read_superblock(device: &dyn Device) -> Result<Superblock, Box<dyn Error>> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-    Ok(Superblock::decode(&bytes)?)
 }
 
 fn text(bytes: &[u8]) -> String {
