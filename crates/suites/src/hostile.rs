@@ -2,10 +2,13 @@
 //! damaged; nothing may panic, hang, take memory without bound, or write outside the file system.
 
 pub mod exercise;
+pub mod extremes;
 pub mod guard;
+pub mod kernel;
 pub mod kinds;
 pub mod victim;
 
+use crate::image::Image;
 use exercise::{Outcome, exercise};
 use guard::Guarded;
 use lanefs_device::{Device, OverlayDevice};
@@ -55,6 +58,11 @@ pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
+/// Exercises an image; it stays as it is.
+pub fn judge_image(image: &Image, what: &str) -> Result<Outcome, String> {
+    judge_device(OverlayDevice::new(image.device(), u64::MAX), what)
+}
+
 /// Exercises anything.
 pub fn judge_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
     in_time(Arc::new(Guarded::new(device, PATIENCE)), what)
@@ -79,6 +87,9 @@ fn in_time(device: Arc<Guarded>, what: &str) -> Result<Outcome, String> {
     }
     if device.is_exhausted() {
         return Err(format!("more than {PATIENCE} device operations"));
+    }
+    if !outcome.given_twice.is_empty() {
+        return Err(format!("two objects under one number: {:?}", outcome.given_twice));
     }
     match peak_memory() {
         Some(kib) if kib > MEMORY => Err(format!("the process has taken {kib} KiB")),

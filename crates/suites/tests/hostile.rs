@@ -1,8 +1,11 @@
 //! Damaged images: errors that name what is damaged, and never a panic, a hang or a wild write.
 
-use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind};
+use lanefs_suites::hostile::exercise::Outcome;
+use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
+use lanefs_suites::hostile::kernel;
+use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind, WAITING};
 use lanefs_suites::hostile::victim::{Left, Victim};
-use lanefs_suites::hostile::{PLAIN, judge, random_images};
+use lanefs_suites::hostile::{PLAIN, judge, judge_image, random_images};
 use lanefs_suites::random::{in_parallel, seeds};
 
 fn each(left: Left, kinds: &[Kind]) {
@@ -31,6 +34,32 @@ fn every_kind_of_damage_is_named() {
 #[test]
 fn every_kind_of_damage_to_a_log_is_survived() {
     each(Left::Crashed, CRASHED);
+}
+
+fn each_extreme(extremes: &[Extreme]) {
+    let mut wrong = Vec::new();
+    for Extreme { name, says, make } in extremes {
+        let Some(image) = make() else { return };
+        let begun = std::time::Instant::now();
+        match judge_image(&image, name) {
+            Err(why) => wrong.push(format!("{name}: {why}")),
+            Ok(outcome) if says.is_empty() && outcome.mounted => {}
+            Ok(outcome) if !says.is_empty() && outcome.says(says) => {}
+            Ok(outcome) => wrong.push(format!("{name}: nothing says {says:?}: {outcome:?}")),
+        }
+        println!("{name}: {:?}", begun.elapsed());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_largest_counts_on_sparse_files_end_in_bounded_time_and_memory() {
+    each_extreme(LARGEST);
+}
+
+#[test]
+fn a_superblock_that_the_log_changes_is_looked_at() {
+    each_extreme(CHANGED_BY_LOG);
 }
 
 #[test]
@@ -75,4 +104,71 @@ fn a_few_bytes_changed_at_random_do_no_harm() {
 #[ignore = "long: thousands of damaged images"]
 fn bytes_changed_at_random_do_no_harm() {
     in_parallel(seeds(8), |seed| bytes_changed(seed, 500));
+}
+
+/// The table in docs/hostile.md names every kind.
+#[test]
+fn every_kind_is_a_row_of_the_table() {
+    let table = include_str!("../../../docs/hostile.md");
+    let kinds = CLEAN.iter().chain(WAITING).chain(CRASHED).map(|kind| kind.name);
+    let extremes = LARGEST.iter().chain(CHANGED_BY_LOG).map(|extreme| extreme.name);
+    for name in kinds.chain(extremes) {
+        assert!(table.contains(&format!("\n| {name} |")), "{name} is not in docs/hostile.md");
+    }
+}
+
+/// What Lanefs said: the words that are asked for, or that it went unnoticed.
+fn said(says: &str, judged: Result<Outcome, String>) -> String {
+    match judged {
+        Err(why) => format!("**{why}**"),
+        Ok(outcome) if !outcome.given_twice.is_empty() => {
+            "**mounts: gives numbers of open inodes again**".into()
+        }
+        Ok(outcome) => {
+            let first =
+                outcome.errors.iter().find(|error| !says.is_empty() && error.contains(says));
+            let mounts = if outcome.mounted { "mounts" } else { "refuses" };
+            let other = outcome.errors.iter().find(|error| error.contains("damaged"));
+            match first.or(other) {
+                Some(error) => format!("{mounts}: {}", error.replace('|', "/")),
+                None => mounts.into(),
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: prints the table of docs/hostile.md, mounting every kind with the kernel's ext4"]
+fn the_table_of_kinds_is_printed() {
+    // Not as part of all tests: a kernel may not survive what Lanefs does.
+    if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
+        return;
+    }
+    let folder = lanefs_suites::image::folder();
+    let path = folder.path().join("hostile");
+    let row = |name: &str, ours: String, path: &std::path::Path| {
+        let kernel = kernel::says(path).unwrap_or_else(|| "not asked".into());
+        println!("| {name} | {ours} | {kernel} |");
+    };
+    for (left, kinds) in [(Left::Clean, CLEAN), (Left::Clean, WAITING), (Left::Crashed, CRASHED)] {
+        let Some(base) = Victim::make(PLAIN, 16, left) else { return };
+        for kind in kinds {
+            let victim = base.fork();
+            (kind.damage)(&victim);
+            victim.device().to_file(&path).expect("the image");
+            row(kind.name, said(kind.says, judge(&victim, kind.name)), &path);
+        }
+    }
+    for extreme in CHANGED_BY_LOG {
+        let Some(image) = (extreme.make)() else { return };
+        let ours = said(extreme.says, judge_image(&image, extreme.name));
+        row(extreme.name, ours, image.path());
+    }
+    for extreme in LARGEST {
+        // Not to be tried on a machine that is needed: the kernel reads all descriptors, gigabytes of
+        // zeros, and keeps them, before it looks at one.
+        let Some(image) = (extreme.make)() else { return };
+        let ours = said(extreme.says, judge_image(&image, extreme.name));
+        println!("| {} | {ours} | not asked |", extreme.name);
+    }
 }

@@ -20,6 +20,8 @@ pub struct Outcome {
     pub errors: BTreeSet<String>,
     /// Inodes that were visited.
     pub visited: usize,
+    /// Numbers of new inodes that inodes in use have.
+    pub given_twice: BTreeSet<Ino>,
 }
 
 impl Outcome {
@@ -116,15 +118,33 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
+/// Moves a directory of the root into `dir`, which asks for the way up from there, and back.
+fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
+    let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let Some(root) = outcome.note(fs.root()) else { return };
+    match fs.create(&root, b"moving", &new) {
+        Ok(_) | Err(Error::Exists) => {}
+        Err(error) => drop(outcome.note::<()>(Err(error))),
+    }
+    let there = outcome.note(fs.rename(&root, b"moving", dir, b"moved", Rename::NoReplace));
+    if there.is_some() {
+        let _ = outcome.note(fs.rename(dir, b"moved", &root, b"moving", Rename::NoReplace));
+    }
+}
+
 fn change(fs: &Fs, found: &[Found], outcome: &mut Outcome) {
     let new = |kind| NewInode { kind, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
     let of = |kind: FileType| found.iter().filter(move |f| f.inode.file_type() == kind);
     for dir in of(FileType::Directory).take(CHANGES).map(|f| &f.inode) {
         let made = outcome.note(fs.create(dir, b"new file", &new(NewKind::Regular)));
         if let Some(file) = made {
+            if found.iter().any(|held| held.inode.ino() == file.ino()) {
+                outcome.given_twice.insert(file.ino());
+            }
             let _ = outcome.note(fs.write_at(&file, 0, &[1; 9000], Privilege::Root));
         }
         let _ = outcome.note(fs.create(dir, b"new directory", &new(NewKind::Directory)));
+        move_into(fs, dir, outcome);
         let _ = outcome.note(fs.create(dir, &[b'l'; 250], &new(NewKind::Symlink(&[b't'; 100]))));
         let _ = outcome.note(fs.set_xattr(dir, b"user.new", b"value", SetXattr::Any));
     }
