@@ -12,7 +12,7 @@ pub use device_number::DeviceNumber;
 use crate::checksum::Checksums;
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::Geometry;
-use crate::{Block, Corruption, FileType, Ino, Time};
+use crate::{Block, Corruption, FileType, Group, Ino, Time};
 use bitflags::bitflags;
 use raw::{GOOD_OLD_SIZE, RawExtra, RawInode, fits};
 use std::ops::Range;
@@ -28,6 +28,8 @@ pub enum Cause {
     NoSuchInode,
     #[error("a name leads to it, and it is free")]
     NotInUse,
+    #[error("it is in use, and bit {bit} in the inode bitmap of {group} says that it is free")]
+    MarkedFree { group: Group, bit: u32 },
     #[error("{len} bytes are not an inode")]
     Length { len: usize },
     #[error("checksum is {found:#010x} where {expected:#010x} is right")]

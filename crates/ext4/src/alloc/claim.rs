@@ -78,6 +78,11 @@ impl<'a> InodeClaim<'a> {
         self.group
     }
 
+    /// It is not given back: another inode has the number.
+    pub(crate) fn leave_taken(self) {
+        self.into_place();
+    }
+
     /// Group and bit, which are no longer given back.
     pub(super) fn into_place(mut self) -> (Group, u32) {
         self.groups = None;

@@ -44,17 +44,6 @@ impl Inodes {
         }
     }
 
-    /// The generation of the inode under a number, if it is in memory.
-    pub(crate) fn generation(&self, ino: Ino) -> Option<u32> {
-        match &self.table {
-            Table::Lanes(cache) => {
-                let pin = lanefs_lanes::pin();
-                cache.find(&pin, u64::from(ino.0)).map(|inode| inode.generation)
-            }
-            Table::OneLock { cache, .. } => cache.with_inode(ino, |inode| inode.generation),
-        }
-    }
-
     /// `inode` is what its number means from now on; runs `look` on what it meant before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {

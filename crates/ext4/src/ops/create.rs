@@ -19,7 +19,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
-use lanefs_ondisk::{Block, FileBlock, FileType, Ino, inode as disk};
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 /// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
@@ -242,20 +242,27 @@ impl Fs {
         let claim = self.groups.claim_inode(self, kind, dir.ino, beside)?;
         let ino = claim.ino();
         let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
-        let (table, generation) = {
+        let (table, before) = {
             // One for both.
             let _pin = lanefs_lanes::pin();
-            (self.table_block(place.group, place.table_block)?, self.inodes.generation(ino))
+            (self.table_block(place.group, place.table_block)?, self.inodes.get(ino))
         };
-        let generation = match generation {
-            Some(dead) => dead,
-            None => self.stored_generation(&table, place.offset)?,
+        let before = match before {
+            Some(object) => Predecessor::in_memory(&object),
+            None => self.stored_predecessor(&table, place.offset)?,
         };
+        if before.lives {
+            claim.leave_taken();
+            let cause = disk::Cause::MarkedFree { group: place.group, bit: place.index };
+            let error = Corruption::Inode { ino, cause }.into();
+            self.note_error(&error);
+            return Err(error);
+        }
         let extra = self.superblock.want_extra_isize();
         let mut disk = disk::Inode::zeroed(extra);
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
-        disk.generation = generation.wrapping_add(1);
+        disk.generation = before.generation.wrapping_add(1);
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
         disk.uid = new.uid;
@@ -397,13 +404,28 @@ impl Fs {
         InodeRef::adopt(inode)
     }
 
-    /// The generation in the record at `offset` in `table`.
-    fn stored_generation(&self, table: &TableRef, offset: usize) -> Result<u32, Error> {
+    /// The inode whose record is at `offset` in `table`.
+    fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = table.base(self)?;
         let record = self.record_in(&base, offset).ok_or(Error::NoSpace)?;
-        // i_generation, at offset 0x64 of a record (kernel documentation, "Index Nodes").
+        // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
+        // documentation, "Index Nodes"). As for e2fsck, a record with links is in use.
+        let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);
         let bytes = record.get(0x64..0x68).and_then(|bytes| bytes.try_into().ok());
-        Ok(bytes.map_or(0, u32::from_le_bytes))
+        Ok(Predecessor { generation: bytes.map_or(0, u32::from_le_bytes), lives })
+    }
+}
+
+/// The last inode that had a number.
+struct Predecessor {
+    generation: u32,
+    /// Its number was never freed: the bit in the bitmap lies.
+    lives: bool,
+}
+
+impl Predecessor {
+    fn in_memory(object: &Inode) -> Predecessor {
+        Predecessor { generation: object.generation, lives: !object.state.lock().freed }
     }
 }
 
@@ -446,57 +468,4 @@ fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::mkfs::{Contents, MkfsOptions, mkfs};
-    use crate::{Mount, MountOptions};
-    use lanefs_device::RamDevice;
-
-    fn new_mount() -> Mount {
-        let ram = RamDevice::create(64 << 20).expect("memory");
-        let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
-        mkfs(&ram, &options).expect("room for a file system");
-        Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
-    }
-
-    /// Whoever has it by its number already must not make it an orphan with a name.
-    #[test]
-    fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
-        let mount = new_mount();
-        let fs = mount.fs();
-        let root = fs.root().expect("a root");
-        let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
-        let born = fs.prepare_inode(&root, &new, Naming::Unnamed).expect("room for an inode");
-        let mut handle = fs.join(20).expect("room in the log");
-        let inode = fs.apply_birth(&mut handle, born);
-        assert!(matches!(fs.link(&inode, &root, b"early"), Err(Error::NotFound)));
-        fs.add_orphan(&mut handle, &inode);
-        set_nameless(&inode, Nameless::Yes);
-        drop(handle);
-        fs.link(&inode, &root, b"name").expect("it may have one");
-        drop((inode, root));
-        mount.close().expect("no fault");
-    }
-
-    #[test]
-    fn who_removes_a_directory_may_count_before_who_made_it() {
-        let mount = new_mount();
-        let fs = mount.fs();
-        let root = fs.root().expect("a root");
-        let before = root.attr().links;
-        let new =
-            NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
-        let dir = fs.create(&root, b"dir", &new).expect("room for a directory");
-        let (more, less) = (NameChange::OneDirectoryMore, NameChange::OneDirectoryLess);
-        for changes in [[more, less], [less, more]] {
-            let mut handle = fs.join(PLACE_CREDITS).expect("room in the log");
-            changes.into_iter().for_each(|change| fs.names_changed(&mut handle, &dir, change));
-            drop(handle);
-            assert_eq!(dir.attr().links, 2, "{changes:?}");
-        }
-        fs.rmdir(&root, b"dir").expect("it is empty");
-        assert_eq!(root.attr().links, before);
-        drop((dir, root));
-        mount.close().expect("no fault");
-    }
-}
+mod tests;

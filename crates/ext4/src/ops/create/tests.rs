@@ -1,0 +1,141 @@
+//! Tests of creating inodes.
+
+use super::*;
+use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Mount, MountOptions, OnError};
+use lanefs_device::RamDevice;
+
+fn new_mount() -> Mount {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&ram, &options).expect("room for a file system");
+    Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
+}
+
+/// Whoever has it by its number already must not make it an orphan with a name.
+#[test]
+fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
+    let mount = new_mount();
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
+    let born = fs.prepare_inode(&root, &new, Naming::Unnamed).expect("room for an inode");
+    let mut handle = fs.join(20).expect("room in the log");
+    let inode = fs.apply_birth(&mut handle, born);
+    assert!(matches!(fs.link(&inode, &root, b"early"), Err(Error::NotFound)));
+    fs.add_orphan(&mut handle, &inode);
+    set_nameless(&inode, Nameless::Yes);
+    drop(handle);
+    fs.link(&inode, &root, b"name").expect("it may have one");
+    drop((inode, root));
+    mount.close().expect("no fault");
+}
+
+#[test]
+fn who_removes_a_directory_may_count_before_who_made_it() {
+    let mount = new_mount();
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let before = root.attr().links;
+    let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
+    let dir = fs.create(&root, b"dir", &new).expect("room for a directory");
+    let (more, less) = (NameChange::OneDirectoryMore, NameChange::OneDirectoryLess);
+    for changes in [[more, less], [less, more]] {
+        let mut handle = fs.join(PLACE_CREDITS).expect("room in the log");
+        changes.into_iter().for_each(|change| fs.names_changed(&mut handle, &dir, change));
+        drop(handle);
+        assert_eq!(dir.attr().links, 2, "{changes:?}");
+    }
+    fs.rmdir(&root, b"dir").expect("it is empty");
+    assert_eq!(root.attr().links, before);
+    drop((dir, root));
+    mount.close().expect("no fault");
+}
+
+/// What there still is of an inode whose bit is clear.
+#[derive(Debug, Clone, Copy)]
+enum Left {
+    /// It is open, and has its name.
+    Open,
+    /// It is open, and has lost its last name.
+    OpenUnlinked,
+    /// Its record alone.
+    OnDisk,
+}
+
+/// Clears the bit of an inode in its group's bitmap, as damage would.
+fn clear_bit(fs: &Fs, ino: Ino) {
+    let (group, _) = fs.inode_group(ino).expect("a number of the image");
+    fs.groups.load(fs, group).expect("no fault");
+    let mut handle = fs.join(8).expect("room in the log");
+    fs.groups.free_inode(&mut handle, ino, FileType::Regular).expect("its bit is set");
+}
+
+fn regular() -> NewInode<'static> {
+    NewInode { kind: NewKind::Regular, permissions: 0o600, umask: 0, uid: 0, gid: 0 }
+}
+
+fn a_live_number_is_refused(left: Left) {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&ram, &options).expect("room for a file system");
+    let device = Arc::new(ram);
+    let open = || {
+        let options = MountOptions { on_error: OnError::Continue, ..MountOptions::default() };
+        Mount::open(device.clone(), options).expect("it can be mounted")
+    };
+    let mut mount = open();
+    let root = mount.fs().root().expect("a root");
+    let mut file = Some(mount.fs().create(&root, b"file", &regular()).expect("room for a file"));
+    let ino = file.as_ref().map(|file| file.ino()).expect("just made");
+    if let Left::OpenUnlinked = left {
+        mount.fs().unlink(&root, b"file").expect("it is there");
+    }
+    clear_bit(mount.fs(), ino);
+    if let Left::OnDisk = left {
+        file = None;
+    }
+    drop(root);
+    if file.is_none() {
+        mount.close().expect("no fault");
+        mount = open();
+    }
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let errors = || {
+        fs.sync().expect("no fault");
+        fs.superblock().error_count()
+    };
+    let before = errors();
+    let refused = fs.create(&root, b"new", &regular()).map(|inode| inode.ino());
+    let wanted = |found: &Error| match found {
+        Error::Corruption(Corruption::Inode { ino: found, .. }) => *found == ino,
+        _ => false,
+    };
+    assert!(refused.as_ref().is_err_and(wanted), "{left:?}: {ino} and {refused:?}");
+    let next = fs.create(&root, b"new", &regular()).expect("other numbers are free").ino();
+    assert_ne!(next, ino, "{left:?}");
+    assert!(errors() > before, "{left:?}: the superblock says nothing");
+    if let Some(file) = file {
+        assert_eq!(fs.append(&file, b"data", Privilege::Root).expect("it lives on").1, 4);
+    } else {
+        assert_eq!(fs.find(&root, b"file").expect("no fault").map(|file| file.ino()), Some(ino));
+    }
+    drop(root);
+    mount.close().expect("no fault");
+}
+
+#[test]
+fn a_number_is_not_given_to_a_second_inode_while_the_first_is_open() {
+    a_live_number_is_refused(Left::Open);
+}
+
+#[test]
+fn a_number_is_not_given_to_a_second_inode_while_the_first_is_open_without_a_name() {
+    a_live_number_is_refused(Left::OpenUnlinked);
+}
+
+#[test]
+fn a_number_is_not_given_to_a_second_inode_while_the_record_of_the_first_has_links() {
+    a_live_number_is_refused(Left::OnDisk);
+}
