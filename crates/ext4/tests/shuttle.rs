@@ -10,6 +10,7 @@ mod schedules;
 use lanefs_ext4::{
     Fallocate, InodeRef, NewInode, NewKind, Privilege, Rename, SetAttr, SetXattr, SyncMode,
 };
+use lanefs_lanes::sync::thread::{JoinHandle, spawn};
 use schedules::{
     EMPTY, FULL, LISTING, TIGHT, World, below, explore, may_fail, planted, regular, words,
 };
@@ -438,6 +439,62 @@ fn what_was_synced_is_there_after_a_power_cut() {
     explore(&EMPTY, promises);
 }
 
+/// Cuts a file in the middle of a block and appends to it while another thread commits the cut, and at
+/// the end syncs it. It finds the file anew for every step.
+fn cut_and_append(world: &World) {
+    let fs = &world.fs;
+    let open = || find(world, &fs.root().unwrap(), "x").expect("no thread removes it");
+    fs.write_at(&open(), 0, &words::of(1, 0, 1024), Privilege::Root).unwrap();
+    let mut len = 1024;
+    for _ in 0..2 {
+        len = 8 * below(len as u32 / 8) as usize;
+        let set = SetAttr { size: Some(len as u64), ..SetAttr::default() };
+        fs.set_attr(&open(), &set).unwrap();
+        let commit = commit_beside(world);
+        look_at_others(world);
+        let more = words::of(1, len as u64, 8 * (1 + below(60) as usize));
+        fs.append(&open(), &more, Privilege::Root).unwrap();
+        len += more.len();
+        commit.join().unwrap();
+    }
+    let commit = commit_beside(world);
+    look_at_others(world);
+    fs.fsync(&open(), if below(2) == 0 { SyncMode::Full } else { SyncMode::Data }).unwrap();
+    let model = words::of(1, 0, len);
+    world.disk.promise("/x".into(), model.clone());
+    commit.join().unwrap();
+    let mut found = vec![0; len + 8];
+    let n = fs.read_at(&open(), 0, &mut found).unwrap();
+    assert!(found[..n] == model, "{}", differences(&found[..n], &model));
+}
+
+fn commit_beside(world: &World) -> JoinHandle<()> {
+    let fs = world.fs.clone();
+    spawn(move || fs.sync().unwrap())
+}
+
+/// Loads other files, so that what may be evicted is.
+fn look_at_others(world: &World) {
+    let root = world.fs.root().unwrap();
+    for name in ["0", "1"] {
+        assert!(find(world, &root, name).is_some());
+    }
+}
+
+fn evicted_while_owed(world: &World) {
+    let root = world.fs.root().unwrap();
+    for name in ["x", "0", "1"] {
+        world.file(&root, name);
+    }
+    drop(root);
+    cut_and_append(world);
+}
+
+#[test]
+fn an_inode_stays_for_what_a_commit_owes_it() {
+    explore(&EMPTY, evicted_while_owed);
+}
+
 /// Takes and gives back the last blocks.
 fn fight_for_space(world: &World, me: u8) {
     let fs = &world.fs;
@@ -490,6 +547,7 @@ fn planted_bugs_are_found() {
         ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
         ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
         ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
+        ("OwedInodesStay", "an_inode_stays_for_what_a_commit_owes_it"),
         ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
     ]);
 }
