@@ -38,6 +38,9 @@ struct Pool {
     left: u64,
     queue: VecDeque<Place>,
     next_ticket: u64,
+    /// The last transaction whose credits were too few for the queue: it has to close, whatever its
+    /// members have changed by then.
+    short_in: Option<Tid>,
 }
 
 /// Somebody's place in the queue.
@@ -64,7 +67,7 @@ pub(crate) struct Ticket<'a> {
 impl Credits {
     pub(crate) fn new(limits: Limits, tid: Tid) -> Credits {
         let left = u64::from(limits.capacity) * limits.grains;
-        let pool = Pool { left, queue: VecDeque::new(), next_ticket: 0 };
+        let pool = Pool { left, queue: VecDeque::new(), next_ticket: 0, short_in: None };
         Credits {
             limits,
             stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, Stash { tid, grains: 0 })),
@@ -120,6 +123,9 @@ impl Credits {
             self.collect(tid, &mut pool);
         }
         if pool.left < grains.saturating_add(ahead) {
+            if ticket.is_some() {
+                pool.short_in = Some(tid);
+            }
             return Err(Short);
         }
         pool.left -= grains;
@@ -178,6 +184,11 @@ impl Credits {
         let mut pool = self.pool.lock();
         pool.left = u64::from(self.limits.capacity) * self.limits.grains;
         pool.call();
+    }
+
+    /// Whether the queue waits for `tid` to close.
+    pub(crate) fn ran_short_in(&self, tid: Tid) -> bool {
+        self.pool.lock().short_in == Some(tid)
     }
 
     /// Wakes everybody who waits, to look at the journal's state again.

@@ -452,7 +452,9 @@ impl<C: Client> Journal<C> {
     }
 
     fn commit_running(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
-        if self.lists.are_empty() {
+        // Joiners may wait for credits of members that have changed nothing yet: a round that passes
+        // over that would leave them waiting for another.
+        if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
             return Ok(());
         }
         let (tid, lists) = self.close();

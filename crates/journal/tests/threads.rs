@@ -107,6 +107,58 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
     }
 }
 
+/// What the only member does with all the credits, before it leaves.
+#[derive(Debug, Clone, Copy)]
+enum Uses {
+    /// It changes something, and has charged every credit in the end.
+    AllForAChange,
+    /// It charges every credit for what is not on the lists: made and unmade in the transaction.
+    AllForNothing,
+}
+
+fn is_let_in_though_a_round_found_nothing(uses: Uses) {
+    let ram: Arc<dyn Device> = Arc::new(image());
+    let bank = Bank::new(Config { commit_interval: Duration::from_secs(3600), ..config(ram) });
+    let (joined, joins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| bank.journal.serve(&bank.toy));
+        let most = bank.journal.max_credits();
+        let mut member = bank.journal.join(most).unwrap();
+        scope.spawn(|| {
+            let handle = bank.journal.join(1);
+            joined.send(handle.is_ok()).unwrap();
+        });
+        while bank.journal.statistics().credit_waits == 0 {
+            std::thread::yield_now();
+        }
+        // The round that the joiner asks for comes before there is anything to commit.
+        std::thread::sleep(Duration::from_millis(200));
+        if let Uses::AllForAChange = uses {
+            bank.toy.change(&mut member, 0, |stamp| stamp + 1);
+        }
+        member.charge(member.credits());
+        drop(member);
+        let let_in = joins.recv_timeout(Duration::from_secs(10));
+        // Lets a joiner that was left waiting go, so that the test ends.
+        if let_in.is_err() {
+            bank.journal.abort(Error::Stopped);
+        }
+        let _ = bank.journal.stop();
+        server.join().unwrap();
+        assert_eq!(let_in, Ok(true), "{uses:?}: the joiner waits for the commit interval");
+    });
+}
+
+#[test]
+fn a_joiner_whose_round_found_nothing_does_not_wait_for_the_next_change() {
+    is_let_in_though_a_round_found_nothing(Uses::AllForAChange);
+}
+
+#[test]
+fn a_joiner_gets_credits_that_were_used_for_nothing() {
+    is_let_in_though_a_round_found_nothing(Uses::AllForNothing);
+}
+
 #[test]
 fn many_waiters_share_one_commit() {
     let ram: Arc<dyn Device> = Arc::new(image());
