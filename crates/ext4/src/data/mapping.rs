@@ -59,6 +59,8 @@ impl Fs {
         inode: &Arc<Inode>,
         f: impl Fn(&Map) -> R,
     ) -> Result<R, Error> {
+        // Eviction forgets large mappings of open files too.
+        inode.note_use();
         let published = || {
             let pin = lanefs_lanes::pin();
             inode.map.get(&pin).map(&f)
@@ -66,15 +68,14 @@ impl Fs {
         if let Some(result) = published() {
             return Ok(result);
         }
-        {
-            let _loader = inode.loading.lock();
-            if let Some(result) = published() {
-                return Ok(result);
-            }
-            let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
-            inode.map.store(map);
+        let _loader = inode.loading.lock();
+        if let Some(result) = published() {
+            return Ok(result);
         }
-        published().ok_or(Error::Busy)
+        let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
+        let result = f(&map);
+        inode.map.store(map, &self.home);
+        Ok(result)
     }
 
     /// The mappings as they are; the operation lock is held exclusively.
@@ -215,7 +216,7 @@ impl Fs {
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
             also(state);
         });
-        inode.map.store(map);
+        inode.map.store(map, &self.home);
     }
 
     /// Apply: frees blocks. What the bitmaps say against it is damage that was there before: noted,

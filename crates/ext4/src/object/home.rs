@@ -7,7 +7,7 @@ use crate::fs::Fs;
 use crate::object::inode::Inode;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
-use lanefs_lanes::{LaneArc, Padded, PerLane, Shares};
+use lanefs_lanes::{LaneArc, LaneCounter, Padded, PerLane, Shares};
 
 /// Where inodes belong.
 pub(crate) struct Home {
@@ -20,6 +20,8 @@ pub(crate) struct Home {
     /// The newest flush that the data of any evicted inode needs: a mark may not be lost with its
     /// inode. Written by eviction alone.
     pub(crate) evicted_mark: Padded<AtomicU64>,
+    /// Bytes of large mappings ([`crate::data::map_slot`]).
+    pub(crate) mapped: LaneCounter,
 }
 
 /// How many directories in memory lanes take notes of at most: some 8 KiB each.
@@ -59,6 +61,7 @@ impl Home {
             shares,
             crowds: AtomicUsize::new(0),
             evicted_mark: Padded(AtomicU64::new(0)),
+            mapped: LaneCounter::new(0),
         })
     }
 

@@ -1,6 +1,7 @@
 //! An inode in memory: two locks, snapshots that are read without either, and the hold word.
 
 use crate::cache::{Cached, Evicted, Used};
+use crate::data::map_slot::MapSlot;
 use crate::object::commit::{Dirty, Handle};
 use crate::object::crowd::Crowd;
 use crate::object::home::Home;
@@ -15,7 +16,7 @@ use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
-    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares, Slot,
+    Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Ino, Time};
@@ -57,8 +58,8 @@ pub struct Inode {
     pub(crate) op: SharedLock,
     /// Written under `state`.
     attr: SeqCell<Attr>,
-    /// All mappings, once they were needed; loaded under `op`, replaced by Apply.
-    pub(crate) map: Slot<extent::Map>,
+    /// All mappings, once they were needed; loaded under `op`, replaced by Apply, forgotten by eviction.
+    pub(crate) map: MapSlot,
     /// One loader of `map` at a time.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
@@ -205,7 +206,7 @@ impl Inode {
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),
-            map: Slot::default(),
+            map: MapSlot::default(),
             loading: Mutex::new(Rank::InodeLoad, ()),
             state: Mutex::new(Rank::Guard, state),
             window: WindowSlot::new(),
@@ -417,7 +418,8 @@ impl Cached for Inode {
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         let unheld = || lanefs_lanes::evict(self) || left_out(Step::HoldsKeepInodes);
         if !idle || !(state.freed || unheld()) {
-            return Evicted::Nothing;
+            drop(state);
+            return self.map.forget_if_large(&self.home);
         }
         drop(state);
         // Without holds this is its last mark; kept before the loader misses it.
@@ -425,6 +427,7 @@ impl Cached for Inode {
         self.home.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // Not left to the destructor, which may run much later.
         drop(self.window.take());
+        self.map.forget_if_large(&self.home);
         Evicted::Object
     }
 }

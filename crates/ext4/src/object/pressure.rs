@@ -14,6 +14,7 @@
 //! be evicted, a commit is requested, which makes them clean.
 
 use crate::Access;
+use crate::data::map_slot::SMALL;
 use crate::fs::Fs;
 use crate::object::inode::Inode;
 use lanefs_lanes::PerLane;
@@ -28,9 +29,9 @@ const MOST: u64 = 4 * LOOK;
 /// Buckets that one look passes at most.
 const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };
 
-/// Bytes of an inode: the object, its node in the map, its record, its mappings, and as much as the
-/// allocator adds.
-const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + 192;
+/// Bytes of an inode: the object, its node in the map, its record, a few mappings, and as much as the
+/// allocator adds. More mappings are counted as so many inodes.
+const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + SMALL;
 
 /// Bytes of a metadata block, or a block of an inode table, beside its contents.
 const BLOCK: u64 = 448;
@@ -134,7 +135,7 @@ impl Fs {
             return;
         }
         lanefs_lanes::advance();
-        let over = self.pressure.inodes.is_over(self.inodes.len())
+        let over = self.pressure.inodes.is_over(self.inodes_and_mappings())
             || self.pressure.meta.is_over(self.meta.blocks.len())
             || self.pressure.tables.is_over(self.tables.loaded());
         if over && self.access == Access::ReadWrite {
@@ -149,7 +150,7 @@ impl Fs {
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         let wanted = |excess: u64| excess.min(MOST) as usize;
         let too_many = [
-            wanted(inodes.excess(self.inodes.len())),
+            wanted(inodes.excess(self.inodes_and_mappings())),
             wanted(meta.excess(self.meta.blocks.len())),
             wanted(tables.excess(self.tables.loaded())),
         ];
@@ -167,6 +168,12 @@ impl Fs {
             self.tables.blocks.evict(too_many_tables, buckets, settled);
         }
         too_many.iter().any(|many| *many > 0)
+    }
+
+    /// Inodes in memory, and what large mappings take, in inodes.
+    fn inodes_and_mappings(&self) -> usize {
+        let mapped = u64::try_from(self.home.mapped.sum()).unwrap_or(0);
+        self.inodes.len() + (mapped / INODE) as usize
     }
 
     /// An inode was made; as [`Fs::note_load`].
@@ -187,7 +194,7 @@ impl Fs {
     /// Bytes of what the caches hold, images and all but names.
     pub(crate) fn cached_bytes(&self) -> u64 {
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
-        self.inodes.len() as u64 * inodes.bytes
+        self.inodes_and_mappings() as u64 * inodes.bytes
             + self.meta.blocks.len() as u64 * meta.bytes
             + self.tables.loaded() as u64 * tables.bytes
             + self.journal.image_bytes()

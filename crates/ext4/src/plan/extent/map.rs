@@ -12,6 +12,9 @@ use std::slice;
 const LEAF: usize = 64;
 const FAN: usize = 32;
 
+/// Bytes of a node beside its entries: reference counts, and as much as the allocator adds.
+const NODE: u64 = 32;
+
 /// All mappings of one file: an immutable snapshot. [`Map::replace`] gives another that shares all
 /// but one path with it, so that a change costs the same for long and short files, and readers of
 /// the old one (under an epoch pin) are not disturbed.
@@ -33,6 +36,8 @@ struct Child {
     count: u64,
     /// Physical blocks below.
     blocks: u64,
+    /// Bytes of memory that the node takes, and those below it.
+    bytes: u64,
     node: Node,
 }
 
@@ -150,6 +155,11 @@ impl Map {
         self.top.iter().map(|child| child.blocks).sum()
     }
 
+    /// Bytes of memory that it takes; nodes that it shares with other maps count in each.
+    pub fn bytes(&self) -> u64 {
+        bytes_of(&self.top)
+    }
+
     /// The first block with data at `from` or later. Unwritten blocks are no data.
     pub fn seek_data(&self, from: FileBlock) -> Option<FileBlock> {
         self.iter_from(from).find(is_data).map(|extent| extent.start.max(from))
@@ -249,6 +259,7 @@ impl Child {
             from: extents.first().map_or(0, |extent| extent.start.0),
             count: extents.len() as u64,
             blocks: extents.iter().map(|extent| u64::from(extent.len)).sum(),
+            bytes: NODE + size_of_val(extents) as u64,
             node: Node::Leaf(extents.into()),
         }
     }
@@ -258,6 +269,7 @@ impl Child {
             from: children.first().map_or(0, |child| child.from),
             count: children.iter().map(|child| child.count).sum(),
             blocks: children.iter().map(|child| child.blocks).sum(),
+            bytes: bytes_of(children),
             node: Node::Inner(children.into()),
         }
     }
@@ -275,6 +287,12 @@ impl Child {
             Node::Inner(children) => children,
         }
     }
+}
+
+/// Bytes of a node with these children, and of all below.
+fn bytes_of(children: &[Child]) -> u64 {
+    let below: u64 = children.iter().map(|child| child.bytes).sum();
+    NODE + size_of_val(children) as u64 + below
 }
 
 fn leaves(extents: &[Extent], fill: Fill) -> Vec<Child> {
