@@ -3,7 +3,7 @@
 use lanefs_suites::hostile::exercise::Outcome;
 use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
 use lanefs_suites::hostile::kernel;
-use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind, WAITING};
+use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind};
 use lanefs_suites::hostile::victim::{Left, Victim};
 use lanefs_suites::hostile::{PLAIN, judge, judge_image, random_images};
 use lanefs_suites::random::{in_parallel, seeds};
@@ -110,7 +110,7 @@ fn bytes_changed_at_random_do_no_harm() {
 #[test]
 fn every_kind_is_a_row_of_the_table() {
     let table = include_str!("../../../docs/hostile.md");
-    let kinds = CLEAN.iter().chain(WAITING).chain(CRASHED).map(|kind| kind.name);
+    let kinds = CLEAN.iter().chain(CRASHED).map(|kind| kind.name);
     let extremes = LARGEST.iter().chain(CHANGED_BY_LOG).map(|extreme| extreme.name);
     for name in kinds.chain(extremes) {
         assert!(table.contains(&format!("\n| {name} |")), "{name} is not in docs/hostile.md");
@@ -150,7 +150,7 @@ fn the_table_of_kinds_is_printed() {
         let kernel = kernel::says(path).unwrap_or_else(|| "not asked".into());
         println!("| {name} | {ours} | {kernel} |");
     };
-    for (left, kinds) in [(Left::Clean, CLEAN), (Left::Clean, WAITING), (Left::Crashed, CRASHED)] {
+    for (left, kinds) in [(Left::Clean, CLEAN), (Left::Crashed, CRASHED)] {
         let Some(base) = Victim::make(PLAIN, 16, left) else { return };
         for kind in kinds {
             let victim = base.fork();
