@@ -105,7 +105,7 @@ fn main() -> ExitCode {
             match round(*suite, seed, &bases, !arguments.no_shrink) {
                 Ok(what) => println!("{suite:?}, seed {seed}: {what}"),
                 Err(why) => {
-                    println!("FAIL: {suite:?}, seed {seed}: {why}");
+                    println!("FAIL: {suite:?}, seed {seed}, after {n} rounds without: {why}");
                     return ExitCode::FAILURE;
                 }
             }

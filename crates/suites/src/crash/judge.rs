@@ -72,6 +72,7 @@ impl<'h> Judge<'h> {
         let scratch = Scratch::new(base).map_err(|e| e.to_string())?;
         tally.count(|findings| {
             findings.workloads.0 += 1;
+            findings.steps += history.steps.len() as u64;
             findings.workloads.1 += u64::from(history.forgetful);
         });
         Ok(Judge { history, tally, digests, scratch, judged: HashSet::new() })

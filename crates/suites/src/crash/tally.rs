@@ -10,6 +10,8 @@ use std::fmt;
 pub struct Findings {
     /// Workloads, and those of them with little memory and slow flushes.
     pub workloads: (u64, u64),
+    /// Steps of all workloads.
+    pub steps: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
     /// States that were met before, byte for byte. Judged again if more was promised.
@@ -33,10 +35,11 @@ impl fmt::Display for Findings {
         let (workloads, forgetful) = self.workloads;
         write!(
             f,
-            "{} distinct crash states ({}) of {workloads} workloads, {forgetful} of them with little \
-             memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn superblock",
+            "{} distinct crash states ({}) of {workloads} workloads ({} steps), {forgetful} of them with \
+             little memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn superblock",
             self.states(),
             kinds.join(", "),
+            self.steps,
             self.checked,
             self.repeated,
             self.torn_superblocks,
