@@ -2,7 +2,8 @@
 
 use super::raid;
 use crate::cli::{
-    Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time,
+    Failure, ImageArguments, Report, Shown, human, no_file_system, open_source, printable,
+    show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
@@ -76,10 +77,6 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
             Err(error) => return Err(opening(error)),
         },
     };
-    if device.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        let cause = format!("{} bytes are too few for an ext4 file system", device.len());
-        return Err(Failure::new(image.display(), cause));
-    }
     let superblock = match read_superblock(&*device) {
         // Read in the middle of a change, it is whole a moment later.
         Err(_) if in_use.is_some() => {
@@ -88,7 +85,10 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         }
         read => read,
     };
-    let superblock = superblock.map_err(|error| failed(&*error))?;
+    let superblock = superblock.map_err(|error| match no_file_system(&*device) {
+        Some(why) => failed(&why),
+        None => failed(&*error),
+    })?;
     let mut facts = of_superblock(&superblock);
     if let (Some(by), Some(facts)) = (in_use, facts.as_object_mut()) {
         facts.insert("in_use".into(), json!(by));

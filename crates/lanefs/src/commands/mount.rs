@@ -1,6 +1,6 @@
 //! `lanefs mount`: an image as a directory.
 
-use crate::cli::{complain, open_image, plain};
+use crate::cli::{complain, no_file_system, open_image, plain};
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -109,7 +109,13 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
     let wanted_read_only = options.read_only;
     let (device, source) = open_source(&arguments.source, &mut options)?;
     let is_protected = options.read_only && !wanted_read_only;
-    let mount = Mount::open(device, options.for_ext4())?;
+    let mount = Mount::open(device.clone(), options.for_ext4()).map_err(|error| {
+        match no_file_system(&*device) {
+            Some(why) => Box::from(format!("{}: {why}", arguments.source.display())),
+            None => Box::<dyn Error>::from(error),
+        }
+    })?;
+    drop(device);
     let is_read_only = mount.fs().is_read_only();
     if is_protected && !options.no_recovery {
         warn(&source, "it is write-protected: mounted read-only");
