@@ -16,6 +16,8 @@ mod create;
 mod error;
 #[cfg(all(test, shuttle))]
 mod exchange_model;
+mod flush;
+mod flusher;
 mod gate;
 mod intents;
 mod keeper;
