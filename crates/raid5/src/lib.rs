@@ -23,6 +23,7 @@ mod intents;
 mod keeper;
 mod layout;
 mod log_recovery;
+mod log_waiters;
 mod maintenance;
 mod memory;
 mod metadata;
