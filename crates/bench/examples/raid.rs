@@ -76,8 +76,9 @@ fn small(time: Duration) -> Result<(), lanefs_bench::Error> {
                     .map(|(what, n)| format!("{what} {:.3}", n as f64 / done.writes as f64))
                     .collect();
                 println!(
-                    "{members} members, {name}, {threads} threads: {:.0} writes/s; {}",
+                    "{members} members, {name}, {threads} threads: {:.0} writes/s; switches {:.2}, {}",
                     done.rate,
+                    done.switches as f64 / done.writes as f64,
                     per.join(", ")
                 );
             }

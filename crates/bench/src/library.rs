@@ -1,7 +1,7 @@
 //! Lanefs in this process, without a mount.
 
 use crate::{Error, How, Opened, Place, Result};
-use lanefs_device::{Access, Device, FileDevice, OpenOptions};
+use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{FileType, Time};
@@ -27,6 +27,8 @@ pub struct Library {
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
+    /// Nothing below is a file or a device of the host.
+    in_memory: bool,
 }
 
 /// The array below, whose counters tell what an operation costs its members.
@@ -62,7 +64,7 @@ impl Library {
             options.mount.cache_bytes = bytes;
         }
         let vfs = at(name, Vfs::open(device, options))?;
-        Ok(Library { vfs, who: Credentials::superuser(), array: None })
+        Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
     }
 
     /// As [`Library::on`], on a whole array in memory.
@@ -71,7 +73,15 @@ impl Library {
     /// It cannot be mounted.
     pub fn on_array(name: &str, array: Arc<Array>, how: Mounting) -> Result<Library> {
         let library = Library::on(name, array.clone(), how)?;
-        Ok(Library { array: Some(Below::InMemory(array)), ..library })
+        Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
+    }
+
+    /// As [`Library::on`], on a device in this process's memory.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn on_memory(name: &str, device: Arc<RamDevice>, how: Mounting) -> Result<Library> {
+        Ok(Library { in_memory: true, ..Library::on(name, device, how)? })
     }
 
     /// Opens the image, or the array `md:MEMBER,...`, that `path` names.
@@ -137,6 +147,10 @@ const DIRECTORY: NewNode<'_> = NewNode { kind: NewKind::Directory, permissions: 
 const FILE: NewNode<'_> = NewNode { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
 
 impl Place for Library {
+    fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
     fn make_dir(&self, path: &str) -> Result<()> {
         self.named(path, |dir, name| self.vfs.make(&self.who, dir, name, &DIRECTORY).map(drop))
     }

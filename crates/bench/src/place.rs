@@ -31,6 +31,10 @@ pub trait Place: Send + Sync {
     fn counted(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
+    /// Whether all of it is in this process's memory: no thread of the kernel serves it.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
     /// Where the host's programs find the top, if they can.
     fn host_path(&self) -> Option<&Path> {
         None

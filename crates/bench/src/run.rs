@@ -171,6 +171,15 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
+/// What of the time that was spent is `place`'s: the kernel's threads for loop devices serve others,
+/// if it is in memory.
+fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
+    match place.is_in_memory() {
+        true => Cpu { loop_devices: Duration::ZERO, ..spent },
+        false => spent,
+    }
+}
+
 /// Names tried for a directory.
 const MOST_LEFT: u32 = 1000;
 
@@ -276,7 +285,7 @@ impl<'a> Contestant<'a> {
         figures.add_counts(&counted, &place.counted(), raced.operations);
         figures.cpu = match (figures.cpu, before, after) {
             (Some(mut sum), Some(before), Some(after)) => {
-                sum += &after - &before;
+                sum += charged(&after - &before, place);
                 Some(sum)
             }
             _ => None,
@@ -516,6 +525,20 @@ mod tests {
         assert!(counted(Workload::DirectWrite, "data_writes") >= 1.0);
         assert!(counted(Workload::DirectRead, "data_reads") >= 0.9);
         assert!(counted(Workload::DirectRead, "parity_reads") < 0.1);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_not_charged_for_loop_devices() {
+        let spent = Cpu { loop_devices: Duration::from_micros(46), ..Cpu::default() };
+        let dir = in_memory();
+        let host = crate::HostDirectory::open(dir.path()).unwrap();
+        assert_eq!(charged(spent, &host).loop_devices, spent.loop_devices);
+        for target in [
+            Target::in_memory(64 << 20, Mounting::default()).unwrap(),
+            Target::on_array(4, 96 << 20, Mounting::default()).unwrap(),
+        ] {
+            assert!(charged(spent, &*target.place).loop_devices.is_zero(), "{}", target.name);
+        }
     }
 
     fn runs_on_the_library(how: Mounting) {

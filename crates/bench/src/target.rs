@@ -158,7 +158,7 @@ impl Target {
         make_image_with(image.path(), bytes, more)?;
         let ram = RamDevice::from_file(image.path())
             .map_err(|e| Error::host(image.path().display().to_string(), e))?;
-        let place = Box::new(Library::on("lib:ram", Arc::new(ram), how)?);
+        let place = Box::new(Library::on_memory("lib:ram", Arc::new(ram), how)?);
         Ok(Target { name: "lib:ram".into(), place, server: Server::None })
     }
 

@@ -10,7 +10,9 @@
 pub mod abi;
 mod buffer;
 mod channel;
+mod control;
 pub mod daemon;
+mod ending;
 mod errno;
 mod handshake;
 mod mount_table;
@@ -26,6 +28,8 @@ mod session;
 
 pub use buffer::Outbox;
 pub use channel::Channel;
+pub use control::Control;
+pub use ending::{Ended, Ending, Watch};
 pub use errno::Errno;
 pub use mount_table::MountEntry;
 pub use mountpoint::{Busy, MountError, MountPoint, detach};

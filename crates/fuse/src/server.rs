@@ -17,6 +17,7 @@ mod xattrs;
 use crate::abi::{self, opcode};
 use crate::buffer::Outbox;
 use crate::channel::Channel;
+use crate::control::{self, Control};
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
@@ -40,6 +41,7 @@ pub struct Server {
     parallel_direct: bool,
     writers: Writers,
     tally: Tally,
+    controls: Vec<Box<dyn Control>>,
     /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
     flushing: AtomicBool,
     /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
@@ -91,9 +93,27 @@ impl Server {
             parallel_direct: false,
             writers: Writers::new(),
             tally: Tally::new(),
+            controls: Vec::new(),
             flushing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
         }
+    }
+
+    /// With more that it answers on its root.
+    #[must_use]
+    pub fn with(mut self, control: Box<dyn Control>) -> Server {
+        self.controls.push(control);
+        self
+    }
+
+    /// The controls, if a request is for one, by somebody who may use them: what others do on a mount
+    /// is nobody's business but its owner's.
+    fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
+        let owner = rustix::process::geteuid().as_raw();
+        let may = header.nodeid == abi::ROOT_ID
+            && name.starts_with(control::PREFIX)
+            && (header.uid == 0 || header.uid == owner);
+        if may { &self.controls } else { &[] }
     }
 
     /// Ends: commits, writes home, marks clean. After a panic nothing is written: the log that is

@@ -1,5 +1,6 @@
 //! What the subcommands have in common with each other and with other Unix tools.
 
+mod contents;
 mod images;
 mod mode;
 mod names;
@@ -10,6 +11,7 @@ mod report;
 mod size;
 mod time;
 
+pub use contents::no_file_system;
 pub use images::{ImageArguments, Images, Intent};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::UserNames;

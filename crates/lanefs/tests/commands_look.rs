@@ -91,6 +91,80 @@ fn info_and_ls_say_what_is_no_file_system() {
     assert_eq!(said, "lanefs ls: /nonexistent.img: no such file or directory\n");
 }
 
+/// A disk of 8 MiB whose first partition, from 1 MiB on, holds a file system.
+fn partitioned(dir: &Path, name: &str, table: &[u8], at: u64) -> String {
+    use std::os::unix::fs::FileExt;
+    let path = dir.join(name);
+    run(Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-E", "offset=1048576"])
+        .arg(&path)
+        .arg("6M"));
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(8 << 20).unwrap();
+    file.write_all_at(table, at).unwrap();
+    file.write_all_at(b"\x55\xaa", 510).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn what_is_no_file_system_is_named_and_not_called_damaged() {
+    if !needs("mke2fs") {
+        return;
+    }
+    let dir = scratch();
+    let make = |name: &str, content: &[u8], len: u64| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+        path.display().to_string()
+    };
+    let mut mbr = [0; 64];
+    mbr[4] = 0x83;
+    mbr[8..16].copy_from_slice(&[0, 8, 0, 0, 0, 48, 0, 0]);
+    let mut gpt = vec![0; 1024 + 40];
+    gpt[..8].copy_from_slice(b"EFI PART");
+    gpt[72..88].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 128, 0, 0, 0]);
+    gpt[1024] = 0xaf;
+    gpt[1024 + 32..].copy_from_slice(&[0, 8, 0, 0, 0, 0, 0, 0]);
+    let wiped = Image::with("64M", &["-b", "4096", "-g", "32768"]);
+    shell(
+        wiped.dir.path(),
+        "truncate -s 300M disk.img; mke2fs -q -F -t ext4 -b 4096 disk.img; \
+           dd if=/dev/zero of=disk.img bs=4096 count=1 conv=notrunc status=none",
+    );
+    let member =
+        make("member", &[&[0; 4096][..], &0xa92b_4efc_u32.to_le_bytes()].concat(), 1 << 20);
+    let use_offset = "--offset 1048576 for partition 1 (ext4)";
+    for (image, words) in [
+        (make("nothing", b"", 0), "it is empty"),
+        (make("tiny", b"abc", 3), "3 bytes are too few"),
+        (make("zeros", b"", 1 << 20), "it begins with zeros"),
+        (make("packed", b"\x1f\x8b\x08", 1 << 20), "gzip"),
+        (make("xfs", b"XFSB", 1 << 20), "xfs"),
+        (make("qcow2", b"QFI\xfb\0\0\0\x03", 1 << 20), "qemu-img convert"),
+        (make("notes", "Grüße\n".repeat(1000).as_bytes(), 8000), "text"),
+        (make("noise", &[0x81; 4096], 1 << 20), "not known"),
+        (member, "member of an md array"),
+        (partitioned(dir.path(), "mbr", &mbr, 446), use_offset),
+        (partitioned(dir.path(), "gpt", &gpt, 512), use_offset),
+        (wiped.path.display().to_string(), "e2fsck -b 32768"),
+    ] {
+        for command in [&["info"][..], &["ls"], &["df"], &["mount", "-f"]] {
+            let mut line = Command::new(LANEFS);
+            line.args(command).arg(&image);
+            if command[0] == "mount" {
+                line.arg(dir.path());
+            }
+            let (status, said) = try_run(&mut line);
+            assert_eq!(status.code(), Some(1), "{said}");
+            assert!(said.contains(words), "{command:?} {words}: {said}");
+            assert!(said.contains(&image) && !said.contains("damaged"), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+    lanefs(&["ls", "--offset", "1048576", &dir.path().join("mbr").display().to_string()]);
+}
+
 #[test]
 fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
     if !can_mount() {
@@ -234,7 +308,7 @@ fn messages_say_what_is_wrong_once() {
     for (arguments, expected) in [
         (
             &["info", "small"][..],
-            "lanefs info: small: 3 bytes are too few for an ext4 file system\n",
+            "lanefs info: small: no ext4 file system: 3 bytes are too few for one\n",
         ),
         (&["info", "none"], &format!("lanefs info: none: {missing}")),
         (&["ls", "none"], &format!("lanefs ls: none: {missing}")),

@@ -180,15 +180,23 @@ fn members_come_and_go_by_command() {
          $L mkfs md:a,b,c -q
          head -c 2000000 /dev/urandom > file
          $L cp file md:a,b,c:/file
-         $L raid fail md:a,b,c b
+         $L raid fail md:a,b,c b | grep '^b: failed, slot 1 has no member now'
          $L raid status md:a,missing,c | grep 'degraded'
+         $L raid status md:a,missing,c | grep '1  .*: failed'
+         $L raid status --json md:a,b,c | grep '\"state\": \"failed\"'
          $L cp file md:a,c,missing:/second
-         truncate -s 24M new bigger tiny; truncate -s 1M tiny
-         no $L raid add md:a,c,missing tiny
-         $L raid add md:a,c,missing new
+         truncate -s 24M bigger; truncate -s 1M tiny
+         no $L raid add md:a,c,missing tiny; test -e tiny
+         $L raid add md:a,c,missing new; test $(stat -c %s new) = $((24 << 20))
          $L raid status md:a,new,c | grep 'clean and whole'
-         $L raid replace md:a,new,c 0 bigger
-         $L raid remove md:bigger,new,c
+         $L raid status md:a,missing,c | grep '1  -: missing'
+         $L raid add md:a,missing,c new | grep 'in slot 1, which missed nothing'
+         $L raid status md:a,new,c | grep 'clean and whole'
+         no $L raid replace md:a,new,c 0 /dev/nothing; test ! -e /dev/nothing
+         no $L raid replace md:a,new,c 7 unmade; test ! -e unmade
+         $L raid replace md:a,new,c 0 bigger | grep 'bigger: in slot 0, in place of a'
+         $L raid remove md:bigger,new,c | grep '2 failed members forgotten'
+         $L raid remove md:bigger,new,c | grep 'nothing to forget'
          $L raid scrub md:bigger,new,c
          $L cat md:bigger,new,missing:/second | cmp - file
          $L cat md:bigger,missing,c:/file | cmp - file
@@ -214,6 +222,10 @@ fn what_cannot_be_is_refused_with_words() {
          says 'is given twice' $L raid status md:a,a,c
          says 'examine: x: no such file' $L raid examine x
          says 'no name' $L raid status md:a,,c
+         for c in status scrub remove recover; do says 'md:MEMBER,MEMBER' $L raid $c a b c; done
+         for c in status fail add replace; do says 'md:MEMBER,MEMBER' $L raid $c a b; done
+         says 'create: --chunk: chunks of 3072' $L raid create x y z --size 16M --chunk 3K
+         says 'create: --bitmap-chunk: bitmap' $L raid create x y z --size 16M -k bitmap --bitmap-chunk 3K
          says 'no member was given' $L raid status md:
          says 'is a member of the array already' $L raid add md:a,missing,c a
          cp c copy
@@ -361,8 +373,9 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          cp file mnt/file; sync mnt/file; cmp file mnt/file
          $L raid status md:a,c,missing > seen
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
-         no $L raid add md:a,c,missing b
          no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true
+         grep -q 'slot 1 has no member in step' seen
+         no $L raid replace md:a,c,missing c new; $L raid replace md:a,c,missing c new 2> seen || true
          grep -q 'mounted on .*/mnt: .*unmount it' seen
          $L umount mnt
          $L raid status md:a,c,missing | grep 'clean and degraded'
@@ -382,5 +395,114 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          $L raid status md:a,b,c | grep 'clean and whole'
          $L raid scrub md:a,b,c
          $L cat md:missing,b,c:/file | cmp - file",
+    );
+}
+
+#[test]
+fn members_fail_and_come_beside_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    for consistency in ["ppl", "bitmap", "resync"] {
+        let folder = scratch();
+        script(
+            folder.path(),
+            &format!(
+                "$L raid create a b c --size 48M --chunk 64K -q -k {consistency}
+                 $L mkfs md:a,b,c -q; mkdir mnt
+                 $L mount md:a,b,c mnt
+                 head -c 9000000 /dev/urandom > file; cp file mnt/first
+                 (while test ! -e stop; do cp file mnt/busy; sync mnt/busy; done) &
+                 trap 'touch stop' EXIT
+                 $L raid fail md:a,b,c b | grep '/b: failed, slot 1 has no member'
+                 $L raid status md:a,missing,c | grep '1  -: failed'
+                 cp file mnt/second; sync mnt/second
+                 no $L raid fail md:a,missing,c 0
+                 no $L raid add md:a,missing,c a
+                 $L raid add md:a,missing,c new | grep '^new: in slot 1, rebuilt'
+                 no $L raid add md:a,missing,c more; test ! -e more
+                 $L raid remove md:a,new,c | grep '1 failed member forgotten'
+                 $L raid status md:a,new,c | grep 'whole'
+                 $L raid fail md:a,new,c 2
+                 cp file mnt/third; sync mnt/third
+                 $L raid add --no-wait md:a,new,missing c | grep '^c: '
+                 touch stop; wait
+                 cmp file mnt/first; cmp file mnt/second; cmp file mnt/third
+                 $L umount md:new,a,c
+                 $L raid recover md:a,new,c; $L raid status md:a,new,c | grep 'clean and whole'
+                 $L raid scrub md:a,new,c
+                 for f in first second third; do $L cat md:missing,new,c:/$f | cmp - file; done"
+            ),
+        );
+    }
+}
+
+#[test]
+fn members_of_a_mount_are_changed_by_root_and_its_user_alone() {
+    use std::os::unix::process::CommandExt;
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 24M --chunk 64K -q; $L mkfs md:a,b,c -q; mkdir mnt
+         chmod 666 a b c; $L mount md:a,b,c mnt",
+    );
+    let mut other = Command::new(LANEFS);
+    other.args(["raid", "fail", "md:a,b,c", "b"]).current_dir(folder.path()).uid(65534);
+    let output = other.output().expect("lanefs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("takes no changes from this user"), "{said}");
+    script(folder.path(), "$L raid status md:a,b,c | grep whole; $L umount mnt");
+}
+
+#[test]
+fn umount_tells_how_the_server_ended() {
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "$L raid create a b c --size 24M --chunk 64K -q; $L mkfs md:a,b,c -q; mkdir mnt
+         $L mount md:a,b,c mnt; echo one > mnt/file; $L umount mnt
+         # Two members are gone: what was written cannot be.
+         $L mount md:a,b,c mnt; head -c 3000000 /dev/urandom > mnt/file; truncate -s 1M a b
+         sync mnt/file 2>/dev/null || true
+         if $L umount mnt 2> said; then echo 'it ended well'; exit 9; fi
+         grep 'umount: mnt: unmounted, but its server ended with an error: ' said
+         if mountpoint -q mnt; then exit 9; fi",
+    );
+    script(
+        folder.path(),
+        "$L mkfs disk.img --size 16M -q
+         $L mount -f disk.img mnt & server=$!
+         until mountpoint -q mnt; do sleep 0.01; done
+         kill -9 $server; wait $server || true
+         if $L umount mnt 2> said; then echo 'it ended well'; exit 9; fi
+         grep 'its server ended before it closed the image' said
+         if mountpoint -q mnt; then exit 9; fi
+         $L mount disk.img mnt; $L umount disk.img",
+    );
+}
+
+#[test]
+fn an_array_is_unmounted_by_its_members_or_its_uuid() {
+    if !can_mount() {
+        return;
+    }
+    let folder = scratch();
+    script(
+        folder.path(),
+        "U=01020304:05060708:090a0b0c:0d0e0f10
+         $L raid create a b c --size 24M --chunk 64K -q --uuid $U
+         $L mkfs md:a,b,c -q; mkdir mnt
+         for name in mnt md:a,b,c md:c,missing,b md:$U,. md:b; do
+             $L mount md:a,b,c mnt; $L umount $name
+             if mountpoint -q mnt; then echo $name; exit 9; fi
+         done
+         no $L umount md:a,b,c",
     );
 }

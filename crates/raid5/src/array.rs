@@ -14,8 +14,8 @@ use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
 use crate::budget::{RowBudget, StripeWake};
 use crate::correct::Unread;
-use crate::counters::{Count, Counters, Statistics};
-use crate::gate::{FlushGate, Turn};
+use crate::counters::{Counters, Statistics};
+use crate::gate::FlushGate;
 use crate::intents::Intents;
 use crate::parity_log::{LogHome, ParityLog, per_write};
 use crate::rows::RowLocks;
@@ -27,6 +27,7 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
+use std::time::Duration;
 
 /// How the array bridges a crash in the middle of a row's writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,11 +58,15 @@ pub struct Policies {
     /// Unfinished entries that a header of the partial parity log carries on at most; with 0 each
     /// header waits for a flush that finishes those of the one before, as md does.
     pub log_carries: usize,
+    /// How long a member's flush may take before the member is failed, if the array can do without it;
+    /// then each member is flushed by a thread of its own, all at once. `None`: for ever, by the thread
+    /// that flushes the array.
+    pub flush_limit: Option<Duration>,
 }
 
 impl Default for Policies {
     fn default() -> Policies {
-        Policies { stripe_wake: StripeWake::One, rows: 256, log_carries: 32 }
+        Policies { stripe_wake: StripeWake::One, rows: 256, log_carries: 32, flush_limit: None }
     }
 }
 
@@ -110,10 +115,11 @@ pub struct Array {
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
     /// By slot; none without a partial parity log.
-    logs: Vec<Padded<ParityLog>>,
+    pub(crate) logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
     state: Mutex<()>,
     stopped: OnceLock<DeviceError>,
+    pub(crate) flush_limit: Option<Duration>,
     alignment: u32,
     read_only: bool,
     #[cfg(shuttle)]
@@ -209,6 +215,7 @@ impl Array {
             logs,
             state: Mutex::new(Rank::ArrayState, ()),
             stopped: OnceLock::new(),
+            flush_limit: setup.policies.flush_limit,
             alignment,
             read_only,
             #[cfg(shuttle)]
@@ -391,37 +398,6 @@ impl Array {
             let error = ArrayError::TooManyMissing { slots: missing }.of(Operation::Write, 0, 0);
             self.stop_writes(&error);
             return Err(error);
-        }
-        Ok(())
-    }
-
-    /// Flushes all members, for this caller and all who asked meanwhile.
-    pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
-        let number = match self.gate.enter() {
-            Turn::Covered => return Ok(()),
-            Turn::Failed => {
-                self.refuse_if_stopped(0, 0)?;
-                let error = std::io::Error::other("a flush shared with others failed");
-                return Err(DeviceError::new(Operation::Flush, 0, 0, error));
-            }
-            Turn::Run(number) => number,
-        };
-        let result = self.flush_each();
-        if result.is_ok() {
-            self.logs.iter().for_each(|log| log.retire(number));
-        }
-        self.gate.leave(number, result.is_ok());
-        result
-    }
-
-    fn flush_each(&self) -> Result<(), DeviceError> {
-        for slot in 0..self.members.count() {
-            let Some(member) = self.members.present(slot) else { continue };
-            self.counters.add(Count::MemberFlush, 1);
-            if let Err(error) = member.device.flush() {
-                // What its cache held is unknown: it is no member any more.
-                self.lose(Lost::new(member.id, error))?;
-            }
         }
         Ok(())
     }

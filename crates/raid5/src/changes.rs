@@ -28,7 +28,8 @@ pub struct Added {
     /// Its slot.
     pub slot: usize,
     /// Which rows it misses: all, or for one that was a member before, those that the bitmap tells.
-    pub misses: Rebuild,
+    /// `None` for one that was a member and missed nothing: it is in step already.
+    pub misses: Option<Rebuild>,
 }
 
 impl OpenArray {
@@ -42,12 +43,33 @@ impl OpenArray {
         let slot = missing.ok_or_else(|| AssembleError::Invalid {
             what: "the array misses no member".to_owned(),
         })?;
-        let (superblock, misses) = match self.catchable(&new, slot) {
-            Some(own) => (own, Rebuild::Intended),
-            None => (self.superblock_for(&new)?, Rebuild::Whole),
+        let own = self.own_superblock(&new, slot);
+        let cleared = self.metadata().events_cleared();
+        let (superblock, misses) = match own {
+            Some(own) if self.metadata().is_in_step(&own) => (own, None),
+            Some(own) if cleared.is_some_and(|cleared| own.events() >= cleared) => {
+                (own, Some(Rebuild::Intended))
+            }
+            _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
-        self.take(new, superblock, slot)?;
+        let standing = self.take(new, superblock, slot)?;
+        // The array may have been written since it was looked at; then nothing tells what it missed.
+        let misses = match (misses, standing) {
+            (None, Recovery::Below(_)) => Some(Rebuild::Whole),
+            (misses, _) => misses,
+        };
         Ok(Added { slot, misses })
+    }
+
+    /// Bytes that a device needs to become a member.
+    ///
+    /// # Errors
+    /// If the array has no member.
+    pub fn needed_len(&self) -> Result<u64, AssembleError> {
+        let members = self.metadata().members();
+        let like = members.iter().find(|member| member.slot.is_some());
+        let like = &like.ok_or(AssembleError::Nothing)?.superblock;
+        Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
     /// Copies the member in `slot` to a new device, and lets that take the slot. The array misses
@@ -75,22 +97,27 @@ impl OpenArray {
         Ok(self.close()?)
     }
 
-    /// Forgets the devices that failed, so that their numbers are free again.
+    /// Forgets the devices that failed, so that their numbers are free again; gives how many there
+    /// were.
     ///
     /// # Errors
     /// What the members say.
-    pub fn forget_failed(&self) -> Result<(), DeviceError> {
-        self.array().recording(|| self.metadata().forget_failed())
+    pub fn forget_failed(&self) -> Result<usize, DeviceError> {
+        let mut count = 0;
+        self.array().recording(|| {
+            let (forgotten, lost) = self.metadata().forget_failed()?;
+            count = forgotten;
+            Ok(lost)
+        })?;
+        Ok(count)
     }
 
-    /// The superblock of a device that was in this slot, if the bitmap tells what it missed.
-    fn catchable(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
+    /// The superblock of a device that was wholly in step in this slot once.
+    fn own_superblock(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
         let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
-        let cleared = self.metadata().events_cleared()?;
         let was_here = own.set() == self.metadata().array().set()
             && own.role() == Role::Active(slot as u16)
             && own.recovery() == Recovery::InSync
-            && own.events() >= cleared
             && !own.features().contains(Features::BAD_BLOCKS);
         was_here.then_some(own)
     }
@@ -142,7 +169,7 @@ impl OpenArray {
         let len = new.device.len();
         let size = (len / SECTOR).saturating_sub(offset);
         if size < like.size() {
-            let needed = (offset + like.size()) * SECTOR;
+            let needed = self.needed_len()?;
             return Err(AssembleError::TooSmall { name: new.name.clone(), len, needed });
         }
         superblock.set_data(offset, size);
@@ -151,20 +178,27 @@ impl OpenArray {
         Ok(superblock)
     }
 
-    /// Writes the areas, then lets the device take the slot: in the superblocks, then here.
+    /// Writes the areas, then lets the device take the slot: in the superblocks, then here. Gives how
+    /// it stands: in step only if it still is when it takes the slot.
     fn take(
         &self,
         new: NewMember,
         superblock: Superblock,
         slot: usize,
-    ) -> Result<(), AssembleError> {
+    ) -> Result<Recovery, AssembleError> {
         if self.may_have_been_here(&new, slot) {
             // Nothing of the log of who had the slot is to arrive in the new one.
             self.array().await_log_of(slot);
         }
         let (member, known) = self.member_of(new, superblock, slot)?;
-        let seat = || self.metadata().seat(known, slot, Recovery::Below(0));
-        self.array().attach_recording(slot, member, seat)
+        self.array().attach_recording(slot, member, || {
+            let recovery = match self.metadata().is_in_step(&known.superblock) {
+                true => Recovery::InSync,
+                false => Recovery::Below(0),
+            };
+            let lost = self.metadata().seat(known, slot, recovery)?;
+            Ok((lost, recovery))
+        })
     }
 
     /// Whether a device may be one that had the slot since the array was put together. Those are open,

@@ -16,11 +16,14 @@ mod create;
 mod error;
 #[cfg(all(test, shuttle))]
 mod exchange_model;
+mod flush;
+mod flusher;
 mod gate;
 mod intents;
 mod keeper;
 mod layout;
 mod log_recovery;
+mod log_waiters;
 mod maintenance;
 mod memory;
 mod metadata;

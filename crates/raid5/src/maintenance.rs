@@ -11,6 +11,7 @@ use crate::rows::{Mode, RowHold, Span};
 use crate::standing::{Member, MemberId, Standing};
 use crate::{ArrayError, AssembleError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_ondisk::md::Recovery;
 use std::ops::ControlFlow;
 
 /// Bytes of a member's share between two records of how far the work has come.
@@ -95,17 +96,18 @@ impl Array {
     }
 
     /// The same for one whose metadata `record` writes. Who has the slot in the metadata has it
-    /// here: both change at once.
+    /// here: both change at once. `record` also says how it stands: nothing or all of its share is
+    /// there.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,
         member: Member,
-        record: impl FnOnce() -> Result<Slots, DeviceError>,
-    ) -> Result<(), AssembleError> {
+        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+    ) -> Result<Recovery, AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
         self.members.check_vacant(slot)?;
-        self.install_recording(slot, member, 0, record)
+        self.install_recording(slot, member, record)
     }
 
     /// Gives `slot` to a member that has all of its share, as `record` says.
@@ -117,10 +119,11 @@ impl Array {
     ) -> Result<(), AssembleError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
-        self.install_recording(slot, member, u64::MAX, record)
+        self.install_recording(slot, member, || Ok((record()?, Recovery::InSync)))?;
+        Ok(())
     }
 
-    /// Records that the member has `slot`, and gives it the slot, with the rows below `rows`.
+    /// Records that the member has `slot`, and gives it the slot, with the share that `record` says.
     ///
     /// # Locking
     /// The caller holds the state.
@@ -128,16 +131,19 @@ impl Array {
         &self,
         slot: usize,
         member: Member,
-        rows: u64,
-        record: impl FnOnce() -> Result<Slots, DeviceError>,
-    ) -> Result<(), AssembleError> {
+        record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
+    ) -> Result<Recovery, AssembleError> {
         // What is recorded is done, so nothing may be in its way here.
         self.members.check_place(slot)?;
-        let lost = record()?;
+        let (lost, recovery) = record()?;
+        let rows = match recovery {
+            Recovery::InSync => u64::MAX,
+            Recovery::Below(_) => 0,
+        };
         self.install(slot, member, rows)?;
         self.note(lost)?;
         // It may have failed when it was told so.
-        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(()) }
+        if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(recovery) }
     }
 
     /// Rebuilds the member in `slot` from where it stands.

@@ -16,7 +16,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::md::{Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, Superblock, bitmap};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One device that knows of the array.
@@ -117,6 +117,33 @@ impl Metadata {
         self.known.lock().array.clone()
     }
 
+    /// The same as the members have it: it still names those that were not given as members until
+    /// something is written.
+    pub fn recorded(&self) -> Superblock {
+        self.known.lock().told.clone()
+    }
+
+    /// Whether a device with this superblock, which takes no part now, has all that is on the array:
+    /// its superblock is that of the last change, the array was clean, and nothing was written since.
+    /// Each change counts two events, and one comes before the first write, so an equal count, with the
+    /// time that goes with it, says so.
+    ///
+    /// # Locking
+    /// Who acts on it holds the array's state: else a write may begin meanwhile.
+    pub(crate) fn is_in_step(&self, own: &Superblock) -> bool {
+        let state = self.known.lock();
+        let told = &state.told;
+        !state.active
+            && own.events() == told.events()
+            && own.written() == told.written()
+            && own.resync_from().is_none()
+            && told.resync_from().is_none()
+            && own.role() == told.role_of(own.number())
+            && matches!(own.role(), Role::Active(_))
+            && own.recovery() == Recovery::InSync
+            && !state.members.iter().any(|k| k.live && k.superblock.number() == own.number())
+    }
+
     /// All devices that are told of changes.
     pub fn members(&self) -> Vec<KnownMember> {
         let state = self.known.lock();
@@ -127,6 +154,22 @@ impl Metadata {
             superblock: known.superblock.clone(),
         };
         live.map(member).collect()
+    }
+
+    /// A device that was a member since the array was put together, and failed: it is still open, and
+    /// locked, so it comes back by this alone.
+    pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
+        let state = self.known.lock();
+        let known = state.members.iter().find(|known| !known.live && known.name == name)?;
+        Some(known.device.clone())
+    }
+
+    /// Gives the devices other names for messages, where `name` has one: a process that changes its
+    /// working directory goes on to find them.
+    pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
+        for known in &mut self.known.lock().members {
+            known.name = name(&known.name).unwrap_or_else(|| std::mem::take(&mut known.name));
+        }
     }
 
     /// The event up to which cleared bits of the bitmap were in step on all members; `None` without
@@ -166,20 +209,24 @@ impl Metadata {
         new.superblock.set_recovery(recovery);
         new.slot = Some(slot);
         new.live = true;
-        state.members.retain(|known| known.live);
+        state.members.retain(|known| known.live || known.name != new.name);
         state.members.push(new);
         state.commit(self.writes)
     }
 
-    /// Forgets the devices that failed: their numbers are free again.
-    pub(crate) fn forget_failed(&self) -> Result<Slots, DeviceError> {
+    /// Forgets the devices that failed: their numbers are free again. Gives how many there were, and
+    /// the slots of members that failed meanwhile.
+    pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
         let mut state = self.known.lock();
-        for number in 0..state.array.numbers() {
-            if state.array.role_of(number) == Role::Faulty {
-                state.array.set_role_of(number, Role::Spare);
-            }
+        let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
+        let faulty: Vec<u32> = (0..state.array.numbers()).filter(is_faulty).collect();
+        if faulty.is_empty() {
+            return Ok((0, Slots::NONE));
         }
-        state.commit(self.writes)
+        for number in &faulty {
+            state.array.set_role_of(*number, Role::Spare);
+        }
+        Ok((faulty.len(), state.commit(self.writes)?))
     }
 
     /// Records that all parity is right: after recovery from the log, or because it was said so.
@@ -399,7 +446,7 @@ impl State {
     /// enough to start from, and who uses the array goes on counting on each of them.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
-            let known = self.members.iter().find(|k| k.superblock.number() == *number);
+            let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);
             known.and_then(|known| known.slot)
         };
         let slots: Slots = failed.iter().filter_map(slot_of).collect();

@@ -13,9 +13,15 @@ use lanefs_device::{Access, Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
 use std::io;
+use std::time::Duration;
 
 /// Bytes that recovery may change while an array is only read: all of its logs' parity and more.
 const OVERLAY: u64 = 1 << 30;
+
+/// How long a member's flush may take: twice what Linux gives a SCSI disk for one before it tries again
+/// (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is only slow under load is
+/// not failed by this.
+const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
 /// What to do with an array that was being written when it stopped, and misses a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +63,7 @@ impl ArrayOptions {
             access,
             dirty_and_degraded: DirtyAndDegraded::Refuse,
             upkeep: Upkeep::Background,
-            policies: Policies::default(),
+            policies: Policies { flush_limit: Some(FLUSH_LIMIT), ..Policies::default() },
         }
     }
 }

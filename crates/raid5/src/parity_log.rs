@@ -38,8 +38,10 @@
 
 use crate::array::{Array, Lost};
 use crate::counters::Count;
+use crate::log_waiters::{Ticket, Waiters};
 use crate::standing::{LogArea, MemberId, Members};
 use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
@@ -78,7 +80,8 @@ pub(crate) struct ParityLog {
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
     books: Mutex<Books>,
-    changed: Condvar,
+    /// For those who wait until nobody writes a header.
+    idle: Condvar,
 }
 
 #[derive(Debug)]
@@ -96,15 +99,14 @@ struct Books {
     writing: bool,
     /// How many do so for members that are gone.
     late: usize,
-    /// How many wait for writers of data and parity.
+    /// Those who wait for their entries to be durable, or for their turn to write a header.
+    waiters: Waiters,
+    /// How many of them found that data and parity have to be written first.
     blocked: usize,
     last_ticket: Ticket,
     /// The last of those who queued whose entries are durable.
     durable: Ticket,
 }
-
-/// Counts those who log.
-type Ticket = u64;
 
 /// What a write logs before it writes.
 #[derive(Debug)]
@@ -186,6 +188,7 @@ impl ParityLog {
             queue: VecDeque::new(),
             writing: false,
             late: 0,
+            waiters: Waiters::default(),
             blocked: 0,
             last_ticket: 0,
             durable: 0,
@@ -196,7 +199,7 @@ impl ParityLog {
             carries,
             per_write,
             books: Mutex::new(Rank::ParityLog, books),
-            changed: Condvar::new(),
+            idle: Condvar::new(),
         }
     }
 
@@ -210,8 +213,8 @@ impl ParityLog {
         books.at = 0;
         books.unfinished.clear();
         books.queue.clear();
-        drop(books);
-        self.changed.notify_all();
+        books.waiters.wake_all();
+        self.idle.notify_all();
     }
 
     /// Bytes of partial parity that one write may log at once.
@@ -224,7 +227,7 @@ impl ParityLog {
     pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
         while books.writing || books.late > 0 {
-            self.changed.wait(&mut books);
+            self.idle.wait(&mut books);
         }
     }
 
@@ -234,55 +237,57 @@ impl ParityLog {
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
             entry.stage = Stage::Written { begun };
         }
-        self.wake_blocked(books);
+        books.wake_blocked();
     }
 
     /// Data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| e.ticket != ticket);
-        self.wake_blocked(books);
-    }
-
-    /// Wakes those who wait for writers, if there are any: who waits for a header that is being
-    /// written is woken when it is, and has nothing to do before.
-    fn wake_blocked(&self, books: MutexGuard<'_, Books>) {
-        let any = books.blocked > 0;
-        drop(books);
-        if any {
-            self.changed.notify_all();
-        }
+        books.wake_blocked();
     }
 
     /// Flush `number` succeeded: what was written before it began is finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut books = self.books.lock();
-        let before = books.unfinished.len();
         books.unfinished.retain(|e| match e.stage {
             Stage::Written { begun } => begun >= number,
             Stage::Logged => true,
         });
-        let changed = books.unfinished.len() != before;
-        drop(books);
-        if changed {
-            self.changed.notify_all();
-        }
+        books.wake_blocked();
     }
 
     /// Something changed that is not in the books: those who wait are to look again.
     pub(crate) fn wake(&self) {
-        drop(self.books.lock());
-        self.changed.notify_all();
+        self.books.lock().waiters.wake_all();
     }
 }
 
 impl Books {
     /// Somebody has written a header, or flushed for one, in that epoch.
-    fn end_writing(&mut self, epoch: u64) {
+    fn end_writing(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.writing = false;
         } else {
             self.late -= 1;
+        }
+        log.idle.notify_all();
+    }
+
+    /// Waits, as the holder of `ticket`, until that is durable or it is its turn.
+    fn wait(books: &mut MutexGuard<'_, Books>, ticket: Ticket, told: &mut Option<Arc<Condvar>>) {
+        let told = told.get_or_insert_with(|| Arc::new(Condvar::new()));
+        books.waiters.add(ticket, told.clone());
+        told.wait(books);
+        // Nobody took it out if it woke by itself.
+        books.waiters.remove(ticket);
+    }
+
+    /// Wakes who is to look at the books again, if all waited for what has just come: who waits for a
+    /// header that is being written is woken when it is, and has nothing to do before.
+    fn wake_blocked(&mut self) {
+        if self.blocked > 0 {
+            self.waiters.wake_first();
         }
     }
 
@@ -408,6 +413,7 @@ impl Array {
         books.last_ticket += 1;
         let ticket = books.last_ticket;
         books.queue.push_back(Logged { ticket, row, parts });
+        let mut told = None;
         loop {
             self.refuse_if_stopped(row * self.shape.row_len(), 0)?;
             if books.epoch != epoch {
@@ -417,7 +423,7 @@ impl Array {
                 return Ok(LogOutcome::Durable(ticket));
             }
             if books.writing {
-                log.changed.wait(&mut books);
+                Books::wait(&mut books, ticket, &mut told);
                 continue;
             }
             match books.next_unit(log) {
@@ -429,17 +435,18 @@ impl Array {
                         // happened before, the member is gone all the same.
                         let outcome = self.lose(Lost::new(unit.home.member, error));
                         books = log.books.lock();
-                        books.end_writing(epoch);
+                        books.end_writing(epoch, log);
+                        books.waiters.wake_all();
                         drop(books);
-                        log.changed.notify_all();
                         outcome?;
                         return Ok(LogOutcome::NoMember);
                     }
                     books = log.books.lock();
-                    books.end_writing(epoch);
+                    books.end_writing(epoch, log);
                     // Of another epoch it says nothing, and nobody asks.
                     books.durable = books.durable.max(unit.through);
-                    log.changed.notify_all();
+                    let durable = books.durable;
+                    books.waiters.wake_served(durable);
                 }
                 Err(Obstacle::Flush) => {
                     books.writing = true;
@@ -447,16 +454,16 @@ impl Array {
                     self.counters.add(Count::LogFlush, 1);
                     let flushed = self.flush_members();
                     books = log.books.lock();
-                    books.end_writing(epoch);
-                    log.changed.notify_all();
+                    books.end_writing(epoch, log);
                     if let Err(error) = flushed {
                         books.queue.retain(|logged| logged.ticket != ticket);
+                        books.waiters.wake_first();
                         return Err(error);
                     }
                 }
                 Err(Obstacle::Writers) => {
                     books.blocked += 1;
-                    log.changed.wait(&mut books);
+                    Books::wait(&mut books, ticket, &mut told);
                     books.blocked -= 1;
                 }
             }

@@ -114,6 +114,14 @@ impl Source {
         }
     }
 
+    /// The uuid that members are looked for by, if the array was given so.
+    pub fn set(&self) -> Option<Uuid> {
+        match &self.members {
+            Members::Scan { set, .. } => Some(*set),
+            Members::These(_) | Members::Unclear => None,
+        }
+    }
+
     /// How many members were said to be missing.
     pub fn absent(&self) -> usize {
         self.absent

@@ -7,6 +7,7 @@
 //! ([`MemberId`]), never about a slot: an error that comes late from one that was taken out says
 //! nothing about the one that has the slot now.
 
+use crate::flusher::Flusher;
 use crate::{ArrayError, Slots};
 use lanefs_device::Device;
 use lanefs_lanes::Padded;
@@ -85,6 +86,11 @@ impl Deref for Present<'_> {
 }
 
 impl Present<'_> {
+    /// The thread that flushes its device.
+    pub(crate) fn flusher(&self) -> &Flusher {
+        self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
+    }
+
     /// Counts a correction of the member; gives how many there were before.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
@@ -111,6 +117,7 @@ struct Occupant {
     member: Member,
     /// Places that were written anew because they could not be read.
     corrections: AtomicU32,
+    flusher: OnceLock<Flusher>,
 }
 
 /// A standing in one word: the number of valid rows, above it which of the slot's devices, plus one.
@@ -224,7 +231,8 @@ impl Members {
     pub(crate) fn put(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         let free = self.free_place(slot)?;
         // Nobody else puts: the caller holds the lock.
-        let occupant = Occupant { member, corrections: AtomicU32::new(0) };
+        let occupant =
+            Occupant { member, corrections: AtomicU32::new(0), flusher: OnceLock::new() };
         let _ = self.slots[slot].members[free].set(occupant);
         self.words.0[slot].store(Word::new(free, rows).0, Ordering::Release);
         Ok(())

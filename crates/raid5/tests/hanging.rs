@@ -5,11 +5,14 @@ mod rig;
 use lanefs_device::Device;
 use lanefs_lanes::sync::unscheduled::mpsc;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, Uuid, ppl};
-use lanefs_raid5::{Ended, InitialParity, NewConsistency, NewMember, OpenArray, Progress, Rebuild};
+use lanefs_raid5::{
+    Ended, InitialParity, NewConsistency, NewMember, OpenArray, Progress, Rebuild, Standing,
+};
 use rig::hook::{HookDevice, Kind, Outcome};
-use rig::made::{Members, content, ram, scribble, wrong_rows};
+use rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An array whose member 1 was taken out while it does not answer a write of its log; that write
 /// answers when something is sent, and then the writer ends.
@@ -118,4 +121,90 @@ fn a_member_that_hangs_and_comes_back_is_waited_for() {
         assert!(area[4096..].iter().all(|byte| *byte == 0));
         hanging.end();
     }
+}
+
+/// An array whose member 2 does not answer its next flush until something is sent.
+struct HangingFlush {
+    array: Arc<OpenArray>,
+    hangs: mpsc::Receiver<()>,
+    answer: mpsc::Sender<()>,
+}
+
+impl HangingFlush {
+    fn new(consistency: NewConsistency, limit: Duration) -> HangingFlush {
+        let mut members = Members::create(4, consistency, InitialParity::Right);
+        let hook = Arc::new(HookDevice::new(members.0[2].1.clone()));
+        members.0[2].1 = hook.clone();
+        let array = Arc::new(members.open_with_limit(limit));
+        scribble(&array, 41, 5);
+        let (answer, told) = mpsc::channel();
+        let (says, hangs) = mpsc::channel();
+        hook.on(Kind::Flush, 0, move || {
+            says.send(()).expect("the test waits");
+            told.recv().expect("the test says so");
+            Outcome::Done
+        });
+        HangingFlush { array, hangs, answer }
+    }
+
+    /// Writes and flushes on another thread; tells when it is done.
+    fn write_and_flush(&self) -> mpsc::Receiver<()> {
+        let (done, ends) = mpsc::channel();
+        let array = self.array.clone();
+        std::thread::spawn(move || {
+            array.write_at(7000, &[0x44; 50_000]).expect("a write");
+            array.flush().expect("a flush");
+            let _ = done.send(());
+        });
+        ends
+    }
+
+    fn standing(&self) -> Standing {
+        self.array.array().status().members[2]
+    }
+}
+
+/// Long, for slow machines: it is waited for in vain only if something is broken.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_member_that_hangs_in_a_flush_is_failed_and_the_others_go_on() {
+    for consistency in ALL {
+        let hanging = HangingFlush::new(consistency, Duration::from_millis(100));
+        let first = hanging.write_and_flush();
+        hanging.hangs.recv_timeout(LONG).expect("it flushes");
+        first.recv_timeout(LONG).expect("the flush ends without it");
+        assert_eq!(hanging.standing(), Standing::Missing);
+        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
+        // What it says now concerns nobody.
+        hanging.answer.send(()).expect("it hangs");
+        hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
+        let mut bytes = [0; 50_000];
+        hanging.array.read_at(7000, &mut bytes).expect("a read");
+        assert!(bytes.iter().all(|byte| *byte == 0x44));
+        assert_eq!(hanging.standing(), Standing::Missing);
+    }
+}
+
+#[test]
+fn a_member_that_hangs_in_a_flush_is_waited_for_while_another_is_missing() {
+    let hanging = HangingFlush::new(NewConsistency::PartialParity, Duration::from_millis(20));
+    hanging.array.array().fail(0).expect("failed");
+    let first = hanging.write_and_flush();
+    hanging.hangs.recv_timeout(LONG).expect("it flushes");
+    let early = first.recv_timeout(Duration::from_millis(400));
+    assert!(early.is_err(), "without both nothing could be read");
+    hanging.answer.send(()).expect("it hangs");
+    first.recv_timeout(LONG).expect("the flush ends");
+    assert_eq!(hanging.standing(), Standing::InSync);
+}
+
+#[test]
+fn nobody_waits_for_the_flush_of_a_member_that_is_taken_out() {
+    let hanging = HangingFlush::new(NewConsistency::PartialParity, Duration::from_secs(3600));
+    let first = hanging.write_and_flush();
+    hanging.hangs.recv_timeout(LONG).expect("it flushes");
+    hanging.array.array().fail(2).expect("failed");
+    first.recv_timeout(LONG).expect("the flush ends without it");
+    hanging.answer.send(()).expect("it hangs");
 }

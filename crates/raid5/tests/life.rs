@@ -79,7 +79,10 @@ fn moments(consistency: NewConsistency) -> Vec<Moment> {
     let (name, device) = members.0[3].clone();
     let new = NewMember { name, device, uuid: Uuid([90; 16]) };
     let added = array.add(new).expect("added");
-    array.array().rebuild(3, added.misses, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    array
+        .array()
+        .rebuild(3, added.misses.expect("all"), &mut |_| ControlFlow::Continue(()))
+        .expect("rebuilt");
     look(&array);
     all
 }
@@ -361,7 +364,7 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
         assert_eq!(array.left_out().len(), 1, "{consistency:?}");
         let (name, device) = ram("new");
         let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([99; 16]) };
-        assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Rebuild::Whole });
+        assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Some(Rebuild::Whole) });
         let seen = Candidate::read(&name, device.clone()).expect("a member").superblock;
         assert_eq!((seen.role(), seen.recovery()), (Role::Active(2), Recovery::Below(0)));
         // Halfway it stops, and goes on from there when the array is opened again.
@@ -403,9 +406,12 @@ fn a_member_that_was_away_is_caught_up_from_the_bitmap() {
     let (name, device) = members.0[1].clone();
     let new = NewMember { name, device, uuid: Uuid([50; 16]) };
     let added = array.add(new).expect("added");
-    assert_eq!(added, Added { slot: 1, misses: Rebuild::Intended });
+    assert_eq!(added, Added { slot: 1, misses: Some(Rebuild::Intended) });
     let before = array.array().statistics().data_writes;
-    array.array().rebuild(1, added.misses, &mut |_| ControlFlow::Continue(())).expect("caught up");
+    array
+        .array()
+        .rebuild(1, added.misses.expect("some"), &mut |_| ControlFlow::Continue(()))
+        .expect("caught up");
     let rows = array.array().statistics().data_writes - before;
     assert!((1..8).contains(&rows), "{rows} rows were written");
     assert_eq!(wrong_rows(&array), 0);
@@ -413,6 +419,60 @@ fn a_member_that_was_away_is_caught_up_from_the_bitmap() {
     let array = members.open(Some(2)).expect("an array");
     assert!(array.left_out().is_empty());
     assert!(content(&array) == model);
+}
+
+#[test]
+fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
+    for consistency in ALL {
+        let members = Members::create(4, consistency, InitialParity::Right);
+        let array = members.open(None).expect("an array");
+        let model = scribble(&array, 31, 20);
+        array.close().expect("closed");
+        let again = |array: &OpenArray| {
+            let (name, device) = members.0[1].clone();
+            array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect("added")
+        };
+        // Nobody wrote without it.
+        let array = members.open(Some(1)).expect("degraded");
+        assert!(content(&array) == model);
+        assert_eq!(again(&array), Added { slot: 1, misses: None }, "{consistency:?}");
+        assert_eq!(array.array().status().members[1], Standing::InSync);
+        assert_eq!(wrong_rows(&array), 0);
+        array.write_at(5000, &[0x5c; 100_000]).expect("a write");
+        array.close().expect("closed");
+        // It is a member as the others are.
+        let array = members.open(Some(2)).expect("degraded");
+        let mut bytes = vec![0; 100_000];
+        array.read_at(5000, &mut bytes).expect("a read");
+        assert!(bytes.iter().all(|byte| *byte == 0x5c));
+        drop(array);
+        // One write without it, and it has missed something.
+        let array = members.open(Some(1)).expect("degraded");
+        array.write_at(70_000, &[0x5d; 100]).expect("a write");
+        assert_ne!(again(&array).misses, None, "{consistency:?}");
+        drop(array);
+    }
+}
+
+#[test]
+fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
+    let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
+    members.open(None).expect("an array").close().expect("closed");
+    let array = Arc::new(members.open(Some(1)).expect("degraded"));
+    let (name, device) = members.0[1].clone();
+    let hook = Arc::new(HookDevice::new(device));
+    // Its areas are written before it takes its slot.
+    let writer = array.clone();
+    hook.on(Kind::Flush, 0, move || {
+        writer.write_at(0, &[0x11; 5000]).expect("a write");
+        Outcome::Done
+    });
+    let new = NewMember { name, device: hook.clone(), uuid: Uuid([9; 16]) };
+    let added = array.add(new).expect("added");
+    assert!(!hook.is_set());
+    assert_eq!(added, Added { slot: 1, misses: Some(Rebuild::Whole) });
+    array.array().rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
+    assert_eq!(wrong_rows(&array), 0);
 }
 
 #[test]
@@ -429,7 +489,7 @@ fn a_member_that_was_away_longer_than_the_bitmap_tells_is_rebuilt() {
     let (name, device) = old.0[3].clone();
     members.0[3] = (name.clone(), device.clone());
     let new = NewMember { name, device, uuid: Uuid([51; 16]) };
-    assert_eq!(array.add(new).expect("added"), Added { slot: 3, misses: Rebuild::Whole });
+    assert_eq!(array.add(new).expect("added"), Added { slot: 3, misses: Some(Rebuild::Whole) });
 }
 
 #[test]

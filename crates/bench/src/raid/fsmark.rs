@@ -285,7 +285,7 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
 }
 
 /// Context switches of the calling thread, by proc(5).
-fn switches() -> u64 {
+pub(super) fn switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum()

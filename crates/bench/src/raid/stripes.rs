@@ -112,6 +112,8 @@ pub struct SmallWrites {
     pub rate: f64,
     /// Writes.
     pub writes: u64,
+    /// Context switches of the workers, on the way to the last write.
+    pub switches: u64,
     /// What the array counted.
     pub counted: Statistics,
 }
@@ -136,7 +138,7 @@ pub fn small_writes(
     }
     let before = array.statistics();
     let begun = Instant::now();
-    let done: Vec<Result<u64>> = std::thread::scope(|s| {
+    let done: Vec<Result<(u64, u64)>> = std::thread::scope(|s| {
         let workers: Vec<_> = (0..threads)
             .map(|worker| {
                 let array = &array;
@@ -151,14 +153,16 @@ pub fn small_writes(
                             writes += 1;
                         }
                     }
-                    Ok(writes)
+                    Ok((writes, super::fsmark::switches()))
                 })
             })
             .collect();
-        workers.into_iter().map(|w| w.join().unwrap_or(Ok(0))).collect()
+        workers.into_iter().map(|w| w.join().unwrap_or(Ok((0, 0)))).collect()
     });
     let seconds = begun.elapsed().as_secs_f64();
-    let writes = done.into_iter().sum::<Result<u64>>()?;
+    let done: Vec<(u64, u64)> = done.into_iter().collect::<Result<_>>()?;
+    let writes = done.iter().map(|(writes, _)| writes).sum();
+    let switches = done.iter().map(|(_, switches)| switches).sum();
     let counted = array.statistics().since(&before);
     Ok(SmallWrites {
         members,
@@ -166,6 +170,7 @@ pub fn small_writes(
         consistency: name,
         rate: writes as f64 / seconds,
         writes,
+        switches,
         counted,
     })
 }

@@ -33,6 +33,10 @@ impl Server {
         if Server::may_see_statistics(&request.header, name) {
             return put_sized(self.statistics().as_bytes(), room, outbox);
         }
+        let controls = self.controls(&request.header, name);
+        if let Some(value) = controls.iter().find_map(|control| control.get(name)) {
+            return put_sized(&value, room, outbox);
+        }
         let inode = self.inode(request.header.nodeid)?;
         let value = self.fs().get_xattr(&inode, name)?;
         put_sized(&value, room, outbox)
@@ -56,6 +60,10 @@ impl Server {
     pub(super) fn setxattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let input: abi::SetxattrIn = request.take()?;
         let (name, value) = (request.name()?, request.data(input.size as usize)?);
+        let controls = self.controls(&request.header, name);
+        if let Some(taken) = controls.iter().find_map(|control| control.set(name, value)) {
+            return taken;
+        }
         let how = match input.flags as i32 {
             0 => SetXattr::Any,
             libc::XATTR_CREATE => SetXattr::Create,

@@ -1,6 +1,6 @@
 //! The images that a command works on.
 
-use super::{Failure, Size, complain, open_source};
+use super::{Failure, Size, complain, no_file_system, open_source};
 use lanefs::{FileSystem, OpenOptions, Source};
 use lanefs_device::Access;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,13 @@ impl Images {
             source.notes().iter().for_each(|note| {
                 complain(format_args!("lanefs: {}: {note}", image.display()));
             });
-            let fs = FileSystem::open_source(source, &options)
-                .map_err(|error| Failure::within(image.display(), &error))?;
+            let device = source.device();
+            let fs = FileSystem::open_source(source, &options).map_err(
+                |error| match no_file_system(&*device) {
+                    Some(why) => Failure::new(image.display(), why),
+                    None => Failure::within(image.display(), &error),
+                },
+            )?;
             images.open.push((real, fs));
         }
         Ok(images)

@@ -20,6 +20,14 @@ impl Failure {
         Failure { place: place.to_string(), cause: cause.to_string() }
     }
 
+    /// As another process told it, place and cause.
+    pub fn told(text: &str) -> Failure {
+        match text.split_once(": ") {
+            Some((place, cause)) => Failure::new(place, cause),
+            None => Failure::new("array", text),
+        }
+    }
+
     /// The error of the library on a path in `image`.
     pub fn within(image: impl Display, error: &lanefs::Error) -> Failure {
         match error.path() {

@@ -2,7 +2,8 @@
 
 use super::raid;
 use crate::cli::{
-    Failure, ImageArguments, Report, Shown, human, open_source, printable, show_time,
+    Failure, ImageArguments, Report, Shown, human, no_file_system, open_source, printable,
+    show_time,
 };
 use lanefs::device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs::{Source, Time};
@@ -10,9 +11,7 @@ use lanefs_ext4::{Primary, Wholeness, Witness};
 use lanefs_ondisk::Group;
 use lanefs_ondisk::features::Support;
 use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
-use lanefs_ondisk::superblock::{
-    JournalPlace, OnError, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
-};
+use lanefs_ondisk::superblock::{JournalPlace, OnError, State, Superblock};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -76,10 +75,6 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
             Err(error) => return Err(opening(error)),
         },
     };
-    if device.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        let cause = format!("{} bytes are too few for an ext4 file system", device.len());
-        return Err(Failure::new(image.display(), cause));
-    }
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
         // Read in the middle of a change, it is whole a moment later.
@@ -89,7 +84,11 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
         }
         read => read,
     };
-    let Primary { superblock, wholeness } = primary.map_err(|error| failed(&error))?;
+    let primary = primary.map_err(|error| match no_file_system(&*device) {
+        Some(why) => failed(&why),
+        None => failed(&error),
+    })?;
+    let Primary { superblock, wholeness } = primary;
     let mut facts = of_superblock(&superblock);
     if let (Wholeness::Torn(witness), Some(facts)) = (wholeness, facts.as_object_mut()) {
         let shown = match witness {

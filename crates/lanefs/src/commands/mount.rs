@@ -1,12 +1,13 @@
 //! `lanefs mount`: an image as a directory.
 
-use crate::cli::{complain, open_array_to_mount, open_image_to_mount, plain};
+use super::raid::{LiveArray, LiveControl};
+use crate::cli::{complain, no_file_system, open_array_to_mount, open_image_to_mount, plain};
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
-use lanefs_fuse::{Busy, MountPoint, Options, Server, Session};
+use lanefs_fuse::{Busy, Ending, MountPoint, Options, Server, Session};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -108,15 +109,32 @@ struct Started {
     session: Session<Server>,
     mount_point: MountPoint,
     signals: Signals,
+    ending: Ending,
+    array: Option<Arc<LiveArray>>,
+}
+
+/// What is mounted, opened.
+struct Opened {
+    device: Arc<dyn Device>,
+    array: Option<Arc<OpenArray>>,
+    /// What the table of mounts shows.
+    shown: OsString,
 }
 
 /// Opens the image, mounts, shakes hands: everything that can fail while somebody still listens.
 fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;
-    let (device, source) = open_source(&arguments.source, &mut options)?;
+    let ending = Ending::new()?;
+    let Opened { device, array, shown: source } = open_source(&arguments.source, &mut options)?;
     let is_protected = options.read_only && !wanted_read_only;
-    let mount = Mount::open(device, options.for_ext4())?;
+    let mount = Mount::open(device.clone(), options.for_ext4()).map_err(|error| {
+        match no_file_system(&*device) {
+            Some(why) => Box::from(format!("{}: {why}", arguments.source.display())),
+            None => Box::<dyn Error>::from(error),
+        }
+    })?;
+    drop(device);
     let is_read_only = mount.fs().is_read_only();
     if is_protected && !options.no_recovery {
         warn(&source, "it is write-protected: mounted read-only");
@@ -124,7 +142,11 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         warn(&source, "it has features that can only be read (lanefs info): mounted read-only");
     }
     options.read_only |= is_read_only;
-    let server = Server::new(mount, options.wishes);
+    let mut server = Server::new(mount, options.wishes).with(ending.control()?);
+    let array = array.map(|array| Arc::new(LiveArray::new(array)));
+    if let Some(array) = array.clone().filter(|_| !is_read_only) {
+        server = server.with(Box::new(LiveControl(array)));
+    }
     let shown = match &options.shown_source {
         Some(name) => name.into(),
         None => source,
@@ -140,19 +162,16 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         // The mount is of no use; that it cannot be taken away adds nothing to the first error.
         let _ = mount_point.detach(Busy::Detach);
     })?;
-    Ok(Started { session, mount_point, signals })
+    Ok(Started { session, mount_point, signals, ending, array })
 }
 
 /// Opens an image, block device or array; gives the name that the mount shows as well.
-fn open_source(
-    name: &Path,
-    options: &mut Options,
-) -> Result<(Arc<dyn Device>, OsString), Box<dyn Error>> {
+fn open_source(name: &Path, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
     if Source::array_name(name).is_none() {
         let failed = |source| OpenError::Io { path: name.into(), source };
         let path = name.canonicalize().map_err(failed)?;
         let device = open_device(&path, options)?;
-        return Ok((Arc::new(device), path.into_os_string()));
+        return Ok(Opened { device: Arc::new(device), array: None, shown: path.into_os_string() });
     }
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -161,15 +180,20 @@ fn open_source(
     for note in source.notes() {
         complain(format_args!("lanefs mount: {}: {note}", name.display()));
     }
-    let shown = source.array().map_or_else(|| name.into(), shown_name);
-    Ok((source.device(), shown))
+    let device = source.device();
+    Ok(match source {
+        Source::Array(array) => {
+            array.metadata().rename_members(|name| name.canonicalize().ok());
+            Opened { shown: shown_name(&array), device, array: Some(array) }
+        }
+        Source::Image(_) => Opened { shown: name.into(), device, array: None },
+    })
 }
 
 /// The array by its members, so that `lanefs umount` can wait until they are closed.
 fn shown_name(array: &OpenArray) -> OsString {
-    let path = |name: PathBuf| name.canonicalize().unwrap_or(name);
     let members = array.metadata().members();
-    let paths: Vec<PathBuf> = members.into_iter().map(|member| path(member.name)).collect();
+    let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
     lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
@@ -194,7 +218,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 }
 
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
-    let Started { session, mount_point, signals } = started;
+    let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
     // Until here errors went to the caller; a terminal that cannot be let go is no reason to stop.
     parent.serving();
@@ -204,18 +228,21 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     std::thread::spawn(move || end_on_signals(&signals, &mount_point));
     let (server, outcome) = session.run();
     let was_broken = server.is_broken();
+    let array = array.map(LiveArray::end);
     let closed = server.close();
-    let mut code = ExitCode::SUCCESS;
-    if let Err(error) = outcome {
-        code = failed(&error);
-    }
+    let mut failures: Vec<Box<dyn Error>> = Vec::new();
+    failures.extend(outcome.err().map(Box::from));
     if was_broken {
-        code = failed(&io::Error::other("stopped after a panic; the log was left as it was"));
+        failures.push("stopped after a panic; the log was left as it was".into());
     }
-    if let Err(error) = closed {
-        code = failed(&error);
-    }
-    code
+    failures.extend(closed.err().map(Box::from));
+    // After a panic the mount keeps it, and it is not marked clean.
+    let closed = array.and_then(Arc::into_inner).map_or(Ok(()), OpenArray::close);
+    failures.extend(closed.err().map(Box::from));
+    let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
+    failures.iter().for_each(complain);
+    ending.tell(&failures);
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Unmounts when a signal asks for it; the serving threads then see the end of the connection.

@@ -4,9 +4,13 @@ mod change;
 mod create;
 mod examine;
 mod facts;
+mod live;
+mod new_member;
 mod progress;
 mod scrub;
 mod status;
+
+pub use live::{LiveArray, LiveControl};
 
 use crate::cli::{Failure, complain, plain};
 use clap::Subcommand;
@@ -61,12 +65,42 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+const HOW_ARRAYS_ARE_WRITTEN: &str =
+    "an array is written as one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
+
+fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
+    match Source::parse(name.as_ref()) {
+        Some(_) => Ok(name.into()),
+        None => Err(HOW_ARRAYS_ARE_WRITTEN),
+    }
+}
+
 /// The array that a command works on.
 #[derive(Debug, Clone, clap::Args)]
 struct ArrayArgument {
     /// The array: md:MEMBER,MEMBER,... (`missing` for one that is not there), or md:UUID. A comma,
     /// colon or backslash in a path is written with a backslash before it
+    #[arg(value_parser = parse_array)]
     array: PathBuf,
+}
+
+/// What stands behind the array where nothing may: members that were given as words of their own.
+#[derive(Debug, Clone, clap::Args)]
+struct NothingMore {
+    #[arg(hide = true, value_parser = refuse_member)]
+    more: Vec<PathBuf>,
+}
+
+fn refuse_member(_: &str) -> Result<PathBuf, &'static str> {
+    Err(HOW_ARRAYS_ARE_WRITTEN)
+}
+
+/// An array to be changed.
+enum Found {
+    /// Nobody else uses it.
+    Open(OpenArray),
+    /// The server of the mount there has it.
+    Mounted(PathBuf),
 }
 
 /// An array to be told of; nothing is written.
@@ -81,25 +115,52 @@ struct Look {
 impl ArrayArgument {
     fn source(&self) -> Result<Source, Failure> {
         let source = Source::parse(self.array.as_os_str());
-        source.ok_or_else(|| self.failure("an array is written md:MEMBER,MEMBER,..."))
+        source.ok_or_else(|| self.failure(HOW_ARRAYS_ARE_WRITTEN))
     }
 
     fn open(&self, options: ArrayOptions) -> Result<OpenArray, Failure> {
         let array = self.source()?.open(options).map_err(|error| match &error {
             AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
                 Some(place) => self.failure(format_args!(
-                    "mounted on {}: members change while nobody uses the array, so unmount it, do \
-                     this, and mount it again",
+                    "mounted on {}: beside a mount there are fail, add, remove and status; unmount \
+                     it for this",
                     place.display()
                 )),
                 None => self.refused(error),
             },
             _ => self.refused(error),
         })?;
+        self.tell_left_out(&array);
+        Ok(array)
+    }
+
+    fn tell_left_out(&self, array: &OpenArray) {
         for out in array.left_out() {
             complain(format_args!("lanefs raid: {}: left out: {out}", self.array.display()));
         }
-        Ok(array)
+    }
+
+    /// The array, to be changed, or where it is mounted.
+    fn open_or_mounted(&self) -> Result<Found, Failure> {
+        let options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+        let source = self.source()?;
+        match source.open(options) {
+            Ok(array) => {
+                self.tell_left_out(&array);
+                Ok(Found::Open(array))
+            }
+            Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
+                // Members that came since it was mounted are not in the mount's name.
+                let mount = source.paths().iter().find_map(|path| mount_of(path));
+                let mount = mount.or_else(|| match &error {
+                    AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
+                    _ => None,
+                });
+                mount.map(Found::Mounted).ok_or_else(|| self.refused(error))
+            }
+            Err(error) => Err(self.refused(error)),
+        }
     }
 
     /// To be looked at, by whomever it is used meanwhile, and if it would be refused, too.

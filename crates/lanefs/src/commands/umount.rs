@@ -2,7 +2,8 @@
 
 use crate::cli::{complain, host_cause};
 use lanefs::Source;
-use lanefs_fuse::{Busy, MountEntry, detach};
+use lanefs::raid5::Candidate;
+use lanefs_fuse::{Busy, Ended, MountEntry, Watch, detach};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -17,16 +18,17 @@ An image that is mounted on several directories is unmounted from all of them.
 Examples:
   lanefs umount mnt
   lanefs umount disk.img
+  lanefs umount md:a.img,b.img,c.img
   lanefs umount --lazy mnt        in use or not")]
 pub struct Arguments {
-    /// The directory, or the image that is mounted on it
+    /// The directory, or the image or array (md:MEMBER,... or md:UUID) that is mounted on it
     pub mount_point: PathBuf,
     /// Vanish from the tree now, end when the last user does
     #[arg(short, long)]
     pub lazy: bool,
 }
 
-/// Unmounts; success means that the image may be used by others.
+/// Unmounts; success means that the server has closed the image, without an error.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match unmount(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,7 +41,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn unmount(arguments: &Arguments) -> io::Result<()> {
-    let entries = MountEntry::all_of(&arguments.mount_point)?;
+    let entries = match Source::array_name(&arguments.mount_point) {
+        Some(array) => mounts_of_array(&array)?,
+        None => MountEntry::all_of(&arguments.mount_point)?,
+    };
     let Some(first) = entries.first() else {
         return Err(io::Error::other("no Lanefs file system is mounted there"));
     };
@@ -51,10 +56,35 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
     // Several if the image is mounted read-only in several places.
+    let mut watches = Vec::new();
     for entry in &entries {
+        let watch =
+            if arguments.lazy { None } else { Watch::of(&entry.mount_point).ok().flatten() };
         detach(&entry.mount_point, busy)?;
+        watches.push(watch);
     }
     if arguments.lazy {
+        return Ok(());
+    }
+    let is_watched = watches.iter().all(Option::is_some);
+    for watch in watches.into_iter().flatten() {
+        match watch.wait()? {
+            Ended::Well => {}
+            Ended::Failed(why) => {
+                return Err(io::Error::other(format!(
+                    "unmounted, but its server ended with an error: {}",
+                    why.replace('\n', "; ")
+                )));
+            }
+            Ended::Killed => {
+                return Err(io::Error::other(
+                    "unmounted, but its server ended before it closed the image: what was not \
+                     synchronised may be lost, and the log is replayed by the next use",
+                ));
+            }
+        }
+    }
+    if is_watched {
         return Ok(());
     }
     for image in images.iter().flatten() {
@@ -62,4 +92,20 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
         rustix::io::retry_on_intr(|| rustix::fs::flock(image, FlockOperation::LockShared))?;
     }
     Ok(())
+}
+
+/// All mounts of an array: those with a member that is given, or one of the array with that uuid.
+fn mounts_of_array(array: &lanefs::raid5::Source) -> io::Result<Vec<MountEntry>> {
+    let given: Vec<PathBuf> =
+        array.paths().iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let is_member = |member: &PathBuf| match array.set() {
+        Some(set) => Candidate::peek(member).is_ok_and(|member| member.superblock.set() == set),
+        None => given.contains(member),
+    };
+    let mut entries = MountEntry::all()?;
+    entries.retain(|entry| {
+        let mounted = Source::array_name(&entry.source);
+        mounted.is_some_and(|mounted| mounted.paths().iter().any(is_member))
+    });
+    Ok(entries)
 }

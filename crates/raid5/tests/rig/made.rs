@@ -9,6 +9,7 @@ use lanefs_raid5::{
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub const LEN: u64 = 6 << 20;
 pub const ALL: [NewConsistency; 3] =
@@ -52,6 +53,14 @@ impl Members {
         let options =
             ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
         OpenArray::assemble(self.candidates(without), absent, options)
+    }
+
+    /// With so long for a flush of a member.
+    pub fn open_with_limit(&self, limit: Duration) -> OpenArray {
+        let mut options =
+            ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
+        options.policies.flush_limit = Some(limit);
+        OpenArray::assemble(self.candidates(None), 0, options).expect("an array")
     }
 
     pub fn copies(&self) -> Members {

@@ -1,19 +1,19 @@
 //! `lanefs raid fail`, `remove`, `add`, `replace`, `recover`
 
-use super::ArrayArgument;
+use super::new_member::{MadeFile, new_member};
 use super::progress::Bar;
-use crate::cli::{Failure, Report, open_image, printable};
-use lanefs::device::{Access, Device, DeviceError, OpenOptions};
+use super::{ArrayArgument, Found, NothingMore, live, refused};
+use crate::cli::{Failure, Report, printable};
+use lanefs::device::{Access, DeviceError};
 use lanefs::raid5::{
-    ArrayOptions, Candidate, DirtyAndDegraded, LogOutcome, NewMember, OpenArray, Rebuild, Standing,
-    Status, Upkeep, Uuid,
+    ArrayOptions, DirtyAndDegraded, Ended, LogOutcome, OpenArray, Progress, Rebuild, Standing,
+    Status, Upkeep,
 };
-use lanefs_ext4::mkfs::existing_signature;
-use lanefs_ondisk::md::Role;
+use serde_json::{Value, json};
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Records that a member failed: it is not used any more
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,8 @@ pub struct FailArguments {
 pub struct RemoveArguments {
     #[command(flatten)]
     array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
 }
 
 /// Gives a device the slot that misses its member, and rebuilds it
@@ -38,13 +40,14 @@ pub struct RemoveArguments {
 #[command(after_help = "\
 Examples:
   lanefs raid add md:a.img,missing,c.img new.img
-  lanefs raid add md:a.img,missing,c.img b.img      was it a member, and is there a bitmap, then
-                                                    only what it missed is copied
+  lanefs raid add md:a.img,missing,c.img b.img      a member that was away: if it missed nothing,
+                                                    it is one again at once; with a bitmap, only
+                                                    what it missed is copied
 A rebuild that is interrupted goes on when the array is used next.")]
 pub struct AddArguments {
     #[command(flatten)]
     array: ArrayArgument,
-    /// The device or image file
+    /// The device or image file; a file that is not there is made
     device: PathBuf,
     /// Leave the rebuild to whoever uses the array next
     #[arg(long)]
@@ -62,7 +65,7 @@ pub struct ReplaceArguments {
     array: ArrayArgument,
     /// The member, or its slot's number
     member: PathBuf,
-    /// The device or image file that takes its place
+    /// The device or image file that takes its place; a file that is not there is made
     device: PathBuf,
     /// Overwrite what seems to hold something already
     #[arg(short = 'F', long)]
@@ -82,6 +85,8 @@ takes all parity as right; blocks in those rows may then read back wrong, withou
 pub struct RecoverArguments {
     #[command(flatten)]
     array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
     /// Accept that blocks of rows that were being written may be wrong
     #[arg(long)]
     force: bool,
@@ -105,78 +110,228 @@ pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
 
 /// `fail`
 pub fn fail(arguments: &FailArguments) -> ExitCode {
-    let report = Report::new("raid fail");
-    let work = || {
-        let array = arguments.array.open_to_change()?;
-        let slot = slot_of(&array, &arguments.member)?;
-        let missing = array.array().degraded();
-        if let Some(other) = missing.iter().find(|other| *other != slot) {
-            return Err(arguments.array.failure(format_args!(
-                "slot {other} has no member in step, so it cannot do without that of slot {slot}"
-            )));
-        }
-        array.array().fail(slot).map_err(|error| arguments.array.failure(error))?;
-        arguments.array.close(array)
-    };
-    report.check(work());
-    report.exit()
+    let change = Change::Fail { member: real_or_as_is(&arguments.member) };
+    run("raid fail", &arguments.array, &change, Wait::ToTheEnd)
 }
 
 /// `remove`
 pub fn remove(arguments: &RemoveArguments) -> ExitCode {
-    let report = Report::new("raid remove");
-    let work = || {
-        let array = arguments.array.open_to_change()?;
-        array.forget_failed().map_err(|error| arguments.array.failure(error))?;
-        arguments.array.close(array)
-    };
-    report.check(work());
-    report.exit()
+    run("raid remove", &arguments.array, &Change::Remove, Wait::ToTheEnd)
 }
 
 /// `add`
 pub fn add(arguments: &AddArguments) -> ExitCode {
-    let report = Report::new("raid add");
-    let work = || -> Result<String, Failure> {
-        let array = arguments.array.open_to_change()?;
-        let new = new_member(&arguments.device, &array, arguments.force)?;
-        let added = array.add(new).map_err(|error| arguments.array.refused(error))?;
-        if !arguments.no_wait {
-            let what = match added.misses {
-                Rebuild::Whole => "rebuilding",
-                Rebuild::Intended => "catching up",
-            };
-            let bar = Bar::new(what);
-            let done = array.array().rebuild(added.slot, added.misses, &mut |p| bar.go_on(p));
-            done.map_err(|error| arguments.array.failure(error))?;
-        }
-        arguments.array.close(array)?;
-        let done = match (arguments.no_wait, added.misses) {
-            (true, _) => "to be rebuilt",
-            (false, Rebuild::Whole) => "rebuilt",
-            (false, Rebuild::Intended) => "caught up from the bitmap",
-        };
-        Ok(format!("{}: in slot {}, {done}", arguments.device.display(), added.slot))
+    let change = Change::Add {
+        device: absolute(&arguments.device),
+        shown: arguments.device.display().to_string(),
+        force: arguments.force,
     };
-    match work() {
-        Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
-        Err(failure) => report.fail(failure),
-    }
+    let wait = if arguments.no_wait { Wait::ForTheSlot } else { Wait::ToTheEnd };
+    run("raid add", &arguments.array, &change, wait)
+}
+
+/// How long a command waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Until all is done.
+    ToTheEnd,
+    /// Until the new member has its slot: rebuilding is left to whoever uses the array.
+    ForTheSlot,
+}
+
+/// Carries a change out, here or beside the mount of the array.
+fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
+    let report = Report::new(command);
+    let mut bar: Option<(Step, Bar)> = None;
+    let mut step = |step: Step, progress: Progress| {
+        if bar.as_ref().is_none_or(|(shown, _)| *shown != step) {
+            bar = Some((step, Bar::new(step.name())));
+        }
+        match (&bar, wait) {
+            (_, Wait::ForTheSlot) => ControlFlow::Break(()),
+            (Some((_, bar)), Wait::ToTheEnd) => bar.go_on(progress),
+            (None, Wait::ToTheEnd) => ControlFlow::Continue(()),
+        }
+    };
+    let done = match array.open_or_mounted() {
+        Ok(Found::Open(open)) => change.carry_out(&open, &mut step).and_then(|text| {
+            array.close(open)?;
+            Ok(text)
+        }),
+        Ok(Found::Mounted(place)) => live::ask(&place, change, &mut step),
+        Err(failure) => Err(failure),
+    };
+    drop(bar);
+    tell(&report, done);
     report.exit()
+}
+
+/// What a change of an array is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The new member gets all of its share.
+    Rebuilding,
+    /// It gets what it missed.
+    CatchingUp,
+}
+
+impl Step {
+    /// What people read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Rebuilding => "rebuilding",
+            Step::CatchingUp => "catching up",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Step> {
+        [Step::Rebuilding, Step::CatchingUp].into_iter().find(|step| step.name() == name)
+    }
+}
+
+/// A change of an array's members that reads and writes may go on beside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Takes a member out, by name or slot.
+    Fail {
+        /// The member.
+        member: PathBuf,
+    },
+    /// Forgets those that failed.
+    Remove,
+    /// Gives the free slot to a device, and rebuilds it.
+    Add {
+        /// The device.
+        device: PathBuf,
+        /// What the caller calls it.
+        shown: String,
+        /// Whatever it holds.
+        force: bool,
+    },
+}
+
+impl Change {
+    /// What it is about, as the caller calls it.
+    pub fn subject(&self) -> String {
+        match self {
+            Change::Fail { member } => member.display().to_string(),
+            Change::Remove => "array".to_owned(),
+            Change::Add { shown, .. } => shown.clone(),
+        }
+    }
+
+    /// As a server is asked for it.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Change::Fail { member } => json!({ "change": "fail", "member": member }),
+            Change::Remove => json!({ "change": "remove" }),
+            Change::Add { device, shown, force } => {
+                json!({ "change": "add", "device": device, "shown": shown, "force": force })
+            }
+        }
+    }
+
+    /// What a server is asked for.
+    pub fn from_json(value: &Value) -> Option<Change> {
+        let text = |name: &str| value.get(name)?.as_str();
+        Some(match text("change")? {
+            "fail" => Change::Fail { member: text("member")?.into() },
+            "remove" => Change::Remove,
+            "add" => Change::Add {
+                device: text("device")?.into(),
+                shown: text("shown")?.into(),
+                force: value.get("force")?.as_bool()?,
+            },
+            _ => return None,
+        })
+    }
+
+    /// Does it; gives what was done. `step` hears of long work, and may stop it: it goes on when the
+    /// array is used next.
+    pub fn carry_out(
+        &self,
+        array: &OpenArray,
+        step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+    ) -> Result<String, Failure> {
+        match self {
+            Change::Fail { member } => fail_member(array, member),
+            Change::Remove => {
+                let forgotten = array.forget_failed();
+                Ok(match forgotten.map_err(|error| Failure::new("array", error))? {
+                    0 => "no member had failed: nothing to forget".to_owned(),
+                    1 => "1 failed member forgotten".to_owned(),
+                    many => format!("{many} failed members forgotten"),
+                })
+            }
+            Change::Add { device, shown, force } => add_member(array, device, shown, *force, step),
+        }
+    }
+}
+
+fn fail_member(array: &OpenArray, member: &Path) -> Result<String, Failure> {
+    let slot = slot_of(array, member)?;
+    let name = name_of(array, slot);
+    let missing = array.array().degraded();
+    if let Some(other) = missing.iter().find(|other| *other != slot) {
+        let cause = format!("slot {other} has no member in step, so the array needs this one");
+        return Err(Failure::new(name, cause));
+    }
+    array.array().fail(slot).map_err(|error| Failure::new(&name, error))?;
+    Ok(format!("{name}: failed, slot {slot} has no member now; the array is degraded"))
+}
+
+fn add_member(
+    array: &OpenArray,
+    device: &Path,
+    shown: &str,
+    force: bool,
+    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+) -> Result<String, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(shown, error);
+    let made = MadeFile::for_member(device, array)?;
+    let new = new_member(device, array, force)?;
+    let added = array.add(new).map_err(|error| refused(Path::new(shown), error))?;
+    made.keep();
+    let slot = added.slot;
+    let Some(misses) = added.misses else {
+        return Ok(format!("{shown}: in slot {slot}, which missed nothing"));
+    };
+    let (what, done) = match misses {
+        Rebuild::Whole => (Step::Rebuilding, "rebuilt"),
+        Rebuild::Intended => (Step::CatchingUp, "caught up from the bitmap"),
+    };
+    // Asked before the first row too: a caller that does not wait does not wait for one.
+    let begin = Progress { done: 0, total: array.array().geometry().member_len() };
+    let ended = match step(what, begin) {
+        ControlFlow::Break(()) => Ended::Stopped,
+        ControlFlow::Continue(()) => {
+            let rebuilt = array.array().rebuild(slot, misses, &mut |p| step(what, p));
+            rebuilt.map_err(|error| failed(&error))?
+        }
+    };
+    Ok(match ended {
+        Ended::Done => format!("{shown}: in slot {slot}, {done}"),
+        Ended::Stopped => format!("{shown}: in slot {slot}, to be rebuilt when the array is used"),
+    })
 }
 
 /// `replace`
 pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
     let report = Report::new("raid replace");
-    let work = || {
+    let work = || -> Result<String, Failure> {
         let array = arguments.array.open_to_change()?;
         let slot = slot_of(&array, &arguments.member)?;
+        let before = name_of(&array, slot);
+        let made = MadeFile::for_member(&arguments.device, &array)?;
         let new = new_member(&arguments.device, &array, arguments.force)?;
         let bar = Bar::new("copying");
         let done = array.replace(slot, new, &mut |progress| bar.show(progress));
-        done.map_err(|error| arguments.array.refused(error))
+        done.map_err(|error| arguments.array.refused(error))?;
+        made.keep();
+        Ok(format!("{}: in slot {slot}, in place of {before}", arguments.device.display()))
     };
-    report.check(work());
+    tell(&report, work());
     report.exit()
 }
 
@@ -234,6 +389,21 @@ fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
     lines
 }
 
+/// Says what was done, or why not.
+fn tell(report: &Report, done: Result<String, Failure>) {
+    match done {
+        Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
+        Err(failure) => report.fail(failure),
+    }
+}
+
+/// What the member in `slot` is called.
+fn name_of(array: &OpenArray, slot: usize) -> String {
+    let members = array.metadata().members();
+    let member = members.iter().find(|member| member.slot == Some(slot));
+    member.map_or_else(|| format!("slot {slot}"), |member| member.name.display().to_string())
+}
+
 /// The slot of the member that is called so, or has this number.
 fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     let members = array.metadata().members();
@@ -245,42 +415,17 @@ fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     slot.ok_or_else(|| Failure::new(member.display(), "not a member in use of the array"))
 }
 
-fn real(path: &Path) -> Option<PathBuf> {
+/// The path without symbolic links and from the root, if there is something.
+pub fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// A member of the same array may come back to its own slot unasked, while nobody else has it.
-fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
-    let members = array.metadata().members();
-    let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
-    if members.iter().any(|known| same(&known.name)) {
-        return Err(Failure::new(path.display(), "it is a member of the array already"));
-    }
-    let device = open_image(path, Access::ReadWrite, OpenOptions::default())
-        .map_err(|error| Failure::opening(path, &error))?;
-    let device: Arc<dyn Device> = Arc::new(device.keeping_length());
-    let set = array.metadata().array().set();
-    let own = Candidate::read(path, device.clone()).ok();
-    let own = own.map(|own| own.superblock).filter(|own| own.set() == set);
-    let taken = own.as_ref().and_then(|own| match own.role() {
-        Role::Active(slot) => Some(usize::from(slot)),
-        Role::Spare | Role::Faulty | Role::Journal => None,
-    });
-    let taken = taken.filter(|slot| members.iter().any(|known| known.slot == Some(*slot)));
-    if let Some(slot) = taken.filter(|_| !force) {
-        let cause = format!(
-            "it seems to be a copy of the member in slot {slot} of this array, which has one; \
-             --force overwrites it"
-        );
-        return Err(Failure::new(path.display(), cause));
-    }
-    if !force && own.is_none() {
-        let found = existing_signature(&*device);
-        if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
-            let cause = format!("it seems to hold {what}; --force overwrites it");
-            return Err(Failure::new(path.display(), cause));
-        }
-    }
-    let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
-    Ok(NewMember { name: path.into(), device, uuid })
+/// A server has another working directory.
+fn absolute(path: &Path) -> PathBuf {
+    real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
+}
+
+/// The member's own path, or the number of a slot as it is.
+fn real_or_as_is(member: &Path) -> PathBuf {
+    real(member).unwrap_or_else(|| member.into())
 }

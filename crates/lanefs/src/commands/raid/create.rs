@@ -6,8 +6,8 @@ use crate::cli::{Failure, Report, Size, human, open_image};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{
-    ArrayOptions, AssembleError, Candidate, CreateOptions, InitialParity, Layout, MISSING,
-    NewConsistency, OpenArray, Upkeep, Uuid, create,
+    ArrayOptions, AssembleError, Candidate, CreateOptions, GeometryError, InitialParity, Layout,
+    MISSING, NewConsistency, OpenArray, Upkeep, Uuid, create,
 };
 use lanefs_ext4::mkfs::existing_signature;
 use std::io::Write;
@@ -160,8 +160,14 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         missing,
     };
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
-    // Under the name of the member that it is about, if it names one.
+    // Under the name of the option or the member that it is about, if it names one.
     let about = |error: AssembleError| {
+        if let AssembleError::Geometry { error: error @ GeometryError::Chunk { .. }, .. } = error {
+            return Failure::new("--chunk", error);
+        }
+        if let (AssembleError::Invalid { what }, Some(_)) = (&error, arguments.bitmap_chunk) {
+            return Failure::new("--bitmap-chunk", what);
+        }
         let text = error.to_string();
         let named = |path: &&Path| text.starts_with(&format!("{}: ", path.display()));
         refused(arguments.paths().find(named).unwrap_or(first), error)

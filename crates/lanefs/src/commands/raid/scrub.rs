@@ -1,7 +1,7 @@
 //! `lanefs raid scrub`
 
-use super::ArrayArgument;
 use super::progress::Bar;
+use super::{ArrayArgument, NothingMore};
 use crate::cli::{Failure, Report};
 use lanefs::device::Access;
 use lanefs::raid5::{ArrayOptions, Scrub, ScrubReport, Upkeep};
@@ -20,6 +20,8 @@ Ends with 1 if parity was wrong and was not repaired, or could not be compared."
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
     /// Write parity that is wrong anew
     #[arg(long)]
     repair: bool,

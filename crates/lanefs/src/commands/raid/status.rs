@@ -1,9 +1,10 @@
 //! `lanefs raid status`
 
-use super::{ArrayArgument, Look};
+use super::{ArrayArgument, Look, NothingMore};
 use crate::cli::{Report, human, printable};
 use lanefs::device::Device;
 use lanefs::raid5::{OpenArray, Standing};
+use lanefs_ondisk::md::Role;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,6 +18,8 @@ Examples:
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -48,10 +51,18 @@ fn facts(look: &Look) -> Value {
     let status = array.array().status();
     let shape = array.array().geometry();
     let known = array.metadata().members();
+    let recorded = array.metadata().recorded();
+    let roles: Vec<Role> = (0..recorded.numbers()).map(|n| recorded.role_of(n)).collect();
     let member = |(slot, standing): (usize, &Standing)| {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
+            // Recorded by the others; a member that was only not given still has its role there.
+            Standing::Missing
+                if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
+            {
+                ("failed", Value::Null)
+            }
             Standing::Missing => ("missing", Value::Null),
             Standing::InSync => ("in step", Value::Null),
             Standing::Rebuilding { row } => ("rebuilding", json!(row * shape.chunk())),

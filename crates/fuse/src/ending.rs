@@ -1,0 +1,162 @@
+//! How a server ended, for the command that unmounts and waits.
+//!
+//! The server keeps a file without a name, locked for as long as it lives, and writes there how it
+//! ended. An attribute of the root says where: `PID FD INODE`, so `/proc/PID/fd/FD`. The command opens
+//! that before it unmounts, waits for the lock, which goes with the process however it ends, and reads.
+//! Nothing is left behind, and there is no socket to protect: the kernel lets root and the server's
+//! user open it.
+
+use crate::control::Control;
+use crate::errno::Errno;
+use rustix::fd::AsRawFd;
+use rustix::fs::{FlockOperation, MemfdFlags};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+const ATTRIBUTE: &str = "system.lanefs_ending";
+/// What is written when all went well.
+const WELL: &[u8] = b"+";
+/// Bytes of a message that are read.
+const MOST: u64 = 4096;
+
+/// The server's side.
+#[derive(Debug)]
+pub struct Ending {
+    file: File,
+}
+
+impl Ending {
+    /// For this process.
+    ///
+    /// # Errors
+    /// The host has no room for a file in memory.
+    pub fn new() -> io::Result<Ending> {
+        let file = File::from(rustix::fs::memfd_create(c"lanefs-ending", MemfdFlags::CLOEXEC)?);
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Ending { file })
+    }
+
+    /// What answers the command.
+    ///
+    /// # Errors
+    /// The file cannot be looked at.
+    pub fn control(&self) -> io::Result<Box<dyn Control>> {
+        let process = rustix::process::getpid().as_raw_nonzero();
+        let inode = rustix::fs::fstat(&self.file)?.st_ino;
+        Ok(Box::new(Place(format!("{process} {} {inode}", self.file.as_raw_fd()))))
+    }
+
+    /// The server ends, well or with these messages. That nobody can be told is no reason to fail.
+    pub fn tell(mut self, failures: &[String]) {
+        let text = failures.join("\n");
+        let _ = self.file.write_all(if failures.is_empty() { WELL } else { text.as_bytes() });
+        // The lock goes with the process: what it still has to close is closed by then.
+        std::mem::forget(self.file);
+    }
+}
+
+struct Place(String);
+
+impl Control for Place {
+    fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
+        (name == ATTRIBUTE.as_bytes()).then(|| self.0.clone().into_bytes())
+    }
+
+    fn set(&self, _: &[u8], _: &[u8]) -> Option<Result<(), Errno>> {
+        None
+    }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The image is closed, and all is in it.
+    Well,
+    /// With these messages.
+    Failed(String),
+    /// Without a word: it was killed, or crashed.
+    Killed,
+}
+
+/// The side of the command that unmounts.
+#[derive(Debug)]
+pub struct Watch {
+    file: Option<File>,
+}
+
+impl Watch {
+    /// Watches the server of the mount on `path`, which is still mounted. `None` where it cannot be
+    /// told how it will end: the server is an older one, or another user's.
+    ///
+    /// # Errors
+    /// As for looking at the root of the mount.
+    pub fn of(path: &Path) -> io::Result<Option<Watch>> {
+        let mut value = [0; 64];
+        let value = match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
+            Ok(len) => String::from_utf8_lossy(value.get(..len).unwrap_or_default()).into_owned(),
+            // Its server is gone already.
+            Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {
+                return Ok(Some(Watch { file: None }));
+            }
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(open(&value).map(|file| Watch { file: Some(file) }))
+    }
+
+    /// Waits until the server has ended.
+    ///
+    /// # Errors
+    /// What it left cannot be read.
+    pub fn wait(self) -> io::Result<Ended> {
+        let Some(file) = self.file else { return Ok(Ended::Killed) };
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
+        let mut text = Vec::new();
+        file.take(MOST).read_to_end(&mut text)?;
+        Ok(match text.as_slice() {
+            b"" => Ended::Killed,
+            WELL => Ended::Well,
+            text => Ended::Failed(String::from_utf8_lossy(text).into_owned()),
+        })
+    }
+}
+
+/// The file that the server named, if it is that: in another namespace the numbers are others'.
+fn open(value: &str) -> Option<File> {
+    let mut numbers = value.split(' ').map(|number| number.parse::<u64>().ok());
+    let (process, fd, inode) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let file = File::open(format!("/proc/{process}/fd/{fd}")).ok()?;
+    (rustix::fs::fstat(&file).ok()?.st_ino == inode).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(ending: &Ending) -> Watch {
+        let place = ending.control().unwrap().get(ATTRIBUTE.as_bytes()).unwrap();
+        Watch { file: Some(open(&String::from_utf8(place).unwrap()).unwrap()) }
+    }
+
+    #[test]
+    fn what_a_server_left_is_read_once_it_is_gone() {
+        let ending = Ending::new().unwrap();
+        let (watched, mut file) = (watch(&ending), ending.file.try_clone().unwrap());
+        let waiter = std::thread::spawn(move || watched.wait().unwrap());
+        file.write_all(b"the journal failed").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiter.is_finished());
+        drop((file, ending));
+        assert_eq!(waiter.join().unwrap(), Ended::Failed("the journal failed".into()));
+    }
+
+    #[test]
+    fn a_server_that_left_nothing_was_killed() {
+        let ending = Ending::new().unwrap();
+        let watched = watch(&ending);
+        drop(ending);
+        assert_eq!(watched.wait().unwrap(), Ended::Killed);
+        assert!(open("1 0 1").is_none() && open("").is_none() && open("x y z").is_none());
+    }
+}

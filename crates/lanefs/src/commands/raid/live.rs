@@ -1,0 +1,173 @@
+//! Changes of an array that is mounted: the command asks the server of the mount, which has the
+//! members open and locked, and the server carries them out beside reads and writes.
+//!
+//! A request is a JSON object, set as the value of an attribute of the mount's root; the same attribute
+//! gives what came of the latest requests. Only root and the server's user are heard. The work is on a
+//! thread of its own, so it goes on if the command is interrupted.
+
+use super::change::{Change, Step};
+use crate::cli::Failure;
+use lanefs::raid5::{OpenArray, Progress};
+use lanefs_fuse::{Control, Errno};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::{Mutex, Rank};
+use rustix::fs::XattrFlags;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+const ATTRIBUTE: &str = "system.lanefs_array";
+/// The largest value that an attribute can have.
+const ROOM: usize = 64 << 10;
+/// Requests that are remembered, done or not.
+const REMEMBERED: usize = 8;
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// The array of a mount, as its server has it.
+pub struct LiveArray {
+    array: Arc<OpenArray>,
+    /// Set when the mount ends: what is under way stops, and goes on when the array is used next.
+    ends: AtomicBool,
+    jobs: Mutex<Vec<Job>>,
+}
+
+struct Job {
+    id: String,
+    told: Value,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What the server answers by.
+pub struct LiveControl(pub Arc<LiveArray>);
+
+impl Control for LiveControl {
+    fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
+        (name == ATTRIBUTE.as_bytes()).then(|| self.0.told().to_string().into_bytes())
+    }
+
+    fn set(&self, name: &[u8], value: &[u8]) -> Option<Result<(), Errno>> {
+        (name == ATTRIBUTE.as_bytes()).then(|| LiveArray::take(&self.0, value))
+    }
+}
+
+impl LiveArray {
+    /// Of a mount that begins.
+    pub fn new(array: Arc<OpenArray>) -> LiveArray {
+        let jobs = Mutex::new(Rank::Bucket, Vec::new());
+        LiveArray { array, ends: AtomicBool::new(false), jobs }
+    }
+
+    /// The mount ends: waits until what is under way has stopped; gives the array back.
+    pub fn end(self: Arc<LiveArray>) -> Arc<OpenArray> {
+        self.ends.store(true, Ordering::Release);
+        let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
+        for thread in threads {
+            // A panic there was reported where it happened.
+            let _ = thread.join();
+        }
+        self.array.clone()
+    }
+
+    fn told(&self) -> Value {
+        self.jobs.lock().iter().map(|job| job.told.clone()).collect()
+    }
+
+    /// Begins what a request asks for.
+    fn take(this: &Arc<LiveArray>, value: &[u8]) -> Result<(), Errno> {
+        let request: Value = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
+        let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
+        let change = Change::from_json(&request).ok_or(Errno::INVAL)?;
+        let mut jobs = this.jobs.lock();
+        if jobs.len() >= REMEMBERED {
+            let done = |job: &Job| job.told.get("state").is_some_and(|state| state != "working");
+            let oldest = jobs.iter().position(done).ok_or(Errno::BUSY)?;
+            jobs.remove(oldest);
+        }
+        let told = json!({ "id": id, "state": "working" });
+        let (worker, of_thread) = (this.clone(), id.clone());
+        let thread = thread::spawn(move || worker.work(&of_thread, &change));
+        jobs.push(Job { id, told, thread: Some(thread) });
+        Ok(())
+    }
+
+    fn work(&self, id: &str, change: &Change) {
+        let mut step = |step: Step, progress: Progress| {
+            self.tell(
+                id,
+                json!({
+                    "id": id, "state": "working", "step": step.name(), "done": progress.done,
+                    "total": progress.total,
+                }),
+            );
+            match self.ends.load(Ordering::Acquire) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let told = match change.carry_out(&self.array, &mut step) {
+            Ok(text) => json!({ "id": id, "state": "done", "text": text }),
+            Err(failure) => json!({ "id": id, "state": "failed", "text": failure.to_string() }),
+        };
+        self.tell(id, told);
+    }
+
+    fn tell(&self, id: &str, told: Value) {
+        if let Some(job) = self.jobs.lock().iter_mut().find(|job| job.id == id) {
+            job.told = told;
+        }
+    }
+}
+
+/// Asks the server of the mount on `place`; gives what was done. Returns when it is done, or when
+/// `step` does not want to wait any longer.
+pub fn ask(
+    place: &Path,
+    change: &Change,
+    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+) -> Result<String, Failure> {
+    let failed = |error: rustix::io::Errno| {
+        use rustix::io::Errno;
+        match error {
+            Errno::OPNOTSUPP | Errno::NODATA => {
+                Failure::new(place.display(), "its server takes no changes from this user")
+            }
+            Errno::ROFS => Failure::new(
+                place.display(),
+                "it is mounted read-only, so its members do not change: unmount it",
+            ),
+            error => Failure::host(place.display(), &error.into()),
+        }
+    };
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut request = change.to_json();
+    if let Some(request) = request.as_object_mut() {
+        request.insert("id".into(), json!(id));
+    }
+    let request = request.to_string();
+    rustix::fs::setxattr(place, ATTRIBUTE, request.as_bytes(), XattrFlags::empty())
+        .map_err(failed)?;
+    let mut value = vec![0; ROOM];
+    loop {
+        let len = rustix::fs::getxattr(place, ATTRIBUTE, &mut value[..]).map_err(failed)?;
+        let told: Value = serde_json::from_slice(value.get(..len).unwrap_or_default())
+            .map_err(|error| Failure::new(place.display(), error))?;
+        let own = told.as_array().into_iter().flatten().find(|told| told["id"] == *id);
+        let own = own.ok_or_else(|| Failure::new(place.display(), "the request was forgotten"))?;
+        let text = || own["text"].as_str().unwrap_or_default().to_owned();
+        match own["state"].as_str() {
+            Some("done") => return Ok(text()),
+            Some("failed") => return Err(Failure::told(&text())),
+            _ => {}
+        }
+        let number = |name: &str| own[name].as_u64().unwrap_or(0);
+        let progress = Progress { done: number("done"), total: number("total") };
+        if let Some(now) = own["step"].as_str().and_then(Step::named)
+            && step(now, progress).is_break()
+        {
+            return Ok(format!("{}: has its slot; {} goes on", change.subject(), now.name()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

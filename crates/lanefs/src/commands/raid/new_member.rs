@@ -1,0 +1,92 @@
+//! A device or file that becomes a member: made, opened, and refused if it holds something.
+
+use super::change::real;
+use crate::cli::{Failure, open_image};
+use lanefs::device::{Access, Device, OpenOptions};
+use lanefs::raid5::{Candidate, NewMember, OpenArray, Uuid};
+use lanefs_ext4::mkfs::existing_signature;
+use lanefs_ondisk::md::Role;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An image file made for a new member, removed again unless it becomes one.
+pub struct MadeFile<'a>(Option<&'a Path>);
+
+impl MadeFile<'_> {
+    /// Makes `path` if nothing is there: as long as the array's shortest member, and long enough.
+    pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
+        // Nobody wants a file among the devices.
+        if path.symlink_metadata().is_ok()
+            || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
+        {
+            return Ok(MadeFile(None));
+        }
+        let failed = |error: &dyn std::fmt::Display| Failure::new(path.display(), error);
+        let needed = array.needed_len().map_err(|error| failed(&error))?;
+        let lens = array.metadata().members().into_iter().filter_map(|member| {
+            let file = member.name.metadata().ok()?;
+            file.is_file().then_some(file.len())
+        });
+        let len = lens.min().unwrap_or(0).max(needed);
+        let file = std::fs::File::create_new(path);
+        let file = file.map_err(|error| Failure::host(path.display(), &error))?;
+        let made = MadeFile(Some(path));
+        file.set_len(len).map_err(|error| Failure::host(path.display(), &error))?;
+        Ok(made)
+    }
+
+    /// It is a member now.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for MadeFile<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The error that made it of no use is the one to tell.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A member of the same array may come back to its own slot unasked, while nobody else has it.
+pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
+    let members = array.metadata().members();
+    let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
+    if members.iter().any(|known| same(&known.name)) {
+        return Err(Failure::new(path.display(), "it is a member of the array already"));
+    }
+    let device = match array.metadata().former(&real(path).unwrap_or_else(|| path.into())) {
+        Some(device) => device,
+        None => {
+            let device = open_image(path, Access::ReadWrite, OpenOptions::default());
+            let device = device.map_err(|error| Failure::opening(path, &error))?;
+            Arc::new(device.keeping_length()) as Arc<dyn Device>
+        }
+    };
+    let set = array.metadata().array().set();
+    let own = Candidate::read(path, device.clone()).ok();
+    let own = own.map(|own| own.superblock).filter(|own| own.set() == set);
+    let taken = own.as_ref().and_then(|own| match own.role() {
+        Role::Active(slot) => Some(usize::from(slot)),
+        Role::Spare | Role::Faulty | Role::Journal => None,
+    });
+    let taken = taken.filter(|slot| members.iter().any(|known| known.slot == Some(*slot)));
+    if let Some(slot) = taken.filter(|_| !force) {
+        let cause = format!(
+            "it seems to be a copy of the member in slot {slot} of this array, which has one; \
+             --force overwrites it"
+        );
+        return Err(Failure::new(path.display(), cause));
+    }
+    if !force && own.is_none() {
+        let found = existing_signature(&*device);
+        if let Some(what) = found.map_err(|error| Failure::new(path.display(), error))? {
+            let cause = format!("it seems to hold {what}; --force overwrites it");
+            return Err(Failure::new(path.display(), cause));
+        }
+    }
+    let uuid = Uuid(uuid::Uuid::new_v4().into_bytes());
+    Ok(NewMember { name: path.into(), device, uuid })
+}

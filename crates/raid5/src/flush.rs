@@ -1,0 +1,89 @@
+//! Flushing an array: all its members, for all who asked meanwhile.
+
+use crate::Slots;
+use crate::array::{Array, Lost};
+use crate::counters::Count;
+use crate::gate::Turn;
+use crate::standing::Present;
+use lanefs_device::{Device, DeviceError, Operation};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a member that is waited for was taken out.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+impl Array {
+    /// Flushes all members, for this caller and all who asked meanwhile.
+    pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
+        let number = match self.gate.enter() {
+            Turn::Covered => return Ok(()),
+            Turn::Failed => {
+                self.refuse_if_stopped(0, 0)?;
+                let error = std::io::Error::other("a flush shared with others failed");
+                return Err(DeviceError::new(Operation::Flush, 0, 0, error));
+            }
+            Turn::Run(number) => number,
+        };
+        let result = self.flush_each();
+        if result.is_ok() {
+            self.logs.iter().for_each(|log| log.retire(number));
+        }
+        self.gate.leave(number, result.is_ok());
+        result
+    }
+
+    fn flush_each(&self) -> Result<(), DeviceError> {
+        if let Some(limit) = self.flush_limit {
+            return self.flush_at_once(limit);
+        }
+        for slot in 0..self.members.count() {
+            let Some(member) = self.members.present(slot) else { continue };
+            self.counters.add(Count::MemberFlush, 1);
+            if let Err(error) = member.device.flush() {
+                // What its cache held is unknown: it is no member any more.
+                self.lose(Lost::new(member.id, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_at_once(&self, limit: Duration) -> Result<(), DeviceError> {
+        let members = (0..self.members.count()).filter_map(|slot| self.members.present(slot));
+        let asked: Vec<Present<'_>> = members.inspect(|member| member.flusher().ask()).collect();
+        let begun = Instant::now();
+        for member in asked {
+            self.counters.add(Count::MemberFlush, 1);
+            if let Err(error) = self.await_flush(member, begun, limit) {
+                // What its cache held is unknown: it is no member any more.
+                self.lose(Lost::new(member.id, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a member's flush: for as long as it takes while the array cannot do without it, and
+    /// no longer once it was taken out.
+    fn await_flush(
+        &self,
+        member: Present<'_>,
+        begun: Instant,
+        limit: Duration,
+    ) -> Result<(), DeviceError> {
+        loop {
+            let left = limit.saturating_sub(begun.elapsed());
+            // Who takes members out does not know who waits here.
+            let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
+            if let Some(result) = member.flusher().wait(most) {
+                return result;
+            }
+            if self.members.still(member.id).is_none() {
+                return Ok(());
+            }
+            let others = self.members.not_in_sync() - Slots::one(member.id.slot);
+            if others.is_empty() && begun.elapsed() >= limit {
+                let late = format!("no answer to a flush in {limit:?}");
+                let error = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
+                return Err(DeviceError::new(Operation::Flush, 0, 0, error));
+            }
+        }
+    }
+}

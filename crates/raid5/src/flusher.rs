@@ -1,0 +1,102 @@
+//! Flushes of one member on a thread of its own, so that a device that does not answer can be given up.
+//!
+//! A call that hangs in the kernel cannot be taken back, and whoever made it hangs with it. So the
+//! array's flush asks each member's thread and waits for a time: all members flush at once, and one that
+//! never answers costs its own thread and no other.
+
+use lanefs_device::{Device, DeviceError};
+use lanefs_lanes::sync::{Arc, thread};
+use lanefs_lanes::{Condvar, Mutex, Rank};
+use std::time::Duration;
+
+/// The thread. It ends when this is dropped; one that hangs is left behind, with its device.
+pub(crate) struct Flusher {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum State {
+    Idle,
+    Asked,
+    Flushing,
+    Done(Result<(), DeviceError>),
+    Ends,
+}
+
+impl std::fmt::Debug for Flusher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flusher").finish_non_exhaustive()
+    }
+}
+
+impl Flusher {
+    pub(crate) fn start(device: Arc<dyn Device>) -> Flusher {
+        let state = Mutex::new(Rank::Bucket, State::Idle);
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let of_thread = shared.clone();
+        let thread = thread::spawn(move || of_thread.serve(&*device));
+        Flusher { shared, thread: Some(thread) }
+    }
+
+    /// Begins a flush. One at a time: the last one has been waited for, or is never asked about again.
+    pub(crate) fn ask(&self) {
+        *self.shared.state.lock() = State::Asked;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for the end of the flush; `None` if it takes longer than that.
+    pub(crate) fn wait(&self, most: Duration) -> Option<Result<(), DeviceError>> {
+        let mut state = self.shared.state.lock();
+        let mut in_time = true;
+        loop {
+            if let State::Done(_) = &*state
+                && let State::Done(result) = std::mem::replace(&mut *state, State::Idle)
+            {
+                return Some(result);
+            }
+            if !in_time {
+                return None;
+            }
+            in_time = self.shared.changed.wait_for(&mut state, most);
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        let before = std::mem::replace(&mut *self.shared.state.lock(), State::Ends);
+        self.shared.changed.notify_all();
+        let hangs = matches!(before, State::Asked | State::Flushing);
+        if let Some(thread) = self.thread.take().filter(|_| !hangs) {
+            // Its device is closed when this returns. A panic was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, device: &dyn Device) {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Ends => return,
+                State::Asked => {
+                    *state = State::Flushing;
+                    drop(state);
+                    let result = device.flush();
+                    state = self.state.lock();
+                    if let State::Flushing = &*state {
+                        *state = State::Done(result);
+                        self.changed.notify_all();
+                    }
+                }
+                State::Idle | State::Flushing | State::Done(_) => self.changed.wait(&mut state),
+            }
+        }
+    }
+}
