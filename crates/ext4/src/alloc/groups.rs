@@ -7,7 +7,7 @@ use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
 use super::runs::{self, Rows};
-use super::space::Space;
+use super::space::{Alone, Draw, Drawn, Space};
 use super::summary::Summaries;
 use crate::Error;
 use crate::plant::{Step, left_out};
@@ -42,14 +42,30 @@ pub enum Privilege {
 pub(crate) struct Request {
     /// Where the run would best start. Anything outside of the file system means anywhere.
     pub goal: Block,
-    /// Blocks; what comes back is one run of 1 to `want` blocks.
+    /// Blocks; what comes back is one run of 1 to `want` blocks, and maybe some `ahead`.
     pub want: u32,
+    /// How many more may follow in the same run, while there is room for all.
+    pub ahead: u32,
     /// Other places are tried before giving fewer than these; usually 1.
     pub at_least: u32,
     /// Whether the reserve may be used.
     pub privilege: Privilege,
     /// Whose blocks they are, if the file is large: for [`StreamGoal`].
     pub stream: Option<Ino>,
+}
+
+/// A claim, and what it drew: it counts as under way until that is dropped. A claim of which a part
+/// is put where others may take it back is under way until then.
+pub(crate) struct Found<'g> {
+    pub claim: Claim,
+    pub drawn: Drawn<'g>,
+}
+
+impl Found<'_> {
+    /// The claim; it has ended.
+    pub(crate) fn into_claim(self) -> Claim {
+        self.claim
+    }
 }
 
 /// What a journal handle does for a group that changes.
@@ -171,7 +187,8 @@ impl Groups {
         Group(home.start + group.0 % (home.end - home.start))
     }
 
-    /// Takes one run of blocks. Sleeps.
+    /// Takes one run of blocks. Sleeps. A refusal is final only for a caller that is `alone`:
+    /// others may have drawn what they will not use.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is told of once, and
@@ -180,19 +197,24 @@ impl Groups {
         &self,
         read: &dyn BlockReader,
         request: &Request,
-    ) -> Result<Claim, Error> {
+        alone: Option<&Alone<'_>>,
+    ) -> Result<Found<'_>, Error> {
         let shared = &*self.shared;
-        let want = request.want.clamp(1, shared.format.geometry.blocks_per_group());
-        let drawn = shared.space.draw(want, request.privilege);
-        if drawn == 0 {
-            return Err(Error::NoSpace);
-        }
-        let run = self.search(read, request, drawn);
-        let len = run.as_ref().map_or(0, |run| run.len);
-        shared.space.put_back(drawn - len);
-        let Run { group, bit, len } = run?;
+        let most = shared.format.geometry.blocks_per_group();
+        let want = request.want.clamp(1, most);
+        let ahead = request.ahead.min(most - want);
+        let draw = Draw { want, ahead, privilege: request.privilege };
+        let mut drawn = shared.space.draw(&draw, alone).ok_or(Error::NoSpace)?;
+        let Run { group, bit, len } = self.search(read, request, drawn.blocks())?;
+        drawn.use_up(len);
         let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
-        Ok(Claim::new(self.shared.clone(), start, len))
+        Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn })
+    }
+
+    /// Waits until no claim is under way; new ones wait until the guard is dropped. The caller has
+    /// no claim under way and holds no handle.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        self.shared.space.alone()
     }
 
     fn search(&self, read: &dyn BlockReader, request: &Request, drawn: u32) -> Result<Run, Error> {

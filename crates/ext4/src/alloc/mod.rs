@@ -42,7 +42,7 @@ mod tests;
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
 pub use groups::Privilege;
-pub(crate) use groups::{Changes, Groups, Request};
+pub(crate) use groups::{Changes, Found, Groups, Request};
 pub(crate) use inodes::Beside;
 pub use policy::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,

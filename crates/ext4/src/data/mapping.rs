@@ -141,8 +141,8 @@ impl Fs {
         for _ in 0..plan.nodes_needed() {
             // Root's privilege: a tree that cannot grow would fail writes into space already given.
             let privilege = Privilege::Root;
-            let request = Request { goal, want: 1, at_least: 1, privilege, stream: None };
-            node_claims.push(self.claim_or_reclaim(&request)?);
+            let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
+            node_claims.push(self.claim_or_reclaim(&request)?.into_claim());
         }
         for extent in &released {
             self.load_groups(extent.block, extent.len)?;

@@ -221,13 +221,15 @@ impl Fs {
         let mut at = count;
         let mut goal = self.goal_at(dir, &map, at);
         while at < end {
-            let claim = self.claim_or_reclaim(&Request {
+            let request = Request {
                 goal,
                 want: end - at,
+                ahead: 0,
                 at_least: 1,
                 privilege: Privilege::Root,
                 stream: None,
-            })?;
+            };
+            let claim = self.claim_or_reclaim(&request)?.into_claim();
             let (block, len) = (claim.start(), claim.len());
             extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });
             goal = Block(block.0 + u64::from(len));

@@ -34,7 +34,7 @@ impl Fs {
             });
             return Ok(());
         }
-        drop(inode.window.take());
+        inode.window.give_back();
         let tail = self.tail_of(inode, size)?;
         let block_size = self.geometry.block_size().bytes() as u64;
         let keep = size.div_ceil(block_size) as u32;
@@ -151,7 +151,7 @@ impl Fs {
             return Ok(());
         }
         let _exclusive = inode.op.exclusive();
-        drop(inode.window.take());
+        inode.window.give_back();
         // An orphan of another system's that maps blocks in a way that is not ours to free.
         self.check_mapped_by_extents(inode)?;
         let has_tree = inode.state.lock().has_tree();

@@ -154,11 +154,12 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
         let request = Request {
             goal: Block(block),
             want: 1,
+            ahead: 0,
             at_least: 1,
             privilege: Privilege::Root,
             stream: None,
         };
-        let claim = again.claim_blocks(&f.device, &request).expect("there is room");
+        let claim = again.claim(&f.device, &request).expect("there is room");
         assert!(!model.blocks.contains(&claim.start().0));
     }
 }

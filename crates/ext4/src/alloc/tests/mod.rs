@@ -59,6 +59,13 @@ impl Device {
     }
 }
 
+impl Groups {
+    /// A claim that has ended.
+    fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
+        self.claim_blocks(read, request, None).map(Found::into_claim)
+    }
+}
+
 impl Fixture {
     /// An image of `mib` MiB, made with these options of mke2fs. `None`, and said so, if there is no
     /// mke2fs.
@@ -96,8 +103,9 @@ impl Fixture {
     }
 
     fn claim_as(&self, goal: u64, want: u32, privilege: Privilege) -> Result<Claim, Error> {
-        let request = Request { goal: Block(goal), want, at_least: want, privilege, stream: None };
-        self.groups.claim_blocks(&self.device, &request)
+        let request =
+            Request { goal: Block(goal), want, ahead: 0, at_least: want, privilege, stream: None };
+        self.groups.claim(&self.device, &request)
     }
 
     fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim<'_>, Error> {

@@ -141,9 +141,15 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
         let mut claims = Vec::new();
         let claim = |group: u64, want, at_least| {
             let goal = Block(group * 8192 + 1);
-            let request =
-                Request { goal, want, at_least, privilege: Privilege::Ordinary, stream: None };
-            groups.claim_blocks(&Nothing, &request).expect("room")
+            let request = Request {
+                goal,
+                want,
+                ahead: 0,
+                at_least,
+                privilege: Privilege::Ordinary,
+                stream: None,
+            };
+            groups.claim(&Nothing, &request).expect("room")
         };
         // The goals' groups are full, and all but the last ten groups look as if they had short runs only.
         let mut full = Vec::new();
