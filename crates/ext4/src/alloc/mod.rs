@@ -7,6 +7,7 @@
 //! | `read` | from the blocks of the bitmaps to that state, checked |
 //! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
+//! | `stripe` | what large runs are aligned to |
 //! | `choose` | in which order groups are tried: pure |
 //! | `space` | how many blocks may still be promised |
 //! | `claim` | a run or an inode number that is promised to somebody |
@@ -35,6 +36,7 @@ mod read;
 mod region;
 mod runs;
 mod space;
+mod stripe;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -48,3 +50,4 @@ pub use policy::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal, UnknownPolicy,
 };
+pub(crate) use stripe::stripe_of;
