@@ -6,6 +6,7 @@ use super::group::{Dirtied, GroupState, Maps};
 use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
+use super::resident::{self, GroupHold, Presence, Residents};
 use super::runs::{self, Rows};
 use super::space::{Alone, Draw, Drawn, Space};
 use super::summary::Summaries;
@@ -14,7 +15,7 @@ use crate::plant::{Step, left_out};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
@@ -83,8 +84,7 @@ pub(crate) trait Changes {
 /// One group: what never changes of it, and its guard.
 #[derive(Debug)]
 pub(super) struct Cell {
-    /// Its bitmaps are in memory, and stay there. Set under the guard.
-    is_ready: AtomicBool,
+    pub(super) presence: Presence,
     /// [rank Guard]
     pub(super) state: Mutex<GroupState>,
 }
@@ -98,6 +98,18 @@ pub(crate) struct Shared {
     space: Space,
     /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
     row: u32,
+}
+
+/// How the groups of a file system are used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    /// The last free blocks, for the privileged.
+    pub reserved: u64,
+    pub policies: Policies,
+    /// Data blocks of a whole row of the RAID beneath, or 0.
+    pub row: u32,
+    /// Bytes of bitmaps that may be in memory.
+    pub bitmap_bytes: u64,
 }
 
 /// The groups of a mounted file system. What each call may wait for: `claim_*` and `load` for
@@ -120,6 +132,7 @@ pub(crate) struct Groups {
     pub(super) placed: PerLane<AtomicU32>,
     /// Where the last streams were put: one goal, or some for [`StreamGoal::Hashed`]. [rank Guard]
     streams: Box<[Padded<Mutex<u32>>]>,
+    pub(super) residents: Residents,
     /// How often a chooser looked at a group.
     #[cfg(test)]
     pub(super) looked: AtomicU64,
@@ -128,17 +141,15 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of descriptors that were decoded, one for each group of `geometry`. The last `reserved` free
-    /// blocks are for the privileged. `row` is how many data blocks a row of the RAID beneath has.
+    /// Of descriptors that were decoded, one for each group of `geometry`.
     pub(crate) fn new(
         geometry: Geometry,
         checksums: Checksums,
         descriptors: Vec<GroupDesc>,
         system: Arc<SystemBlocks>,
-        reserved: u64,
-        policies: Policies,
-        row: u32,
+        setup: Setup,
     ) -> Groups {
+        let Setup { reserved, policies, row, bitmap_bytes } = setup;
         assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
         let summaries = Summaries::new(geometry.group_count());
         let (mut blocks, mut inodes) = (0u64, 0u64);
@@ -153,7 +164,7 @@ impl Groups {
         let cells = descriptors
             .into_iter()
             .map(|desc| Mutex::new(Rank::Guard, GroupState::new(desc)))
-            .map(|state| Padded(Cell { is_ready: AtomicBool::new(false), state }));
+            .map(|state| Padded(Cell { presence: Presence::default(), state }));
         let shared = LaneArc::new(Shared {
             format: Format { geometry, checksums, system },
             cells: cells.collect(),
@@ -171,6 +182,11 @@ impl Groups {
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
             streams: stream_goals(policies.stream_goal, geometry.group_count()),
+            residents: Residents::new(
+                geometry.group_count(),
+                bitmap_bytes,
+                resident::bitmap_bytes(&geometry),
+            ),
             #[cfg(test)]
             looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
@@ -242,17 +258,29 @@ impl Groups {
         Err(Error::NoSpace)
     }
 
-    /// Prepare for what changes the bits of `group`: its bitmaps are in memory from now on. Sleeps.
+    /// Prepare for what changes the bits of `group`: its bitmaps are in memory while it is held. Sleeps.
     ///
     /// # Errors
     /// Damage, or an I/O error.
-    pub(crate) fn load(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
+    pub(crate) fn load(
+        &self,
+        read: &dyn BlockReader,
+        group: Group,
+    ) -> Result<GroupHold<'_>, Error> {
+        loop {
+            if let Some(hold) = self.hold_ready(group.0) {
+                return Ok(hold);
+            }
+            self.read_bitmaps(read, group)?;
+            self.make_room(read);
+        }
+    }
+
+    /// Reads the bitmaps of `group`, unless somebody did meanwhile.
+    fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));
         };
-        if cell.is_ready.load(Ordering::Acquire) {
-            return Ok(());
-        }
         let is_there = |state: &GroupState| match &state.maps {
             Maps::Ready(_) => Some(Ok(())),
             Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
@@ -281,7 +309,7 @@ impl Groups {
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);
                 self.shared.tell(group, &mut state);
-                cell.is_ready.store(true, Ordering::Release);
+                self.note_arrival(group.0);
                 Ok(())
             }
             Err(error) => {
@@ -526,6 +554,7 @@ impl Candidates for Search<'_> {
             return Ok(Attempt::Lacking);
         }
         let cell = &shared.cells[group as usize];
+        let mut _hold = None;
         loop {
             let guard = match wait {
                 Wait::Wait => Some(cell.state.lock()),
@@ -537,7 +566,7 @@ impl Candidates for Search<'_> {
                 Maps::Damaged(_) => return Ok(Attempt::Lacking),
                 Maps::Unread => {
                     drop(state);
-                    self.groups.load(self.read, Group(group))?;
+                    _hold = Some(self.groups.load(self.read, Group(group))?);
                     continue;
                 }
             };

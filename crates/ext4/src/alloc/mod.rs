@@ -7,6 +7,7 @@
 //! | `read` | from the blocks of the bitmaps to that state, checked |
 //! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
+//! | `resident` | which groups have their bitmaps in memory, and which lose them again |
 //! | `stripe` | what large runs are aligned to |
 //! | `choose` | in which order groups are tried: pure |
 //! | `space` | how many blocks may still be promised |
@@ -34,6 +35,7 @@ mod inodes;
 mod policy;
 mod read;
 mod region;
+mod resident;
 mod runs;
 mod space;
 mod stripe;
@@ -44,10 +46,11 @@ mod tests;
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
 pub use groups::Privilege;
-pub(crate) use groups::{Changes, Found, Groups, Request};
+pub(crate) use groups::{Changes, Found, Groups, Request, Setup};
 pub(crate) use inodes::Beside;
 pub use policy::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal, UnknownPolicy,
 };
+pub(crate) use resident::GroupHold;
 pub(crate) use stripe::stripe_of;

@@ -1,6 +1,6 @@
 //! Mounting and unmounting: the order in which a file system is trusted, and left.
 
-use crate::alloc::{Groups, stripe_of};
+use crate::alloc::{Groups, Setup, stripe_of};
 use crate::fs::Fs;
 use crate::object::home::{Counting, Home, Keepers};
 use crate::object::inodes::Inodes;
@@ -79,7 +79,6 @@ impl Mount {
         let overhead = system.count();
         let reserved = superblock.reserved_blocks().saturating_add(extent_reserve(&superblock));
         let hasher = name_hasher(&superblock)?;
-        let stripe = stripe_of(&superblock, options.stripe, device.row_len());
         let one_lock = options.names.clone().one_lock();
         let counting = match one_lock {
             Some(_) => Counting::InOneWord,
@@ -94,9 +93,12 @@ impl Mount {
                 checksums,
                 descriptors.clone(),
                 system.clone(),
-                reserved,
-                options.policies,
-                stripe,
+                Setup {
+                    reserved,
+                    policies: options.policies,
+                    row: stripe_of(&superblock, options.stripe, device.row_len()),
+                    bitmap_bytes: crate::object::pressure::bitmaps_within(options.cache_bytes),
+                },
             ),
             inodes: Inodes::new(one_lock, inodes_room),
             tables: Tables::new(&geometry, &descriptors),

@@ -160,9 +160,9 @@ impl Fs {
         }
         let xattrs = self.prepare_xattr_release(inode)?;
         let (group, _) = self.inode_group(inode.ino)?;
-        self.groups.load(self, group)?;
+        let _hold = self.groups.load(self, group)?;
         let mut handle = self.join(16)?;
-        if let Some(block) = xattrs {
+        if let Some((block, _hold)) = xattrs {
             self.release_xattr_block(&mut handle, block);
         }
         self.remove_orphan(&mut handle, inode);

@@ -74,6 +74,11 @@ impl Fixture {
     }
 
     fn with(mib: u64, options: &[&str], reserved: u64, policies: Policies) -> Option<Fixture> {
+        let setup = Setup { reserved, policies, row: 0, bitmap_bytes: u64::MAX };
+        Fixture::set_up(mib, options, setup)
+    }
+
+    fn set_up(mib: u64, options: &[&str], setup: Setup) -> Option<Fixture> {
         let dir = tempfile::tempdir_in("/dev/shm").expect("room for an image");
         let path = dir.path().join("image");
         let file = File::options().create_new(true).read(true).write(true).open(&path);
@@ -93,8 +98,7 @@ impl Fixture {
         let device = Device { dir, file, block_size: geometry.block_size() };
         let descriptors = descriptors(&device, &geometry, checksums);
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
-        let groups =
-            Groups::new(geometry, checksums, descriptors.clone(), system, reserved, policies, 0);
+        let groups = Groups::new(geometry, checksums, descriptors.clone(), system, setup);
         Some(Fixture { groups, device, geometry, checksums, descriptors })
     }
 
@@ -136,6 +140,7 @@ impl Fixture {
         for (start, len) in tx.released {
             self.groups.release(start, len);
         }
+        self.groups.committed(tx.tid);
     }
 }
 

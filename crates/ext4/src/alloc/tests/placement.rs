@@ -121,7 +121,16 @@ pub(super) fn imagined_with(
     let descriptors: Vec<GroupDesc> = descriptors.collect();
     let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
     let policies = Policies::default();
-    (Groups::new(geometry, superblock.checksums(), descriptors, system, 0, policies, 0), geometry)
+    (
+        Groups::new(
+            geometry,
+            superblock.checksums(),
+            descriptors,
+            system,
+            Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX },
+        ),
+        geometry,
+    )
 }
 
 struct Nothing;
