@@ -70,6 +70,11 @@ pub trait Device: Send + Sync {
     fn alignment(&self) -> u32 {
         1
     }
+    /// Bytes of a whole row of a RAID, counted from byte 0: writes of rows need no reads. 0 if there
+    /// are no rows.
+    fn row_len(&self) -> u64 {
+        0
+    }
     /// True if every write will fail.
     fn is_read_only(&self) -> bool;
     /// Fills `buf` from `offset`, whole or with an error; beyond the end is an error.
@@ -115,6 +120,9 @@ impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     }
     fn alignment(&self) -> u32 {
         (**self).alignment()
+    }
+    fn row_len(&self) -> u64 {
+        (**self).row_len()
     }
     fn is_read_only(&self) -> bool {
         (**self).is_read_only()

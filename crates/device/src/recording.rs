@@ -112,6 +112,9 @@ impl Device for RecordingDevice {
     fn alignment(&self) -> u32 {
         self.inner.alignment()
     }
+    fn row_len(&self) -> u64 {
+        self.inner.row_len()
+    }
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

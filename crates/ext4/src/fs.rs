@@ -84,6 +84,12 @@ impl BlockReader for Fs {
     fn damaged(&self, error: &Error) {
         self.note_error(error);
     }
+
+    fn crowded(&self) {
+        if self.access == Access::ReadWrite {
+            self.journal.request_commit();
+        }
+    }
 }
 
 impl Fs {

@@ -7,7 +7,7 @@ mod image;
 
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
-use lanefs_ext4::{Mount, MountOptions, Privilege};
+use lanefs_ext4::{Fallocate, Mount, MountOptions, Privilege};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::Barrier;
 use std::process::Command;
@@ -99,6 +99,46 @@ fn a_mount_reads_the_descriptors_and_little_else() {
 fn a_mount_of_a_million_groups_reads_the_descriptors_and_little_else() {
     let groups = if is_full() { 1_000_000 } else { 20_000 };
     assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
+}
+
+#[test]
+fn bitmaps_of_many_groups_stay_within_the_cache() {
+    let groups = if is_full() { 20_000 } else { 3000 };
+    // What is dirty cannot go: a small log bounds it.
+    let options = ["-b", "1024", "-J", "size=4", "-O", "^resize_inode", "-i", "524288"];
+    let image = Image::made(&options, &format!("{}M", 8 * groups));
+    let cache_bytes = 4 << 20;
+    let options = MountOptions { cache_bytes, ..MountOptions::default() };
+    let mount = Mount::open(opened(&image), options).unwrap();
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    let large = fs.create(&root, b"large", &file(0o644)).unwrap();
+    let free = fs.stat_fs().blocks_free;
+    let mut most = 0;
+    let mut note = || {
+        let statistics = fs.statistics();
+        most = most.max(statistics.cached_bitmaps);
+    };
+    // Most blocks of each group, and then all of them freed.
+    for how in [Fallocate::Allocate, Fallocate::PunchHole] {
+        let len = 4 << 20;
+        for n in 0..groups * 7 / 4 {
+            fs.fallocate(&large, how, n * len, len, Privilege::Root).unwrap();
+            note();
+        }
+        fs.sync().unwrap();
+    }
+    let last = fs.statistics().cached_bitmaps;
+    println!("{groups} groups: {} KiB of bitmaps at most, {} at last", most >> 10, last >> 10);
+    assert!(last <= cache_bytes / 16, "{last} bytes are clean and stay");
+    assert!(most > 100 << 10, "{most} bytes: not many groups were touched");
+    // A sixteenth, and what is dirty in two transactions of a quarter of the log.
+    assert!(most < cache_bytes / 16 + (3 << 20), "{most} bytes of bitmaps");
+    let lost = free - fs.stat_fs().blocks_free;
+    drop((large, root));
+    mount.close().unwrap();
+    image.check();
+    assert!(lost < 10, "{lost} blocks are not free again");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Options {
     pub synchronous_directories: bool,
     /// What is wanted of the kernel.
     pub wishes: Wishes,
+    /// Blocks that large allocations are aligned to; 0: as the superblock or the array says.
+    pub stripe: u32,
     /// How it is done what the seeds changed: to be measured and tested with.
     pub policies: Policies,
     /// The name to show for the source, if it is to be another.
@@ -94,6 +96,7 @@ impl Default for Options {
             synchronous: false,
             synchronous_directories: false,
             wishes: Wishes::default(),
+            stripe: 0,
             policies: Policies::default(),
             shown_source: None,
         }
@@ -153,7 +156,6 @@ const IGNORED: &[&str] = &[
     "nolazytime",
     "discard",
     "nodiscard",
-    "stripe",
     "inode_readahead_blks",
     "max_batch_time",
     "min_batch_time",
@@ -296,6 +298,10 @@ impl Options {
             "async_dio" => self.wishes.async_direct = AsyncDirect::InFlight,
             "no_async_dio" => self.wishes.async_direct = AsyncDirect::Waits,
             "fsname" => self.shown_source = value.map(str::to_owned),
+            "stripe" => {
+                self.stripe =
+                    value.and_then(|v| v.parse().ok()).ok_or_else(|| bad("a number of blocks"))?;
+            }
             "policies" => {
                 self.policies = value
                     .and_then(|v| v.parse().ok())
@@ -323,8 +329,12 @@ impl Options {
 
     /// What the file system itself is told.
     pub fn for_ext4(&self) -> MountOptions {
-        let mut options =
-            MountOptions { atime: self.atime, policies: self.policies, ..MountOptions::default() };
+        let mut options = MountOptions {
+            atime: self.atime,
+            stripe: self.stripe,
+            policies: self.policies,
+            ..MountOptions::default()
+        };
         if self.read_only || self.no_recovery {
             options.access = Access::ReadOnly;
         }
@@ -373,7 +383,7 @@ mod tests {
     fn options_are_honoured() {
         let options = parsed(
             "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-             nodev,nosuid,noexec,sync,dirsync,fsname=disk,policies=before",
+             nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before",
         )
         .unwrap();
         let wishes = Wishes {
@@ -393,7 +403,7 @@ mod tests {
         assert_eq!((ext4.access, ext4.recovery), (Access::ReadOnly, Recovery::Skip));
         assert_eq!(ext4.commit_interval, Duration::from_secs(30));
         assert_eq!(ext4.on_error, OnError::Continue);
-        assert_eq!(ext4.policies, Policies::before());
+        assert_eq!((ext4.policies, ext4.stripe), (Policies::before(), 48));
     }
 
     #[test]
@@ -436,6 +446,8 @@ mod tests {
             "offset=-1",
             "offset",
             "errors=maybe",
+            "stripe",
+            "stripe=-1",
             "offset=99999999T",
             "policies=fast",
         ] {

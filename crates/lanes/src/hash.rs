@@ -1,6 +1,18 @@
-//! The hash of maps and wait queues: fixed, so that runs repeat, and quick on numbers and names.
+//! The hash of maps, wait queues and name caches, with keys drawn at random once in a process.
+//!
+//! An image names its files and numbers its inodes as it likes. Without the keys nobody can choose
+//! names or numbers that fall into one bucket:
+//! - A number is multiplied by a random odd number, of which the *highest* bits are used. Over all odd
+//!   numbers, two numbers chosen without it meet in one of *m* buckets with a probability of at most
+//!   2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable randomized algorithm for the
+//!   closest-pair problem", 1997). The ones in use are those that also spread numbers in rows.
+//! - A name is taken in words of eight bytes. Each is mixed into a secret state and multiplied by a
+//!   secret number to 128 bits, of which the halves are folded.
+//!
+//! Under the checkers, and for tools that trace or count ([`fix_hash_keys`]), the keys are fixed.
 
-use std::hash::Hasher;
+use crate::sync::unscheduled::OnceLock;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Multiplies to 128 bits and folds the halves: each bit of the input reaches each of the output.
 #[inline]
@@ -9,9 +21,113 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-// Odd numbers without pattern: digits of pi and of the golden ratio.
-const SEED: u64 = 0x243F_6A88_85A3_08D3;
-const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// What an attacker must not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Keys {
+    /// The state before the first word, and added after each.
+    seed: u64,
+    /// By which words are multiplied. Odd.
+    step: u64,
+    /// By which numbers are multiplied. Odd.
+    number: NumberKey,
+}
+
+/// By which numbers are multiplied; see [`NumberKey::spreads`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NumberKey(u64);
+
+static KEYS: OnceLock<Keys> = OnceLock::new();
+
+#[inline]
+fn keys() -> &'static Keys {
+    KEYS.get_or_init(Keys::of_process)
+}
+
+/// Makes hashes the same in each run, for tools that trace or count what a run does. To be called
+/// before anything is hashed.
+///
+/// # Panics
+/// If keys were drawn already.
+pub fn fix_hash_keys() {
+    let fixed = *KEYS.get_or_init(|| Keys::FIXED) == Keys::FIXED;
+    assert!(fixed, "the keys of hashes are fixed before they are drawn");
+}
+
+impl Keys {
+    // Odd numbers without pattern: digits of pi and of the golden ratio. The number's key is 2^64 by
+    // the golden ratio (Knuth, The Art of Computer Programming 3, 6.4: "Fibonacci hashing").
+    const FIXED: Keys = Keys {
+        seed: 0x243F_6A88_85A3_08D3,
+        step: 0x9E37_79B9_7F4A_7C15,
+        number: NumberKey(0x9E37_79B9_7F4A_7C15),
+    };
+
+    #[cold]
+    fn of_process() -> Keys {
+        if cfg!(any(loom, shuttle)) {
+            return Keys::FIXED;
+        }
+        // The one source of random numbers in `std`: seeded by the system.
+        let random = RandomState::new();
+        Keys::of(|n| random.hash_one(n))
+    }
+
+    /// Keys from words without pattern, one for each number.
+    fn of(word: impl Fn(u64) -> u64) -> Keys {
+        let number = (2..).map(|n| NumberKey(word(n) | 1)).find(|key| key.spreads());
+        Keys { seed: word(0), step: word(1) | 1, number: number.unwrap_or(Keys::FIXED.number) }
+    }
+}
+
+impl NumberKey {
+    /// The key of this process.
+    pub(crate) fn of_process() -> NumberKey {
+        keys().number
+    }
+
+    /// A hash of a number, of which the highest bits are to be used.
+    #[inline]
+    pub(crate) fn hash<K: std::hash::Hash>(self, key: &K) -> u64 {
+        let mut hasher = NumberHasher { key: self, hash: 0 };
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether numbers in a row, and the first ones of many groups of equal length, fall far apart, as
+    /// inodes and blocks of a tree have them. About one key in sixty does, which leaves 2^57.
+    fn spreads(self) -> bool {
+        self.spreads_rows() && self.spreads_groups()
+    }
+
+    /// The multiples of a fraction are spread evenly if the terms of its continued fraction are small
+    /// (Knuth, 6.4, theorem S; Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods",
+    /// 1992, 3.1): for rows of up to 2^24 numbers.
+    fn spreads_rows(self) -> bool {
+        const LARGEST: u128 = 8;
+        let (mut over, mut under) = (1_u128 << 64, u128::from(self.0));
+        let (mut length, mut before) = (1_u128, 0_u128);
+        while length < 1 << 24 && under != 0 {
+            let term = over / under;
+            if term > LARGEST {
+                return false;
+            }
+            (over, under) = (under, over % under);
+            (length, before) = (term * length + before, length);
+        }
+        true
+    }
+
+    /// Of 64 groups of usual lengths, the first 16 numbers: no two in one of 2^14 buckets.
+    fn spreads_groups(self) -> bool {
+        let apart = |distance: i64| {
+            let hash = self.0.wrapping_mul(distance as u64).cast_signed();
+            hash.unsigned_abs() >> 50 != 0
+        };
+        [8176, 8192, 32_768, 4 * 32_768, 8 * 8192]
+            .iter()
+            .all(|group| (1..64).all(|n| (-15..16).all(|more| apart(n * group + more))))
+    }
+}
 
 /// Up to seven bytes in a word, in pieces that may overlap: a copy of some bytes to one place is a
 /// call, and a wait when it is read as a word.
@@ -28,18 +144,29 @@ fn word_of(rest: &[u8]) -> u64 {
     }
 }
 
-/// A hasher without keys. Not for where an attacker gains by collisions: who crafts an image can
-/// make one bucket long, but not a map large.
+/// A hasher of names, and of numbers of which all bits of the hash are used.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FixedHasher(u64);
+pub(crate) struct KeyedHasher {
+    state: u64,
+    seed: u64,
+    step: u64,
+}
 
-impl Default for FixedHasher {
-    fn default() -> Self {
-        FixedHasher(SEED)
+impl KeyedHasher {
+    #[inline]
+    fn with(keys: &Keys) -> KeyedHasher {
+        KeyedHasher { state: keys.seed, seed: keys.seed, step: keys.step }
     }
 }
 
-impl Hasher for FixedHasher {
+impl Default for KeyedHasher {
+    #[inline]
+    fn default() -> Self {
+        KeyedHasher::with(keys())
+    }
+}
+
+impl Hasher for KeyedHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -63,7 +190,7 @@ impl Hasher for FixedHasher {
     }
     #[inline]
     fn write_u64(&mut self, value: u64) {
-        self.0 = fold(self.0 ^ value, STEP).wrapping_add(SEED);
+        self.state = fold(self.state ^ value, self.step).wrapping_add(self.seed);
     }
     #[inline]
     fn write_usize(&mut self, value: usize) {
@@ -71,15 +198,16 @@ impl Hasher for FixedHasher {
     }
     #[inline]
     fn finish(&self) -> u64 {
-        fold(self.0, STEP ^ self.0.rotate_left(32))
+        fold(self.state, self.step ^ self.state.rotate_left(32))
     }
 }
 
-/// Multiplies a number by 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3,
-/// 6.4: "Fibonacci hashing"): numbers in a row, and the first ones of many groups of equal length, as
-/// inodes and blocks have them, fall far apart in the *highest* bits. No two have one hash.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NumberHasher(u64);
+/// Multiplies a number by the key. No two numbers have one hash.
+#[derive(Debug, Clone, Copy)]
+struct NumberHasher {
+    key: NumberKey,
+    hash: u64,
+}
 
 impl Hasher for NumberHasher {
     #[inline]
@@ -92,25 +220,23 @@ impl Hasher for NumberHasher {
     }
     #[inline]
     fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(STEP);
+        self.hash = (self.hash.rotate_left(32) ^ value).wrapping_mul(self.key.0);
     }
     #[inline]
     fn finish(&self) -> u64 {
-        self.0
+        self.hash
     }
 }
 
-/// A hash of a number, of which the highest bits are to be used.
+/// A hash of `key`, the same for as long as the process runs.
 #[inline]
-pub(crate) fn number_hash_of<K: std::hash::Hash>(key: &K) -> u64 {
-    let mut hasher = NumberHasher::default();
-    key.hash(&mut hasher);
-    hasher.finish()
+pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
+    hash_with(keys(), key)
 }
 
-/// A hash of `key` that is the same in each run.
-pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
-    let mut hasher = FixedHasher::default();
+#[inline]
+fn hash_with<K: std::hash::Hash + ?Sized>(keys: &Keys, key: &K) -> u64 {
+    let mut hasher = KeyedHasher::with(keys);
     key.hash(&mut hasher);
     hasher.finish()
 }
@@ -127,33 +253,109 @@ mod tests {
         buckets.into_iter().max().expect("there are buckets")
     }
 
+    /// The keys that programs may draw: the fixed ones, and others, the same in each run.
+    fn some_keys(count: u64) -> Vec<Keys> {
+        let drawn = |n: u64| {
+            let mut rng = fastrand::Rng::with_seed(n);
+            let words: Vec<u64> = (0..10_000).map(|_| rng.u64(..)).collect();
+            Keys::of(|n| words[n as usize])
+        };
+        std::iter::once(Keys::FIXED).chain((1..count).map(drawn)).collect()
+    }
+
+    #[test]
+    fn each_process_draws_keys_of_its_own() {
+        let (one, other) = (Keys::of_process(), Keys::of_process());
+        assert!(one.seed != other.seed && one.step != other.step && one.number != other.number);
+        assert!(one.number.spreads() && one.number.0 % 2 == 1);
+    }
+
     #[test]
     fn numbers_and_names_spread_in_the_low_and_in_the_high_bits() {
-        for shift in [0, 32, 54] {
-            for stride in [1_u64, 64, 4096, 1 << 32] {
-                let most = fullest((0..4096).map(|n| hash_of(&(n * stride))), shift);
-                assert!(most < 20, "{most} of stride {stride} at {shift}");
+        for keys in some_keys(20) {
+            for shift in [0, 32, 54] {
+                for stride in [1_u64, 64, 4096, 1 << 32] {
+                    let hashes = (0..4096).map(|n| hash_with(&keys, &(n * stride)));
+                    let most = fullest(hashes, shift);
+                    assert!(most < 20, "{most} of stride {stride} at {shift}, {keys:?}");
+                }
+                let names = (0..4096).map(|n| hash_with(&keys, format!("file{n}").as_str()));
+                let most = fullest(names, shift);
+                assert!(most < 20, "{most} at {shift}, {keys:?}");
             }
-            let names = fullest((0..4096).map(|n| hash_of(format!("file{n}").as_str())), shift);
-            assert!(names < 20, "{names} at {shift}");
         }
     }
 
     #[test]
     fn numbers_of_many_groups_fall_into_buckets_of_their_own() {
-        for (group, apart) in [(8192, 1), (8192, 8), (8176, 1), (32768, 1), (32768, 4)] {
-            let firsts = (0..64).flat_map(|g| (12..28).map(move |n| g * apart * group + n));
-            let buckets: HashSet<u64> = firsts.map(|n: u64| number_hash_of(&n) >> 50).collect();
-            assert_eq!(buckets.len(), 64 * 16, "groups of {group}, each {apart}th");
+        for Keys { number, .. } in some_keys(50) {
+            for (group, apart) in [(8192, 1), (8192, 8), (8176, 1), (32768, 1), (32768, 4)] {
+                let firsts = (0..64).flat_map(|g| (12..28).map(move |n| g * apart * group + n));
+                let buckets: HashSet<u64> = firsts.map(|n: u64| number.hash(&n) >> 50).collect();
+                assert_eq!(buckets.len(), 64 * 16, "groups of {group}, each {apart}th");
+            }
         }
     }
 
     #[test]
     fn numbers_in_a_row_fill_buckets_evenly() {
-        for stride in [1, 3, 16, 64, 4096, 8192, 1 << 32] {
-            let most = fullest((1..=4096_u64).map(|n| number_hash_of(&(n * stride))), 54);
+        for Keys { number, .. } in some_keys(50) {
+            let most = fullest((1..=4096_u64).map(|n| number.hash(&n)), 54);
+            assert!(most < 12, "{most} of {number:?}");
+        }
+        for stride in [3, 16, 64, 4096, 8192, 1 << 32] {
+            let most = fullest((1..=4096_u64).map(|n| Keys::FIXED.number.hash(&(n * stride))), 54);
             assert!(most < 12, "{most} of stride {stride}");
         }
+    }
+
+    /// Looks at entries for one look-up, when each of these hashes is looked up in 2^14 buckets.
+    fn looks(hashes: impl Iterator<Item = u64>) -> f64 {
+        let mut buckets = vec![0_u32; 1 << 14];
+        hashes.for_each(|hash| buckets[(hash >> 50) as usize] += 1);
+        let all: u32 = buckets.iter().sum();
+        let looks: u64 = buckets.iter().map(|len| u64::from(*len).pow(2)).sum();
+        looks as f64 / f64::from(all)
+    }
+
+    #[test]
+    fn inode_numbers_that_fill_one_bucket_under_one_key_spread_under_others() {
+        let crafted: Vec<u32> =
+            (0..1 << 23).filter(|n| Keys::FIXED.number.hash(n) >> 50 == 0).collect();
+        assert!(crafted.len() > 400);
+        let keys = some_keys(200);
+        let under = |keys: &Keys| looks(crafted.iter().map(|n| keys.number.hash(n)));
+        assert_eq!(under(&keys[0]), crafted.len() as f64, "the numbers are well chosen");
+        let mean = keys[1..].iter().map(under).sum::<f64>() / 199.0;
+        assert!(mean < 1.5, "{mean} looks");
+    }
+
+    #[test]
+    fn block_numbers_that_fill_one_bucket_under_one_key_spread_under_others() {
+        // Multiples of the key's inverse have the hashes 0, 1, 2 and so on.
+        let key = Keys::FIXED.number.0;
+        let inverse =
+            (0..6).fold(key, |x, _| x.wrapping_mul(2_u64.wrapping_sub(key.wrapping_mul(x))));
+        let crafted: Vec<u64> = (0..4096).map(|n| inverse.wrapping_mul(n)).collect();
+        let keys = some_keys(200);
+        let under = |keys: &Keys| looks(crafted.iter().map(|n| keys.number.hash(n)));
+        assert_eq!(under(&keys[0]), 4096.0, "the numbers are well chosen");
+        let mean = keys[1..].iter().map(under).sum::<f64>() / 199.0;
+        assert!(mean < 2.0, "{mean} looks");
+    }
+
+    #[test]
+    fn names_that_fill_one_bucket_under_one_key_spread_under_others() {
+        let names = (0..1 << 20).map(|n| format!("crafted{n}"));
+        let crafted: Vec<String> =
+            names.filter(|name| hash_with(&Keys::FIXED, name.as_bytes()) >> 50 == 0).collect();
+        assert!(crafted.len() > 40);
+        let keys = some_keys(200);
+        let under =
+            |keys: &Keys| looks(crafted.iter().map(|name| hash_with(keys, name.as_bytes())));
+        assert_eq!(under(&keys[0]), crafted.len() as f64, "the names are well chosen");
+        let mean = keys[1..].iter().map(under).sum::<f64>() / 199.0;
+        assert!(mean < 1.1, "{mean} looks");
     }
 
     #[test]

@@ -24,7 +24,7 @@
 //!
 //! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
 
-use crate::hash::FixedHasher;
+use crate::hash::KeyedHasher;
 use crate::plant::{self, Step};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -69,7 +69,7 @@ pub struct Shares<T> {
     lanes: PerLane<Mutex<Table<T>>>,
 }
 
-type Table<T> = HashMap<usize, Arc<Share<T>>, BuildHasherDefault<FixedHasher>>;
+type Table<T> = HashMap<usize, Arc<Share<T>>, BuildHasherDefault<KeyedHasher>>;
 
 /// A lane's holds on one value, on lines of their own.
 #[repr(align(128))]

@@ -40,7 +40,7 @@ pub use clock::{CoarseTime, coarse_now};
 pub use contention::{Contention, contention};
 pub use counter::LaneCounter;
 pub use epoch::{Pin, advance, limbo, pin};
-pub use hash::hash_of;
+pub use hash::{fix_hash_keys, hash_of};
 pub use heap::LineHeap;
 pub use hold::{Hold, Holdable, Holds, Nameless, Shares, end_as_only_holder, evict, set_nameless};
 pub use lane::{Lane, MAX_LANES, Padded, PerLane};

@@ -17,7 +17,7 @@ mod table;
 
 use crate::LaneCounter;
 use crate::epoch::{Pin, pin, retire};
-use crate::hash::number_hash_of;
+use crate::hash::NumberKey;
 use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::hash::Hash;
@@ -29,6 +29,7 @@ use table::{Bucket, Locked, Node, Table};
 /// them, and what is removed leaves a clone until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
+    key: NumberKey,
     /// How many entries there are.
     entries: LaneCounter,
     _owns: PhantomData<(K, V)>,
@@ -60,7 +61,12 @@ where
     /// two entries meet in a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
-        Map { root: AtomicPtr::new(table), entries: LaneCounter::new(0), _owns: PhantomData }
+        Map {
+            root: AtomicPtr::new(table),
+            key: NumberKey::of_process(),
+            entries: LaneCounter::new(0),
+            _owns: PhantomData,
+        }
     }
 
     /// Runs `f` on the value of `key`, without cloning it.
@@ -72,7 +78,7 @@ where
     /// The value of `key`, as it is while the pin lives.
     #[inline]
     pub fn find<'p>(&'p self, pin: &'p Pin, key: &K) -> Option<&'p V> {
-        let hash = number_hash_of(key);
+        let hash = self.key.hash(key);
         let mut table = self.root(pin);
         loop {
             match table.bucket(hash).find(pin, hash, key) {
@@ -140,7 +146,7 @@ where
         look: impl FnOnce(&V) -> R,
     ) -> Option<R> {
         let pin = pin();
-        let hash = number_hash_of(key);
+        let hash = self.key.hash(key);
         let (table, locked) = self.lock(&pin, hash);
         let found = locked.find(hash, key);
         let (gone, crowded) = match decide(found.map(|node| &node.value)) {

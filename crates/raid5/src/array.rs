@@ -484,6 +484,10 @@ impl Device for Array {
         self.alignment
     }
 
+    fn row_len(&self) -> u64 {
+        self.shape.row_len()
+    }
+
     fn is_read_only(&self) -> bool {
         self.read_only
     }

@@ -182,6 +182,9 @@ impl Device for OpenArray {
     fn alignment(&self) -> u32 {
         self.array.alignment()
     }
+    fn row_len(&self) -> u64 {
+        self.array.row_len()
+    }
     fn is_read_only(&self) -> bool {
         self.access == Access::ReadOnly || self.array.is_read_only()
     }

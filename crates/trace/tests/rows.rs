@@ -14,6 +14,7 @@ fn array(consistency: Consistency) -> Array {
 }
 
 fn array_of(chunk: u64, consistency: Consistency) -> Array {
+    lanefs_lanes::fix_hash_keys();
     let shape = Geometry::new(Layout::LeftSymmetric, 4, chunk, chunk * ROWS).expect("a shape");
     Array::in_memory(shape, consistency, Policies::default()).expect("memory")
 }

@@ -25,7 +25,7 @@ pub(crate) enum Maps {
     Unread,
     /// They or the descriptor are wrong, in this way: nobody gets anything here.
     Damaged(Box<Corruption>),
-    /// In memory, until the end: claims and frees find them there without I/O.
+    /// In memory, as long as they are held or needed: see `resident`.
     Ready(Box<Ready>),
 }
 
@@ -55,6 +55,10 @@ pub(crate) struct Ready {
     changed: Changed,
     /// Free blocks and inodes as of the last capture.
     captured: (u32, u32),
+    /// The transaction of the last capture.
+    imaged: Option<Tid>,
+    /// Used since it was last looked at for eviction.
+    used: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -154,7 +158,20 @@ impl GroupState {
             tracked: Tracked::new(),
             changed: Changed::default(),
             captured: (self.desc.free_blocks, self.desc.free_inodes),
+            imaged: None,
+            used: true,
         }));
+    }
+
+    /// Whether the bitmaps can be read again as they are: no transaction waits for an image of them,
+    /// the last image is durable, and nothing is claimed or waits to be released. False once if they
+    /// were used since the last time.
+    pub(crate) fn may_go(&mut self, durable: Tid) -> bool {
+        let Maps::Ready(ready) = &mut self.maps else { return false };
+        let used = std::mem::take(&mut ready.used);
+        let found_again = ready.tracked.is_clean() && ready.imaged.is_none_or(|tid| tid <= durable);
+        let open = (ready.blocks.open, ready.inodes.open);
+        !used && found_again && open == (self.desc.free_blocks, self.desc.free_inodes)
     }
 
     /// The bitmaps, which Prepare made sure of.
@@ -234,7 +251,7 @@ impl GroupState {
     pub(crate) fn allocate_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Dirtied {
         let (desc, ready) = self.parts();
         // Whoever initialises the inodes initialises the blocks too, as the kernel does.
-        let first = desc.flags.contains(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
             // Then nothing of the table was used, whatever the count says.
@@ -266,8 +283,9 @@ impl GroupState {
     /// The group as of `tid`, and by how much its free blocks and inodes changed since the last.
     pub(crate) fn take_image(&mut self, tid: Tid) -> Option<(RawImage, i64, i64)> {
         let Maps::Ready(ready) = &mut self.maps else { return None };
-        let Ready { tracked, blocks, inodes, changed, captured, .. } = &mut **ready;
+        let Ready { tracked, blocks, inodes, changed, captured, imaged, .. } = &mut **ready;
         let image = tracked.take(tid, || RawImage::of(&self.desc, blocks, inodes, *changed))?;
+        *imaged = Some(tid);
         let before = std::mem::replace(captured, (image.desc.free_blocks, image.desc.free_inodes));
         let change = |now: u32, before: u32| i64::from(now) - i64::from(before);
         let (blocks, inodes) =
@@ -279,6 +297,7 @@ impl GroupState {
 impl Ready {
     /// To be called before a change in `tid` of the parts that `what` names.
     fn touch(&mut self, desc: &GroupDesc, tid: Tid, what: Changed) -> Dirtied {
+        self.used = true;
         let Ready { tracked, blocks, inodes, changed, .. } = self;
         let newly = tracked.touch(tid, || RawImage::of(desc, blocks, inodes, *changed));
         if newly {
@@ -326,7 +345,7 @@ impl Ready {
                 Found::Longest { len, .. } => return Err(len),
             }
         };
-        self.next_block = run.end;
+        (self.next_block, self.used) = (run.end, true);
         self.blocks.take(run.clone());
         Ok(run)
     }

@@ -6,15 +6,16 @@ use super::group::{Dirtied, GroupState, Maps};
 use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use super::read::{Format, damage};
 use super::region;
+use super::resident::{self, GroupHold, Presence, Residents};
 use super::runs::{self, Rows};
-use super::space::Space;
+use super::space::{Alone, Draw, Drawn, Space};
 use super::summary::Summaries;
 use crate::Error;
 use crate::plant::{Step, left_out};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
@@ -42,14 +43,30 @@ pub enum Privilege {
 pub(crate) struct Request {
     /// Where the run would best start. Anything outside of the file system means anywhere.
     pub goal: Block,
-    /// Blocks; what comes back is one run of 1 to `want` blocks.
+    /// Blocks; what comes back is one run of 1 to `want` blocks, and maybe some `ahead`.
     pub want: u32,
+    /// How many more may follow in the same run, while there is room for all.
+    pub ahead: u32,
     /// Other places are tried before giving fewer than these; usually 1.
     pub at_least: u32,
     /// Whether the reserve may be used.
     pub privilege: Privilege,
     /// Whose blocks they are, if the file is large: for [`StreamGoal`].
     pub stream: Option<Ino>,
+}
+
+/// A claim, and what it drew: it counts as under way until that is dropped. A claim of which a part
+/// is put where others may take it back is under way until then.
+pub(crate) struct Found<'g> {
+    pub claim: Claim,
+    pub drawn: Drawn<'g>,
+}
+
+impl Found<'_> {
+    /// The claim; it has ended.
+    pub(crate) fn into_claim(self) -> Claim {
+        self.claim
+    }
 }
 
 /// What a journal handle does for a group that changes.
@@ -67,8 +84,7 @@ pub(crate) trait Changes {
 /// One group: what never changes of it, and its guard.
 #[derive(Debug)]
 pub(super) struct Cell {
-    /// Its bitmaps are in memory, and stay there. Set under the guard.
-    is_ready: AtomicBool,
+    pub(super) presence: Presence,
     /// [rank Guard]
     pub(super) state: Mutex<GroupState>,
 }
@@ -82,6 +98,18 @@ pub(crate) struct Shared {
     space: Space,
     /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
     row: u32,
+}
+
+/// How the groups of a file system are used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    /// The last free blocks, for the privileged.
+    pub reserved: u64,
+    pub policies: Policies,
+    /// Data blocks of a whole row of the RAID beneath, or 0.
+    pub row: u32,
+    /// Bytes of bitmaps that may be in memory.
+    pub bitmap_bytes: u64,
 }
 
 /// The groups of a mounted file system. What each call may wait for: `claim_*` and `load` for
@@ -104,6 +132,7 @@ pub(crate) struct Groups {
     pub(super) placed: PerLane<AtomicU32>,
     /// Where the last streams were put: one goal, or some for [`StreamGoal::Hashed`]. [rank Guard]
     streams: Box<[Padded<Mutex<u32>>]>,
+    pub(super) residents: Residents,
     /// How often a chooser looked at a group.
     #[cfg(test)]
     pub(super) looked: AtomicU64,
@@ -112,17 +141,15 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of descriptors that were decoded, one for each group of `geometry`. The last `reserved` free
-    /// blocks are for the privileged. `row` is how many data blocks a row of the RAID beneath has.
+    /// Of descriptors that were decoded, one for each group of `geometry`.
     pub(crate) fn new(
         geometry: Geometry,
         checksums: Checksums,
         descriptors: Vec<GroupDesc>,
         system: Arc<SystemBlocks>,
-        reserved: u64,
-        policies: Policies,
-        row: u32,
+        setup: Setup,
     ) -> Groups {
+        let Setup { reserved, policies, row, bitmap_bytes } = setup;
         assert_eq!(descriptors.len(), geometry.group_count() as usize, "a descriptor a group");
         let summaries = Summaries::new(geometry.group_count());
         let (mut blocks, mut inodes) = (0u64, 0u64);
@@ -137,7 +164,7 @@ impl Groups {
         let cells = descriptors
             .into_iter()
             .map(|desc| Mutex::new(Rank::Guard, GroupState::new(desc)))
-            .map(|state| Padded(Cell { is_ready: AtomicBool::new(false), state }));
+            .map(|state| Padded(Cell { presence: Presence::default(), state }));
         let shared = LaneArc::new(Shared {
             format: Format { geometry, checksums, system },
             cells: cells.collect(),
@@ -155,6 +182,11 @@ impl Groups {
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
             streams: stream_goals(policies.stream_goal, geometry.group_count()),
+            residents: Residents::new(
+                geometry.group_count(),
+                bitmap_bytes,
+                resident::bitmap_bytes(&geometry),
+            ),
             #[cfg(test)]
             looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
@@ -171,7 +203,8 @@ impl Groups {
         Group(home.start + group.0 % (home.end - home.start))
     }
 
-    /// Takes one run of blocks. Sleeps.
+    /// Takes one run of blocks. Sleeps. A refusal is final only for a caller that is `alone`:
+    /// others may have drawn what they will not use.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is told of once, and
@@ -180,19 +213,24 @@ impl Groups {
         &self,
         read: &dyn BlockReader,
         request: &Request,
-    ) -> Result<Claim, Error> {
+        alone: Option<&Alone<'_>>,
+    ) -> Result<Found<'_>, Error> {
         let shared = &*self.shared;
-        let want = request.want.clamp(1, shared.format.geometry.blocks_per_group());
-        let drawn = shared.space.draw(want, request.privilege);
-        if drawn == 0 {
-            return Err(Error::NoSpace);
-        }
-        let run = self.search(read, request, drawn);
-        let len = run.as_ref().map_or(0, |run| run.len);
-        shared.space.put_back(drawn - len);
-        let Run { group, bit, len } = run?;
+        let most = shared.format.geometry.blocks_per_group();
+        let want = request.want.clamp(1, most);
+        let ahead = request.ahead.min(most - want);
+        let draw = Draw { want, ahead, privilege: request.privilege };
+        let mut drawn = shared.space.draw(&draw, alone).ok_or(Error::NoSpace)?;
+        let Run { group, bit, len } = self.search(read, request, drawn.blocks())?;
+        drawn.use_up(len);
         let start = shared.format.geometry.block_at(Group(group), bit).ok_or(Error::NoSpace)?;
-        Ok(Claim::new(self.shared.clone(), start, len))
+        Ok(Found { claim: Claim::new(self.shared.clone(), start, len), drawn })
+    }
+
+    /// Waits until no claim is under way; new ones wait until the guard is dropped. The caller has
+    /// no claim under way and holds no handle.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        self.shared.space.alone()
     }
 
     fn search(&self, read: &dyn BlockReader, request: &Request, drawn: u32) -> Result<Run, Error> {
@@ -220,17 +258,29 @@ impl Groups {
         Err(Error::NoSpace)
     }
 
-    /// Prepare for what changes the bits of `group`: its bitmaps are in memory from now on. Sleeps.
+    /// Prepare for what changes the bits of `group`: its bitmaps are in memory while it is held. Sleeps.
     ///
     /// # Errors
     /// Damage, or an I/O error.
-    pub(crate) fn load(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
+    pub(crate) fn load(
+        &self,
+        read: &dyn BlockReader,
+        group: Group,
+    ) -> Result<GroupHold<'_>, Error> {
+        loop {
+            if let Some(hold) = self.hold_ready(group.0) {
+                return Ok(hold);
+            }
+            self.read_bitmaps(read, group)?;
+            self.make_room(read);
+        }
+    }
+
+    /// Reads the bitmaps of `group`, unless somebody did meanwhile.
+    fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));
         };
-        if cell.is_ready.load(Ordering::Acquire) {
-            return Ok(());
-        }
         let is_there = |state: &GroupState| match &state.maps {
             Maps::Ready(_) => Some(Ok(())),
             Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
@@ -259,7 +309,7 @@ impl Groups {
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);
                 self.shared.tell(group, &mut state);
-                cell.is_ready.store(true, Ordering::Release);
+                self.note_arrival(group.0);
                 Ok(())
             }
             Err(error) => {
@@ -504,6 +554,7 @@ impl Candidates for Search<'_> {
             return Ok(Attempt::Lacking);
         }
         let cell = &shared.cells[group as usize];
+        let mut _hold = None;
         loop {
             let guard = match wait {
                 Wait::Wait => Some(cell.state.lock()),
@@ -515,7 +566,7 @@ impl Candidates for Search<'_> {
                 Maps::Damaged(_) => return Ok(Attempt::Lacking),
                 Maps::Unread => {
                     drop(state);
-                    self.groups.load(self.read, Group(group))?;
+                    _hold = Some(self.groups.load(self.read, Group(group))?);
                     continue;
                 }
             };

@@ -136,6 +136,7 @@ impl Groups {
         let cell = &shared.cells[group as usize];
         // Where the last search found one that was lost before it was taken.
         let (mut from, mut found) = (0, None);
+        let mut _hold = None;
         loop {
             let guard = match wait {
                 Wait::Wait => Some(cell.state.lock()),
@@ -147,7 +148,7 @@ impl Groups {
                 Maps::Damaged(_) => return Ok(Attempt::Lacking),
                 Maps::Unread => {
                     drop(state);
-                    self.load(read, Group(group))?;
+                    _hold = Some(self.load(read, Group(group))?);
                     continue;
                 }
             };

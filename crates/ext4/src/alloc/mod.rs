@@ -7,6 +7,8 @@
 //! | `read` | from the blocks of the bitmaps to that state, checked |
 //! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
+//! | `resident` | which groups have their bitmaps in memory, and which lose them again |
+//! | `stripe` | what large runs are aligned to |
 //! | `choose` | in which order groups are tried: pure |
 //! | `space` | how many blocks may still be promised |
 //! | `claim` | a run or an inode number that is promised to somebody |
@@ -33,8 +35,10 @@ mod inodes;
 mod policy;
 mod read;
 mod region;
+mod resident;
 mod runs;
 mod space;
+mod stripe;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -42,9 +46,11 @@ mod tests;
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
 pub use groups::Privilege;
-pub(crate) use groups::{Changes, Groups, Request};
+pub(crate) use groups::{Changes, Found, Groups, Request, Setup};
 pub(crate) use inodes::Beside;
 pub use policy::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal, UnknownPolicy,
 };
+pub(crate) use resident::GroupHold;
+pub(crate) use stripe::stripe_of;

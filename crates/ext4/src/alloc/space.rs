@@ -1,28 +1,43 @@
-//! How many blocks may still be promised.
+//! How many blocks may still be claimed.
 //!
-//! Whoever looks for blocks first draws that many from here, so that a search that starts is one
-//! that can succeed, and blocks kept for the privileged stay theirs. Lanes hold some in advance;
-//! near the end nobody does, and the numbers are exact.
+//! A claim draws its blocks from here before it searches, so that a search that starts can
+//! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
+//! advance. Near the limit the stashes are empty, and the numbers are exact.
+//!
+//! # No refusal while there is room
+//!
+//! A claim draws more than it may find: the search returns one run. So a claim that can draw nothing
+//! is not refused before it is [`Alone`]: claims under way have ended, new ones wait, and what they
+//! did not use is back. Only then the number says what there is.
 
 use super::groups::Privilege;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{MAX_LANES, Mutex, PerLane, Rank};
+use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
 
-/// A lane draws at most so many blocks ahead: enough for thousands of small files.
+/// A lane draws at most so many blocks in advance: enough for thousands of small files.
 const AHEAD: u64 = 4096;
 
-/// *Invariant*: pool, stashes and what was drawn add up to the blocks that are not taken in any
-/// group, once those that draw and return are done.
+/// *Invariant*: pool, stashes and drawn blocks add up to the blocks that are not taken in any
+/// group, once running calls are done.
 #[derive(Debug)]
 pub(crate) struct Space {
     /// [rank LaneList]
-    stashes: PerLane<Mutex<u64>>,
+    stashes: PerLane<Mutex<Stash>>,
     /// [rank Guard, and no group's guard is held with it]
     pool: Mutex<Pool>,
-    /// The reserve is not full, or all is lost below it: what comes back goes to the pool.
-    /// Written under the pool's lock; a stale read delays the reserve by one stash.
+    /// A claim ended, with `pool`.
+    ended: Condvar,
+    /// No stash may be filled: see [`Pool::is_short`]. Written under the pool's lock and read under
+    /// a stash's: a stash that was emptied after it was set stays empty.
     short: AtomicBool,
     reserved: u64,
+}
+
+#[derive(Debug, Default)]
+struct Stash {
+    open: u64,
+    /// Drawn by claims that are under way.
+    drawn: u64,
 }
 
 #[derive(Debug)]
@@ -30,68 +45,134 @@ struct Pool {
     open: u64,
     /// For [`Privilege::Root`]; at most `reserved`, filled first.
     reserve: u64,
+    /// Lost, but drawn at that time: taken off what comes back.
+    owed: u64,
+    /// One claim runs alone, or waits for those under way.
+    alone: bool,
+}
+
+/// What a claim may draw.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Draw {
+    /// Blocks; fewer only if there are no more.
+    pub want: u32,
+    /// More of them, if they are not needed elsewhere.
+    pub ahead: u32,
+    pub privilege: Privilege,
+}
+
+/// Blocks drawn for a claim that is under way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Drawn<'s> {
+    space: &'s Space,
+    lane: Lane,
+    blocks: u32,
+    used: u32,
+}
+
+/// While it lives no claim is under way but those of its owner.
+#[derive(Debug)]
+pub(crate) struct Alone<'s> {
+    space: &'s Space,
 }
 
 impl Space {
     /// `free` blocks, of which the last `reserved` are for the privileged.
     pub(crate) fn new(free: u64, reserved: u64) -> Space {
         let reserve = free.min(reserved);
+        let pool = Pool { open: free - reserve, reserve, owed: 0, alone: false };
         Space {
-            stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, 0)),
-            pool: Mutex::new(Rank::Guard, Pool { open: free - reserve, reserve }),
+            stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, Stash::default())),
+            pool: Mutex::new(Rank::Guard, pool),
+            ended: Condvar::new(),
             short: AtomicBool::new(reserve < reserved),
             reserved,
         }
     }
 
-    /// Draws up to `want` blocks: fewer only if there are no more, 0 if there is none.
-    pub(crate) fn draw(&self, want: u32, privilege: Privilege) -> u32 {
-        let want = u64::from(want);
+    /// Draws blocks for a claim; `None` if there are none, or if others that are under way have
+    /// drawn them all. Waits for a claim that runs alone, unless that is the caller's.
+    pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
+        let lane = Lane::current();
+        let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
         {
-            let mut stash = self.stashes.mine().lock();
-            if *stash >= want {
-                *stash -= want;
-                return want as u32;
+            let mut stash = self.stashes.of(lane).lock();
+            if stash.open >= all {
+                stash.open -= all;
+                return Some(self.drawn(lane, &mut stash, all));
             }
         }
         let mut pool = self.pool.lock();
-        if pool.open < want {
+        while alone.is_none() && pool.alone {
+            self.ended.wait(&mut pool);
+        }
+        if pool.open < all {
             self.collect(&mut pool);
         }
-        let mut drawn = want.min(pool.open);
-        pool.open -= drawn;
-        if drawn < want && privilege == Privilege::Root {
-            let rest = (want - drawn).min(pool.reserve);
-            pool.reserve -= rest;
-            drawn += rest;
-        }
+        let enough = pool.open >= all && !pool.is_short(self.reserved);
+        let drawn = pool.take(if enough { all } else { want }, draw.privilege);
         self.note_shortage(&pool);
-        let ahead = (pool.open / (4 * MAX_LANES as u64)).min(AHEAD);
-        if ahead > 0 {
-            pool.open -= ahead;
-            *self.stashes.mine().lock() += ahead;
+        if drawn == 0 {
+            return None;
         }
-        drawn as u32
+        let ahead = match pool.is_short(self.reserved) {
+            true => 0,
+            false => (pool.open / (4 * MAX_LANES as u64)).min(AHEAD),
+        };
+        pool.open -= ahead;
+        let mut stash = self.stashes.of(lane).lock();
+        stash.open += ahead;
+        Some(self.drawn(lane, &mut stash, drawn))
     }
 
-    /// Gives back what was drawn and not used, or what became free.
+    fn drawn(&self, lane: Lane, stash: &mut Stash, blocks: u64) -> Drawn<'_> {
+        stash.drawn += blocks;
+        Drawn { space: self, lane, blocks: blocks as u32, used: 0 }
+    }
+
+    /// Waits until no claim is under way. Others wait from now on, until it is dropped. The caller
+    /// has no claim under way.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        let mut pool = self.pool.lock();
+        while pool.alone {
+            self.ended.wait(&mut pool);
+        }
+        pool.alone = true;
+        self.note_shortage(&pool);
+        while self.collect(&mut pool) > 0 {
+            self.ended.wait(&mut pool);
+        }
+        Alone { space: self }
+    }
+
+    /// Takes in what became free.
     pub(crate) fn put_back(&self, blocks: u32) {
-        if blocks == 0 {
+        if blocks > 0 {
+            self.fill(Lane::current(), u64::from(blocks), 0);
+        }
+    }
+
+    /// Adds `blocks` to the stash of `lane`, or to the pool if they are needed there; as many as
+    /// `ended` were drawn by a claim that ended.
+    fn fill(&self, lane: Lane, blocks: u64, ended: u64) {
+        let mut stash = self.stashes.of(lane).lock();
+        // Both at once, so that `collect` sees them as drawn or as open.
+        stash.open += blocks;
+        stash.drawn -= ended;
+        let short = self.short.load(Ordering::Relaxed);
+        if !short && stash.open <= 2 * AHEAD {
             return;
         }
-        let mut excess = u64::from(blocks);
-        if !self.short.load(Ordering::Relaxed) {
-            let mut stash = self.stashes.mine().lock();
-            *stash += excess;
-            if *stash <= 2 * AHEAD {
-                return;
-            }
-            excess = *stash - AHEAD;
-            *stash = AHEAD;
-        }
+        drop(stash);
         let mut pool = self.pool.lock();
-        pool.open += excess;
+        {
+            let mut stash = self.stashes.of(lane).lock();
+            let kept = if short { 0 } else { AHEAD.min(stash.open) };
+            pool.open += stash.open - kept;
+            stash.open = kept;
+        }
         self.refill(&mut pool);
+        self.tell(pool);
     }
 
     /// `blocks` that were thought free are not to be had: their group is damaged.
@@ -99,20 +180,30 @@ impl Space {
         let mut pool = self.pool.lock();
         self.collect(&mut pool);
         let lost = u64::from(blocks);
-        let from_reserve = lost.saturating_sub(pool.open).min(pool.reserve);
-        pool.open = pool.open.saturating_sub(lost);
+        let from_open = lost.min(pool.open);
+        let from_reserve = (lost - from_open).min(pool.reserve);
+        pool.open -= from_open;
         pool.reserve -= from_reserve;
+        pool.owed += lost - from_open - from_reserve;
         self.note_shortage(&pool);
     }
 
-    fn collect(&self, pool: &mut Pool) {
+    /// Empties the stashes into the pool; returns how many blocks claims under way have drawn.
+    fn collect(&self, pool: &mut Pool) -> u64 {
+        let mut drawn = 0;
         for stash in self.stashes.iter() {
-            pool.open += std::mem::take(&mut *stash.lock());
+            let mut stash = stash.lock();
+            pool.open += std::mem::take(&mut stash.open);
+            drawn += stash.drawn;
         }
         self.refill(pool);
+        drawn
     }
 
     fn refill(&self, pool: &mut Pool) {
+        let paid = pool.owed.min(pool.open);
+        pool.owed -= paid;
+        pool.open -= paid;
         let missing = (self.reserved - pool.reserve).min(pool.open);
         pool.reserve += missing;
         pool.open -= missing;
@@ -120,16 +211,73 @@ impl Space {
     }
 
     fn note_shortage(&self, pool: &Pool) {
-        let short = pool.reserve < self.reserved;
+        let short = pool.is_short(self.reserved);
         if self.short.load(Ordering::Relaxed) != short {
             self.short.store(short, Ordering::Relaxed);
+        }
+    }
+
+    /// A claim ended: a claim that waits to be alone may go on.
+    fn tell(&self, pool: MutexGuard<'_, Pool>) {
+        if pool.alone {
+            self.ended.notify_all();
         }
     }
 
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         let pool = self.pool.lock();
-        pool.open + pool.reserve + self.stashes.iter().map(|stash| *stash.lock()).sum::<u64>()
+        pool.open + pool.reserve + self.stashes.iter().map(|stash| stash.lock().open).sum::<u64>()
+    }
+}
+
+impl Pool {
+    /// Whether what comes back is needed here: for the reserve, for what is lost, or by a claim
+    /// that is alone.
+    fn is_short(&self, reserved: u64) -> bool {
+        self.reserve < reserved || self.owed > 0 || self.alone
+    }
+
+    /// Takes `want` blocks, or as many as there are.
+    fn take(&mut self, want: u64, privilege: Privilege) -> u64 {
+        let open = want.min(self.open);
+        self.open -= open;
+        let rest = match privilege {
+            Privilege::Root => (want - open).min(self.reserve),
+            Privilege::Ordinary => 0,
+        };
+        self.reserve -= rest;
+        open + rest
+    }
+}
+
+impl Drawn<'_> {
+    /// How many blocks.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// So many of them were found, and are the claim's.
+    pub(crate) fn use_up(&mut self, blocks: u32) {
+        debug_assert!(self.used + blocks <= self.blocks);
+        self.used += blocks;
+    }
+}
+
+impl Drop for Drawn<'_> {
+    fn drop(&mut self) {
+        let unused = u64::from(self.blocks - self.used);
+        self.space.fill(self.lane, unused, self.blocks.into());
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.space.pool.lock();
+        pool.alone = false;
+        self.space.note_shortage(&pool);
+        drop(pool);
+        self.space.ended.notify_all();
     }
 }
 
@@ -137,29 +285,40 @@ impl Space {
 mod tests {
     use super::*;
 
+    impl Space {
+        /// Draws `want` blocks that are used up.
+        fn draw_for_good(&self, want: u32, privilege: Privilege) -> u32 {
+            let Some(mut drawn) = self.draw(&Draw { want, ahead: 0, privilege }, None) else {
+                return 0;
+            };
+            drawn.use_up(drawn.blocks());
+            drawn.blocks()
+        }
+    }
+
     #[test]
     fn the_reserve_is_for_the_privileged_and_filled_first() {
         let space = Space::new(100, 10);
-        assert_eq!(space.draw(200, Privilege::Ordinary), 90);
-        assert_eq!(space.draw(1, Privilege::Ordinary), 0);
-        assert_eq!(space.draw(4, Privilege::Root), 4);
+        assert_eq!(space.draw_for_good(200, Privilege::Ordinary), 90);
+        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 0);
+        assert_eq!(space.draw_for_good(4, Privilege::Root), 4);
         space.put_back(3);
-        assert_eq!(space.draw(1, Privilege::Ordinary), 0);
+        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 0);
         space.put_back(2);
-        assert_eq!(space.draw(5, Privilege::Ordinary), 1);
-        assert_eq!(space.draw(50, Privilege::Root), 10);
+        assert_eq!(space.draw_for_good(5, Privilege::Ordinary), 1);
+        assert_eq!(space.draw_for_good(50, Privilege::Root), 10);
         assert_eq!(space.total(), 0);
     }
 
     #[test]
-    fn what_other_lanes_drew_ahead_is_there_for_the_last_who_asks() {
+    fn what_other_lanes_drew_in_advance_is_there_for_the_last_claim() {
         let space = Space::new(1_000_000, 0);
         std::thread::scope(|s| {
             for _ in 0..8 {
-                s.spawn(|| assert_eq!(space.draw(1, Privilege::Ordinary), 1));
+                s.spawn(|| assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 1));
             }
         });
-        assert_eq!(space.draw(u32::MAX, Privilege::Ordinary), 1_000_000 - 8);
+        assert_eq!(space.draw_for_good(u32::MAX, Privilege::Ordinary), 1_000_000 - 8);
     }
 
     #[test]
@@ -169,15 +328,56 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     for i in 0..2000 {
-                        let drawn = space.draw(1 + i * 37 % 5000, Privilege::Root);
-                        space.put_back(drawn);
+                        space.put_back(space.draw_for_good(1 + i * 37 % 5000, Privilege::Root));
                     }
                 });
             }
         });
         assert_eq!(space.total(), 10_000);
         space.lose(9_950);
-        assert_eq!(space.draw(100, Privilege::Ordinary), 0);
-        assert_eq!(space.draw(100, Privilege::Root), 50);
+        assert_eq!(space.draw_for_good(100, Privilege::Ordinary), 0);
+        assert_eq!(space.draw_for_good(100, Privilege::Root), 50);
+    }
+
+    #[test]
+    fn nothing_is_drawn_ahead_that_others_may_need() {
+        let space = Space::new(1000, 0);
+        let draw = Draw { want: 100, ahead: 900, privilege: Privilege::Ordinary };
+        assert_eq!(space.draw(&draw, None).map(|drawn| drawn.blocks()), Some(1000));
+        assert_eq!(space.draw_for_good(1, Privilege::Ordinary), 1);
+        assert_eq!(space.draw(&draw, None).map(|drawn| drawn.blocks()), Some(100));
+    }
+
+    #[test]
+    fn what_is_lost_while_it_is_drawn_does_not_come_back() {
+        let space = Space::new(1000, 0);
+        let draw = Draw { want: 900, ahead: 0, privilege: Privilege::Ordinary };
+        let drawn = space.draw(&draw, None);
+        space.lose(300);
+        drop(drawn);
+        assert_eq!(space.total(), 700);
+    }
+
+    #[test]
+    fn a_claim_that_is_alone_sees_all_that_is_not_used() {
+        let space = Space::new(1000, 0);
+        let privilege = Privilege::Ordinary;
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for want in 1..2000 {
+                        // Draws all of it and uses nothing, as a search does that finds no run.
+                        drop(space.draw(&Draw { want, ahead: 0, privilege }, None));
+                    }
+                });
+            }
+            for _ in 0..500 {
+                let alone = space.alone();
+                let all = Draw { want: 1000, ahead: 0, privilege };
+                let drawn = space.draw(&all, Some(&alone)).map(|drawn| drawn.blocks());
+                assert_eq!(drawn, Some(1000));
+            }
+        });
+        assert_eq!(space.total(), 1000);
     }
 }

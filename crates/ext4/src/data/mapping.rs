@@ -1,7 +1,7 @@
 //! The mappings of an inode: published for readers, changed tree and all by one handle at a time.
 
 use crate::Error;
-use crate::alloc::{Claim, Privilege, Request};
+use crate::alloc::{Claim, GroupHold, Privilege, Request};
 use crate::fs::Fs;
 use crate::object::commit::Handle;
 use crate::object::inode::{Concerns, Inode, InodeState};
@@ -20,7 +20,7 @@ pub(crate) const EXTENTS_A_STEP: usize = 16;
 const REVOKES_A_CREDIT: u32 = 64;
 
 /// A change of mappings, ready to be applied: everything read, claimed and pinned.
-pub(crate) struct MapChange {
+pub(crate) struct MapChange<'f> {
     placed: Placed,
     node_claims: Vec<Claim>,
     /// The nodes that the plan read, so that Apply finds them in memory.
@@ -28,6 +28,8 @@ pub(crate) struct MapChange {
     map: Map,
     /// What the range held and the new mappings do not.
     released: Vec<Extent>,
+    /// The groups that it frees blocks of.
+    holds: Vec<GroupHold<'f>>,
     /// Data blocks that the change allocates; the caller applies them in the same handle.
     added: u32,
     /// How far the change got: the rest is for the next.
@@ -126,7 +128,7 @@ impl Fs {
         inode: &Arc<Inode>,
         range: Range<u32>,
         with: &[Extent],
-    ) -> Result<MapChange, Error> {
+    ) -> Result<MapChange<'_>, Error> {
         let map = self.map_of(inode)?;
         let root = self.tree_root(inode)?;
         let reader = self.tree_reader(inode);
@@ -142,14 +144,15 @@ impl Fs {
         for _ in 0..plan.nodes_needed() {
             // Root's privilege: a tree that cannot grow would fail writes into space already given.
             let privilege = Privilege::Root;
-            let request = Request { goal, want: 1, at_least: 1, privilege, stream: None };
-            node_claims.push(self.claim_or_reclaim(&request)?);
+            let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
+            node_claims.push(self.claim_or_reclaim(&request)?.into_claim());
         }
+        let mut holds = Vec::new();
         for extent in &released {
-            self.load_groups(extent.block, extent.len)?;
+            self.load_groups(extent.block, extent.len, &mut holds)?;
         }
         for node in plan.freed() {
-            self.load_groups(*node, 1)?;
+            self.load_groups(*node, 1, &mut holds)?;
         }
         let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
         let groups = plan.nodes_needed() as u32
@@ -169,6 +172,7 @@ impl Fs {
             pinned: reader.pinned.into_inner(),
             map: map.replace(covered.clone(), &with),
             released,
+            holds,
             added,
             covered,
             credits,
@@ -181,10 +185,10 @@ impl Fs {
         &self,
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
-        change: MapChange,
+        change: MapChange<'_>,
         also: impl FnOnce(&mut InodeState),
     ) {
-        let MapChange { placed, node_claims, pinned, map, released, added, .. } = change;
+        let MapChange { placed, node_claims, pinned, map, released, added, holds, .. } = change;
         let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
         let new: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         for claim in node_claims {
@@ -208,6 +212,7 @@ impl Fs {
             }
             self.free_run(handle, extent.block, extent.len);
         }
+        drop(holds);
         let sectors_a_block = self.sectors_a_block();
         let gained = (u64::from(added) + new.len() as u64) * sectors_a_block;
         let lost = (u64::from(total(&released)) + placed.freed.len() as u64) * sectors_a_block;
@@ -251,17 +256,30 @@ impl Fs {
         }
     }
 
-    /// Prepare: the bitmaps of the groups that a run of blocks lies in.
-    pub(crate) fn load_groups(&self, start: Block, len: u32) -> Result<(), Error> {
+    /// Prepare: the bitmaps of the groups that a run of blocks lies in, held.
+    pub(crate) fn load_groups<'f>(
+        &'f self,
+        start: Block,
+        len: u32,
+        holds: &mut Vec<GroupHold<'f>>,
+    ) -> Result<(), Error> {
         let (mut at, end) = (start.0, start.0 + u64::from(len));
         while at < end {
             let outside = Error::OutsideFileSystem { block: Block(at) };
             let Some((group, _)) = self.geometry.group_of(Block(at)) else { return Err(outside) };
             let Some(last) = self.geometry.group_last_block(group) else { return Err(outside) };
-            self.groups.load(self, group)?;
+            holds.push(self.groups.load(self, group)?);
             at = last.0 + 1;
         }
         Ok(())
+    }
+
+    /// Prepare: the bitmaps of the group that a block lies in, held.
+    pub(crate) fn load_group_of(&self, block: Block) -> Result<GroupHold<'_>, Error> {
+        match self.geometry.group_of(block) {
+            Some((group, _)) => self.groups.load(self, group),
+            None => Err(Error::OutsideFileSystem { block }),
+        }
     }
 
     /// How many groups a run of blocks lies in.

@@ -2,7 +2,7 @@
 
 use super::log::{self, Opened, read_block};
 use super::primary::Primary;
-use crate::alloc::Groups;
+use crate::alloc::{Groups, Setup, stripe_of};
 use crate::fs::Fs;
 use crate::object::home::{Counting, Home, Keepers};
 use crate::object::inodes::Inodes;
@@ -82,9 +82,12 @@ impl Mount {
                 checksums,
                 descriptors.clone(),
                 system.clone(),
-                reserved,
-                options.policies,
-                superblock.raid_stripe_width(),
+                Setup {
+                    reserved,
+                    policies: options.policies,
+                    row: stripe_of(&superblock, options.stripe, device.row_len()),
+                    bitmap_bytes: crate::object::pressure::bitmaps_within(options.cache_bytes),
+                },
             ),
             inodes: Inodes::new(one_lock, inodes_room),
             tables: Tables::new(&geometry, &descriptors),

@@ -18,6 +18,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// What a damaged structure found while running does.
     pub on_error: OnError,
+    /// Blocks that large allocations are aligned to; 0: as the superblock or the device says.
+    pub stripe: u32,
     /// How it is done what the seeds changed.
     pub policies: Policies,
     /// How much memory the caches may take, in bytes.
@@ -136,6 +138,7 @@ impl Default for MountOptions {
             atime: Atime::Relatime,
             commit_interval: Duration::from_secs(5),
             on_error: OnError::ReadOnly,
+            stripe: 0,
             policies: Policies::default(),
             cache_bytes: 256 << 20,
             names: Arc::new(NoNames),

@@ -16,6 +16,8 @@ pub struct Statistics {
     pub cached_metadata: u64,
     /// Blocks of inode tables in memory.
     pub cached_tables: u64,
+    /// Bytes of groups' bitmaps in memory.
+    pub cached_bitmaps: u64,
     /// Bytes of all that, and of images on their way home; names are not counted.
     pub cached_bytes: u64,
     /// How much memory the caches may take, in bytes.
@@ -46,6 +48,7 @@ impl Statistics {
             ("cache.inodes", self.cached_inodes),
             ("cache.metadata_blocks", self.cached_metadata),
             ("cache.table_blocks", self.cached_tables),
+            ("cache.bitmap_bytes", self.cached_bitmaps),
             ("cache.bytes", self.cached_bytes),
             ("cache.cap_bytes", self.cache_cap),
             ("cache.retired", self.retired),
@@ -75,6 +78,7 @@ impl Fs {
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,
             cached_tables: tables as u64,
+            cached_bitmaps: self.groups.bitmap_bytes(),
             cached_bytes: self.cached_bytes(),
             cache_cap: self.cache_bytes,
             retired: lanefs_lanes::limbo() as u64,

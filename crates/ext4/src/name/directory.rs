@@ -29,11 +29,11 @@ const MOST_APPENDED: u32 = 16;
 const TRIES: u32 = 64;
 
 /// A change of a directory's shape, ready to be applied: everything read, claimed and pinned.
-struct DirChange {
+struct DirChange<'f> {
     updates: Vec<(MetaRef, Arc<[u8]>)>,
     appended: Vec<(FileBlock, Block, Arc<[u8]>)>,
     claims: Vec<Claim>,
-    mapping: Option<MapChange>,
+    mapping: Option<MapChange<'f>>,
     indexing: Indexing,
     size: u64,
     credits: u32,
@@ -147,7 +147,7 @@ impl Fs {
     }
 
     /// Claims what a plan needs. Sleeps.
-    fn prepare_shape(&self, view: &DirView<'_>, plan: Plan) -> Result<DirChange, Error> {
+    fn prepare_shape(&self, view: &DirView<'_>, plan: Plan) -> Result<DirChange<'_>, Error> {
         let mut updates = Vec::new();
         for (n, data) in plan.updates {
             updates.push((self.directory_block(view.dir, n)?, data));
@@ -208,12 +208,12 @@ impl Fs {
         }
     }
 
-    fn claim_directory_blocks(
-        &self,
+    fn claim_directory_blocks<'f>(
+        &'f self,
         dir: &Arc<Inode>,
         count: u32,
         appended: Vec<Arc<[u8]>>,
-        change: &mut DirChange,
+        change: &mut DirChange<'f>,
     ) -> Result<(), Error> {
         let map = self.map_of(dir)?;
         let end = count + appended.len() as u32;
@@ -221,13 +221,15 @@ impl Fs {
         let mut at = count;
         let mut goal = self.goal_at(dir, &map, at);
         while at < end {
-            let claim = self.claim_or_reclaim(&Request {
+            let request = Request {
                 goal,
                 want: end - at,
+                ahead: 0,
                 at_least: 1,
                 privilege: Privilege::Root,
                 stream: None,
-            })?;
+            };
+            let claim = self.claim_or_reclaim(&request)?.into_claim();
             let (block, len) = (claim.start(), claim.len());
             extents.push(Extent { start: FileBlock(at), len, block, state: State::Written });
             goal = Block(block.0 + u64::from(len));
@@ -251,7 +253,7 @@ impl Fs {
     }
 
     /// Apply: the directory's blocks and its inode.
-    fn apply_shape(&self, handle: &mut Handle<'_>, dir: &Arc<Inode>, change: DirChange) {
+    fn apply_shape(&self, handle: &mut Handle<'_>, dir: &Arc<Inode>, change: DirChange<'_>) {
         for (block, data) in change.updates {
             block.replace(handle, data);
         }

@@ -79,7 +79,7 @@ impl Client for Fs {
         self.capture_objects(tid, objects, images).map_err(journal_error)
     }
 
-    fn committed(&self, _tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
+    fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
         // Tails first: a block that was cut and then freed is another's as soon as it is released.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
@@ -92,6 +92,7 @@ impl Client for Fs {
                 self.groups.release(start, len);
             }
         }
+        self.groups.committed(tid);
         Ok(())
     }
 

@@ -426,7 +426,7 @@ impl Cached for Inode {
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.home.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // Not left to the destructor, which may run much later.
-        drop(self.window.take());
+        self.window.give_back();
         self.map.forget_if_large(&self.home);
         Evicted::Object
     }

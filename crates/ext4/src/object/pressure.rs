@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1/4 | inodes, with their nodes in the map, records and mappings |
 //! | 3/16 | inode-table blocks |
-//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read |
+//! | 3/16 | metadata blocks of one owner, each with the copy and the index that readers read; bitmaps of groups, 1/16 at most |
 //! | 1/4 | images that wait to be written home, 64 MiB at most (`journal`) |
 //! | 1/8 | names (`vfs`) |
 //!
@@ -51,6 +51,11 @@ pub fn names_within(bytes: u64) -> usize {
 /// Bytes of images that may wait to be written home.
 pub(crate) fn images_within(bytes: u64) -> u64 {
     (bytes / 4).clamp(1 << 20, 64 << 20)
+}
+
+/// Bytes of groups' bitmaps, of which the metadata blocks have that much less.
+pub(crate) fn bitmaps_within(bytes: u64) -> u64 {
+    bytes / 16
 }
 
 /// What the caches may take, and when to look at them.
@@ -136,7 +141,7 @@ impl Fs {
         }
         lanefs_lanes::advance();
         let over = self.pressure.inodes.is_over(self.inodes_and_mappings())
-            || self.pressure.meta.is_over(self.meta.blocks.len())
+            || self.pressure.meta.is_over(self.metadata_there())
             || self.pressure.tables.is_over(self.tables.loaded());
         if over && self.access == Access::ReadWrite {
             self.journal.request_commit();
@@ -151,7 +156,7 @@ impl Fs {
         let wanted = |excess: u64| excess.min(MOST) as usize;
         let too_many = [
             wanted(inodes.excess(self.inodes_and_mappings())),
-            wanted(meta.excess(self.meta.blocks.len())),
+            wanted(meta.excess(self.metadata_there())),
             wanted(tables.excess(self.tables.loaded())),
         ];
         // Inodes first: they hold their table blocks.
@@ -176,6 +181,12 @@ impl Fs {
         self.inodes.len() + (mapped / INODE) as usize
     }
 
+    /// Metadata blocks in memory, and what groups' bitmaps take, in such blocks.
+    fn metadata_there(&self) -> usize {
+        let bitmaps = self.groups.bitmap_bytes().div_ceil(self.pressure.meta.bytes);
+        self.meta.blocks.len() + bitmaps as usize
+    }
+
     /// An inode was made; as [`Fs::note_load`].
     pub fn note_made(&self) {
         self.note_load();
@@ -195,7 +206,7 @@ impl Fs {
     pub(crate) fn cached_bytes(&self) -> u64 {
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         self.inodes_and_mappings() as u64 * inodes.bytes
-            + self.meta.blocks.len() as u64 * meta.bytes
+            + self.metadata_there() as u64 * meta.bytes
             + self.tables.loaded() as u64 * tables.bytes
             + self.journal.image_bytes()
     }

@@ -356,7 +356,8 @@ impl Fs {
         let (group, _) = self.inode_group(ino)?;
         let goal = self.geometry.group_first_block(group).unwrap_or_default();
         let privilege = Privilege::Root;
-        self.claim_or_reclaim(&Request { goal, want: 1, at_least: 1, privilege, stream: None })
+        let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
+        Ok(self.claim_or_reclaim(&request)?.into_claim())
     }
 
     fn map_first_block(

@@ -1,5 +1,6 @@
 //! Names for inodes that are there: link, unlink, rmdir.
 
+use crate::alloc::GroupHold;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
@@ -172,7 +173,7 @@ impl Fs {
             return Ok(Some(Acted::LeadsElsewhere));
         }
         let change = self.check_ended(victim)?;
-        self.prepare_drop_link(victim)?;
+        let _hold = self.prepare_drop_link(victim)?;
         let mut handle = self.join(PLACE_CREDITS + DROP_LINK_CREDITS)?;
         let names = place.lock();
         match place.look_again()? {
@@ -208,8 +209,8 @@ impl Fs {
         })
     }
 
-    /// Reads what [`Fs::drop_link`] may need. Sleeps.
-    pub(crate) fn prepare_drop_link(&self, victim: &Inode) -> Result<(), Error> {
+    /// Reads what [`Fs::drop_link`] may need, to be held until then. Sleeps.
+    pub(crate) fn prepare_drop_link(&self, victim: &Inode) -> Result<GroupHold<'_>, Error> {
         let (group, _) = self.inode_group(victim.ino)?;
         self.groups.load(self, group)
     }

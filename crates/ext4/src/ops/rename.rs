@@ -178,9 +178,10 @@ impl Fs {
         }
         let replaced = target.as_ref().filter(|_| how != Rename::Exchange);
         let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
+        let mut _hold = None;
         if let Some(replaced) = replaced {
             self.check_ended(replaced)?;
-            self.prepare_drop_link(replaced)?;
+            _hold = Some(self.prepare_drop_link(replaced)?);
         }
         let (lost, gained) = ends.subdirectories(how);
         if !self.may_gain(to, gained, beside)? || !self.may_gain(from, lost, beside)? {

@@ -34,7 +34,7 @@ impl Fs {
             });
             return Ok(());
         }
-        drop(inode.window.take());
+        inode.window.give_back();
         let tail = self.tail_of(inode, size)?;
         let block_size = self.geometry.block_size().bytes() as u64;
         let keep = size.div_ceil(block_size) as u32;
@@ -151,7 +151,7 @@ impl Fs {
             return Ok(());
         }
         let _exclusive = inode.op.exclusive();
-        drop(inode.window.take());
+        inode.window.give_back();
         // An orphan of another system's that maps blocks in a way that is not ours to free.
         self.check_mapped_by_extents(inode)?;
         let has_tree = inode.state.lock().has_tree();
@@ -160,9 +160,9 @@ impl Fs {
         }
         let xattrs = self.prepare_xattr_release(inode)?;
         let (group, _) = self.inode_group(inode.ino)?;
-        self.groups.load(self, group)?;
+        let _hold = self.groups.load(self, group)?;
         let mut handle = self.join(16)?;
-        if let Some(block) = xattrs {
+        if let Some((block, _hold)) = xattrs {
             self.release_xattr_block(&mut handle, block);
         }
         self.remove_orphan(&mut handle, inode);

@@ -1,7 +1,7 @@
 //! Writing file data: overwrites shared, everything else exclusive; claimed, written, then mapped.
 
 use crate::Error;
-use crate::alloc::{Claim, Overwrite, Privilege, Request};
+use crate::alloc::{Claim, Found, Overwrite, Privilege, Request};
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::fs::Fs;
 use crate::object::inode::{Concerns, Inode, InodeRef};
@@ -32,25 +32,35 @@ impl WindowSlot {
         WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
     }
 
-    /// The window, taken out.
-    pub(crate) fn take(&self) -> Option<Window> {
-        // One that is put here at this moment is its owner's, who puts it under the operation lock.
+    /// Claims up to `len` blocks of the window, if it continues at `at`; otherwise gives it back.
+    /// All under its lock: blocks are in the window, claimed or free, for all who take it.
+    fn claim(&self, at: u32, len: u32) -> Option<Claim> {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
         }
-        let mut window = self.window.lock();
+        let mut slot = self.window.lock();
+        if let Some(window) = &mut *slot
+            && window.next == at
+            && window.claim.len() > len
+        {
+            window.next += len;
+            return Some(window.claim.split_front(len));
+        }
         self.is_there.store(false, Ordering::Relaxed);
-        window.take()
+        slot.take().filter(|window| window.next == at).map(|window| window.claim)
     }
 
-    /// As [`WindowSlot::take`], unless somebody is at it.
-    fn try_take(&self) -> Option<Window> {
-        let mut window = self.window.try_lock()?;
-        self.is_there.store(false, Ordering::Relaxed);
-        window.take()
+    /// Gives the window back.
+    pub(crate) fn give_back(&self) {
+        // One that is put here at this moment is its owner's, who puts it under the operation lock.
+        if self.is_there.load(Ordering::Acquire) {
+            let mut slot = self.window.lock();
+            self.is_there.store(false, Ordering::Relaxed);
+            *slot = None;
+        }
     }
 
-    /// Puts a window back, or a new one; the operation lock is held exclusively.
+    /// Puts a new window; the operation lock is held exclusively.
     fn put(&self, new: Window) {
         let mut window = self.window.lock();
         *window = Some(new);
@@ -81,6 +91,8 @@ pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
 const CHUNK: usize = 4 << 20;
 /// A file of more blocks is large, for the policies of goals, as for mballoc (`mb_stream_req`).
 const STREAM: u32 = 16;
+/// Blocks of the longest extent whose blocks are written.
+const LONGEST: u32 = 32768;
 /// The largest window, in bytes; it starts at what the file holds already.
 const WINDOW: u64 = 8 << 20;
 
@@ -332,16 +344,7 @@ impl Fs {
         len: u32,
         by: Privilege,
     ) -> Result<Claim, Error> {
-        let window = inode.window.take();
-        if let Some(mut window) = window
-            && window.next == at
-        {
-            if window.claim.len() <= len {
-                return Ok(window.claim);
-            }
-            let claim = window.claim.split_front(len);
-            let rest = Window { next: at + len, claim: window.claim };
-            inode.window.put(rest);
+        if let Some(claim) = inode.window.claim(at, len) {
             return Ok(claim);
         }
         let growing = map.last().is_none_or(|last| last.end() <= at);
@@ -352,9 +355,11 @@ impl Fs {
             false => 0,
         };
         let goal = self.goal_at(inode, map, at);
-        let mut claim = self.claim_or_reclaim(&Request {
+        // The claim is under way until its window is where it is found when space is short.
+        let Found { mut claim, drawn } = self.claim_or_reclaim(&Request {
             goal,
-            want: len.saturating_add(ahead).min(32768),
+            want: len.min(LONGEST),
+            ahead: ahead.min(LONGEST.saturating_sub(len)),
             at_least: len.min(2048),
             privilege: by,
             stream: (at + len > STREAM).then_some(inode.ino),
@@ -364,31 +369,32 @@ impl Fs {
             inode.window.put(Window { next: at + len, claim });
             claim = front;
         }
+        drop(drawn);
         Ok(claim)
     }
 
-    /// A claim; if there is no space, after windows were taken back, and then after the frees of
-    /// the running transaction have become durable. Holds no handle.
-    pub(crate) fn claim_or_reclaim(&self, request: &Request) -> Result<Claim, Error> {
-        match self.groups.claim_blocks(self, request) {
+    /// A claim. Before it is refused it runs alone: claims under way have ended, windows are given
+    /// back, and the frees of the running transaction are durable. Holds no handle.
+    pub(crate) fn claim_or_reclaim(&self, request: &Request) -> Result<Found<'_>, Error> {
+        match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
             other => return other,
         }
+        let alone = self.groups.alone();
         self.drop_windows();
-        match self.groups.claim_blocks(self, request) {
-            Err(Error::NoSpace) if self.groups.pending() > 0 => {}
+        // Looked at first: what becomes durable after the claim was refused is not pending.
+        let pending = self.groups.pending() > 0;
+        match self.groups.claim_blocks(self, request, Some(&alone)) {
+            Err(Error::NoSpace) if pending => {}
             other => return other,
         }
         self.journal.settle(self.journal.running())?;
-        self.groups.claim_blocks(self, request)
+        self.groups.claim_blocks(self, request, Some(&alone))
     }
 
-    /// Gives every window back that nobody is using.
+    /// Gives every window back.
     pub(crate) fn drop_windows(&self) {
-        let mut windows = Vec::new();
-        self.inodes.for_each(|inode| {
-            windows.extend(inode.window.try_take());
-        });
+        self.inodes.for_each(|inode| inode.window.give_back());
     }
 
     /// Writes `data` to the device, by the extents that cover it; blocks that were not written
@@ -475,7 +481,7 @@ impl Fs {
 
     /// Called when the last writer closes a file: gives back what was claimed ahead.
     pub fn release(&self, inode: &InodeRef) {
-        drop(inode.window.take());
+        inode.window.give_back();
     }
 
     fn check_writable_data(&self, inode: &Inode) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 //! An attribute block that several inodes share (the kernel makes such) is copied on write; its
 //! count falls under its own guard, and whoever finds himself the last frees it.
 
-use crate::alloc::Claim;
+use crate::alloc::{Claim, GroupHold};
 use crate::fs::Fs;
 use crate::object::commit::Handle;
 use crate::object::inode::{Concerns, Inode, InodeRef, StoredXattrs};
@@ -19,8 +19,10 @@ use lanefs_ondisk::xattr::{AttributeName, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 
 /// A change of an inode's attributes, ready to be applied.
-pub(crate) struct XattrChange {
+pub(crate) struct XattrChange<'f> {
     in_inode: Option<Vec<u8>>,
+    /// The group of the block that may be freed.
+    hold: Option<GroupHold<'f>>,
     block: BlockStep,
     /// Nine bits that go with an access list that was set.
     mode: Option<u16>,
@@ -115,7 +117,11 @@ impl Fs {
         xattr::list(&self.xattr_state(inode.ino, &in_inode, &block))
     }
 
-    fn commit_xattrs(&self, inode: &InodeRef, change: Option<XattrChange>) -> Result<(), Error> {
+    fn commit_xattrs(
+        &self,
+        inode: &InodeRef,
+        change: Option<XattrChange<'_>>,
+    ) -> Result<(), Error> {
         let Some(change) = change else { return Ok(()) };
         let now = now();
         let mode = change.mode;
@@ -196,14 +202,12 @@ impl Fs {
         name: AttributeName<'_>,
         value: Option<&[u8]>,
         how: SetXattr,
-    ) -> Result<XattrChange, Error> {
+    ) -> Result<XattrChange<'_>, Error> {
         let Snapshot { in_inode, block: old } = self.xattr_snapshot(inode)?;
         let data = old.as_ref().map(|block| (block.block, block.data()));
         let plan =
             xattr::plan_set(&self.xattr_state(inode.ino, &in_inode, &data), name, value, how)?;
-        if let Some(old) = &old {
-            self.load_groups(old.block, 1)?;
-        }
+        let hold = old.as_ref().map(|old| self.load_group_of(old.block)).transpose()?;
         let block = match (plan.block, old) {
             (BlockChange::Keep, _) | (BlockChange::Remove, None) => BlockStep::Keep,
             (BlockChange::Remove, Some(old)) => BlockStep::Drop(old),
@@ -215,7 +219,7 @@ impl Fs {
                 BlockStep::New { old, claim, data: data.into() }
             }
         };
-        Ok(XattrChange { in_inode: plan.in_inode, block, mode: None, credits: 10 })
+        Ok(XattrChange { in_inode: plan.in_inode, hold, block, mode: None, credits: 10 })
     }
 
     /// Plans to set an access control list given in the form of the system call.
@@ -224,7 +228,7 @@ impl Fs {
         inode: &Arc<Inode>,
         name: AttributeName<'_>,
         value: &[u8],
-    ) -> Result<Option<XattrChange>, Error> {
+    ) -> Result<Option<XattrChange<'_>>, Error> {
         let is_access = name == AttributeName::acl_access();
         if inode.file_type == FileType::Symlink {
             return Err(Error::NotSupported);
@@ -240,9 +244,13 @@ impl Fs {
         match planned {
             Ok(change) => Ok(Some(XattrChange { mode, ..change })),
             // Nothing is kept and nothing was.
-            Err(Error::NoAttribute) if mode.is_some() => {
-                Ok(Some(XattrChange { in_inode: None, block: BlockStep::Keep, mode, credits: 2 }))
-            }
+            Err(Error::NoAttribute) if mode.is_some() => Ok(Some(XattrChange {
+                in_inode: None,
+                hold: None,
+                block: BlockStep::Keep,
+                mode,
+                credits: 2,
+            })),
             Err(Error::NoAttribute) => Ok(None),
             Err(error) => Err(error),
         }
@@ -253,7 +261,7 @@ impl Fs {
         &self,
         inode: &Arc<Inode>,
         permissions: u16,
-    ) -> Result<Option<XattrChange>, Error> {
+    ) -> Result<Option<XattrChange<'_>>, Error> {
         if !self.may_have_xattrs(inode) {
             return Ok(None);
         }
@@ -343,9 +351,9 @@ impl Fs {
         &self,
         handle: &mut Handle<'_>,
         inode: &Arc<Inode>,
-        change: XattrChange,
+        change: XattrChange<'_>,
     ) {
-        let XattrChange { in_inode, block, .. } = change;
+        let XattrChange { in_inode, block, hold: _hold, .. } = change;
         let sectors = self.sectors_a_block();
         let area = |state: &mut crate::object::inode::InodeState| {
             let (Some(bytes), Some(area)) = (&in_inode, state.disk.xattr_area(&self.geometry))
@@ -391,11 +399,10 @@ impl Fs {
     pub(crate) fn prepare_xattr_release(
         &self,
         inode: &Arc<Inode>,
-    ) -> Result<Option<MetaRef>, Error> {
+    ) -> Result<Option<(MetaRef, GroupHold<'_>)>, Error> {
         let Some(block) = inode.state.lock().disk.file_acl else { return Ok(None) };
         let found = self.meta.get(self, block, MetaKind::Xattr)?;
-        self.load_groups(block, 1)?;
-        Ok(Some(found))
+        Ok(Some((found, self.load_group_of(block)?)))
     }
 
     /// Apply: the block loses an owner; the last one frees it. At most 4 credits.

@@ -12,4 +12,7 @@ pub(crate) trait BlockReader: Send + Sync {
 
     /// What was read is damaged in this way: told once.
     fn damaged(&self, _error: &Error) {}
+
+    /// More is in memory than should be, and a commit would make some of it clean.
+    fn crowded(&self) {}
 }

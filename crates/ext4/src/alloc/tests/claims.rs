@@ -106,13 +106,14 @@ fn the_longest_run_is_found_when_nothing_long_is_left() {
     let request = |at_least| Request {
         goal: Block(1),
         want: 100,
+        ahead: 0,
         at_least,
         privilege: Privilege::Ordinary,
         stream: None,
     };
-    let best = f.groups.claim_blocks(&f.device, &request(30)).unwrap();
+    let best = f.groups.claim(&f.device, &request(30)).unwrap();
     assert_eq!(best.len(), 37);
-    let any = f.groups.claim_blocks(&f.device, &request(30)).unwrap();
+    let any = f.groups.claim(&f.device, &request(30)).unwrap();
     assert!(any.len() >= 1 && any.len() < 30, "anything at last");
 }
 

@@ -48,6 +48,8 @@ impl Run<'_> {
             _ => {
                 let from = self.rng.u32(0..5000);
                 let Some((&ino, &kind)) = self.model.inodes.range(from..).next() else { return };
+                let place = self.f.geometry.inode_place(Ino(ino)).expect("a group");
+                let _hold = self.f.groups.load(&self.f.device, place.group).expect("right");
                 self.f.groups.free_inode(tx, Ino(ino), kind).expect("it is allocated");
                 self.model.inodes.remove(&ino);
             }
@@ -76,6 +78,11 @@ impl Run<'_> {
         let most = self.rng.u64(1..200);
         let len = (1..most).find(|i| !self.model.blocks.contains(&(start + i))).unwrap_or(most);
         let before: u32 = tx.released.iter().map(|(_, len)| len).sum();
+        let group_of = |block| self.f.geometry.group_of(Block(block)).expect("a group").0;
+        let load = |group| self.f.groups.load(&self.f.device, group).expect("right");
+        let _holds = (group_of(start).0..=group_of(start + len - 1).0)
+            .map(|g| load(Group(g)))
+            .collect::<Vec<_>>();
         self.f.groups.free_blocks(tx, Block(start), len as u32).expect("they are allocated");
         let after: u32 = tx.released.iter().map(|(_, len)| len).sum();
         assert!(u64::from(after - before) <= len);
@@ -99,38 +106,53 @@ fn each_commit_writes_the_groups_as_its_transaction_left_them() {
         &["-b", "4096"],
     ] {
         let Some(f) = Fixture::new(64, options) else { return };
-        let rng = seeded("each_commit");
-        let mut run = Run {
-            f: &f,
-            rng,
-            model: Model::default(),
-            claims: Vec::new(),
-            limbo: Default::default(),
-        };
-        let base = f.descriptors.clone();
-        let mut previous: Option<(Transaction, Model)> = None;
-        for number in 10..40 {
-            let mut tx = Transaction::new(number);
-            for step in 0..150 {
-                run.operate(&mut tx);
-                // The one before is captured somewhere in the middle, and then durable.
-                if step == 60
-                    && let Some((before, model)) = previous.take()
-                {
-                    run.f.commit(before);
-                    run.limbo[0].clear();
-                    check(&f, &base, &model);
-                }
-            }
-            assert!(tx.charged <= 3 * tx.groups.len() as u32);
-            previous = Some((tx, run.model.clone()));
-            run.limbo[0] = std::mem::take(&mut run.limbo[1]);
-        }
-        let (last, model) = previous.expect("there were some");
-        f.commit(last);
-        check(&f, &base, &model);
-        judge(&f);
+        run_model(&f);
     }
+}
+
+#[test]
+fn bitmaps_that_left_memory_come_back_as_they_were() {
+    for options in ["^dir_nlink", "^metadata_csum,uninit_bg,^64bit", "^metadata_csum,^uninit_bg"] {
+        let setup = Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: 0 };
+        let options = ["-b", "1024", "-g", "256", "-O", options];
+        let Some(f) = Fixture::set_up(64, &options, setup) else { return };
+        run_model(&f);
+        assert!(f.geometry.group_count() > 200);
+        // Nothing is claimed any more, and what was used has had its second chance.
+        (0..3).for_each(|_| f.groups.committed(Tid(100)));
+        let resident = f.groups.bitmap_bytes() / f.groups.shared.bitmap_bytes();
+        assert!(resident <= 16, "{resident} groups have their bitmaps in memory");
+    }
+}
+
+/// Random operations in transactions, each captured while the next runs.
+fn run_model(f: &Fixture) {
+    let rng = seeded("each_commit");
+    let mut run =
+        Run { f, rng, model: Model::default(), claims: Vec::new(), limbo: Default::default() };
+    let base = f.descriptors.clone();
+    let mut previous: Option<(Transaction, Model)> = None;
+    for number in 10..40 {
+        let mut tx = Transaction::new(number);
+        for step in 0..150 {
+            run.operate(&mut tx);
+            // The one before is captured somewhere in the middle, and then durable.
+            if step == 60
+                && let Some((before, model)) = previous.take()
+            {
+                run.f.commit(before);
+                run.limbo[0].clear();
+                check(f, &base, &model);
+            }
+        }
+        assert!(tx.charged <= 3 * tx.groups.len() as u32);
+        previous = Some((tx, run.model.clone()));
+        run.limbo[0] = std::mem::take(&mut run.limbo[1]);
+    }
+    let (last, model) = previous.expect("there were some");
+    f.commit(last);
+    check(f, &base, &model);
+    judge(f);
 }
 
 /// What is on the device is what the model had.
@@ -146,19 +168,26 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
     // Read anew, with all checks, every allocated block is in use and as many as were counted.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
-    let again = Groups::new(f.geometry, f.checksums, now, system, 0, Policies::default(), 0);
+    let again = Groups::new(
+        f.geometry,
+        f.checksums,
+        now,
+        system,
+        Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: u64::MAX },
+    );
     for group in 0..f.geometry.group_count() {
-        again.load(&f.device, Group(group)).expect("what was written is right");
+        let _hold = again.load(&f.device, Group(group)).expect("what was written is right");
     }
     for &block in model.blocks.iter().step_by(7) {
         let request = Request {
             goal: Block(block),
             want: 1,
+            ahead: 0,
             at_least: 1,
             privilege: Privilege::Root,
             stream: None,
         };
-        let claim = again.claim_blocks(&f.device, &request).expect("there is room");
+        let claim = again.claim(&f.device, &request).expect("there is room");
         assert!(!model.blocks.contains(&claim.start().0));
     }
 }

@@ -83,7 +83,7 @@ fn freeing_twice_frees_what_can_be_freed_and_says_so() {
 #[test]
 fn the_file_systems_own_blocks_are_not_freed() {
     let Some(f) = Fixture::new(32, &["-b", "1024"]) else { return };
-    f.groups.load(&f.device, Group(0)).expect("right");
+    let _hold = f.groups.load(&f.device, Group(0)).expect("right");
     let mut tx = Transaction::new(5);
     for block in [Block(1), f.descriptors[0].block_bitmap, f.descriptors[3].inode_table] {
         assert!(f.groups.is_metadata(block, 1));

@@ -59,6 +59,13 @@ impl Device {
     }
 }
 
+impl Groups {
+    /// A claim that has ended.
+    fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
+        self.claim_blocks(read, request, None).map(Found::into_claim)
+    }
+}
+
 impl Fixture {
     /// An image of `mib` MiB, made with these options of mke2fs. `None`, and said so, if there is no
     /// mke2fs.
@@ -67,6 +74,11 @@ impl Fixture {
     }
 
     fn with(mib: u64, options: &[&str], reserved: u64, policies: Policies) -> Option<Fixture> {
+        let setup = Setup { reserved, policies, row: 0, bitmap_bytes: u64::MAX };
+        Fixture::set_up(mib, options, setup)
+    }
+
+    fn set_up(mib: u64, options: &[&str], setup: Setup) -> Option<Fixture> {
         let dir = tempfile::tempdir_in("/dev/shm").expect("room for an image");
         let path = dir.path().join("image");
         let file = File::options().create_new(true).read(true).write(true).open(&path);
@@ -86,8 +98,7 @@ impl Fixture {
         let device = Device { dir, file, block_size: geometry.block_size() };
         let descriptors = descriptors(&device, &geometry, checksums);
         let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
-        let groups =
-            Groups::new(geometry, checksums, descriptors.clone(), system, reserved, policies, 0);
+        let groups = Groups::new(geometry, checksums, descriptors.clone(), system, setup);
         Some(Fixture { groups, device, geometry, checksums, descriptors })
     }
 
@@ -96,8 +107,9 @@ impl Fixture {
     }
 
     fn claim_as(&self, goal: u64, want: u32, privilege: Privilege) -> Result<Claim, Error> {
-        let request = Request { goal: Block(goal), want, at_least: want, privilege, stream: None };
-        self.groups.claim_blocks(&self.device, &request)
+        let request =
+            Request { goal: Block(goal), want, ahead: 0, at_least: want, privilege, stream: None };
+        self.groups.claim(&self.device, &request)
     }
 
     fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim<'_>, Error> {
@@ -128,6 +140,7 @@ impl Fixture {
         for (start, len) in tx.released {
             self.groups.release(start, len);
         }
+        self.groups.committed(tx.tid);
     }
 }
 

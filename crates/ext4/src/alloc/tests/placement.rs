@@ -121,7 +121,16 @@ pub(super) fn imagined_with(
     let descriptors: Vec<GroupDesc> = descriptors.collect();
     let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
     let policies = Policies::default();
-    (Groups::new(geometry, superblock.checksums(), descriptors, system, 0, policies, 0), geometry)
+    (
+        Groups::new(
+            geometry,
+            superblock.checksums(),
+            descriptors,
+            system,
+            Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX },
+        ),
+        geometry,
+    )
 }
 
 struct Nothing;
@@ -141,9 +150,15 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
         let mut claims = Vec::new();
         let claim = |group: u64, want, at_least| {
             let goal = Block(group * 8192 + 1);
-            let request =
-                Request { goal, want, at_least, privilege: Privilege::Ordinary, stream: None };
-            groups.claim_blocks(&Nothing, &request).expect("room")
+            let request = Request {
+                goal,
+                want,
+                ahead: 0,
+                at_least,
+                privilege: Privilege::Ordinary,
+                stream: None,
+            };
+            groups.claim(&Nothing, &request).expect("room")
         };
         // The goals' groups are full, and all but the last ten groups look as if they had short runs only.
         let mut full = Vec::new();

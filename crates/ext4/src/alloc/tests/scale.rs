@@ -72,13 +72,13 @@ fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
         let group = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % u64::from(groups);
         let (want, at_least) = sizes[n as usize % sizes.len()];
         let (goal, privilege) = (Block(group * 8192 + 1), Privilege::Ordinary);
-        Request { goal, want, at_least, privilege, stream: None }
+        Request { goal, want, ahead: 0, at_least, privilege, stream: None }
     };
     let mut held = Vec::new();
     let mut most = 0;
     for n in 0..claims {
         let before = looked();
-        held.push(fixture.claim_blocks(&reader, &request(n)).expect("room"));
+        held.push(fixture.claim(&reader, &request(n)).expect("room"));
         most = most.max(looked() - before);
     }
     let cost = Cost { looked: looked(), most, reads: reader.reads.load(Ordering::Relaxed) };
@@ -93,7 +93,7 @@ fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
 
 #[inline(never)]
 fn claim_again(groups: &Groups, reader: &Bitmaps, request: &Request) -> Claim {
-    groups.claim_blocks(reader, request).expect("room")
+    groups.claim(reader, request).expect("room")
 }
 
 const MIXED: [(u32, u32); 4] = [(1, 1), (4, 1), (16, 8), (40, 40)];

@@ -40,23 +40,30 @@ fn all_policies() -> Vec<Policies> {
 fn nothing_is_given_twice_and_nothing_is_lost() {
     for policies in all_policies() {
         let Some(f) = Fixture::with(16, &["-b", "1024"], 50, policies) else { return };
-        let total = f.groups.space().total();
-        let (blocks, inodes) = (Owned::new(16 << 10), Owned::new(1 << 16));
-        let mut rng = seeded("nothing_is_given_twice");
-        std::thread::scope(|s| {
-            for _ in 0..6 {
-                let mut rng = rng.fork();
-                let (f, blocks, inodes) = (&f, &blocks, &inodes);
-                s.spawn(move || hammer(f, blocks, inodes, &mut rng));
-            }
-        });
-        assert_eq!(f.groups.space().total(), total);
-        let mut all = Vec::new();
-        while let Ok(claim) = f.claim_as(rng.u64(0..1 << 14), 900, Privilege::Root) {
-            all.push(claim);
-        }
-        assert_eq!(all.iter().map(|claim| u64::from(claim.len())).sum::<u64>(), total);
+        nothing_is_given_twice(&f);
+        let setup = Setup { reserved: 50, policies, row: 0, bitmap_bytes: 0 };
+        let Some(f) = Fixture::set_up(16, &["-b", "1024", "-g", "256"], setup) else { return };
+        nothing_is_given_twice(&f);
     }
+}
+
+fn nothing_is_given_twice(f: &Fixture) {
+    let total = f.groups.space().total();
+    let (blocks, inodes) = (Owned::new(16 << 10), Owned::new(1 << 16));
+    let mut rng = seeded("nothing_is_given_twice");
+    std::thread::scope(|s| {
+        for _ in 0..6 {
+            let mut rng = rng.fork();
+            let (blocks, inodes) = (&blocks, &inodes);
+            s.spawn(move || hammer(f, blocks, inodes, &mut rng));
+        }
+    });
+    assert_eq!(f.groups.space().total(), total);
+    let mut all = Vec::new();
+    while let Ok(claim) = f.claim_as(rng.u64(0..1 << 14), 900, Privilege::Root) {
+        all.push(claim);
+    }
+    assert_eq!(all.iter().map(|claim| u64::from(claim.len())).sum::<u64>(), total);
 }
 
 fn hammer(f: &Fixture, blocks: &Owned, inodes: &Owned, rng: &mut fastrand::Rng) {

@@ -66,7 +66,7 @@ enum Left {
 /// Clears the bit of an inode in its group's bitmap, as damage would.
 fn clear_bit(fs: &Fs, ino: Ino) {
     let (group, _) = fs.inode_group(ino).expect("a number of the image");
-    fs.groups.load(fs, group).expect("no fault");
+    let _held = fs.groups.load(fs, group).expect("no fault");
     let mut handle = fs.join(8).expect("room in the log");
     fs.groups.free_inode(&mut handle, ino, FileType::Regular).expect("its bit is set");
 }

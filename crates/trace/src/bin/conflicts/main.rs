@@ -97,6 +97,7 @@ type AnyError = Box<dyn std::error::Error>;
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     // Operations are traced one after another: what one freed and the next was given would look shared.
     LineHeap::forget_what_is_freed();
+    lanefs_lanes::fix_hash_keys();
     let is_known = |only: &&String| operations::OPERATIONS.iter().any(|op| op.name.contains(*only));
     if let Some(only) = arguments.only.iter().find(|only| !is_known(only)) {
         return Err(format!("--only {only}: there is no such operation").into());

@@ -1,0 +1,61 @@
+//! The stripe that large allocations are aligned to.
+
+use lanefs_ondisk::superblock::Superblock;
+
+/// Blocks of the stripe: as many as `option` says, else as the superblock's stripe width, else as its
+/// stride, as for the kernel's ext4; else as a whole row of the device beneath has, in bytes. One that
+/// is longer than a group is passed over. 0 if there is none.
+pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
+    let geometry = superblock.geometry();
+    let row = row_bytes / geometry.block_size().bytes() as u64;
+    let stride = u64::from(superblock.raid_stride());
+    [u64::from(option), u64::from(superblock.raid_stripe_width()), stride, row]
+        .into_iter()
+        .filter_map(|blocks| u32::try_from(blocks).ok())
+        .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))
+        // Every block starts a stripe of one.
+        .filter(|blocks| *blocks > 1)
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lanefs_ondisk::superblock::RawSuperblock;
+
+    fn superblock(stride: u16, width: u32) -> Superblock {
+        let mut raw = RawSuperblock::zeroed();
+        raw.s_magic.set(0xef53);
+        raw.s_rev_level.set(1);
+        raw.s_log_block_size.set(2);
+        raw.s_log_cluster_size.set(2);
+        raw.s_blocks_per_group.set(32_768);
+        raw.s_clusters_per_group.set(32_768);
+        raw.s_inodes_per_group.set(64);
+        raw.s_inodes_count.set(64);
+        raw.s_inode_size.set(256);
+        raw.s_first_ino.set(11);
+        raw.s_blocks_count_lo.set(32_768);
+        raw.s_raid_stride.set(stride);
+        raw.s_raid_stripe_width.set(width);
+        Superblock::from_raw(raw).expect("a superblock")
+    }
+
+    #[test]
+    fn the_option_comes_first_then_the_superblock_then_the_device() {
+        let row = 20 * 4096;
+        assert_eq!(stripe_of(&superblock(16, 48), 7, row), 7);
+        assert_eq!(stripe_of(&superblock(16, 48), 0, row), 48);
+        assert_eq!(stripe_of(&superblock(16, 0), 0, row), 16);
+        assert_eq!(stripe_of(&superblock(0, 0), 0, row), 20);
+        assert_eq!(stripe_of(&superblock(0, 0), 0, 0), 0);
+    }
+
+    #[test]
+    fn what_is_longer_than_a_group_is_passed_over_and_one_block_is_no_stripe() {
+        assert_eq!(stripe_of(&superblock(16, 48), 32_769, 0), 48);
+        assert_eq!(stripe_of(&superblock(16, u32::MAX), 0, 0), 16);
+        assert_eq!(stripe_of(&superblock(0, 0), 0, u64::MAX), 0);
+        assert_eq!(stripe_of(&superblock(16, 1), 0, 0), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Writers at the end of a full file system, while reads of bitmaps block: none is refused as long
+//! as there is room.
+
+mod image;
+
+use image::{Image, file};
+use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
+use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege};
+use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+const BLOCK: usize = 1024;
+/// Blocks that mappings may take beside the data.
+const NODES: u64 = 150;
+
+/// How a device answers reads while the gate is down.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// Reads wait until it is opened.
+    Closed,
+    /// Each read takes as many microseconds, at most.
+    Slow(u64),
+}
+
+struct GatedDevice {
+    inner: FileDevice,
+    gate: Mutex<Gate>,
+    changed: Condvar,
+}
+
+impl GatedDevice {
+    fn set(&self, gate: Gate) {
+        *self.gate.lock().unwrap() = gate;
+        self.changed.notify_all();
+    }
+}
+
+impl Device for GatedDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let mut gate = self.gate.lock().unwrap();
+        while *gate == Gate::Closed {
+            gate = self.changed.wait(gate).unwrap();
+        }
+        let now = *gate;
+        drop(gate);
+        if let Gate::Slow(most) = now {
+            std::thread::sleep(Duration::from_micros(fastrand::u64(..most)));
+        }
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset, len)
+    }
+}
+
+/// A file system of groups of `group` blocks, whose free blocks lie in runs of `run` blocks, about
+/// `free` of them, with two files, one of them of `first` blocks.
+fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
+    let image = Image::made(&["-b", "1024", "-m", "0", "-g", group, "-O", "^flex_bg"], "24M");
+    let mount = image.mount(Access::ReadWrite);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for (name, blocks) in [(&b"one"[..], first), (b"two", 1)] {
+        let inode = fs.create(&root, name, &file(0o644)).unwrap();
+        let len = fs.write_at(&inode, 0, &vec![1; blocks * BLOCK], Privilege::Root).unwrap();
+        assert_eq!(len, blocks * BLOCK);
+    }
+    let filler = fs.create(&root, b"filler", &file(0o644)).unwrap();
+    let mut end = 0;
+    while let Ok(len) = fs.write_at(&filler, end, &vec![2; 64 * BLOCK], Privilege::Root) {
+        end += len as u64;
+    }
+    let step = end / (free / run);
+    for n in 0..free / run {
+        let at = (n * step).next_multiple_of(BLOCK as u64);
+        fs.fallocate(
+            &filler,
+            lanefs_ext4::Fallocate::PunchHole,
+            at,
+            run * BLOCK as u64,
+            Privilege::Root,
+        )
+        .unwrap();
+    }
+    drop((root, filler));
+    mount.close().unwrap();
+    image
+}
+
+fn mounted(image: &Image) -> (Arc<GatedDevice>, Mount) {
+    let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
+    let device = GatedDevice {
+        inner: opened.unwrap(),
+        gate: Mutex::new(Gate::Open),
+        changed: Condvar::new(),
+    };
+    let device = Arc::new(device);
+    let mount = Mount::open(device.clone(), MountOptions::default()).unwrap();
+    (device, mount)
+}
+
+/// Appends `blocks` blocks to `name`, `piece` at a time.
+fn append(fs: &Fs, name: &[u8], blocks: u64, piece: u64) -> Result<(), Error> {
+    let inode = fs.find(&fs.root()?, name)?.expect("made before");
+    let mut left = blocks;
+    while left > 0 {
+        let data = vec![3; (left.min(piece) as usize) * BLOCK];
+        let len = fs.write_at(&inode, inode.attr().size, &data, Privilege::Root)?;
+        assert_eq!(len % BLOCK, 0);
+        left -= (len / BLOCK) as u64;
+    }
+    Ok(())
+}
+
+fn free_blocks(fs: &Fs) -> u64 {
+    fs.stat_fs().blocks_free
+}
+
+#[test]
+fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
+    let image = nearly_full("8192", 5000, 4000, 16);
+    let (device, mount) = mounted(&image);
+    let fs = mount.fs();
+    for name in [&b"one"[..], b"two"] {
+        // What a write needs beside bitmaps is in memory.
+        append(fs, name, 0, 1).unwrap();
+        let inode = fs.find(&fs.root().unwrap(), name).unwrap().unwrap();
+        fs.read_at(&inode, 0, &mut [0; 10]).unwrap();
+    }
+    device.set(Gate::Closed);
+    std::thread::scope(|s| {
+        let one = s.spawn(|| append(fs, b"one", 2000, 2000));
+        // The first writer is at a bitmap by then, having drawn what there is.
+        std::thread::sleep(Duration::from_millis(100));
+        let two = s.spawn(|| append(fs, b"two", 100, 10));
+        std::thread::sleep(Duration::from_millis(100));
+        device.set(Gate::Open);
+        assert!(two.join().unwrap().is_ok(), "refused with {} free", free_blocks(fs));
+        assert!(one.join().unwrap().is_ok(), "refused with {} free", free_blocks(fs));
+    });
+    mount.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn two_writers_fill_what_is_left_and_neither_is_refused_before() {
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    fastrand::seed(seed);
+    for _ in 0..6 {
+        let image = nearly_full("512", 64, fastrand::u64(1000..4000), fastrand::u64(2..64));
+        let (device, mount) = mounted(&image);
+        let fs = mount.fs();
+        let room = free_blocks(fs) - NODES;
+        let first = fastrand::u64(1..room);
+        let pieces = [fastrand::u64(1..600), fastrand::u64(1..600)];
+        device.set(Gate::Slow(fastrand::u64(1..2000)));
+        let start = &Barrier::new(2);
+        std::thread::scope(|s| {
+            let write = |name, blocks, piece| {
+                start.wait();
+                let done = append(fs, name, blocks, piece);
+                assert!(done.is_ok(), "{done:?} with {} free", free_blocks(fs));
+            };
+            s.spawn(move || write(b"one", first, pieces[0]));
+            s.spawn(move || write(b"two", room - first, pieces[1]));
+        });
+        mount.close().unwrap();
+        image.check();
+    }
+}

@@ -1,0 +1,166 @@
+//! On an image with a stripe width, large allocations start with a stripe at least as often as the
+//! kernel's do on the same image.
+
+use lanefs_device::{Device, DeviceError};
+use lanefs_ext4::{Mount, MountOptions};
+use lanefs_suites::image::Image;
+use lanefs_suites::kernel::Kernel;
+use lanefs_suites::library::Library;
+use lanefs_suites::step::{File, Kind, Step, Tree};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// Bytes of a block.
+const BLOCK: usize = 4096;
+
+fn name(n: usize) -> Vec<u8> {
+    format!("f{n}").into_bytes()
+}
+
+/// Files of many sizes, some of whole stripes, some written in pieces; a third is removed and others
+/// take its place.
+fn steps(stripe: usize, seed: u64) -> Vec<Step> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut steps = Vec::new();
+    for n in 0..120 {
+        if n == 60 {
+            steps.push(Step::Sync);
+            steps.extend((0..60).step_by(3).map(|n| Step::Unlink { path: name(n) }));
+            steps.push(Step::Sync);
+        }
+        let path = name(n);
+        let kind = Kind::Regular;
+        steps.push(Step::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 });
+        let blocks = match rng.u32(0..4) {
+            0 => rng.usize(1..stripe),
+            1 => stripe * rng.usize(1..5),
+            _ => rng.usize(stripe..12 * stripe),
+        };
+        let piece = if rng.u32(0..3) == 0 { rng.usize(1..2 * stripe) } else { blocks };
+        for at in (0..blocks).step_by(piece) {
+            let len = piece.min(blocks - at) * BLOCK;
+            let file = File::At(path.clone());
+            steps.push(Step::Write { file, offset: (at * BLOCK) as u64, len, seed: 7 });
+        }
+    }
+    steps.push(Step::Sync);
+    steps
+}
+
+/// First block and length of each extent of the files that are there.
+fn extents(image: &Image) -> Vec<(u64, u64)> {
+    let mut debugfs = Command::new("debugfs");
+    debugfs.args(["-f", "-"]).arg(image.path()).stderr(Stdio::null());
+    let mut running = debugfs.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut asks = String::new();
+    (0..120).for_each(|n| asks += &format!("dump_extents -l /f{n}\n"));
+    running.stdin.take().unwrap().write_all(asks.as_bytes()).unwrap();
+    let said = running.wait_with_output().unwrap();
+    let mut found = Vec::new();
+    for line in String::from_utf8_lossy(&said.stdout).lines() {
+        // Level, entry, logical range, physical range, length.
+        let numbers: Vec<u64> = line
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        if let [_, _, _, _, _, _, start, _, len] = numbers[..]
+            && !line.starts_with("debugfs")
+        {
+            found.push((start, len));
+        }
+    }
+    found
+}
+
+/// How many extents have the length of a stripe, and how many of these start with one.
+fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
+    let large: Vec<_> = extents(image).into_iter().filter(|(_, len)| *len >= stripe).collect();
+    let aligned = large.iter().filter(|(start, _)| start % stripe == 0).count();
+    (aligned, large.len())
+}
+
+fn tell(tree: &mut dyn Tree, steps: &[Step]) {
+    for step in steps {
+        assert!(tree.apply(step).is_ok(), "{step:?}");
+    }
+}
+
+/// The share of large extents that start with a stripe after these steps.
+fn share_of_lanefs(
+    image: &Image,
+    device: Arc<dyn Device>,
+    option: u32,
+    stripe: usize,
+    steps: &[Step],
+) -> f64 {
+    let options = MountOptions { stripe: option, ..MountOptions::default() };
+    let mount = Mount::open(device, options).unwrap();
+    tell(&mut Library::new(mount.fs()), steps);
+    mount.close().unwrap();
+    image.assert_clean("Lanefs");
+    let (ours, of) = aligned(image, stripe as u64);
+    println!("stripe of {stripe}: Lanefs {ours} of {of}");
+    let share = ours as f64 / of as f64;
+    // A file whose first piece is shorter than a stripe begins anywhere, and goes on from there.
+    assert!(share > 0.8, "{ours} of {of} start with a stripe of {stripe}");
+    share
+}
+
+/// A device with rows of so many bytes.
+struct WithRows(Arc<dyn Device>, u64);
+
+impl Device for WithRows {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn row_len(&self) -> u64 {
+        self.1
+    }
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.discard(offset, len)
+    }
+}
+
+#[test]
+fn the_stripe_is_that_of_the_option_or_of_an_array_if_the_superblock_has_none() {
+    let Some(image) = Image::make("-b 4096 -E stride=16,stripe_width=48", "1G") else { return };
+    share_of_lanefs(&image, image.device(), 40, 40, &steps(40, 4));
+    let Some(image) = Image::make("-b 4096", "1G") else { return };
+    let device = Arc::new(WithRows(image.device(), 56 * BLOCK as u64));
+    share_of_lanefs(&image, device, 0, 56, &steps(56, 5));
+}
+
+#[test]
+fn large_allocations_start_with_a_stripe_at_least_as_often_as_the_kernels() {
+    for (options, stripe) in [
+        ("-b 4096 -E stride=16,stripe_width=48", 48),
+        ("-b 4096 -E stride=16,stripe_width=32", 32),
+        ("-b 4096 -E stride=128,stripe_width=384", 384),
+        ("-b 4096 -E stride=24", 24),
+    ] {
+        let steps = steps(stripe, 3);
+        let Some(image) = Image::make(options, "1G") else { return };
+        let share = share_of_lanefs(&image, image.device(), 0, stripe, &steps);
+
+        let Some(image) = Image::make(options, "1G") else { return };
+        let Some(kernel) = image.kernel_mount("") else { continue };
+        tell(&mut Kernel::new(kernel.path()), &steps);
+        kernel.unmount();
+        let (theirs, of) = aligned(&image, stripe as u64);
+        println!("stripe of {stripe}: the kernel {theirs} of {of}");
+        assert!(share >= theirs as f64 / of as f64);
+    }
+}
