@@ -21,6 +21,8 @@ impl Errno {
     pub const NOSPC: Errno = Errno(libc::ENOSPC);
     /// Nothing of that name.
     pub const NOENT: Errno = Errno(libc::ENOENT);
+    /// Another request is at it.
+    pub const BUSY: Errno = Errno(libc::EBUSY);
     /// Not supported.
     pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 }

@@ -76,6 +76,10 @@ impl Service for Server {
                 let truncates = |open: abi::OpenIn| open.flags & libc::O_TRUNC as u32 != 0;
                 (Weight::Slow, body.take().is_ok_and(truncates))
             }
+            opcode::IOCTL => {
+                let sets_flags = |ioctl: abi::IoctlIn| ioctls::sets_flags(ioctl.cmd);
+                (Weight::Slow, body.take().is_ok_and(sets_flags))
+            }
             opcode::COPY_FILE_RANGE => (Weight::Bulk, true),
             opcode::READ => {
                 (Weight::Bulk, body.take().is_ok_and(|read: abi::ReadIn| read.size >= BULK))
@@ -208,7 +212,7 @@ impl Server {
             opcode::GETXATTR => self.getxattr(request, outbox)?,
             opcode::LISTXATTR => self.listxattr(request, outbox)?,
             opcode::REMOVEXATTR => self.removexattr(request)?,
-            opcode::IOCTL => self.ioctl(request, outbox)?,
+            opcode::IOCTL => self.ioctl(request, outbox, kernel)?,
             opcode::STATFS => self.statfs(outbox),
             opcode::DESTROY => {}
             opcode::FORGET => {
