@@ -1,5 +1,6 @@
 //! What stat(2) tells of an inode, and what can be set.
 
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileType, Ino, Time};
 
 /// An inode's attributes: a snapshot.
@@ -170,9 +171,22 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// Creation.
     pub crtime: Option<Time>,
-    /// The flags that a user may change (`EXT4_FL_USER_MODIFIABLE`).
+    /// Of the flags, those in [`CHANGEABLE_FLAGS`].
     pub flags: Option<u32>,
 }
+
+/// The flags that chattr(1) may change: a request each, not a fact about the inode.
+pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
+    | InodeFlags::UNRM.bits()
+    | InodeFlags::COMPR.bits()
+    | InodeFlags::SYNC.bits()
+    | InodeFlags::IMMUTABLE.bits()
+    | InodeFlags::APPEND.bits()
+    | InodeFlags::NODUMP.bits()
+    | InodeFlags::NOATIME.bits()
+    | InodeFlags::NOTAIL.bits()
+    | InodeFlags::DIRSYNC.bits()
+    | InodeFlags::TOPDIR.bits();
 
 /// A time to set.
 #[derive(Debug, Clone, Copy)]

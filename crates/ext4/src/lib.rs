@@ -9,6 +9,7 @@ mod attr;
 mod cache;
 mod data;
 mod error;
+pub mod flags;
 mod fs;
 pub mod mkfs;
 mod mount;
@@ -24,8 +25,8 @@ pub use alloc::{
     Privilege, StreamGoal, UnknownPolicy,
 };
 pub use attr::{
-    Attr, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek, SetAttr, SetTime,
-    SetXattr, StatFs, SyncMode,
+    Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
+    SetAttr, SetTime, SetXattr, StatFs, SyncMode,
 };
 pub use error::{Error, Fault};
 pub use fs::Fs;

@@ -21,7 +21,7 @@ impl Errno {
     pub const NOSPC: Errno = Errno(libc::ENOSPC);
     /// Nothing of that name.
     pub const NOENT: Errno = Errno(libc::ENOENT);
-    /// Somebody is at it already.
+    /// Another request is at it.
     pub const BUSY: Errno = Errno(libc::EBUSY);
     /// Not supported.
     pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);

@@ -193,7 +193,7 @@ impl Server {
             opcode::GETXATTR => self.getxattr(request, outbox)?,
             opcode::LISTXATTR => self.listxattr(request, outbox)?,
             opcode::REMOVEXATTR => self.removexattr(request)?,
-            opcode::IOCTL => self.ioctl(request, outbox)?,
+            opcode::IOCTL => self.ioctl(request, outbox, kernel)?,
             opcode::STATFS => self.statfs(outbox),
             opcode::DESTROY => {}
             opcode::FORGET => {

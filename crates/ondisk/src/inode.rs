@@ -301,6 +301,31 @@ impl Inode {
         Ok(Space { count: self.sectors, in_blocks: false })
     }
 
+    /// Sets the time of the last read, to the nearest that the inode can keep.
+    pub fn set_atime(&mut self, time: Time) {
+        self.atime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::ATIME_END));
+    }
+
+    /// Sets the time of the last change of the data, to the nearest that the inode can keep.
+    pub fn set_mtime(&mut self, time: Time) {
+        self.mtime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::MTIME_END));
+    }
+
+    /// Sets the time of the last change of the inode, to the nearest that the inode can keep.
+    pub fn set_ctime(&mut self, time: Time) {
+        self.ctime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::CTIME_END));
+    }
+
+    /// Sets the time of creation, where the inode keeps it, to the nearest that it can keep.
+    pub fn set_crtime(&mut self, time: Time) {
+        self.crtime = self.crtime.map(|_| timestamp::nearest(time, true));
+    }
+
+    /// Whether all times have nanoseconds and the larger range.
+    pub fn has_fine_times(&self) -> bool {
+        fits(self.extra_isize, RawExtra::ATIME_END)
+    }
+
     fn encode_base(&self, base: &mut RawInode, space: Space, geometry: &Geometry) {
         base.i_mode.set(self.mode);
         base.i_uid.set(self.uid as u16);

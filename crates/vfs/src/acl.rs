@@ -37,7 +37,7 @@ fn allows(acl: &Acl, who: &Credentials, rights: &Rights, want: Want) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::tests::attr;
+    use crate::rules::tests::attr;
     use lanefs_ondisk::FileType;
     use lanefs_ondisk::acl::{AclEntry, Tag};
 

@@ -10,7 +10,7 @@
 
 use crate::names::Known;
 use crate::path::{Component, Slash, first};
-use crate::permission::searches_by_mode;
+use crate::rules::searches_by_mode;
 use crate::{Credentials, Follow, Vfs};
 use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;

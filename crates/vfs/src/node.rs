@@ -1,11 +1,9 @@
 //! Names: made, linked, renamed, taken away.
 
 use crate::path::check_name;
-use crate::permission::{GROUP_EXECUTE, SGID, is_append_only, is_immutable};
+use crate::rules::{check_device, check_link, new_inode};
 use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{
-    Acted, Ascent, Ends, Inode, InodeRef, IsRing, NewInode, NewKind, Rename, Rights,
-};
+use lanefs_ext4::{Acted, Ascent, Ends, Inode, InodeRef, IsRing, NewKind, Rename};
 use lanefs_ondisk::{FileType, Ino};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
@@ -59,11 +57,9 @@ impl Vfs {
         name: &[u8],
     ) -> Result<(), Error> {
         check_new_name(name)?;
-        let rights = inode.rights();
-        let frozen = is_append_only(&rights) || is_immutable(&rights);
-        let allowed = self.check_add(who, dir).and_then(|()| {
-            let linkable = inode.file_type() != FileType::Directory && !frozen;
-            if linkable { Ok(()) } else { Err(Error::NotPermitted) }
+        let allowed = self.check_add(who, dir).and_then(|()| match inode.file_type() {
+            FileType::Directory => Err(Error::NotPermitted),
+            _ => check_link(&inode.rights()),
         });
         self.or_exists(allowed, dir, name)?;
         self.fs().link(inode, dir, name)
@@ -229,51 +225,4 @@ fn check_new_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::Exists);
     }
     check_name(name)
-}
-
-fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
-    let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
-    if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
-}
-
-fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
-    let mut permissions = new.permissions & 0o7777;
-    // In a set-group-ID directory a file gets the directory's group; who is not in it must not
-    // make programs that run with it.
-    let runs_as_group = permissions & (SGID | GROUP_EXECUTE) == SGID | GROUP_EXECUTE;
-    let foreign_group = dir.permissions & SGID != 0 && !who.in_group(dir.gid);
-    let is_dir = matches!(new.kind, NewKind::Directory);
-    if runs_as_group && foreign_group && !is_dir && !who.is_trusted() {
-        permissions &= !SGID;
-    }
-    NewInode { kind: new.kind, permissions, umask: new.umask, uid: who.uid(), gid: who.gid() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::permission::tests::attr;
-
-    fn made(who: &Credentials, dir_permissions: u16, kind: NewKind<'_>) -> u16 {
-        let dir = attr(FileType::Directory, dir_permissions, 1, 50);
-        new_inode(who, &dir.rights(), &NewNode { kind, permissions: 0o2775, umask: 0 }).permissions
-    }
-
-    #[test]
-    fn nobody_makes_a_program_of_a_group_that_he_is_not_in() {
-        let stranger = Credentials::new(7, 7, []);
-        assert_eq!(made(&stranger, 0o2777, NewKind::Regular), 0o775);
-        assert_eq!(made(&stranger, 0o777, NewKind::Regular), 0o2775);
-        assert_eq!(made(&stranger, 0o2777, NewKind::Directory), 0o2775);
-        assert_eq!(made(&Credentials::new(7, 7, [50]), 0o2777, NewKind::Regular), 0o2775);
-        assert_eq!(made(&Credentials::superuser(), 0o2777, NewKind::Regular), 0o2775);
-    }
-
-    #[test]
-    fn only_the_superuser_makes_devices() {
-        let device = NewKind::CharDevice(lanefs_ext4::Rdev { major: 1, minor: 3 });
-        assert!(check_device(&Credentials::new(7, 7, []), &device).is_err());
-        assert!(check_device(&Credentials::new(7, 7, []), &NewKind::Fifo).is_ok());
-        assert!(check_device(&Credentials::superuser(), &device).is_ok());
-    }
 }

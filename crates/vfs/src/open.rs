@@ -4,7 +4,7 @@
 //! opened.
 
 use crate::path::{Last, Slash, check_name};
-use crate::permission::{is_append_only, is_immutable};
+use crate::rules::{Opening, check_allocation, check_opening};
 use crate::walk::{Follow, Walk};
 use crate::{Credentials, Error, NewNode, Vfs, Want};
 use lanefs_ext4::{Attr, DirEntry, Fallocate, InodeRef, NewKind, Seek, SyncMode};
@@ -189,11 +189,12 @@ impl Vfs {
         flags: OpenFlags,
     ) -> Result<OpenFile, Error> {
         let attr = inode.attr();
-        check_open(who, &attr, flags)?;
+        check_type(attr.file_type, flags)?;
         let mut want = Want::empty();
         want.set(Want::READ, flags.contains(OpenFlags::READ));
         want.set(Want::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
         self.check_rights(who, &inode, &attr.rights(), want)?;
+        check_marks(who, &attr, flags)?;
         if flags.contains(OpenFlags::TRUNCATE) {
             self.set_len_open(who, &inode, 0)?;
         }
@@ -248,11 +249,7 @@ impl Vfs {
         len: u64,
     ) -> Result<(), Error> {
         file.needs(OpenFlags::WRITE)?;
-        let attr = file.inode.attr();
-        let grows = matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize);
-        if is_immutable(&attr.rights()) || (is_append_only(&attr.rights()) && !grows) {
-            return Err(Error::NotPermitted);
-        }
+        check_allocation(&file.inode.rights(), how)?;
         self.before_write(file)?;
         self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
     }
@@ -320,24 +317,30 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the type and the flags of a file forbid, whoever asks.
-fn check_open(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
+/// What the type of an inode forbids to all.
+fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
-    match attr.file_type {
+    match file_type {
         FileType::Directory if writes || flags.contains(OpenFlags::CREATE) => {
-            return Err(Error::IsDirectory);
+            Err(Error::IsDirectory)
         }
-        FileType::Directory => {}
-        _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Error::NotDirectory),
-        FileType::Symlink => return Err(Error::Loop),
-        FileType::Regular => {}
+        FileType::Directory => Ok(()),
+        _ if flags.contains(OpenFlags::DIRECTORY) => Err(Error::NotDirectory),
+        FileType::Symlink => Err(Error::Loop),
+        FileType::Regular => Ok(()),
         // What is behind a device, a pipe or a socket is not in the image.
-        _ => return Err(Error::NotSupported),
+        _ => Err(Error::NotSupported),
     }
-    let overwrites = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
-    if is_append_only(&attr.rights()) && (overwrites || flags.contains(OpenFlags::TRUNCATE)) {
-        return Err(Error::NotPermitted);
-    }
+}
+
+/// What flags forbid, and that only the owner leaves the access time as it is. Asked after the mode.
+fn check_marks(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
+    let opening = Opening {
+        writes: flags.contains(OpenFlags::WRITE),
+        appends: flags.contains(OpenFlags::APPEND),
+        truncates: flags.contains(OpenFlags::TRUNCATE),
+    };
+    check_opening(&attr.rights(), opening)?;
     if flags.contains(OpenFlags::NO_ATIME) && !who.owns(attr.uid) {
         return Err(Error::NotPermitted);
     }
@@ -347,46 +350,30 @@ fn check_open(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::permission::tests::attr;
-
-    fn check(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
-        check_open(&Credentials::new(5, 5, []), &attr(file_type, 0o644, 5, 5), flags)
-    }
+    use crate::rules::tests::attr;
 
     #[test]
     fn directories_are_opened_to_be_read_only() {
-        assert!(check(FileType::Directory, OpenFlags::READ).is_ok());
-        let write = check(FileType::Directory, OpenFlags::WRITE);
+        assert!(check_type(FileType::Directory, OpenFlags::READ).is_ok());
+        let write = check_type(FileType::Directory, OpenFlags::WRITE);
         assert!(matches!(write, Err(Error::IsDirectory)));
-        let create = check(FileType::Directory, OpenFlags::READ | OpenFlags::CREATE);
+        let create = check_type(FileType::Directory, OpenFlags::READ | OpenFlags::CREATE);
         assert!(matches!(create, Err(Error::IsDirectory)));
-        let file = check(FileType::Regular, OpenFlags::READ | OpenFlags::DIRECTORY);
+        let file = check_type(FileType::Regular, OpenFlags::READ | OpenFlags::DIRECTORY);
         assert!(matches!(file, Err(Error::NotDirectory)));
     }
 
     #[test]
     fn a_symbolic_link_that_is_not_followed_is_not_opened() {
-        let opened = check(FileType::Symlink, OpenFlags::READ | OpenFlags::NO_FOLLOW);
+        let opened = check_type(FileType::Symlink, OpenFlags::READ | OpenFlags::NO_FOLLOW);
         assert!(matches!(opened, Err(Error::Loop)));
-    }
-
-    #[test]
-    fn an_append_only_file_is_opened_to_append() {
-        let who = Credentials::superuser();
-        let file = Attr { flags: 0x20, ..attr(FileType::Regular, 0o644, 5, 5) };
-        let write = OpenFlags::WRITE;
-        assert!(check_open(&who, &file, write).is_err());
-        assert!(check_open(&who, &file, write | OpenFlags::APPEND).is_ok());
-        let truncate = write | OpenFlags::APPEND | OpenFlags::TRUNCATE;
-        assert!(check_open(&who, &file, truncate).is_err());
-        assert!(check_open(&who, &file, OpenFlags::READ).is_ok());
     }
 
     #[test]
     fn not_to_set_the_access_time_is_for_the_owner() {
         let file = attr(FileType::Regular, 0o644, 5, 5);
         let flags = OpenFlags::READ | OpenFlags::NO_ATIME;
-        assert!(check_open(&Credentials::new(6, 5, []), &file, flags).is_err());
-        assert!(check_open(&Credentials::new(5, 5, []), &file, flags).is_ok());
+        assert!(check_marks(&Credentials::new(6, 5, []), &file, flags).is_err());
+        assert!(check_marks(&Credentials::new(5, 5, []), &file, flags).is_ok());
     }
 }

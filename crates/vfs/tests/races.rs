@@ -5,7 +5,7 @@
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
-use lanefs_ext4::{Attr, Error, InodeRef, NewKind, SetAttr};
+use lanefs_ext4::{Attr, Error, InodeRef, NewKind, SetAttr, SetXattr};
 use lanefs_vfs::{Credentials, NewNode, Vfs, VfsOptions};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ fn chown(uid: u32) -> SetAttr {
 }
 
 /// What becomes of a program of Alice's, with these permissions, if `later` begins while `first` is being done.
-fn overtaken(
+fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,
-    later: impl FnOnce(&Vfs, &InodeRef) -> Result<Attr, Error> + Send,
-) -> (Result<Attr, Error>, Attr) {
+    later: impl FnOnce(&Vfs, &InodeRef) -> Result<T, Error> + Send,
+) -> (Result<T, Error>, Attr) {
     let ram = RamDevice::create(32 << 20).unwrap();
     mkfs(&ram, &MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() }).unwrap();
     let vfs = Vfs::open(Arc::new(ram), VfsOptions::default()).unwrap();
@@ -77,4 +77,45 @@ fn what_a_change_of_size_takes_from_a_program_undoes_no_change_of_its_mode() {
     });
     assert!(came.is_ok(), "{came:?}");
     assert_eq!(attr.permissions, 0o700);
+}
+
+/// An access list that says no more than the mode 0751, as setxattr(2) takes it.
+const LIST: [u8; 28] = [
+    2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 0x20, 0, 1, 0, 255,
+    255, 255, 255,
+];
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+#[test]
+fn an_access_list_is_refused_to_a_user_who_was_the_owner_when_it_was_asked_for() {
+    let (came, attr) = overtaken(0o700, chown(0), |vfs, program| {
+        vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
+    });
+    assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
+    assert_eq!((attr.uid, attr.permissions), (0, 0o700));
+    let (came, _) =
+        overtaken(0o700, chown(0), |vfs, program| vfs.remove_xattr(&alice(), program, ACCESS_LIST));
+    assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
+}
+
+#[test]
+fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
+    // The program stays of the group 0, which Alice is not in.
+    let (came, attr) = overtaken(0o755, chmod(0o2755), |vfs, program| {
+        vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
+    });
+    assert!(came.is_ok(), "{came:?}");
+    assert_eq!(attr.permissions, 0o751);
+}
+
+#[test]
+fn nothing_is_set_of_a_file_that_became_immutable_meanwhile() {
+    let immutable = SetAttr { flags: Some(0x10), ..SetAttr::default() };
+    let (came, _) = overtaken(0o755, immutable, |vfs, program| {
+        vfs.set_xattr(&alice(), program, b"user.x", b"x", SetXattr::Any)
+    });
+    assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
+    let (came, _) =
+        overtaken(0o755, immutable, |vfs, program| vfs.set_attr(&alice(), program, &chmod(0o700)));
+    assert!(matches!(came, Err(Error::NotPermitted)), "{came:?}");
 }

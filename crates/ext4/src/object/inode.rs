@@ -381,6 +381,8 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         }
         _ => Rdev::default(),
     };
+    // The clock is finer than the times of an inode of 128 bytes.
+    let kept = |time: Time| if disk.has_fine_times() { time } else { Time { nanos: 0, ..time } };
     Attr {
         ino,
         generation: disk.generation,
@@ -392,9 +394,9 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         size: disk.size,
         sectors: disk.sectors,
         rdev,
-        atime: disk.atime,
-        mtime: disk.mtime,
-        ctime: disk.ctime,
+        atime: kept(disk.atime),
+        mtime: kept(disk.mtime),
+        ctime: kept(disk.ctime),
         crtime: disk.crtime,
         flags: disk.flags.bits(),
     }

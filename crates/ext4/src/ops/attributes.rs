@@ -1,30 +1,19 @@
 //! Setting attributes.
 
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Concerns, Inode, InodeRef};
 use crate::ops::read::now;
 use crate::{Attr, Error, SetAttr, SetTime, StatFs};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
-use lanefs_ondisk::{FileType, Time};
 
-/// What chattr(1) may change: flags that are a request, not a fact about the inode.
-const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(
-    InodeFlags::SECRM.bits()
-        | InodeFlags::UNRM.bits()
-        | InodeFlags::COMPR.bits()
-        | InodeFlags::SYNC.bits()
-        | InodeFlags::IMMUTABLE.bits()
-        | InodeFlags::APPEND.bits()
-        | InodeFlags::NODUMP.bits()
-        | InodeFlags::NOATIME.bits()
-        | InodeFlags::NOTAIL.bits()
-        | InodeFlags::DIRSYNC.bits()
-        | InodeFlags::TOPDIR.bits(),
-);
+const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes attributes; what is not given stays, and ctime is set. The new attributes.
+    /// Changes attributes; what is not given stays, and ctime is set. The new attributes. No flag
+    /// forbids it here: see [`flags::check_attributes`].
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }
@@ -45,9 +34,6 @@ impl Fs {
         self.check_writable()?;
         let _exclusive = inode.op.exclusive();
         let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
-        if set.flags.is_none() {
-            self.check_not_immutable(inode)?;
-        }
         if let Some(size) = set.size {
             match inode.file_type {
                 FileType::Regular => self.set_size(inode, size)?,
@@ -75,11 +61,15 @@ impl Fs {
             }
             disk.uid = set.uid.unwrap_or(disk.uid);
             disk.gid = set.gid.unwrap_or(disk.gid);
-            disk.atime = set.atime.map_or(disk.atime, time);
-            disk.mtime = set.mtime.map_or(disk.mtime, time);
-            disk.ctime = set.ctime.unwrap_or(now);
-            if let (Some(crtime), Some(kept)) = (set.crtime, disk.crtime.as_mut()) {
-                *kept = crtime;
+            if let Some(atime) = set.atime {
+                disk.set_atime(time(atime));
+            }
+            if let Some(mtime) = set.mtime {
+                disk.set_mtime(time(mtime));
+            }
+            disk.set_ctime(set.ctime.unwrap_or(now));
+            if let Some(crtime) = set.crtime {
+                disk.set_crtime(crtime);
             }
             if let Some(flags) = set.flags {
                 let asked = InodeFlags::from_bits_retain(flags) & CHANGEABLE;
@@ -103,21 +93,19 @@ impl Fs {
         };
         let mut handle = self.join(2)?;
         inode.change(&mut handle, Concerns::Attributes, |state| {
-            let set = |kept: &mut Time, to: Option<SetTime>| {
-                if let Some(to) = to {
-                    *kept = resolve(to);
-                }
-            };
-            set(&mut state.disk.atime, atime);
-            set(&mut state.disk.mtime, mtime);
+            if let Some(atime) = atime {
+                state.disk.set_atime(resolve(atime));
+            }
+            if let Some(mtime) = mtime {
+                state.disk.set_mtime(resolve(mtime));
+            }
         });
         Ok(())
     }
 
     /// Nobody changes an immutable inode.
     pub(crate) fn check_not_immutable(&self, inode: &Inode) -> Result<(), Error> {
-        let flags = InodeFlags::from_bits_retain(inode.rights().flags);
-        if flags.contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+        if flags::is_immutable(&inode.rights()) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
     /// Space and inodes, as the kernel counts them: without the overhead of metadata.

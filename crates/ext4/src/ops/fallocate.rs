@@ -1,6 +1,7 @@
 //! fallocate(2): allocate, keep the size, punch, zero.
 
 use crate::alloc::Privilege;
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Concerns, Inode, InodeRef, InodeState};
 use crate::ops::read::now;
@@ -46,7 +47,7 @@ impl Fs {
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
         self.check_writable()?;
-        self.check_not_immutable(inode)?;
+        flags::check_allocation(&inode.rights(), how)?;
         if len == 0 {
             return Err(Error::InvalidArgument { what: "a length of zero" });
         }

@@ -1,6 +1,7 @@
 //! Names for inodes that are there: link, unlink, rmdir.
 
 use crate::alloc::GroupHold;
+use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
 use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
@@ -63,7 +64,7 @@ impl Fs {
     ) -> Result<Option<()>, Error> {
         let Some(_locks) = lock_for_names(&[dir], &[inode], beside) else { return Ok(None) };
         self.check_addable(dir, NameChange::Uncounted)?;
-        self.check_not_immutable(inode)?;
+        flags::check_link(&inode.rights())?;
         let Some(place) = self.place_for(dir, name, beside)? else { return Ok(None) };
         if let Look::There(_) = place.seen() {
             return Err(Error::Exists);
@@ -191,8 +192,7 @@ impl Fs {
         if dir.links() == 0 {
             return Err(Error::NotFound);
         }
-        self.check_not_immutable(dir)?;
-        self.check_not_immutable(victim)
+        flags::check_deletion(&dir.rights(), &victim.rights())
     }
 
     /// Fails if `victim` cannot lose the name, for it is a directory that is not empty, or could not

@@ -116,7 +116,9 @@ impl Fs {
         let now = now();
         let due = match self.atime {
             Atime::Noatime => false,
-            Atime::Strict => attr.atime != now,
+            Atime::Strict if self.geometry.inode_size() > 128 => attr.atime != now,
+            // Of whole seconds.
+            Atime::Strict => attr.atime.secs != now.secs,
             Atime::Relatime => {
                 attr.atime <= attr.mtime
                     || attr.atime <= attr.ctime

@@ -1,5 +1,6 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
+use crate::flags;
 use crate::fs::Fs;
 use crate::name::ascent::{Ascent, IsRing};
 use crate::name::directory::{checked, checked_entry};
@@ -141,8 +142,10 @@ impl Fs {
     /// Fails if one of the inodes may not be changed, or the target directory is gone.
     fn check_renamable(&self, ends: &Ends<'_>) -> Result<(), Error> {
         let Ends { from, to, source, target, .. } = ends;
-        for inode in [*from, *to, source].into_iter().chain(target) {
-            self.check_not_immutable(inode)?;
+        flags::check_deletion(&from.rights(), &source.rights())?;
+        match target {
+            Some(target) => flags::check_deletion(&to.rights(), &target.rights())?,
+            None => self.check_not_immutable(to)?,
         }
         if to.links() == 0 {
             return Err(Error::NotFound);

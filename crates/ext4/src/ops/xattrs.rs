@@ -11,7 +11,7 @@ use crate::object::meta::{MetaKind, MetaRef};
 use crate::object::record::RawRecord;
 use crate::ops::read::now;
 use crate::plan::xattr::{self, BlockChange, XattrState};
-use crate::{Error, SetXattr};
+use crate::{Attr, Error, SetXattr};
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::acl::Acl;
@@ -24,8 +24,8 @@ pub(crate) struct XattrChange<'f> {
     /// The group of the block that may be freed.
     hold: Option<GroupHold<'f>>,
     block: BlockStep,
-    /// Nine bits that go with an access list that was set.
-    mode: Option<u16>,
+    /// The permissions, twelve bits, that go with an access list that was set.
+    permissions: Option<u16>,
     pub(crate) credits: u32,
 }
 
@@ -77,7 +77,8 @@ impl Fs {
         Ok(self.decode_acl(inode.ino, &value)?.to_system())
     }
 
-    /// Sets an attribute. An access list that says no more than a mode changes the mode alone.
+    /// Sets an attribute. An access list that says no more than a mode changes the mode alone. That it
+    /// is append-only does not forbid it here: see [`crate::flags::check_xattrs`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -85,23 +86,60 @@ impl Fs {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
+        self.set_xattr_as(inode, name, value, how, |attr| Ok(attr.permissions))
+    }
+
+    /// As [`Fs::set_xattr`], if `judge` allows it: it is asked with the attributes that the inode has when
+    /// that is done. With an access list the mode becomes what the list says, and beyond that, in the
+    /// bits of set-user-ID, set-group-ID and sticky, what `judge` gives.
+    ///
+    /// # Errors
+    /// What `judge` fails with, too.
+    ///
+    /// # Locking
+    /// `judge` runs under the operation lock and takes none.
+    pub fn set_xattr_as(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+        judge: impl FnOnce(&Attr) -> Result<u16, Error>,
+    ) -> Result<(), Error> {
         self.check_writable()?;
-        self.check_not_immutable(inode)?;
         let name = xattr::parse_name(name)?;
         let _exclusive = inode.op.exclusive();
+        self.check_not_immutable(inode)?;
+        let special = judge(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
+            // The kernel's ext4 does not move ctime for it either.
+            false if how != SetXattr::Create && self.is_stored(inode, name, value) => None,
             false => Some(self.plan_xattr(inode, name, Some(value), how)?),
-            true => self.plan_acl(inode, name, value)?,
+            true => self.plan_acl(inode, name, value, special)?,
         };
         self.commit_xattrs(inode, change)
     }
 
     /// Removes an attribute; [`Error::NoAttribute`] if it is not there.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<(), Error> {
+        self.remove_xattr_as(inode, name, |_| Ok(()))
+    }
+
+    /// As [`Fs::remove_xattr`], if `judge` allows it: see [`Fs::set_xattr_as`].
+    ///
+    /// # Errors
+    /// What `judge` fails with, too.
+    pub fn remove_xattr_as(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        judge: impl FnOnce(&Attr) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.check_writable()?;
-        self.check_not_immutable(inode)?;
         let name = xattr::parse_name(name)?;
         let _exclusive = inode.op.exclusive();
+        self.check_not_immutable(inode)?;
+        judge(&inode.attr())?;
         let change = match self.plan_xattr(inode, name, None, SetXattr::Any) {
             // A list that is not kept is one that says what the mode says.
             Err(Error::NoAttribute) if is_acl(name) => None,
@@ -124,13 +162,13 @@ impl Fs {
     ) -> Result<(), Error> {
         let Some(change) = change else { return Ok(()) };
         let now = now();
-        let mode = change.mode;
+        let permissions = change.permissions;
         let mut handle = self.join(change.credits + 2)?;
         self.apply_xattrs(&mut handle, inode, change);
         inode.change(&mut handle, Concerns::Attributes, |state| {
             state.disk.ctime = now;
-            if let Some(bits) = mode {
-                state.disk.mode = (state.disk.mode & !0o777) | bits;
+            if let Some(permissions) = permissions {
+                state.disk.mode = (state.disk.mode & !0o7777) | permissions;
             }
         });
         Ok(())
@@ -194,6 +232,11 @@ impl Fs {
         xattr::get(&self.xattr_state(inode.ino, &in_inode, &block), name).map(<[u8]>::to_vec)
     }
 
+    /// Whether an attribute has that value already.
+    fn is_stored(&self, inode: &Arc<Inode>, name: AttributeName<'_>, value: &[u8]) -> bool {
+        self.stored_xattr(inode, name).is_ok_and(|stored| stored == value)
+    }
+
     /// Plans to set or remove one attribute and claims what that needs; the operation lock is held
     /// exclusively.
     fn plan_xattr(
@@ -219,15 +262,17 @@ impl Fs {
                 BlockStep::New { old, claim, data: data.into() }
             }
         };
-        Ok(XattrChange { in_inode: plan.in_inode, hold, block, mode: None, credits: 10 })
+        Ok(XattrChange { in_inode: plan.in_inode, hold, block, permissions: None, credits: 10 })
     }
 
-    /// Plans to set an access control list given in the form of the system call.
+    /// Plans to set an access control list given in the form of the system call; `special` are the bits
+    /// of the mode beyond those of the list.
     fn plan_acl(
         &self,
         inode: &Arc<Inode>,
         name: AttributeName<'_>,
         value: &[u8],
+        special: u16,
     ) -> Result<Option<XattrChange<'_>>, Error> {
         let is_access = name == AttributeName::acl_access();
         if inode.file_type == FileType::Symlink {
@@ -238,19 +283,20 @@ impl Fs {
         }
         let acl = Acl::from_system(value)
             .map_err(|_| Error::InvalidArgument { what: "an access control list" })?;
-        let mode = acl.as_ref().filter(|_| is_access).map(Acl::mode_bits);
+        let permissions = acl.as_ref().filter(|_| is_access).map(|acl| special | acl.mode_bits());
         let kept = acl.filter(|acl| !(is_access && acl.is_minimal())).map(|acl| acl.to_disk());
-        let planned = self.plan_xattr(inode, name, kept.as_deref(), SetXattr::Any);
-        match planned {
-            Ok(change) => Ok(Some(XattrChange { mode, ..change })),
+        if !is_access && kept.as_ref().is_some_and(|kept| self.is_stored(inode, name, kept)) {
+            return Ok(None);
+        }
+        match self.plan_xattr(inode, name, kept.as_deref(), SetXattr::Any) {
+            Ok(change) => Ok(Some(XattrChange { permissions, ..change })),
             // Nothing is kept and nothing was.
-            Err(Error::NoAttribute) if mode.is_some() => Ok(Some(XattrChange {
-                in_inode: None,
-                hold: None,
-                block: BlockStep::Keep,
-                mode,
-                credits: 2,
-            })),
+            Err(Error::NoAttribute) if permissions.is_some() => {
+                let block = BlockStep::Keep;
+                let change =
+                    XattrChange { in_inode: None, hold: None, block, permissions, credits: 2 };
+                Ok(Some(change))
+            }
             Err(Error::NoAttribute) => Ok(None),
             Err(error) => Err(error),
         }

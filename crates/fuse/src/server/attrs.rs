@@ -1,6 +1,5 @@
 //! Attributes: GETATTR, STATX, SETATTR.
 
-use super::files::IMMUTABLE;
 use super::{FOREVER, Server};
 use crate::abi::{self, fattr};
 use crate::buffer::Outbox;
@@ -8,14 +7,12 @@ use crate::channel::Channel;
 use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
-use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, SetAttr, SetTime};
+use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTime};
 use lanefs_ondisk::{FileType, Time};
+use lanefs_vfs::rules::{self, Change, Member, without_set_id};
 
-const SET_USER_ID: u16 = 0o4000;
-const SET_GROUP_ID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
 /// The attribute that gives capabilities to a program; lost with set-user-ID.
-const CAPABILITIES: &[u8] = b"security.capability";
+pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
@@ -28,13 +25,6 @@ pub fn rdev_word(rdev: Rdev) -> u32 {
 /// The device number in a 32-bit `dev_t`.
 pub fn rdev_of(word: u32) -> Rdev {
     Rdev { major: (word >> 8) & 0xfff, minor: (word & 0xff) | ((word >> 12) & 0xfff00) }
-}
-
-/// What remains of `permissions` when somebody writes who may not keep set-user-ID and set-group-ID;
-/// set-group-ID without group execution means something else and stays.
-pub fn without_privileges(permissions: u16) -> u16 {
-    let group = if permissions & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
-    permissions & !(SET_USER_ID | group)
 }
 
 /// Whether `set` is but the times that the file has. With the writeback cache the kernel sends its
@@ -54,11 +44,49 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         Some(SetTime::Now) => false,
     };
     // Of an immutable file, even that is refused.
-    now.flags & IMMUTABLE == 0
+    !rules::is_immutable(&now.rights())
         && only_times
         && ctime == Some(now.ctime)
         && same(atime, now.atime)
         && same(mtime, now.mtime)
+}
+
+/// What flags may forbid of a change. With its writeback cache the kernel also sends times of its own,
+/// with the handle of a file that was written: the time of the change, and that of the data, which is the
+/// same then. It does not say whether a program set a time to now or it does that itself, but the
+/// times of the two are the same only then.
+fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
+    let given = |bits: u32| input.valid & bits != 0;
+    let time = |secs, nanos| Time { secs, nanos };
+    let mtime = time(input.mtime, input.mtimensec);
+    let is_now = given(fattr::MTIME_NOW)
+        || given(fattr::CTIME) && mtime == time(input.ctime, input.ctimensec);
+    let by_kernel = given(fattr::FH) && is_now && !given(fattr::MTIME_NOW);
+    let times = match (given(fattr::ATIME), given(fattr::MTIME)) {
+        (false, false) => Change::empty(),
+        // The size brings times with it.
+        _ if given(fattr::SIZE) => Change::empty(),
+        (true, true) if given(fattr::ATIME_NOW) && is_now => Change::TOUCH,
+        (false, true) if by_kernel => Change::empty(),
+        _ => Change::TIMES,
+    };
+    let mut change = times;
+    change.set(Change::MODE, set.permissions.is_some());
+    change.set(Change::OWNER, set.uid.is_some() || set.gid.is_some());
+    change.set(Change::SIZE, set.size.is_some());
+    change
+}
+
+/// What a caller leaves of `rights` that may not keep set-ID bits: the permissions, if they change, and if
+/// flags let them. The kernel does not tell the groups of the caller.
+fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
+    let before = asked.unwrap_or(rights.permissions);
+    let left = without_set_id(before, Member::Possibly);
+    if left == before {
+        return Ok(asked);
+    }
+    rules::check_attributes(rights, Change::MODE)?;
+    Ok(Some(left))
 }
 
 fn sx_time(time: Time) -> abi::SxTime {
@@ -188,10 +216,13 @@ impl Server {
             flags: None,
         };
         let now = inode.attr();
-        if is_told_already(&set, &now) {
+        // Nothing is asked for before a write that takes set-ID bits: the write itself says so.
+        if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());
         }
+        let change = change_of(&input, &set);
+        rules::check_attributes(&now.rights(), change)?;
         let chown = set.uid.is_some() || set.gid.is_some();
         let costs = now.file_type != FileType::Directory && (chown || set.size.is_some());
         if costs {
@@ -200,9 +231,10 @@ impl Server {
         // A new owner always costs the privileges; a new size only if the kernel says so.
         let drops = costs && (chown || given(fattr::KILL_SUIDGID));
         let attr = self.fs().set_attr_as(&inode, |now| {
-            let asked = set.permissions.unwrap_or(now.permissions);
-            let left = if drops { without_privileges(asked) } else { asked };
-            let permissions = if left == asked { set.permissions } else { Some(left) };
+            let rights = now.rights();
+            rules::check_attributes(&rights, change)?;
+            let asked = set.permissions;
+            let permissions = if drops { stripped(&rights, asked)? } else { asked };
             Ok(Some(SetAttr { permissions, ..set }))
         })?;
         self.put_attr(&attr, outbox);
@@ -213,15 +245,13 @@ impl Server {
     /// says so, and the kernel goes on with the mode that it knows: it is told to ask again, before
     /// the reply, so that nobody executes the new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
-        let without = |now: &Attr| {
-            let left = without_privileges(now.permissions);
-            let set = SetAttr { permissions: Some(left), ..SetAttr::default() };
-            (left != now.permissions).then_some(set)
-        };
         let now = inode.attr();
-        if without(&now).is_some() {
+        if stripped(&now.rights(), None)?.is_some() {
             // Of the mode as it is then: a write may be overtaken by chmod(2).
-            self.fs().set_attr_as(inode, |now| Ok(without(now)))?;
+            self.fs().set_attr_as(inode, |now| {
+                let permissions = stripped(&now.rights(), None)?;
+                Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
+            })?;
             kernel.forget_attributes(Node::id(now.ino, now.generation));
         }
         self.drop_capabilities(inode, &now)
@@ -295,7 +325,7 @@ mod tests {
         let times =
             SetAttr { mtime: Some(SetTime::At(early)), ctime: Some(late), ..SetAttr::default() };
         assert!(is_told_already(&times, &now));
-        let immutable = Attr { flags: IMMUTABLE, ..now };
+        let immutable = Attr { flags: 0x10, ..now };
         assert!(!is_told_already(&times, &immutable));
         for set in [
             SetAttr { ctime: Some(early), ..times },
@@ -309,10 +339,35 @@ mod tests {
         }
     }
 
+    fn setattr(valid: u32, mtime: i64, ctime: i64) -> (abi::SetattrIn, SetAttr) {
+        let zeros = [0; size_of::<abi::SetattrIn>()];
+        let input = <abi::SetattrIn as zerocopy::FromBytes>::read_from_bytes(&zeros).unwrap();
+        let input = abi::SetattrIn { valid, mtime, ctime, ..input };
+        let size = (valid & fattr::SIZE != 0).then_some(0);
+        (input, SetAttr { size, ..SetAttr::default() })
+    }
+
     #[test]
-    fn set_group_id_is_lost_only_where_the_group_may_execute() {
-        assert_eq!(without_privileges(0o6755), 0o755);
-        assert_eq!(without_privileges(0o6745), 0o2745);
-        assert_eq!(without_privileges(0o1644), 0o1644);
+    fn times_that_a_program_sets_are_told_from_those_of_the_kernel() {
+        let change = |valid, mtime, ctime| {
+            let (input, set) = setattr(valid, mtime, ctime);
+            change_of(&input, &set)
+        };
+        let (atime, mtime, ctime) = (fattr::ATIME, fattr::MTIME, fattr::CTIME);
+        let (atime_now, mtime_now) = (atime | fattr::ATIME_NOW, mtime | fattr::MTIME_NOW);
+        // The kernel's own, of a file that was written; after a change of the inode alone.
+        assert_eq!(change(mtime | ctime | fattr::FH, 5, 5), Change::empty());
+        assert_eq!(change(ctime, 0, 5), Change::empty());
+        // touch(1), with the writeback cache and without.
+        assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
+        assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
+        // A time that is given, or left out.
+        assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
+        assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
+        assert_eq!(change(mtime_now, 0, 0), Change::TIMES);
+        assert_eq!(change(mtime | ctime, 5, 5), Change::TIMES);
+        assert_eq!(change(atime | mtime | ctime, 5, 5), Change::TIMES);
+        // truncate(2) brings times with it.
+        assert_eq!(change(fattr::SIZE | mtime | ctime, 4, 5), Change::SIZE);
     }
 }

@@ -8,13 +8,11 @@ use crate::errno::Errno;
 use crate::node::Node;
 use crate::request::Request;
 use crate::service::{Caching, Opens};
-use lanefs_ext4::{Attr, Fallocate, InodeRef, Privilege, Seek, SetAttr};
+use lanefs_ext4::{Fallocate, InodeRef, Privilege, Seek, SetAttr};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
+use lanefs_vfs::rules::{self, Opening};
 
-/// `EXT4_IMMUTABLE_FL` and `EXT4_APPEND_FL`: files that nobody changes, or only at the end.
-pub(super) const IMMUTABLE: u32 = 0x10;
-const APPEND_ONLY: u32 = 0x20;
 /// With so many blocks free, a file that found no room may try again.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
@@ -23,18 +21,12 @@ const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP_SIZE;
 const ZERO_RANGE: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
 const ZERO_RANGE_KEEP_SIZE: u32 = ZERO_RANGE | KEEP_SIZE;
 
-/// Whether somebody may open with `flags` what is so marked.
-fn check_marks(attr: &Attr, flags: i32) -> Result<(), Errno> {
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    let truncates = flags & libc::O_TRUNC != 0;
-    let appends = flags & libc::O_APPEND != 0;
-    if attr.flags & IMMUTABLE != 0 && (writes || truncates) {
-        return Err(Errno::PERM);
+fn opening(flags: i32) -> Opening {
+    Opening {
+        writes: flags & libc::O_ACCMODE != libc::O_RDONLY,
+        appends: flags & libc::O_APPEND != 0,
+        truncates: flags & libc::O_TRUNC != 0,
     }
-    if attr.flags & APPEND_ONLY != 0 && (truncates || writes && !appends) {
-        return Err(Errno::PERM);
-    }
-    Ok(())
 }
 
 impl Server {
@@ -71,7 +63,7 @@ impl Server {
         let input: abi::OpenIn = request.take()?;
         let flags = input.flags as i32;
         let inode = self.inode(request.header.nodeid)?;
-        check_marks(&inode.attr(), flags)?;
+        rules::check_opening(&inode.rights(), opening(flags))?;
         if flags & libc::O_TRUNC != 0 {
             if input.open_flags & abi::OPEN_KILL_SUIDGID != 0 {
                 self.drop_privileges(&inode, kernel)?;
@@ -99,7 +91,10 @@ impl Server {
         let room = outbox.data(input.size as usize);
         let n = self.fs().read_at(&inode, input.offset, room)?;
         outbox.set_len(n);
-        if input.flags as i32 & libc::O_NOATIME == 0 {
+        let flags = input.flags as i32;
+        // What is not open to be read, the kernel reads to write part of a page.
+        let by_program = flags & libc::O_ACCMODE != libc::O_WRONLY;
+        if by_program && flags & libc::O_NOATIME == 0 {
             self.fs().touch_atime(&inode)?;
         }
         Ok(())
@@ -201,8 +196,23 @@ impl Server {
         };
         let inode = self.inode(request.header.nodeid)?;
         let by = privilege(request.header.uid);
+        rules::check_allocation(&inode.rights(), how)?;
         self.drop_privileges_for(by, &inode, kernel)?;
         Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
+    }
+
+    /// Has the kernel write the dirty pages of a file, if it can have any. One request at a time does
+    /// that, for it keeps its thread while others serve the writes: false if another one is at it.
+    pub(super) fn flush_pages(&self, inode: &InodeRef, id: u64, kernel: &Channel) -> bool {
+        if !self.may_be_written(inode.ino()) {
+            return true;
+        }
+        if self.flushing.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        kernel.flush_pages(id);
+        self.flushing.store(false, Ordering::Release);
+        true
     }
 
     /// The kernel asks without writing its dirty pages first, which may lie in what is a hole here;
@@ -222,12 +232,8 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
-        if self.may_be_written(inode.ino()) {
-            if self.flushing.swap(true, Ordering::Acquire) {
-                return Err(Errno::INVAL);
-            }
-            kernel.flush_pages(request.header.nodeid);
-            self.flushing.store(false, Ordering::Release);
+        if !self.flush_pages(&inode, request.header.nodeid, kernel) {
+            return Err(Errno::INVAL);
         }
         let offset = self.fs().seek(&inode, what, input.offset)?;
         outbox.put(&abi::LseekOut { offset });

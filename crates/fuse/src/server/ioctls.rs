@@ -3,9 +3,13 @@
 use super::Server;
 use crate::abi;
 use crate::buffer::Outbox;
+use crate::channel::Channel;
 use crate::errno::Errno;
+use crate::node::Node;
 use crate::request::Request;
+use lanefs_ext4::flags::IMMUTABLE;
 use lanefs_ext4::{InodeRef, SetAttr};
+use lanefs_vfs::rules;
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_FSGETXATTR` and
 /// `FS_IOC_FSSETXATTR` of `<linux/fs.h>` on 64-bit machines.
@@ -49,6 +53,7 @@ impl Server {
         &self,
         request: &mut Request<'_>,
         outbox: &mut Outbox,
+        kernel: &Channel,
     ) -> Result<(), Errno> {
         let input: abi::IoctlIn = request.take()?;
         let inode = self.inode(request.header.nodeid)?;
@@ -59,7 +64,7 @@ impl Server {
             GET_VERSION => put_word(attr.generation, &input, outbox),
             SET_FLAGS => {
                 let flags = word(request.data(input.in_size as usize)?)?;
-                self.set_flags(&inode, flags)?;
+                self.set_flags(&inode, flags, kernel)?;
             }
             FS_GET_XATTR => {
                 let mut record = [0; FSXATTR];
@@ -69,18 +74,28 @@ impl Server {
             FS_SET_XATTR => {
                 let xflags = word(request.data(input.in_size as usize)?)?;
                 let flags = with_fsxattr_flags(attr.flags, xflags).ok_or(Errno::OPNOTSUPP)?;
-                self.set_flags(&inode, flags)?;
+                self.set_flags(&inode, flags, kernel)?;
             }
             _ => return Err(Errno::NOTTY),
         }
         Ok(())
     }
 
-    fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<(), Errno> {
+    /// Sets flags, of which the kernel has asked whether the caller may change them. The time of the
+    /// change is news to the kernel.
+    fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Result<(), Errno> {
+        let id = Node::id(inode.ino(), inode.generation());
+        let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
+        // What programs wrote before is stored, and would be refused if it came later.
+        if marks && !self.flush_pages(inode, id, kernel) {
+            return Err(Errno::BUSY);
+        }
         self.fs().set_attr_as(inode, |now| {
             let flags = flags & VISIBLE | now.flags & !VISIBLE;
+            rules::check_flags(now.flags, flags)?;
             Ok(Some(SetAttr { flags: Some(flags), ..SetAttr::default() }))
         })?;
+        kernel.forget_attributes(id);
         Ok(())
     }
 }

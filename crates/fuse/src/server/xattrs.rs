@@ -1,14 +1,13 @@
 //! Extended attributes, POSIX ACLs among them.
 
 use super::Server;
+use super::attrs::CAPABILITIES;
 use crate::abi;
 use crate::buffer::{MAX_DATA, Outbox};
 use crate::errno::Errno;
 use crate::request::Request;
-use lanefs_ext4::{SetAttr, SetXattr};
-
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-const SET_GROUP_ID: u16 = 0o2000;
+use lanefs_ext4::SetXattr;
+use lanefs_vfs::rules::{self, SGID};
 
 /// A value for a caller with room for `room` bytes; no room at all asks for the length.
 fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Result<(), Errno> {
@@ -50,7 +49,10 @@ impl Server {
         let room = request.take::<abi::GetxattrIn>()?.size;
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
-        for name in self.fs().list_xattr(&inode)? {
+        let all = self.fs().list_xattr(&inode)?;
+        // The kernel does not tell of capabilities.
+        let superuser = request.header.uid == 0;
+        for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
             names.push(0);
         }
@@ -71,20 +73,21 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let inode = self.inode(request.header.nodeid)?;
-        self.fs().set_xattr(&inode, name, value, how)?;
-        if name == ACCESS_ACL && input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 {
-            self.fs().set_attr_as(&inode, |now| {
-                let permissions = Some(now.permissions & !SET_GROUP_ID);
-                let set = SetAttr { permissions, ..SetAttr::default() };
-                Ok((permissions != Some(now.permissions)).then_some(set))
-            })?;
-        }
-        Ok(())
+        let kills = input.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
+        Ok(self.fs().set_xattr_as(&inode, name, value, how, |now| {
+            rules::check_xattrs(&now.rights())?;
+            Ok(if kills { now.permissions & !SGID } else { now.permissions })
+        })?)
     }
 
     pub(super) fn removexattr(&self, request: &mut Request<'_>) -> Result<(), Errno> {
         let inode = self.inode(request.header.nodeid)?;
-        Ok(self.fs().remove_xattr(&inode, request.name()?)?)
+        let name = request.name()?;
+        Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
+            // By the kernel itself, before a write: to an append-only file too.
+            CAPABILITIES => Ok(()),
+            _ => rules::check_xattrs(&now.rights()),
+        })?)
     }
 }
 

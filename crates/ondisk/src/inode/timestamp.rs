@@ -20,6 +20,15 @@ pub(super) fn low(time: Time, extended: bool) -> u32 {
     time.secs.clamp(MIN, max) as u32
 }
 
+/// The nearest time that the words can say. At the ends of the range the nanoseconds go, as they do in
+/// Linux (observed with 6.18).
+pub(super) fn nearest(time: Time, extended: bool) -> Time {
+    let max = if extended { MAX } else { i32::MAX.into() };
+    let secs = time.secs.clamp(MIN, max);
+    let nanos = if !extended || secs == MIN || secs == max { 0 } else { time.nanos };
+    Time { secs, nanos: nanos.min(999_999_999) }
+}
+
 /// The upper word.
 pub(super) fn extra(time: Time) -> u32 {
     let secs = time.secs.clamp(MIN, MAX);
@@ -57,5 +66,18 @@ mod tests {
         assert_eq!(join(low(far, false), 0).secs, i32::MAX.into());
         let past = Time { secs: i64::MIN, nanos: 0 };
         assert_eq!(join(low(past, true), extra(past)).secs, MIN);
+    }
+
+    #[test]
+    fn the_nearest_time_is_stored_as_it_is() {
+        let secs = [i64::MIN, MIN - 1, MIN, 0, i32::MAX.into(), 1 << 31, MAX, MAX + 1, i64::MAX];
+        for secs in secs {
+            let time = Time { secs, nanos: 5 };
+            let wide = nearest(time, true);
+            assert_eq!(join(low(wide, true), extra(wide)), wide);
+            let small = nearest(time, false);
+            assert_eq!(join(low(small, false), 0), small);
+        }
+        assert_eq!(nearest(Time { secs: 1 << 31, nanos: 5 }, true).nanos, 5);
     }
 }

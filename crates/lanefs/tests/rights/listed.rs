@@ -1,0 +1,199 @@
+//! The differences that are known, each with its reason. docs/vfs.md and docs/fuse.md tell them.
+
+use super::*;
+
+/// By what an operation was done, and what is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Library,
+    /// A mount with the kernel's writeback cache, as users mount.
+    Mount,
+    /// With `no_writeback`.
+    Writethrough,
+    /// What such mounts stored: the kernel's ext4 shows it after the unmount.
+    Stored,
+    StoredWritethrough,
+}
+
+impl By {
+    fn is_mount(self) -> bool {
+        self != By::Library
+    }
+
+    /// Whether the kernel keeps times and sizes of regular files itself, and is asked for them.
+    fn is_shown_by_writeback(self) -> bool {
+        self == By::Mount
+    }
+
+    fn is_writeback(self) -> bool {
+        matches!(self, By::Mount | By::Stored)
+    }
+}
+
+/// What came of a case: the outcome, and what is seen afterwards, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    pub outcome: Outcome,
+    pub seen: Vec<String>,
+}
+
+/// A difference from the kernel's ext4 that is as it must be.
+pub struct Listed {
+    pub reason: &'static str,
+    /// Whether it may be seen in this case; the kernel's trial comes first.
+    pub applies: fn(By, &Case, &Trial, &Trial) -> bool,
+}
+
+const EPERM: Outcome = Err(1);
+const EACCES: Outcome = Err(13);
+
+/// True if nothing but these of the times differs.
+fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
+    let without = |lines: &[String]| -> Vec<String> {
+        let strip = |line: &String| {
+            let mut words: Vec<&str> = line.split(' ').collect();
+            for what in which {
+                if let Some(at) = words.iter().position(|word| word == what) {
+                    words.drain(at..at + 2);
+                }
+            }
+            words.join(" ")
+        };
+        lines.iter().map(strip).collect()
+    };
+    theirs.outcome == ours.outcome && without(&theirs.seen) == without(&ours.seen)
+}
+
+/// Whether the object had its flag set while the trial ran, by chattr.
+fn was_flagged(case: &Case) -> bool {
+    matches!(case.op, Op::Old(_)) && case.object.flag != Flag::None
+}
+
+fn is_file(case: &Case) -> bool {
+    case.object.kind == Kind::File
+}
+
+pub const LISTED: &[Listed] = &[
+    Listed {
+        reason: "fs.protected_hardlinks is a rule of the kernel's, not of file systems",
+        applies: |by, case, theirs, _| {
+            by == By::Library && case.op == Op::Link && case.caller != 0 && theirs.outcome == EPERM
+        },
+    },
+    Listed {
+        reason: "chown(-1, -1) takes set-ID bits and capabilities; here, to set nothing is no chown, \
+                 and the kernel's FUSE does not tell of it",
+        applies: |_, case, _, _| case.op == Op::Chown(None, None),
+    },
+    Listed {
+        reason: "the kernel's FUSE does not know flags: it refuses for the mode first, with EACCES",
+        applies: |by, case, theirs, ours| {
+            let flags = [case.object.flag, case.object.place.flag];
+            let flagged = flags.iter().any(|flag| *flag != Flag::None);
+            let errors = theirs.outcome == EPERM && ours.outcome == EACCES;
+            by.is_mount() && flagged && errors && theirs.seen == ours.seen
+        },
+    },
+    Listed {
+        reason: "the kernel's FUSE removes file capabilities by itself, before it asks for a change, \
+                 which is then refused",
+        applies: |by, case, theirs, ours| {
+            by.is_mount()
+                && case.object.extra == Extra::Capabilities
+                && case.object.flag == Flag::AppendOnly
+                && theirs.outcome == EPERM
+                && ours.outcome == EPERM
+        },
+    },
+    Listed {
+        reason: "default lists of what is no directory are answered by the kernel, which does not ask \
+                 for flags",
+        applies: |by, case, theirs, ours| {
+            let list =
+                matches!(case.op, Op::SetAcl(Which::Default, _) | Op::RemoveAcl(Which::Default));
+            by.is_mount() && list && is_file(case) && theirs.seen == ours.seen
+        },
+    },
+    Listed {
+        reason: "the kernel does not tell of the groups of a caller: set-group-ID without group \
+                 execution stays, where a caller outside the group writes or changes owners",
+        applies: |by, case, _, _| {
+            let outside = case.caller().gid != GROUP && !case.caller().groups.contains(&GROUP);
+            let writes = matches!(
+                case.op,
+                Op::Chown(..)
+                    | Op::Truncate(_)
+                    | Op::Open(How::Truncate)
+                    | Op::Append
+                    | Op::Overwrite
+                    | Op::Allocate
+                    | Op::Punch
+                    | Op::Old(_)
+            );
+            by.is_mount() && outside && writes && case.caller != 0 && case.object.mode == 0o2745
+        },
+    },
+    Listed {
+        reason: "the kernel's FUSE sets the times of a file before it asks for a change, which is then \
+                 refused",
+        applies: |by, case, theirs, ours| {
+            let writes = matches!(
+                case.op,
+                Op::Append
+                    | Op::Allocate
+                    | Op::Punch
+                    | Op::Old(OldOp::Allocate | OldOp::Punch | OldOp::Write)
+            );
+            let times = only_times(theirs, ours, &["mtime", "ctime"]);
+            by.is_writeback() && writes && ours.outcome == EPERM && times
+        },
+    },
+    Listed {
+        reason: "with its writeback cache the kernel keeps its own ctime of a regular file: chattr's is \
+                 stored, and seen when the kernel has forgotten the file",
+        applies: |by, case, theirs, ours| {
+            let flags = matches!(case.op, Op::Chattr(..)) || was_flagged(case);
+            by.is_shown_by_writeback()
+                && flags
+                && is_file(case)
+                && only_times(theirs, ours, &["ctime"])
+        },
+    },
+    Listed {
+        reason: "the kernel's FUSE moves ctime of a regular file with each attribute that is set, and \
+                 with an access list that is removed, though nothing changes",
+        applies: |by, case, theirs, ours| {
+            let nothing = matches!(case.op, Op::SameXattr(_) | Op::RemoveAcl(Which::Access));
+            by.is_writeback() && nothing && is_file(case) && only_times(theirs, ours, &["ctime"])
+        },
+    },
+    Listed {
+        reason: "with its writeback cache the kernel shows the mtime of a regular file as it was asked \
+                 for; the nearest that the inode keeps is stored",
+        applies: |by, case, theirs, ours| {
+            by.is_shown_by_writeback()
+                && matches!(case.op, Op::Times(..))
+                && is_file(case)
+                && only_times(theirs, ours, &["mtime"])
+        },
+    },
+    Listed {
+        reason: "the kernel's writeback cache takes writes through a descriptor that was opened before \
+                 chattr +i; close or fsync tells that they are refused",
+        applies: |by, case, theirs, ours| {
+            by.is_writeback()
+                && case.op == Op::Old(OldOp::Write)
+                && case.object.flag == Flag::Immutable
+                && theirs.outcome == EPERM
+                && ours.outcome.is_ok()
+        },
+    },
+    Listed {
+        reason: "to write part of a page through a descriptor that can read, the kernel reads the page",
+        applies: |by, case, theirs, ours| {
+            by.is_writeback()
+                && case.op == Op::Old(OldOp::Write)
+                && only_times(theirs, ours, &["atime", "ctime"])
+        },
+    },
+];

@@ -1,0 +1,305 @@
+//! What is tried: one operation by one caller on one object, and what is seen of the object afterwards.
+
+pub mod calls;
+pub mod cases;
+pub mod library;
+pub mod listed;
+pub mod prepare;
+
+use std::fmt::Write;
+
+/// A user with a group and supplementary groups.
+#[derive(Debug)]
+pub struct Caller {
+    pub name: &'static str,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: &'static [u32],
+}
+
+/// The owner of the objects, and their group.
+pub const OWNER: u32 = 1001;
+pub const GROUP: u32 = 2001;
+/// A user and a group that own nothing.
+pub const STRANGER: u32 = 1003;
+pub const OTHER_GROUP: u32 = 3000;
+
+pub const CALLERS: [Caller; 6] = [
+    Caller { name: "root", uid: 0, gid: 0, groups: &[] },
+    Caller { name: "owner", uid: OWNER, gid: GROUP, groups: &[] },
+    Caller { name: "owner outside the group", uid: OWNER, gid: OTHER_GROUP, groups: &[] },
+    Caller { name: "member", uid: 1002, gid: GROUP, groups: &[] },
+    Caller { name: "supplementary member", uid: 1002, gid: OTHER_GROUP, groups: &[GROUP] },
+    Caller { name: "stranger", uid: STRANGER, gid: OTHER_GROUP, groups: &[] },
+];
+
+/// What the object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    Fifo,
+    Symlink,
+}
+
+/// The flag that the object or its directory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flag {
+    None,
+    Immutable,
+    AppendOnly,
+}
+
+pub const FLAGS: [Flag; 3] = [Flag::None, Flag::Immutable, Flag::AppendOnly];
+
+impl Flag {
+    /// As `FS_IOC_SETFLAGS` has it.
+    pub fn bits(self) -> u32 {
+        match self {
+            Flag::None => 0,
+            Flag::Immutable => 0x10,
+            Flag::AppendOnly => 0x20,
+        }
+    }
+}
+
+/// What the object carries beside its mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extra {
+    /// `user.there`, and `trusted.there`.
+    Attributes,
+    /// An access list that lets [`STRANGER`] read and write, and if it is a directory a default list.
+    Lists,
+    /// File capabilities.
+    Capabilities,
+}
+
+/// The directory that the object is in: its mode and owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub mode: u32,
+    pub uid: u32,
+    pub flag: Flag,
+}
+
+/// The directory that lets all do all.
+pub const OPEN: Place = Place { mode: 0o777, uid: 0, flag: Flag::None };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object {
+    pub kind: Kind,
+    pub mode: u32,
+    pub flag: Flag,
+    pub extra: Extra,
+    pub place: Place,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    Omit,
+    Now,
+    At(i64, u32),
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    Chmod(u32),
+    Chown(Option<u32>, Option<u32>),
+    Times(Stamp, Stamp),
+    /// Another name for the object, or for a new file in the directory that it is.
+    Link,
+    Rename,
+    /// Into another directory, which all may write to.
+    RenameAway,
+    /// Of a file of root's, over the object.
+    RenameOver,
+    Exchange,
+    Unlink,
+    Rmdir,
+    Truncate(u64),
+    Open(How),
+    /// Opened for that, and a byte written.
+    Append,
+    Overwrite,
+    Allocate,
+    Punch,
+    Read,
+    ReadNoAtime,
+    ReadLink,
+    /// Through a descriptor that the caller opened before the object got its flag.
+    Old(OldOp),
+    SetXattr(&'static str),
+    /// With the value that the attribute has.
+    SameXattr(&'static str),
+    RemoveXattr(&'static str),
+    GetXattr(&'static str),
+    ListXattr,
+    SetAcl(Which, List),
+    RemoveAcl(Which),
+    GetAcl(Which),
+    /// Flags to set and to clear.
+    Chattr(u32, u32),
+    Stat,
+    /// Within the directory that the object is.
+    MakeIn(Kind),
+    UnlinkIn,
+    ListIn,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    Write,
+    Append,
+    Truncate,
+    NoAtime,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldOp {
+    Truncate(u64),
+    Write,
+    Allocate,
+    Punch,
+    Chmod,
+    Chown,
+    Times(Stamp, Stamp),
+    SetXattr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    Access,
+    Default,
+}
+
+impl Which {
+    pub fn name(self) -> &'static str {
+        match self {
+            Which::Access => "system.posix_acl_access",
+            Which::Default => "system.posix_acl_default",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// No more than a mode says.
+    Minimal,
+    /// With a named user.
+    Named,
+}
+
+impl List {
+    /// The list as setxattr(2) takes it.
+    pub fn bytes(self) -> Vec<u8> {
+        const NOBODY: u32 = u32::MAX;
+        let entries: &[(u16, u16, u32)] = match self {
+            List::Minimal => &[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 1, NOBODY)],
+            List::Named => &[
+                (1, 6, NOBODY),
+                (2, 6, STRANGER),
+                (4, 4, NOBODY),
+                (0x10, 7, NOBODY),
+                (0x20, 0, NOBODY),
+            ],
+        };
+        let mut bytes = 2u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(permissions.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// One trial.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub number: usize,
+    pub caller: usize,
+    pub op: Op,
+    pub object: Object,
+}
+
+impl Case {
+    pub fn caller(&self) -> &'static Caller {
+        &CALLERS[self.caller]
+    }
+
+    /// The directory that the case has to itself, and the object in it.
+    pub fn dir(&self) -> String {
+        format!("c{}", self.number)
+    }
+
+    pub fn path(&self) -> String {
+        format!("{}/o", self.dir())
+    }
+
+    /// Where [`Op::RenameAway`] goes.
+    pub fn away(&self) -> String {
+        format!("away/n{}", self.number)
+    }
+}
+
+/// What an operation came to: what it gave, or an error number.
+pub type Outcome = Result<String, i32>;
+
+/// An inode as it is seen; times are (seconds, nanoseconds).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub name: String,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub links: u64,
+    pub size: u64,
+    pub flags: Option<u32>,
+    pub xattrs: Vec<(String, Vec<u8>)>,
+    pub times: [(i64, u32); 3],
+}
+
+/// The times that objects are prepared with: of the last read, and of the last change.
+pub const ATIME: (i64, u32) = (1_000_000_000, 500_000_000);
+pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
+
+/// `flags` that users see, without what only tells how the inode is stored.
+const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
+
+impl Seen {
+    /// In words, for one that began at `started` (seconds, nanoseconds).
+    pub fn told(&self, started: (i64, u32)) -> String {
+        let Seen { name, mode, uid, gid, links, .. } = self;
+        let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");
+        let is_dir = mode & 0o170_000 == 0o040_000;
+        if !is_dir {
+            write!(text, " {} bytes", self.size).unwrap();
+        }
+        if let Some(flags) = self.flags {
+            write!(text, " flags {:x}", flags & FLAGS_COMPARED).unwrap();
+        }
+        for (name, value) in &self.xattrs {
+            write!(text, " {name}={}", hex(value)).unwrap();
+        }
+        for ((time, what), was) in
+            self.times.iter().zip(["atime", "mtime", "ctime"]).zip([Some(ATIME), Some(MTIME), None])
+        {
+            let moved = match *time {
+                time if Some(time) == was => "kept".to_owned(),
+                time if was.is_none() && time < started => "kept".to_owned(),
+                time if time >= started && time.0 < started.0 + 3600 => "moved".to_owned(),
+                // Of what is made by a preparation, and not of the object.
+                time if time.0 > started.0 - 3600 && time < started => "earlier".to_owned(),
+                (secs, nanos) => format!("{secs}.{nanos:09}"),
+            };
+            write!(text, " {what} {moved}").unwrap();
+        }
+        text
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}

@@ -1,0 +1,117 @@
+//! What modes allow.
+
+use crate::Credentials;
+use lanefs_ext4::{Inode, Rights};
+use lanefs_ondisk::FileType;
+
+bitflags::bitflags! {
+    /// What is asked of an inode; the bits of one class of a mode.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Want: u16 {
+        /// Read data, or list a directory.
+        const READ = 4;
+        /// Write data, or change a directory's names.
+        const WRITE = 2;
+        /// Execute, or look a name up in a directory.
+        const EXECUTE = 1;
+    }
+}
+
+const GROUP_CLASS: u16 = 0o070;
+const ANY_EXECUTE: u16 = 0o111;
+
+/// What mode bits alone decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Yes,
+    No,
+    /// The access control list decides if there is one; if not, this.
+    AskList(bool),
+}
+
+pub(crate) fn by_mode(
+    who: &Credentials,
+    file_type: FileType,
+    attr: &Rights,
+    want: Want,
+) -> Verdict {
+    let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
+    if who.is_superuser() {
+        // What has no execute bit is not executed; directories are always searched.
+        let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
+        return if executable || !want.contains(Want::EXECUTE) {
+            Verdict::Yes
+        } else {
+            Verdict::No
+        };
+    }
+    if who.uid() == attr.uid {
+        return if class(6) { Verdict::Yes } else { Verdict::No };
+    }
+    let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
+    // With a list, the group class is its mask: empty, it can allow nothing that the mode does not.
+    if attr.permissions & GROUP_CLASS != 0 {
+        return Verdict::AskList(allowed);
+    }
+    if allowed { Verdict::Yes } else { Verdict::No }
+}
+
+/// True if the mode alone lets `who` search the directory: nothing has to be read to know it.
+pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
+    let verdict = || by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE);
+    who.is_checked_elsewhere() || verdict() == Verdict::Yes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::attr;
+
+    #[test]
+    fn the_owner_is_judged_by_the_owner_bits_alone() {
+        let file = attr(FileType::Regular, 0o077, 5, 6);
+        let who = Credentials::new(5, 6, []);
+        assert_eq!(by_mode(&who, file.file_type, &file.rights(), Want::READ), Verdict::No);
+    }
+
+    #[test]
+    fn a_supplementary_group_counts_as_a_group() {
+        let file = attr(FileType::Regular, 0o640, 5, 6);
+        assert_eq!(
+            by_mode(&Credentials::new(7, 8, [6]), file.file_type, &file.rights(), Want::READ),
+            Verdict::AskList(true)
+        );
+        assert_eq!(
+            by_mode(&Credentials::new(7, 8, []), file.file_type, &file.rights(), Want::READ),
+            Verdict::AskList(false)
+        );
+    }
+
+    #[test]
+    fn without_group_bits_no_list_is_read() {
+        let file = attr(FileType::Regular, 0o604, 5, 6);
+        assert_eq!(
+            by_mode(&Credentials::new(7, 8, []), file.file_type, &file.rights(), Want::READ),
+            Verdict::Yes
+        );
+        assert_eq!(
+            by_mode(&Credentials::new(7, 6, []), file.file_type, &file.rights(), Want::READ),
+            Verdict::No
+        );
+    }
+
+    #[test]
+    fn the_superuser_reads_and_writes_all_but_executes_only_executables() {
+        let root = Credentials::superuser();
+        let plain = attr(FileType::Regular, 0o000, 5, 6);
+        assert_eq!(
+            by_mode(&root, plain.file_type, &plain.rights(), Want::READ | Want::WRITE),
+            Verdict::Yes
+        );
+        assert_eq!(by_mode(&root, plain.file_type, &plain.rights(), Want::EXECUTE), Verdict::No);
+        let script = attr(FileType::Regular, 0o001, 5, 6);
+        assert_eq!(by_mode(&root, script.file_type, &script.rights(), Want::EXECUTE), Verdict::Yes);
+        let dir = attr(FileType::Directory, 0o000, 5, 6);
+        assert_eq!(by_mode(&root, dir.file_type, &dir.rights(), Want::all()), Verdict::Yes);
+    }
+}

@@ -1,0 +1,60 @@
+//! The rules: which caller may do what, what flags forbid, what a change costs and what is inherited.
+//!
+//! Pure functions of credentials and attributes. The library applies all of them. A FUSE mount leaves
+//! to the kernel what the kernel checks (modes, access lists, owners), and applies the rest: flags,
+//! the loss of set-ID bits, attributes that are hidden.
+//!
+//! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
+//! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
+//! A refused mode is [`Error::PermissionDenied`] (EACCES), a refused privilege or a flag
+//! [`Error::NotPermitted`] (EPERM). A test holds them against the kernel's ext4
+//! (`crates/lanefs/tests/mount_rights.rs`).
+//!
+//! [`Error::PermissionDenied`]: crate::Error::PermissionDenied
+//! [`Error::NotPermitted`]: crate::Error::NotPermitted
+
+mod access;
+mod attributes;
+mod names;
+mod set_id;
+mod xattrs;
+
+pub use access::Want;
+pub(crate) use access::{Verdict, by_mode, searches_by_mode};
+pub(crate) use attributes::is_touch;
+pub use attributes::{check_resize, permitted};
+pub use lanefs_ext4::flags::{
+    Change, Opening, check_allocation, check_attributes, check_deletion, check_flags, check_link,
+    check_opening, check_xattrs, is_immutable,
+};
+pub(crate) use names::{check_device, may_delete, new_inode};
+pub use set_id::{Member, SGID, STICKY, SUID, without_set_id};
+pub(crate) use set_id::{after_write, with_access_list};
+pub(crate) use xattrs::{Rule, Use, on_xattr};
+pub use xattrs::{is_access_list, is_listed};
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use lanefs_ext4::{Attr, Rdev};
+    use lanefs_ondisk::{FileType, Ino, Time};
+
+    pub(crate) fn attr(file_type: FileType, permissions: u16, uid: u32, gid: u32) -> Attr {
+        Attr {
+            ino: Ino(12),
+            generation: 1,
+            file_type,
+            permissions,
+            links: 1,
+            uid,
+            gid,
+            size: 0,
+            sectors: 0,
+            rdev: Rdev::default(),
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            crtime: None,
+            flags: 0,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Names: what may be taken from a directory, and what a new inode is.
+
+use super::set_id::{Member, STICKY, inherited};
+use super::{SGID, check_deletion};
+use crate::{Credentials, Error, NewNode};
+use lanefs_ext4::{NewInode, NewKind, Rights};
+
+/// Fails unless `who`, who may write to `dir`, may take the name of `victim` from it.
+pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Result<(), Error> {
+    if dir.permissions & STICKY != 0 && !who.owns(victim.uid) && !who.owns(dir.uid) {
+        return Err(Error::NotPermitted);
+    }
+    check_deletion(dir, victim)
+}
+
+/// Fails if `who` may not make what `kind` says: devices are for the superuser.
+pub(crate) fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
+    let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
+    if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// `new` as `who` makes it in `dir`. ext4 gives it the group of a set-group-ID directory, and what
+/// the directory's default list says.
+pub(crate) fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
+    let mut permissions = new.permissions & 0o7777;
+    if dir.permissions & SGID != 0 && !matches!(new.kind, NewKind::Directory) {
+        permissions = inherited(permissions, Member::of(who, dir.gid));
+    }
+    NewInode { kind: new.kind, permissions, umask: new.umask, uid: who.uid(), gid: who.gid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::attr;
+    use lanefs_ondisk::FileType;
+
+    #[test]
+    fn in_a_sticky_directory_only_owners_delete() {
+        let dir = attr(FileType::Directory, 0o1777, 1, 1);
+        let file = attr(FileType::Regular, 0o666, 2, 2);
+        assert!(may_delete(&Credentials::new(3, 3, []), &dir.rights(), &file.rights()).is_err());
+        assert!(may_delete(&Credentials::new(2, 3, []), &dir.rights(), &file.rights()).is_ok());
+        assert!(may_delete(&Credentials::new(1, 3, []), &dir.rights(), &file.rights()).is_ok());
+        assert!(may_delete(&Credentials::superuser(), &dir.rights(), &file.rights()).is_ok());
+        assert!(
+            may_delete(&Credentials::checked_elsewhere(3, 3), &dir.rights(), &file.rights())
+                .is_ok()
+        );
+    }
+
+    fn made(who: &Credentials, dir_permissions: u16, kind: NewKind<'_>) -> u16 {
+        let dir = attr(FileType::Directory, dir_permissions, 1, 50);
+        new_inode(who, &dir.rights(), &NewNode { kind, permissions: 0o2775, umask: 0 }).permissions
+    }
+
+    #[test]
+    fn a_caller_outside_the_group_of_a_directory_makes_no_program_of_that_group() {
+        let stranger = Credentials::new(7, 7, []);
+        assert_eq!(made(&stranger, 0o2777, NewKind::Regular), 0o775);
+        assert_eq!(made(&stranger, 0o777, NewKind::Regular), 0o2775);
+        assert_eq!(made(&stranger, 0o2777, NewKind::Directory), 0o2775);
+        assert_eq!(made(&Credentials::new(7, 7, [50]), 0o2777, NewKind::Regular), 0o2775);
+        assert_eq!(made(&Credentials::superuser(), 0o2777, NewKind::Regular), 0o2775);
+    }
+
+    #[test]
+    fn only_the_superuser_makes_devices() {
+        let device = NewKind::CharDevice(lanefs_ext4::Rdev { major: 1, minor: 3 });
+        assert!(check_device(&Credentials::new(7, 7, []), &device).is_err());
+        assert!(check_device(&Credentials::new(7, 7, []), &NewKind::Fifo).is_ok());
+        assert!(check_device(&Credentials::superuser(), &device).is_ok());
+    }
+}

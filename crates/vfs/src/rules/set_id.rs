@@ -1,0 +1,96 @@
+//! Set-user-ID and set-group-ID: what takes them from a file.
+
+use crate::Credentials;
+use lanefs_ext4::Rights;
+
+/// Set-user-ID.
+pub const SUID: u16 = 0o4000;
+/// Set-group-ID.
+pub const SGID: u16 = 0o2000;
+/// Only owners delete.
+pub const STICKY: u16 = 0o1000;
+/// May be executed by the group.
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// Whether a caller is in a file's group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Member {
+    /// It is, or has the privileges of one that is, or it is not known.
+    Possibly,
+    /// It is not.
+    No,
+}
+
+impl Member {
+    /// Whether `who` is in group `gid`.
+    pub(crate) fn of(who: &Credentials, gid: u32) -> Member {
+        if who.is_trusted() || who.in_group(gid) { Member::Possibly } else { Member::No }
+    }
+}
+
+/// `permissions` without set-user-ID and set-group-ID. Set-group-ID without group execution is no
+/// right to run as the group, and is lost only to a caller outside the group.
+pub fn without_set_id(permissions: u16, member: Member) -> u16 {
+    let drop_group = permissions & GROUP_EXECUTE != 0 || member == Member::No;
+    permissions & !SUID & !(if drop_group { SGID } else { 0 })
+}
+
+/// The permissions of a regular file after `who` wrote to it, if they change.
+pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
+    if who.is_superuser() {
+        return None;
+    }
+    let kept = without_set_id(rights.permissions, Member::of(who, rights.gid));
+    (kept != rights.permissions).then_some(kept)
+}
+
+/// `permissions` as a caller who is a member, or not, may set them on a file of the group.
+pub(super) fn settable(permissions: u16, member: Member) -> u16 {
+    permissions & !(if member == Member::No { SGID } else { 0 })
+}
+
+/// The permissions of a file after `who` set an access list of it.
+pub(crate) fn with_access_list(who: &Credentials, rights: &Rights) -> u16 {
+    settable(rights.permissions, Member::of(who, rights.gid))
+}
+
+/// The permissions of a new file in a set-group-ID directory, which gives it its group: a caller
+/// outside that group must not make programs that run with it.
+pub(super) fn inherited(permissions: u16, member: Member) -> u16 {
+    let runs_as_group = permissions & (SGID | GROUP_EXECUTE) == SGID | GROUP_EXECUTE;
+    if runs_as_group { settable(permissions, member) } else { permissions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(permissions: u16, gid: u32) -> Rights {
+        Rights { permissions, uid: 10, gid, flags: 0 }
+    }
+
+    #[test]
+    fn a_write_takes_the_set_id_bits_but_not_for_the_superuser() {
+        let owner = Credentials::new(10, 20, [30]);
+        assert_eq!(after_write(&owner, &file(0o6755, 20)), Some(0o755));
+        assert_eq!(after_write(&Credentials::superuser(), &file(0o6755, 20)), None);
+        assert_eq!(after_write(&owner, &file(0o2644, 20)), None);
+        assert_eq!(after_write(&owner, &file(0o2644, 99)), Some(0o644));
+    }
+
+    #[test]
+    fn set_group_id_is_lost_where_the_group_may_execute_or_the_caller_is_outside() {
+        assert_eq!(without_set_id(0o6755, Member::Possibly), 0o755);
+        assert_eq!(without_set_id(0o6745, Member::Possibly), 0o2745);
+        assert_eq!(without_set_id(0o6745, Member::No), 0o745);
+        assert_eq!(without_set_id(0o1644, Member::Possibly), 0o1644);
+    }
+
+    #[test]
+    fn an_access_list_of_an_owner_outside_the_group_takes_set_group_id() {
+        let outside = Credentials::new(10, 99, []);
+        assert_eq!(with_access_list(&outside, &file(0o6755, 20)), 0o4755);
+        assert_eq!(with_access_list(&Credentials::new(10, 99, [20]), &file(0o6755, 20)), 0o6755);
+        assert_eq!(with_access_list(&Credentials::superuser(), &file(0o2755, 20)), 0o2755);
+    }
+}

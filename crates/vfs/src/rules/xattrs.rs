@@ -1,0 +1,147 @@
+//! Extended attributes: who may read, change and know of which. The rules are those of xattr(7).
+
+use super::check_xattrs;
+use super::set_id::STICKY;
+use crate::{Credentials, Error};
+use lanefs_ext4::Attr;
+use lanefs_ondisk::FileType;
+
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+/// What is done with an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Set,
+    Remove,
+}
+
+/// What the name alone decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Allowed,
+    /// As for the data: the mode and the access control list decide.
+    AsData,
+    Hidden,
+    Denied,
+    /// There is nothing to remove, which is no error for any caller.
+    Nothing,
+    /// What it is cannot have such an attribute.
+    Impossible,
+}
+
+fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
+    let refused = if what == Use::Read { Rule::Hidden } else { Rule::Denied };
+    if who.is_checked_elsewhere() {
+        return Rule::Allowed;
+    }
+    if name.starts_with(b"trusted.") {
+        return if who.is_superuser() { Rule::Allowed } else { refused };
+    }
+    if name.starts_with(b"user.") {
+        // On other types the mode says nothing about who may store data.
+        if !matches!(attr.file_type, FileType::Regular | FileType::Directory) {
+            return refused;
+        }
+        let sticky = attr.file_type == FileType::Directory && attr.permissions & STICKY != 0;
+        if what != Use::Read && sticky && !who.owns(attr.uid) {
+            return Rule::Denied;
+        }
+        return Rule::AsData;
+    }
+    if what == Use::Read {
+        return Rule::Allowed;
+    }
+    if name == DEFAULT_LIST && attr.file_type != FileType::Directory {
+        return if what == Use::Remove { Rule::Nothing } else { Rule::Impossible };
+    }
+    let allowed =
+        if name.starts_with(b"security.") { who.is_superuser() } else { who.owns(attr.uid) };
+    if allowed { Rule::Allowed } else { Rule::Denied }
+}
+
+/// What the rules say of `name`, an attribute of an inode with `attr`.
+///
+/// # Errors
+/// [`Error::NotPermitted`] if flags forbid it.
+pub(crate) fn on_xattr(
+    who: &Credentials,
+    attr: &Attr,
+    name: &[u8],
+    what: Use,
+) -> Result<Rule, Error> {
+    if what != Use::Read {
+        check_xattrs(&attr.rights())?;
+    }
+    Ok(by_name(who, attr, name, what))
+}
+
+/// Whether a caller is told of the name. Those of `trusted.` are for the superuser.
+pub fn is_listed(name: &[u8], superuser: bool) -> bool {
+    superuser || !name.starts_with(b"trusted.")
+}
+
+/// Whether the attribute is the access list, whose entries are the mode's too.
+pub fn is_access_list(name: &[u8]) -> bool {
+    name == ACCESS_LIST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::tests::attr;
+
+    #[test]
+    fn trusted_attributes_are_hidden_from_all_but_the_superuser() {
+        let file = attr(FileType::Regular, 0o666, 1, 1);
+        let user = Credentials::new(1, 1, []);
+        assert_eq!(by_name(&user, &file, b"trusted.x", Use::Read), Rule::Hidden);
+        assert_eq!(by_name(&user, &file, b"trusted.x", Use::Set), Rule::Denied);
+        let root = Credentials::superuser();
+        assert_eq!(by_name(&root, &file, b"trusted.x", Use::Set), Rule::Allowed);
+    }
+
+    #[test]
+    fn user_attributes_are_for_files_and_directories() {
+        let user = Credentials::new(1, 1, []);
+        let link = attr(FileType::Symlink, 0o777, 1, 1);
+        assert_eq!(by_name(&user, &link, b"user.x", Use::Set), Rule::Denied);
+        let file = attr(FileType::Regular, 0o777, 2, 2);
+        assert_eq!(by_name(&user, &file, b"user.x", Use::Set), Rule::AsData);
+    }
+
+    #[test]
+    fn in_a_sticky_directory_only_the_owner_sets_user_attributes() {
+        let dir = attr(FileType::Directory, 0o1777, 2, 2);
+        assert_eq!(by_name(&Credentials::new(1, 1, []), &dir, b"user.x", Use::Set), Rule::Denied);
+        assert_eq!(by_name(&Credentials::new(2, 1, []), &dir, b"user.x", Use::Set), Rule::AsData);
+    }
+
+    #[test]
+    fn lists_are_set_by_the_owner_and_labels_by_the_superuser() {
+        let file = attr(FileType::Regular, 0o666, 1, 1);
+        let (owner, other) = (Credentials::new(1, 1, []), Credentials::new(2, 2, []));
+        let acl = b"system.posix_acl_access";
+        assert_eq!(by_name(&owner, &file, acl, Use::Set), Rule::Allowed);
+        assert_eq!(by_name(&other, &file, acl, Use::Set), Rule::Denied);
+        assert_eq!(by_name(&owner, &file, b"security.selinux", Use::Set), Rule::Denied);
+        assert_eq!(by_name(&other, &file, b"security.selinux", Use::Read), Rule::Allowed);
+    }
+
+    #[test]
+    fn a_default_list_of_a_file_is_nothing_to_remove_and_impossible_to_set() {
+        let file = attr(FileType::Regular, 0o666, 1, 1);
+        let other = Credentials::new(2, 2, []);
+        assert_eq!(by_name(&other, &file, DEFAULT_LIST, Use::Remove), Rule::Nothing);
+        assert_eq!(by_name(&other, &file, DEFAULT_LIST, Use::Set), Rule::Impossible);
+        let dir = attr(FileType::Directory, 0o777, 1, 1);
+        assert_eq!(by_name(&other, &dir, DEFAULT_LIST, Use::Set), Rule::Denied);
+    }
+
+    #[test]
+    fn only_the_superuser_is_told_of_trusted_attributes() {
+        assert!(is_listed(b"trusted.x", true) && !is_listed(b"trusted.x", false));
+        assert!(is_listed(b"user.x", false) && is_listed(b"security.x", false));
+    }
+}
