@@ -176,6 +176,38 @@ fn names_move_between_directories() {
     }
 }
 
+/// Their first block is the root of an index, not a leaf.
+#[test]
+fn large_directories_move_and_are_exchanged_between_directories() {
+    for (what, image) in images() {
+        println!("{what}");
+        let mount = image.mount(Access::ReadWrite);
+        let fs = mount.fs();
+        let root = fs.root().unwrap();
+        let [from, to] =
+            ["from", "to"].map(|name| fs.create(&root, name.as_bytes(), &directory()).unwrap());
+        let large = |dir: &InodeRef, name: &str| {
+            let large = fs.create(dir, name.as_bytes(), &directory()).unwrap();
+            for n in 0..300 {
+                fs.create(&large, format!("a name of some length {n}").as_bytes(), &file(0o644))
+                    .unwrap();
+            }
+            large
+        };
+        let (one, other) = (large(&from, "one"), large(&to, "other"));
+        fs.rename(&from, b"one", &to, b"one", Rename::NoReplace).unwrap();
+        assert_eq!(find(fs, &one, "..").ino(), to.ino());
+        fs.rename(&to, b"one", &from, b"back", Rename::Replace).unwrap();
+        fs.rename(&from, b"back", &to, b"other", Rename::Exchange).unwrap();
+        assert_eq!(find(fs, &one, "..").ino(), to.ino());
+        assert_eq!(find(fs, &other, "..").ino(), from.ino());
+        assert_eq!((names(fs, &one).len(), names(fs, &other).len()), (302, 302));
+        drop((one, other, from, to, root));
+        mount.close().unwrap();
+        image.check();
+    }
+}
+
 #[test]
 fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
     let (_, image) = images().swap_remove(1);

@@ -20,6 +20,8 @@ pub const WAITING: usize = 64;
 const FEWEST: usize = 1;
 /// How long a request that is expected to be quick may take before another thread is called.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// Looks without any request after which the session pauses: 40 ms.
+const PAUSED_LOOKS: u32 = 8;
 /// Looks without any request after which the watch sleeps until the next one.
 const QUIET_LOOKS: u32 = 20;
 /// A thread that was parked for so long gives its buffers back.
@@ -33,6 +35,7 @@ pub struct Readers {
     watch_sleeps: Padded<AtomicBool>,
     spares: Mutex<Spares>,
     wake_watch: Condvar,
+    pause: Condvar,
     posts: Vec<Padded<Post>>,
     /// With more readers, a thread that comes back from a slow request parks.
     enough: usize,
@@ -41,8 +44,8 @@ pub struct Readers {
 /// What one thread shares with the watch.
 #[derive(Debug, Default)]
 struct Post {
-    /// Number of the quick request that it serves, odd while it does. The watch makes the thread leave
-    /// by changing an odd one.
+    /// Grows with each request; odd while it serves one that is expected to be quick. The watch makes the
+    /// thread leave by changing an odd one.
     serving: AtomicU64,
     /// Where it is parked.
     parked: Condvar,
@@ -51,6 +54,8 @@ struct Post {
 #[derive(Debug)]
 struct Spares {
     ended: bool,
+    /// Requests have paused, and nobody was told yet.
+    paused: bool,
     /// Parked threads, the last one to come at the end: its buffers are the warmest.
     parked: Vec<usize>,
     /// How many threads the watch has still to start.
@@ -74,13 +79,15 @@ impl Readers {
     /// For `enough` readers, of which none is started yet.
     pub fn new(enough: usize) -> Readers {
         let parked = Vec::with_capacity(enough + WAITING);
-        let spares = Spares { ended: false, parked, to_start: enough, allowed: WAITING };
+        let spares =
+            Spares { ended: false, paused: false, parked, to_start: enough, allowed: WAITING };
         Readers {
             ready: Padded(AtomicUsize::new(enough)),
             watch_sleeps: Padded::default(),
             // Rank: a leaf, like a bucket of a wait queue, and taken with nothing held.
             spares: Mutex::new(Rank::Bucket, spares),
             wake_watch: Condvar::new(),
+            pause: Condvar::new(),
             posts: (0..enough + WAITING).map(|_| Padded::default()).collect(),
             enough,
         }
@@ -88,8 +95,12 @@ impl Readers {
 
     /// Thread `me` begins a request that is expected to be quick; gives what [`Readers::done`] wants.
     pub fn begin(&self, me: usize) -> u64 {
+        self.note(me, 1)
+    }
+
+    fn note(&self, me: usize, step: u64) -> u64 {
         let post = &self.posts[me].serving;
-        let serving = post.load(Ordering::Relaxed) + 1;
+        let serving = post.load(Ordering::Relaxed) + step;
         post.store(serving, Ordering::Relaxed);
         // Against the watch's: either it sees this request, or this thread sees that it sleeps.
         fence(Ordering::SeqCst);
@@ -107,9 +118,10 @@ impl Readers {
         post.compare_exchange(serving, serving + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// A thread is about to serve a request that is expected to be slow: it is no reader until it joins
-    /// again.
-    pub fn leave(&self) {
+    /// Thread `me` is about to serve a request that is expected to be slow: it is no reader until it
+    /// joins again.
+    pub fn leave(&self, me: usize) {
+        self.note(me, 2);
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
             self.call_another(&mut self.spares.lock());
         }
@@ -129,6 +141,8 @@ impl Readers {
 
     /// Thread `me` has answered a slow request: reads on, or parks if there are readers enough.
     pub fn join(&self, me: usize) -> Join {
+        // The slow request is over: whatever pauses, pauses from now on.
+        self.note(me, 2);
         if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough {
             return Join::Reader;
         }
@@ -163,6 +177,17 @@ impl Readers {
             post.parked.notify_one();
         });
         self.wake_watch.notify_all();
+        self.pause.notify_all();
+    }
+
+    /// Waits until there were requests and then none for [`PAUSED_LOOKS`] looks; false at the end.
+    pub fn wait_for_pause(&self) -> bool {
+        let mut spares = self.spares.lock();
+        while !spares.ended && !spares.paused {
+            self.pause.wait(&mut spares);
+        }
+        spares.paused = false;
+        !spares.ended
     }
 
     /// The watch: starts threads as they are needed, and calls one for each that is found serving one
@@ -180,6 +205,10 @@ impl Readers {
             quiet = if self.look(&mut seen, &mut spares) { 0 } else { quiet + 1 };
             if spares.to_start > 0 {
                 continue;
+            }
+            if quiet == PAUSED_LOOKS {
+                spares.paused = true;
+                self.pause.notify_one();
             }
             if quiet < QUIET_LOOKS {
                 self.wake_watch.wait_for(&mut spares, PATIENCE);
@@ -274,7 +303,7 @@ mod tests {
             assert!(readers.done(0, serving));
         }
         // One of two may be slow: the other reads.
-        readers.leave();
+        readers.leave(0);
         assert_eq!(readers.join(0), Join::Reader);
         end();
         assert!(started.recv().is_err());
@@ -284,8 +313,8 @@ mod tests {
     fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
         let (readers, started, end) = watched(2);
         (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
-        readers.leave();
-        readers.leave();
+        readers.leave(0);
+        readers.leave(1);
         assert_eq!(started.recv_timeout(SOON), Ok(2));
         // Back again, the first makes two readers, which is enough; the next one parks.
         assert_eq!(readers.join(0), Join::Reader);
@@ -296,8 +325,8 @@ mod tests {
         while readers.spares.lock().parked.is_empty() {
             std::thread::yield_now();
         }
-        readers.leave();
-        readers.leave();
+        readers.leave(0);
+        readers.leave(2);
         assert_eq!(parked.join().unwrap(), Join::Reader, "a parked thread is woken, none started");
         end();
         assert!(started.recv().is_err());
@@ -345,11 +374,31 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_told_once_after_requests_of_either_kind() {
+        let (readers, _started, end) = watched(2);
+        assert!(readers.wait_for_pause(), "after the start");
+        let serving = readers.begin(0);
+        assert!(readers.done(0, serving));
+        assert!(readers.wait_for_pause());
+        readers.leave(0);
+        assert_eq!(readers.join(0), Join::Reader);
+        assert!(readers.wait_for_pause());
+        let told = std::thread::spawn({
+            let readers = readers.clone();
+            move || readers.wait_for_pause()
+        });
+        std::thread::sleep(4 * PAUSED_LOOKS * PATIENCE);
+        assert!(!told.is_finished(), "nothing was asked since");
+        end();
+        assert!(!told.join().unwrap());
+    }
+
+    #[test]
     fn no_more_threads_are_started_than_may_wait() {
         let (readers, started, end) = watched(2);
         (0..2 + 2 * WAITING).for_each(|_| {
             if readers.ready.load(Ordering::Acquire) > 0 {
-                readers.leave();
+                readers.leave(0);
             }
         });
         (0..2 + WAITING).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));

@@ -69,6 +69,9 @@ pub trait Service: Sync {
     /// What kernel and session have agreed on: bits of [`crate::abi::init`].
     fn agreed(&mut self, _flags: u64) {}
 
+    /// No request came for a moment, after there were some. Requests are served meanwhile.
+    fn paused(&self) {}
+
     /// Does what `request` asks, leaving the reply in `outbox`.
     ///
     /// # Errors

@@ -63,12 +63,20 @@ impl<S: Service> Session<S> {
         let this = &self;
         let outcome = thread::scope(|scope| {
             let mut workers = Vec::new();
+            let pauses = thread::Builder::new().name("fuse-pause".into());
+            // Without this thread there is the commit interval.
+            let _ = pauses.spawn_scoped(scope, || {
+                while this.readers.wait_for_pause() {
+                    this.server.paused();
+                }
+            });
             this.readers.watch(|n| {
                 let worker = thread::Builder::new().name(format!("fuse-{n}"));
                 let worker = worker.spawn_scoped(scope, move || this.work(n));
                 worker.map(|worker| workers.push(worker)).is_ok()
             });
             if workers.is_empty() {
+                this.readers.end();
                 return Err(io::Error::other("no threads to serve with"));
             }
             // All of them, before the first that failed is told.
@@ -94,7 +102,7 @@ impl<S: Service> Session<S> {
             };
             let (opcode, begun) = (request.header.opcode, Instant::now());
             let stays = if pace.is_slow(opcode) {
-                self.readers.leave();
+                self.readers.leave(me);
                 self.answer(request, &mut outbox);
                 false
             } else {

@@ -70,6 +70,31 @@ fn check_promises(dir: &Path, promises: &BTreeMap<String, u64>, judge: &str) {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn what_was_answered_survives_the_killing_of_the_server_after_a_pause() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new("64M");
+    for round in 0..5 {
+        let mut mounted = Mounted::in_foreground(&image, &[]);
+        let name = format!("d{round}/a");
+        fs::create_dir(mounted.path.join(format!("d{round}"))).unwrap();
+        // Written by the kernel's cache at sync(2), of which the server is not told.
+        fs::write(mounted.path.join(&name), "x").unwrap();
+        run(Command::new("sync").arg("-f").arg(mounted.path.join(&name)));
+        thread::sleep(Duration::from_millis(500));
+        mounted.server().kill().unwrap();
+        mounted.server().wait().unwrap();
+        drop(mounted);
+        let again = Mounted::new(&image, &[]);
+        assert_eq!(fs::read_to_string(again.path.join(&name)).unwrap(), "x", "round {round}");
+        again.umount();
+    }
+    image.assert_clean();
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn what_was_synced_survives_the_killing_of_the_server() {
     if !can_mount() {
         return;

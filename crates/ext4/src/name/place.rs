@@ -75,7 +75,11 @@ impl Fs {
             }
         };
         let block = self.directory_block(dir, n)?;
-        let look = |bytes: &[u8]| dir::look_for(&view.context, n, bytes, name);
+        let look = |bytes: &[u8]| match dots {
+            // The first block, which may be the root of an index.
+            true => dir::find_dot(&view.context, bytes, name).map(Look::There),
+            false => dir::look_for(&view.context, n, bytes, name),
+        };
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
         Ok(Some(Place { fs: self, dir, context, name, n, block, version, seen }))

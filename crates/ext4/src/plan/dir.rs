@@ -28,7 +28,7 @@ mod window;
 pub use blocks::{DirBlocks, DirContext, Indexing, has_names, new_directory, seal, verify};
 pub use descent::Descent;
 pub use entry::{Look, look_for};
-pub use find::{Found, find, find_by, find_in};
+pub use find::{Found, find, find_by, find_dot, find_in};
 pub use insert::plan_insert;
 pub use names::NameIndex;
 pub use plan::{MOST_APPENDED, MOST_UPDATED, Plan};

@@ -35,25 +35,23 @@ pub fn find(
     name: Name<'_>,
 ) -> Result<Option<Found>, Error> {
     match name.bytes() {
-        b"." | b".." => find_dot(cx, blocks, name),
+        b"." | b".." if blocks.count() == 0 => Err(cx.damaged(FileBlock(0), dirent::Cause::NoDots)),
+        b"." | b".." => find_dot(cx, &blocks.block(FileBlock(0))?, name).map(Some),
         _ if cx.indexing == Indexing::Indexed => find_indexed(cx, blocks, name),
         _ => find_linear(cx, blocks, name),
     }
 }
 
-fn find_dot(
-    cx: &DirContext,
-    blocks: &dyn DirBlocks,
-    name: Name<'_>,
-) -> Result<Option<Found>, Error> {
+/// Finds "." or ".." in the first block of a directory, a linear one or the root of an index.
+///
+/// # Errors
+/// Corruption naming the block.
+pub fn find_dot(cx: &DirContext, block: &[u8], name: Name<'_>) -> Result<Found, Error> {
     let first = FileBlock(0);
-    if blocks.count() == 0 {
-        return Err(cx.damaged(first, dirent::Cause::NoDots));
-    }
-    let block = blocks.block(first)?;
-    let (dot, dot_dot) =
-        dirent::dots(&cx.format, &block).map_err(|cause| cx.damaged(first, cause))?;
-    Ok(Found::new(first, if name.bytes() == b"." { &dot } else { &dot_dot }))
+    let damaged = |cause| cx.damaged(first, cause);
+    let (dot, dot_dot) = dirent::dots(&cx.format, block).map_err(damaged)?;
+    let found = Found::new(first, if name.bytes() == b"." { &dot } else { &dot_dot });
+    found.ok_or_else(|| damaged(dirent::Cause::NoDots))
 }
 
 fn find_linear(
