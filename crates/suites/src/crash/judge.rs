@@ -13,18 +13,6 @@ use lanefs_ondisk::superblock::Superblock;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Whether states with a torn superblock are judged or passed over. It is two sectors of 512 bytes
-/// with one checksum, written outside of the log.
-const TORN_SUPERBLOCKS: Torn = Torn::PassedOver;
-
-#[derive(PartialEq, Eq)]
-#[allow(dead_code)] // one of them is chosen
-enum Torn {
-    PassedOver,
-    /// By Lanefs, and by e2fsck once Lanefs recovered it.
-    Judged,
-}
-
 /// When a crash happened.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
@@ -59,6 +47,8 @@ pub struct Judge<'h> {
     scratch: Scratch,
     /// Digests, with how much was promised.
     judged: HashSet<(u64, usize)>,
+    /// Whether there is a second group, which has a copy of the superblock.
+    has_backup: bool,
 }
 
 impl<'h> Judge<'h> {
@@ -75,7 +65,11 @@ impl<'h> Judge<'h> {
             findings.steps += history.steps.len() as u64;
             findings.workloads.1 += u64::from(history.forgetful);
         });
-        Ok(Judge { history, tally, digests, scratch, judged: HashSet::new() })
+        let mut superblock = [0; 1024];
+        base.read_at(1024, &mut superblock).map_err(|e| e.to_string())?;
+        let superblock = Superblock::decode(&superblock).map_err(|e| e.to_string())?;
+        let has_backup = superblock.geometry().group_count() > 1;
+        Ok(Judge { history, tally, digests, scratch, judged: HashSet::new(), has_backup })
     }
 
     /// Events of the recording: cuts are from 0 to this.
@@ -148,10 +142,12 @@ impl<'h> Judge<'h> {
         let is_new = self.tally.meet(digest);
         let torn = has_torn_superblock(&state);
         self.tally.count(|findings| findings.torn_superblocks += u64::from(is_new && torn));
-        if torn && TORN_SUPERBLOCKS == Torn::PassedOver {
+        let checks = is_new && self.tally.is_for_e2fsck(digest);
+        if torn && self.may_be_refused(&state) {
+            self.tally.count(|findings| findings.refused += u64::from(is_new));
             return Ok(());
         }
-        let checks = is_new && self.tally.is_for_e2fsck(digest);
+        // e2fsck does not replay a log that a torn superblock leads to; Lanefs does.
         if checks && !torn {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
@@ -173,6 +169,12 @@ impl<'h> Judge<'h> {
         Ok(())
     }
 
+    /// Without a backup a superblock that was torn while the log was empty has no copy: the mount is
+    /// refused, as docs/crash-consistency.md says.
+    fn may_be_refused(&self, state: &OverlayDevice) -> bool {
+        !self.has_backup && mount(Arc::new(state.fork())).is_err()
+    }
+
     /// Mounts, checks every promise, unmounts.
     fn recover(&self, at: Moment, device: Arc<dyn Device>) -> Result<(), String> {
         let mount = mount(device)?;
@@ -189,7 +191,7 @@ impl<'h> Judge<'h> {
         first: OverlayDevice,
         count: usize,
     ) -> Result<(), String> {
-        if has_torn_superblock(&first) && TORN_SUPERBLOCKS == Torn::PassedOver {
+        if has_torn_superblock(&first) && self.may_be_refused(&first) {
             return Ok(());
         }
         let at = Moment::of(cut, kept);

@@ -20,6 +20,8 @@ pub struct Findings {
     pub checked: u64,
     /// Distinct states whose superblock was torn.
     pub torn_superblocks: u64,
+    /// Those of them that have no copy of the superblock, and were refused.
+    pub refused: u64,
 }
 
 impl Findings {
@@ -36,13 +38,15 @@ impl fmt::Display for Findings {
         write!(
             f,
             "{} distinct crash states ({}) of {workloads} workloads ({} steps), {forgetful} of them with \
-             little memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn superblock",
+             little memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn \
+             superblock, {} of them without a copy and refused",
             self.states(),
             kinds.join(", "),
             self.steps,
             self.checked,
             self.repeated,
             self.torn_superblocks,
+            self.refused,
         )
     }
 }
