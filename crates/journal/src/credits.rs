@@ -19,8 +19,8 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// [rank Journal]
-    pool: Mutex<Pool>,
+    /// On lines of its own: beside it lies what each join reads. [rank Journal]
+    pool: Padded<Mutex<Pool>>,
     /// How many are in the queue. Written under the pool's lock before the first look into the
     /// stashes, and read under a stash's lock: so whoever gives back sees a waiter that has looked
     /// into his stash already.
@@ -71,7 +71,7 @@ impl Credits {
         Credits {
             limits,
             stashes: PerLane::new(|_| Mutex::new(Rank::LaneList, Stash { tid, grains: 0 })),
-            pool: Mutex::new(Rank::Journal, pool),
+            pool: Padded(Mutex::new(Rank::Journal, pool)),
             waiting: Padded(AtomicU64::new(0)),
         }
     }
@@ -116,7 +116,7 @@ impl Credits {
         grains: u64,
         ticket: Option<&Ticket<'_>>,
     ) -> Result<(), Short> {
-        let mut pool = self.pool.lock();
+        let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
         // What stashes have is for the first.
         if ahead == 0 && pool.left < grains {
@@ -166,7 +166,7 @@ impl Credits {
             stash.grains = keep;
             excess
         };
-        let mut pool = self.pool.lock();
+        let mut pool = self.pool.0.lock();
         pool.left += excess;
         pool.call();
     }
@@ -181,25 +181,25 @@ impl Credits {
     /// # Locking
     /// Called while nobody is a member.
     pub(crate) fn open(&self) {
-        let mut pool = self.pool.lock();
+        let mut pool = self.pool.0.lock();
         pool.left = u64::from(self.limits.capacity) * self.limits.grains;
         pool.call();
     }
 
     /// Whether the queue waits for `tid` to close.
     pub(crate) fn ran_short_in(&self, tid: Tid) -> bool {
-        self.pool.lock().short_in == Some(tid)
+        self.pool.0.lock().short_in == Some(tid)
     }
 
     /// Wakes everybody who waits, to look at the journal's state again.
     pub(crate) fn wake_all(&self) {
-        self.pool.lock().queue.iter_mut().for_each(Place::call);
+        self.pool.0.lock().queue.iter_mut().for_each(Place::call);
     }
 
     /// Takes a place at the end of the queue, for `grains`.
     pub(crate) fn queue(&self, grains: u64) -> Ticket<'_> {
         let call = Arc::new(Condvar::new());
-        let mut pool = self.pool.lock();
+        let mut pool = self.pool.0.lock();
         let number = pool.next_ticket;
         pool.next_ticket += 1;
         let place = Place { number, grains, called: false, call: Arc::clone(&call) };

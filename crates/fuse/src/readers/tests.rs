@@ -1,0 +1,137 @@
+use super::*;
+use lanefs_lanes::sync::Arc;
+use std::sync::mpsc;
+use std::time::Instant;
+
+const SOON: Duration = Duration::from_secs(5);
+
+/// Readers with a watch; the numbers of the threads that it starts arrive at the receiver.
+fn watched(enough: usize) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
+    let readers = Arc::new(Readers::new(enough));
+    let (tell, started) = mpsc::channel();
+    let watch = std::thread::spawn({
+        let readers = readers.clone();
+        move || readers.watch(|n| tell.send(n).is_ok())
+    });
+    let end = {
+        let readers = readers.clone();
+        move || {
+            readers.end();
+            watch.join().unwrap();
+        }
+    };
+    (readers, started, end)
+}
+
+#[test]
+fn a_quick_request_calls_no_thread() {
+    let (readers, started, end) = watched(2);
+    assert_eq!((started.recv_timeout(SOON), started.recv_timeout(SOON)), (Ok(0), Ok(1)));
+    for _ in 0..3 {
+        let serving = readers.begin(0);
+        assert!(readers.done(0, serving));
+    }
+    // One of two may be slow: the other reads.
+    readers.leave(0);
+    assert_eq!(readers.join(0), Join::Reader);
+    end();
+    assert!(started.recv().is_err());
+}
+
+#[test]
+fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
+    let (readers, started, end) = watched(2);
+    (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+    readers.leave(0);
+    readers.leave(1);
+    assert_eq!(started.recv_timeout(SOON), Ok(2));
+    // Back again, the first makes two readers, which is enough; the next one parks.
+    assert_eq!(readers.join(0), Join::Reader);
+    let parked = std::thread::spawn({
+        let readers = readers.clone();
+        move || readers.join(1)
+    });
+    while readers.spares.lock().parked.is_empty() {
+        std::thread::yield_now();
+    }
+    readers.leave(0);
+    readers.leave(2);
+    assert_eq!(parked.join().unwrap(), Join::Reader, "a parked thread is woken, none started");
+    end();
+    assert!(started.recv().is_err());
+}
+
+#[test]
+fn a_parked_thread_ends_with_the_session() {
+    let (readers, _started, end) = watched(2);
+    let parked = std::thread::spawn({
+        let readers = readers.clone();
+        // As if it came back from a slow request.
+        move || {
+            readers.ready.fetch_add(1, Ordering::AcqRel);
+            readers.join(2)
+        }
+    });
+    while readers.spares.lock().parked.is_empty() {
+        std::thread::yield_now();
+    }
+    end();
+    assert_eq!(parked.join().unwrap(), Join::End);
+}
+
+#[test]
+fn a_request_that_turns_out_slow_is_found_by_the_watch() {
+    let (readers, started, end) = watched(2);
+    (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+    for (pause, next) in [(0, 2), (300, 3)] {
+        // Also after the watch fell asleep.
+        std::thread::sleep(Duration::from_millis(pause));
+        let serving = [readers.begin(0), readers.begin(1)];
+        let begun = Instant::now();
+        assert_eq!(started.recv_timeout(SOON), Ok(next), "another thread reads");
+        assert!(begun.elapsed() < SOON);
+        for (me, serving) in serving.into_iter().enumerate() {
+            assert!(!readers.done(me, serving));
+            readers.ready.fetch_add(1, Ordering::AcqRel);
+        }
+        let serving = readers.begin(0);
+        assert!(readers.done(0, serving));
+        // As if the threads beyond the second had never been.
+        readers.ready.store(2, Ordering::Release);
+    }
+    end();
+}
+
+#[test]
+fn a_pause_is_told_once_after_requests_of_either_kind() {
+    let (readers, _started, end) = watched(2);
+    assert!(readers.wait_for_pause(), "after the start");
+    let serving = readers.begin(0);
+    assert!(readers.done(0, serving));
+    assert!(readers.wait_for_pause());
+    readers.leave(0);
+    assert_eq!(readers.join(0), Join::Reader);
+    assert!(readers.wait_for_pause());
+    let told = std::thread::spawn({
+        let readers = readers.clone();
+        move || readers.wait_for_pause()
+    });
+    std::thread::sleep(4 * PAUSED_LOOKS * PATIENCE);
+    assert!(!told.is_finished(), "nothing was asked since");
+    end();
+    assert!(!told.join().unwrap());
+}
+
+#[test]
+fn no_more_threads_are_started_than_may_wait() {
+    let (readers, started, end) = watched(2);
+    (0..2 + 2 * WAITING).for_each(|_| {
+        if readers.ready.load(Ordering::Acquire) > 0 {
+            readers.leave(0);
+        }
+    });
+    (0..2 + WAITING).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
+    assert_eq!(readers.ready.load(Ordering::Acquire), 0);
+    end();
+    assert!(started.recv().is_err());
+}
