@@ -81,7 +81,7 @@ fn judge_workload(
         if cut.is_multiple_of(3) {
             kept.extend([Kept::All, Kept::None]);
         }
-        Ways { kept, again: if cut / every % 16 == 0 { 6 } else { 0 } }
+        Ways { kept, again: if (cut / every).is_multiple_of(16) { 6 } else { 0 } }
     };
     judge.judge(&cuts, &ways).map_err(told)
 }
