@@ -1,0 +1,44 @@
+//! One kind of operation, so many times: to count its instructions. `scripts/instructions` runs this
+//! under callgrind with two counts and divides the difference.
+//!
+//! ```sh
+//! cargo run --release -p lanefs --example operations -- stat 10000
+//! ```
+
+use lanefs::device::RamDevice;
+use lanefs::{FileOptions, FileSystem, FormatOptions, OpenOptions};
+use std::error::Error;
+use std::sync::Arc;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut words = std::env::args().skip(1);
+    let usage = "usage: operations stat|open|create|rename|overwrite COUNT";
+    let (Some(operation), Some(count)) = (words.next(), words.next()) else {
+        return Err(usage.into());
+    };
+    let count: u64 = count.parse()?;
+    let device = Arc::new(RamDevice::create(256 << 20)?);
+    FileSystem::format(&*device, &FormatOptions::default())?;
+    let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+    fs.create_dir("/dir")?;
+    fs.write("/dir/file", [1; 4096])?;
+    fs.sync()?;
+    let file = fs.open_file_with("/dir/file", &FileOptions::new().read().write())?;
+    for n in 0..count {
+        match operation.as_str() {
+            "stat" => drop(fs.metadata("/dir/file")?),
+            "open" => drop(fs.open_file("/dir/file")?),
+            "create" => {
+                drop(fs.create_file("/dir/new")?);
+                fs.remove_file("/dir/new")?;
+            }
+            "rename" if n % 2 == 0 => fs.rename("/dir/file", "/dir/other")?,
+            "rename" => fs.rename("/dir/other", "/dir/file")?,
+            "overwrite" => file.write_all_at(0, &[2; 4096])?,
+            _ => return Err(usage.into()),
+        }
+    }
+    drop(file);
+    fs.close()?;
+    Ok(())
+}
