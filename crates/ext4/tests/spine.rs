@@ -3,7 +3,12 @@
 mod image;
 
 use image::{Image, directory, file};
-use lanefs_ext4::{Access, Error, Fallocate, Fs, InodeRef, Privilege, Rename, SetAttr, SyncMode};
+use lanefs_ext4::{
+    Access, Atime, Error, Fallocate, Fs, InodeRef, MountOptions, Privilege, Rename, SetAttr,
+    SetTime, SyncMode,
+};
+use lanefs_ondisk::Time;
+use lanefs_ondisk::inode::InodeFlags;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -342,4 +347,25 @@ fn many_threads_work_side_by_side() {
         mount.close().unwrap();
         image.check();
     }
+}
+
+#[test]
+fn the_access_time_of_a_file_marked_so_never_moves() {
+    let image = Image::made(&[], "16M");
+    let options = MountOptions { atime: Atime::Strict, ..MountOptions::default() };
+    let mount = image.mount_with(Access::ReadWrite, options);
+    let fs = mount.fs();
+    let file = fs.create(&fs.root().unwrap(), b"file", &file(0o644)).unwrap();
+    let long_ago = Time { secs: 1000, nanos: 0 };
+    let mark = |no_atime: u32| {
+        let (flags, atime) = (Some(no_atime), Some(SetTime::At(long_ago)));
+        fs.set_attr(&file, &SetAttr { flags, atime, ..SetAttr::default() }).unwrap();
+        fs.touch_atime(&file).unwrap();
+        file.attr().atime
+    };
+    assert_eq!(mark(InodeFlags::NOATIME.bits()), long_ago);
+    assert!(mark(0) > long_ago, "without the mark it moves");
+    drop(file);
+    mount.close().unwrap();
+    image.check();
 }

@@ -5,6 +5,7 @@ use crate::object::inode::{Inode, InodeRef};
 use crate::plan::extent::{Mapping, State};
 use crate::{Atime, Error, Seek, SetTime};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileBlock, FileType, Time};
 
 /// A piece of a byte range and what it maps to.
@@ -106,7 +107,7 @@ impl Fs {
         }
     }
 
-    /// Records a read, as the mount's atime option says.
+    /// Records a read, as the mount's atime option and the inode's flag (chattr +A) say.
     pub fn touch_atime(&self, inode: &InodeRef) -> Result<(), Error> {
         const DAY: i64 = 24 * 3600;
         if self.is_read_only() {
@@ -115,6 +116,7 @@ impl Fs {
         let attr = inode.attr();
         let now = now();
         let due = match self.atime {
+            _ if attr.flags & InodeFlags::NOATIME.bits() != 0 => false,
             Atime::Noatime => false,
             Atime::Strict if self.geometry.inode_size() > 128 => attr.atime != now,
             // Of whole seconds.
