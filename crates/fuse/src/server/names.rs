@@ -211,7 +211,7 @@ impl Server {
         outbox: &mut Outbox,
     ) -> Result<(), Errno> {
         let inode = self.inode(request.header.nodeid)?;
-        self.fs().touch_atime(&inode)?;
+        self.record_read(&inode);
         outbox.put_bytes(&self.fs().read_link(&inode)?);
         Ok(())
     }
@@ -234,7 +234,8 @@ impl Server {
             outbox.pad();
             ControlFlow::Continue(())
         })?;
-        Ok(self.fs().touch_atime(&dir)?)
+        self.record_read(&dir);
+        Ok(())
     }
 
     /// As READDIR, with each entry's node. The entries are gathered before their inodes are read, so
@@ -277,7 +278,8 @@ impl Server {
             outbox.put_bytes(name);
             outbox.pad();
         }
-        Ok(self.fs().touch_atime(&dir)?)
+        self.record_read(&dir);
+        Ok(())
     }
 }
 
