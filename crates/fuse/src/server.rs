@@ -67,6 +67,8 @@ impl Service for Server {
             // What fails here is told by the next fsync.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
+        // Nothing is given back unless the program has chosen this heap.
+        lanefs_lanes::LineHeap::trim_excess();
     }
 
     fn serve(

@@ -86,6 +86,8 @@ impl FileSystem {
     /// nobody to tell of an error.
     pub fn close(self) -> Result<()> {
         self.vfs.close()?;
+        // Of what the caches had; nothing if the program has another heap.
+        lanefs_lanes::LineHeap::trim_excess();
         self.source.map_or(Ok(()), Source::close)
     }
 

@@ -12,58 +12,22 @@
 //! ```
 //!
 //! Many operations in a row take and give without the depot, whose lock is that of one class.
-//! Memory that was made into blocks stays blocks of that class: at most what was in use at once, and
-//! two batches a thread. Large blocks are the system's.
+//! Large blocks are the system's. Small ones go back to it when the heap is trimmed ([`LineHeap::trim`]):
+//! of what the depots have, whole pages. A thread keeps two batches of each class.
 //!
 //! *Locking*: the depot's locks are innermost of all. They are unscheduled ones, which allocate nothing.
 
+mod classes;
+mod depot;
+mod trim;
+
 use crate::Padded;
-use crate::sync::unscheduled::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
-use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
+use crate::sync::unscheduled::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicUsize, Ordering};
+use classes::{CLASSES, SIZES, class_of, full};
+use depot::{DEPOTS, Free, carve, locked};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// No stricter alignment is served from classes: two lines, as of [`Padded`].
-const STRICTEST: usize = 128;
-/// Sizes of blocks: every multiple of a line up to eight, then multiples of two lines, so that what is
-/// aligned to two lines finds a class that is. The last ones hold a power of two and its owner's header.
-const SIZES: [usize; 24] = [
-    64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
-    3584, 4224, 8320, 16512, 33024, 65792,
-];
-const CLASSES: usize = SIZES.len();
-/// Sizes up to this one are found in a table.
-const SMALL: usize = 4224;
-/// Bytes of a batch, about.
-const BATCH: usize = 8192;
-/// Blocks that a batch of small ones has at least: as many as a lane's limbo frees at once, so that
-/// what is freed there in one sweep and used up one by one does not pass through the depot.
-const SWEEP: usize = crate::limbo::MOST;
-/// Bytes asked of the system at once.
-const CHUNK: usize = 1 << 20;
-
-const CLASS_OF: [u8; SMALL / LINE] = {
-    let mut table = [0; SMALL / LINE];
-    let (mut lines, mut class) = (0, 0);
-    while lines < table.len() {
-        if (lines + 1) * LINE > SIZES[class] {
-            class += 1;
-        }
-        table[lines] = class as u8;
-        lines += 1;
-    }
-    table
-};
-
-/// Blocks that a list has before they are a full batch.
-const fn full(class: usize) -> u32 {
-    let least = if SIZES[class] <= SMALL { SWEEP } else { 2 };
-    let blocks = BATCH / SIZES[class];
-    if blocks < least { least as u32 } else { blocks as u32 }
-}
 
 /// `block`, which the system gave, counted if it gave any.
 fn large(size: usize, block: *mut u8) -> *mut u8 {
@@ -76,29 +40,6 @@ fn large(size: usize, block: *mut u8) -> *mut u8 {
 /// So many bytes more of large blocks.
 fn count_large(bytes: isize) {
     MINE.with(|mine| mine.count(bytes));
-}
-
-/// The class of `layout`; none if the system serves it.
-#[inline]
-fn class_of(layout: Layout) -> Option<usize> {
-    let unit = layout.align().max(LINE);
-    // A layout rounded up to its alignment does not overflow, by its own contract.
-    let size = (layout.size().max(1) + (unit - 1)) & !(unit - 1);
-    if unit > STRICTEST || size > SIZES[CLASSES - 1] {
-        return None;
-    }
-    if size <= SMALL {
-        return Some(usize::from(CLASS_OF[(size - 1) / LINE]));
-    }
-    (0..CLASSES).rev().take_while(|class| SIZES[*class] >= size).last()
-}
-
-/// What lies in a block that nobody uses.
-struct Free {
-    next: *mut Free,
-    /// In the first block of a batch: how many it has, and the next batch of a depot.
-    len: u32,
-    next_batch: *mut Free,
 }
 
 /// A thread's blocks of one class.
@@ -159,24 +100,6 @@ impl Drop for End {
     }
 }
 
-/// Batches of one class that no thread has.
-struct Depot(*mut Free);
-// SAFETY: the blocks belong to whoever holds the lock of the depot.
-unsafe impl Send for Depot {}
-
-static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] =
-    [const { Padded(Mutex::new(Depot(ptr::null_mut()))) }; CLASSES];
-
-/// Memory of the system that was not made into blocks yet.
-struct Chunk {
-    at: *mut u8,
-    left: usize,
-}
-// SAFETY: the memory belongs to whoever holds the lock.
-unsafe impl Send for Chunk {}
-
-static REST: Padded<Mutex<Chunk>> = Padded(Mutex::new(Chunk { at: ptr::null_mut(), left: 0 }));
-
 /// Threads that count where nobody else does.
 const MOST_TALLIES: usize = 64;
 
@@ -188,12 +111,18 @@ static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
 /// Threads that were given a tally.
 static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
+/// The second in which [`LineHeap::trim_some`] last looked for something to trim.
+static LOOKED: AtomicI64 = AtomicI64::new(0);
+
+/// Free bytes of a class that are worth a trim.
+const WORTH: usize = 1 << 20;
+
 /// Threads begin as [`State::Forgetful`].
 static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
-fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics under these locks.
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether so much of `class` is free that a trim is worth its time.
+fn is_due(class: usize) -> bool {
+    locked(&DEPOTS[class]).is_due(class, WORTH)
 }
 
 /// The heap, to be named as a program's `#[global_allocator]`.
@@ -215,6 +144,30 @@ impl LineHeap {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
         // Given back in a tally that was summed up, taken in one that was not yet.
         usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// Gives free blocks back to the system where they fill whole spans of pages. Returns the bytes
+    /// given back; 0 while another thread trims.
+    ///
+    /// Visits every free block that no thread keeps, and holds no lock meanwhile that an allocation takes.
+    pub fn trim() -> usize {
+        trim::trim(0..CLASSES)
+    }
+
+    /// Trims the sizes of which a mebibyte more is free than the last trim had to keep. Returns the bytes
+    /// given back. For a moment of rest; cheap in a program with another heap.
+    pub fn trim_excess() -> usize {
+        trim::trim((0..CLASSES).filter(|class| is_due(*class)))
+    }
+
+    /// Trims one such size, once a second at most; otherwise it only looks at the clock. For threads
+    /// that have other work.
+    pub fn trim_some() -> usize {
+        let now = crate::coarse_now().secs;
+        if LOOKED.load(Ordering::Relaxed) == now || LOOKED.swap(now, Ordering::Relaxed) == now {
+            return 0;
+        }
+        trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
     /// From now on, what this thread frees, and what threads do that begin later, is not used again.
@@ -454,243 +407,5 @@ unsafe fn bytes_of(class: usize, batch: *mut Free) -> isize {
     unsafe { (*batch).len as isize * SIZES[class] as isize }
 }
 
-impl Depot {
-    fn take(&mut self) -> *mut Free {
-        let batch = self.0;
-        if !batch.is_null() {
-            // SAFETY: a batch in the depot is its, and was linked when it came.
-            self.0 = unsafe { (*batch).next_batch };
-        }
-        batch
-    }
-
-    fn give(&mut self, batch: *mut Free) {
-        // SAFETY: the giver's first block, which is the depot's now.
-        unsafe { (*batch).next_batch = self.0 };
-        self.0 = batch;
-    }
-}
-
-/// A new batch of `class`; null if there is no memory.
-fn carve(class: usize) -> *mut Free {
-    let (size, len) = (SIZES[class], full(class) as usize);
-    let bytes = (size * len).next_multiple_of(STRICTEST);
-    let start = {
-        let mut rest = locked(&REST);
-        if rest.left < bytes {
-            // SAFETY: neither size nor alignment is zero.
-            let chunk = unsafe { System.alloc(Layout::from_size_align_unchecked(CHUNK, 4096)) };
-            if chunk.is_null() {
-                return ptr::null_mut();
-            }
-            // What was left of the former one is less than a batch, and lost.
-            *rest = Chunk { at: chunk, left: CHUNK };
-        }
-        let start = rest.at;
-        // SAFETY: that many bytes are left.
-        rest.at = unsafe { start.add(bytes) };
-        rest.left -= bytes;
-        start
-    };
-    let mut head: *mut Free = ptr::null_mut();
-    for n in (0..len).rev() {
-        // SAFETY: the n-th part of the batch, which is nobody else's, aligned to a line.
-        unsafe {
-            let block = start.add(n * size).cast::<Free>();
-            block.write(Free { next: head, len: len as u32, next_batch: ptr::null_mut() });
-            head = block;
-        }
-    }
-    head
-}
-
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::sync::unscheduled::Barrier;
-
-    fn layout(size: usize, align: usize) -> Layout {
-        Layout::from_size_align(size, align).expect("a small layout")
-    }
-
-    #[test]
-    fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
-        for size in 1..=SIZES[CLASSES - 1] {
-            let class = class_of(layout(size, 8)).expect("not too large");
-            let given = SIZES[class];
-            assert!(given >= size);
-            // Beyond, there are few of them.
-            if size <= SMALL {
-                assert!(given * 3 <= size.next_multiple_of(64) * 4, "{given} for {size}");
-            }
-            assert!(class == 0 || SIZES[class - 1] < size, "{size} has a smaller class");
-        }
-        assert_eq!(class_of(layout(SIZES[CLASSES - 1] + 1, 8)), None);
-        assert_eq!(class_of(layout(64, 256)), None);
-        for lines in 1..33 {
-            let class = class_of(layout(lines * 128, 128)).expect("not too large");
-            assert_eq!(SIZES[class] % 128, 0);
-        }
-        for (class, size) in SIZES.iter().enumerate() {
-            assert!(size.is_multiple_of(if class < 7 { 64 } else { 128 }));
-        }
-    }
-
-    /// A block with a pattern of its own.
-    struct Block {
-        at: *mut u8,
-        layout: Layout,
-        pattern: u8,
-    }
-    // SAFETY: a block belongs to whoever has it.
-    unsafe impl Send for Block {}
-
-    impl Block {
-        fn new(random: &mut fastrand::Rng) -> Block {
-            let align = 1 << random.u32(0..9);
-            let size = match random.u8(..) {
-                0 => random.usize(70_000..100_000),
-                power => random.usize(1..=2 << (power % 12)),
-            };
-            let layout = layout(size, align);
-            let pattern = random.u8(..);
-            // SAFETY: the size is not zero, and the bytes written are the block's.
-            unsafe {
-                let at = match random.bool() {
-                    true => LineHeap.alloc(layout),
-                    false => {
-                        let at = LineHeap.alloc_zeroed(layout);
-                        assert!((0..layout.size()).all(|n| *at.add(n) == 0));
-                        at
-                    }
-                };
-                let lines = if class_of(layout).is_some() { LINE } else { 1 };
-                assert_eq!(at.addr() % align.max(lines), 0);
-                at.write_bytes(pattern, layout.size());
-                Block { at, layout, pattern }
-            }
-        }
-
-        fn resized(self, size: usize) -> Block {
-            let old = self.layout.size().min(size);
-            let layout = layout(size, self.layout.align());
-            // SAFETY: the block is ours, the size is not zero.
-            unsafe {
-                let at = LineHeap.realloc(self.at, self.layout, size);
-                assert!((0..old).all(|n| *at.add(n) == self.pattern));
-                at.write_bytes(self.pattern, size);
-                Block { at, layout, pattern: self.pattern }
-            }
-        }
-
-        fn end(self) {
-            // SAFETY: the block is ours.
-            unsafe {
-                assert!((0..self.layout.size()).all(|n| *self.at.add(n) == self.pattern));
-                LineHeap.dealloc(self.at, self.layout);
-            }
-        }
-    }
-
-    #[test]
-    fn no_block_is_given_twice_whoever_frees_it() {
-        let seed = fastrand::u64(..);
-        println!("seed {seed}");
-        let exchange: Mutex<Vec<Block>> = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let exchange = &exchange;
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(seed ^ thread);
-                    let mut mine = Vec::new();
-                    for _ in 0..if cfg!(miri) { 200 } else { 10_000 } {
-                        match random.u8(..5) {
-                            0 | 1 => mine.push(Block::new(&mut random)),
-                            2 if !mine.is_empty() => {
-                                let block: Block = mine.swap_remove(random.usize(..mine.len()));
-                                mine.push(block.resized(random.usize(1..9000)));
-                            }
-                            3 if !mine.is_empty() => {
-                                let block = mine.swap_remove(random.usize(..mine.len()));
-                                locked(exchange).push(block);
-                            }
-                            _ => {
-                                let block = locked(exchange).pop();
-                                block.into_iter().for_each(Block::end);
-                            }
-                        }
-                    }
-                    mine.into_iter().for_each(Block::end);
-                });
-            }
-        });
-        locked(&exchange).drain(..).for_each(Block::end);
-    }
-
-    #[test]
-    fn what_a_thread_had_is_used_again_after_its_end() {
-        // A class that no other test of this process uses.
-        let layout = layout(30_000, 8);
-        let class = class_of(layout).expect("not too large");
-        let round = move || {
-            // SAFETY: the size is not zero; freed as it was allocated.
-            unsafe {
-                let blocks: Vec<_> = (0..8).map(|_| LineHeap.alloc(layout)).collect();
-                blocks.iter().for_each(|block| LineHeap.dealloc(*block, layout));
-                blocks.into_iter().map(|block| block.addr()).collect::<Vec<_>>()
-            }
-        };
-        let first: std::collections::HashSet<usize> =
-            std::thread::spawn(round).join().expect("no panic").into_iter().collect();
-        assert_eq!(first.len(), 8);
-        assert!(!locked(&DEPOTS[class]).0.is_null());
-        let again = std::thread::spawn(round).join().expect("no panic");
-        assert!(again.iter().all(|block| first.contains(block)));
-    }
-
-    #[test]
-    fn what_is_freed_after_the_end_of_a_forgetful_thread_is_used_no_more() {
-        // A class that no other test of this process uses.
-        let layout = layout(60_000, 8);
-        let thread = move || {
-            MINE.with(|mine| mine.state.set(State::Forgetful));
-            // SAFETY: the size is not zero; freed as it was allocated.
-            unsafe {
-                let first = LineHeap.alloc(layout);
-                drop(End);
-                LineHeap.dealloc(first, layout);
-                assert_ne!(LineHeap.alloc(layout), first);
-            }
-        };
-        std::thread::spawn(thread).join().expect("no panic");
-    }
-
-    #[test]
-    fn threads_count_large_blocks_on_lines_of_their_own() {
-        let layout = layout(200_000, 8);
-        let both_run = Barrier::new(2);
-        let tally = || {
-            // SAFETY: the size is not zero; freed as it was allocated.
-            unsafe { LineHeap.dealloc(LineHeap.alloc(layout), layout) };
-            both_run.wait();
-            MINE.with(|mine| mine.tally.get()).expect("it has counted")
-        };
-        std::thread::scope(|scope| {
-            let [one, other] = [scope.spawn(tally), scope.spawn(tally)];
-            assert_ne!(one.join().expect("no panic"), other.join().expect("no panic"));
-        });
-    }
-
-    #[test]
-    fn a_thread_takes_what_it_gave_last() {
-        let layout = layout(100, 8);
-        // SAFETY: the size is not zero; freed as it was allocated.
-        unsafe {
-            let first = LineHeap.alloc(layout);
-            LineHeap.dealloc(first, layout);
-            let second = LineHeap.alloc(layout);
-            assert_eq!(first, second);
-            LineHeap.dealloc(second, layout);
-        }
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ pub mod atomic {
 /// - tests and tools of ordinary threads.
 pub mod unscheduled {
     pub use std::sync::{
-        Barrier, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock, atomic,
-        mpsc,
+        Barrier, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock,
+        TryLockError, atomic, mpsc,
     };
 }

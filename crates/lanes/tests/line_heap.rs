@@ -1,9 +1,11 @@
 //! A program on [`LineHeap`]: threads make, resize, hand over and free, come and go, and what each
-//! wrote stays as it was. Sanitizers judge it too (`docs/testing.md`).
+//! wrote stays as it was, while the heap is trimmed. Sanitizers judge it too (`docs/testing.md`).
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;
+use lanefs_lanes::sync::unscheduled::Barrier;
 use lanefs_lanes::sync::unscheduled::mpsc::{Receiver, Sender, channel};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 #[global_allocator]
@@ -70,18 +72,23 @@ fn generations(over: impl Fn(u64) -> bool) {
     };
     println!("LANEFS_SEED={first}");
     let mut generation = 0;
+    let trimmed = Cell::new(0);
     while !over(generation) {
         let seed = first.wrapping_add(generation);
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| channel()).unzip();
         std::thread::scope(|scope| {
-            for (me, mine) in receivers.into_iter().enumerate() {
+            let threads = receivers.into_iter().enumerate().map(|(me, mine)| {
                 let others = senders.clone();
-                scope.spawn(move || live(seed ^ (me as u64) << 56, &mine, &others));
+                scope.spawn(move || live(seed ^ (me as u64) << 56, &mine, &others))
+            });
+            let threads: Vec<_> = threads.collect();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                trimmed.set(trimmed.get() + LineHeap::trim());
             }
         });
         generation += 1;
     }
-    println!("{generation} generations of threads");
+    println!("{generation} generations of threads, {} KiB trimmed", trimmed.get() >> 10);
 }
 
 #[test]
@@ -95,4 +102,98 @@ fn what_many_threads_of_a_program_write_stays_as_it_was() {
     let seconds = std::env::var("LANEFS_SECONDS").ok().and_then(|text| text.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
     generations(|_| Instant::now() >= end);
+}
+
+/// Sizes of small blocks, the smallest and the largest among them.
+const SIZES: [usize; 8] = [64, 200, 448, 1000, 2048, 4224, 8200, 65_792];
+/// Threads that allocate, and bytes of all of them.
+const MAKERS: usize = 4;
+const BYTES: usize = 64 << 20;
+
+/// As many bytes as a maker's part in blocks of each size, each filled with a byte of its own.
+fn make(maker: usize) -> Vec<Box<[u8]>> {
+    let of_size = |size: usize| (0..BYTES / MAKERS / SIZES.len() / size).map(move |_| size);
+    let sizes = SIZES.iter().flat_map(|size| of_size(*size));
+    sizes.enumerate().map(|(n, size)| vec![mark(maker, n); size].into()).collect()
+}
+
+fn mark(maker: usize, n: usize) -> u8 {
+    (n * MAKERS + maker) as u8
+}
+
+fn check(maker: usize, n: usize, block: &[u8]) {
+    assert!(block.iter().all(|byte| *byte == mark(maker, n)), "another wrote here");
+}
+
+/// The process's anonymous memory.
+fn anonymous_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a readable status");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.map(|kib: usize| kib << 10).expect("a number")
+}
+
+/// One maker's life: blocks that are freed by the next maker but one in 1,000, trims, and all again.
+fn make_and_free(
+    maker: usize,
+    full: &Barrier,
+    next: &Sender<Vec<Box<[u8]>>>,
+    mine: &Receiver<Vec<Box<[u8]>>>,
+) {
+    for _ in 0..2 {
+        let (mut given, mut kept) = (Vec::new(), Vec::new());
+        for (n, block) in make(maker).into_iter().enumerate() {
+            match n % 1000 {
+                0 => kept.push((n, block)),
+                _ => given.push(block),
+            }
+        }
+        kept.iter().for_each(|(n, block)| check(maker, *n, block));
+        next.send(given).expect("a receiver");
+        let given = mine.recv().expect("a sender");
+        let from = (maker + MAKERS - 1) % MAKERS;
+        let numbers = (0..).filter(|n| n % 1000 != 0);
+        numbers.zip(&given).for_each(|(n, block)| check(from, n, block));
+        full.wait();
+        // Here the memory is looked at.
+        full.wait();
+        drop(given);
+        full.wait();
+        // Here it is trimmed and looked at again.
+        full.wait();
+        kept.iter().for_each(|(n, block)| check(maker, *n, block));
+    }
+}
+
+#[test]
+fn small_blocks_that_are_free_go_back_to_the_system() {
+    let full = Barrier::new(MAKERS + 1);
+    let mut seen = Vec::new();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..MAKERS).map(|_| channel()).unzip();
+    std::thread::scope(|scope| {
+        for (maker, mine) in receivers.into_iter().enumerate() {
+            let (full, next) = (&full, senders[(maker + 1) % MAKERS].clone());
+            scope.spawn(move || make_and_free(maker, full, &next, &mine));
+        }
+        for _ in 0..2 {
+            full.wait();
+            let before = anonymous_bytes();
+            full.wait();
+            full.wait();
+            let end = Instant::now() + Duration::from_secs(10);
+            // Another test of this process may be trimming.
+            let mut trimmed = 0;
+            let begun = Instant::now();
+            while anonymous_bytes() + BYTES / 4 * 3 > before && Instant::now() < end {
+                trimmed += LineHeap::trim();
+            }
+            let (after, took) = (anonymous_bytes(), begun.elapsed());
+            println!("{before} bytes, {after} after {trimmed} were trimmed in {took:?}");
+            full.wait();
+            seen.push((before, after));
+        }
+    });
+    for (before, after) in seen {
+        assert!(after + BYTES / 4 * 3 <= before, "{before} bytes, {after} after");
+    }
 }

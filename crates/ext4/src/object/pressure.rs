@@ -11,14 +11,15 @@
 //! What an object costs is known, allocations and all; a test holds that against the heap. The thread
 //! that loads an object also evicts: every lane compares the caches with their parts once in some
 //! loads, and evicts what is too much ([`crate::cache`]). Dirty objects cannot go: if too little could
-//! be evicted, a commit is requested, which makes them clean.
+//! be evicted, a commit is requested, which makes them clean. Then the heap is trimmed, which gives
+//! nothing back unless the program has chosen [`LineHeap`].
 
 use crate::Access;
 use crate::data::map_slot::SMALL;
 use crate::fs::Fs;
 use crate::object::inode::Inode;
-use lanefs_lanes::PerLane;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::{LineHeap, PerLane};
 
 /// Loads between two looks at the caches, by one lane.
 const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
@@ -140,6 +141,7 @@ impl Fs {
             return;
         }
         lanefs_lanes::advance();
+        LineHeap::trim_some();
         let over = self.pressure.inodes.is_over(self.inodes_and_mappings())
             || self.pressure.meta.is_over(self.metadata_there())
             || self.pressure.tables.is_over(self.tables.loaded());
@@ -199,6 +201,7 @@ impl Fs {
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
         if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
             self.evict_some(BUCKETS);
+            LineHeap::trim_some();
         }
     }
 

@@ -1,0 +1,87 @@
+//! The sizes of blocks, and the spans that blocks are carved from.
+
+use std::alloc::Layout;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+/// No stricter alignment is served from classes: two lines, as of [`Padded`].
+const STRICTEST: usize = 128;
+/// Sizes of blocks: every multiple of a line up to eight, then multiples of two lines, so that what is
+/// aligned to two lines finds a class that is. The last ones hold a power of two and its owner's header.
+pub(super) const SIZES: [usize; 24] = [
+    64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
+    3584, 4224, 8320, 16512, 33024, 65792,
+];
+pub(super) const CLASSES: usize = SIZES.len();
+/// Sizes up to this one are found in a table.
+pub(super) const SMALL: usize = 4224;
+/// Bytes of a batch, about.
+const BATCH: usize = 8192;
+/// Blocks that a batch of small ones has at least: as many as a lane's limbo frees at once, so that
+/// what is freed there in one sweep and used up one by one does not pass through the depot.
+const SWEEP: usize = crate::limbo::MOST;
+const CLASS_OF: [u8; SMALL / LINE] = {
+    let mut table = [0; SMALL / LINE];
+    let (mut lines, mut class) = (0, 0);
+    while lines < table.len() {
+        if (lines + 1) * LINE > SIZES[class] {
+            class += 1;
+        }
+        table[lines] = class as u8;
+        lines += 1;
+    }
+    table
+};
+
+/// Blocks that a list has before they are a full batch.
+pub(super) const fn full(class: usize) -> u32 {
+    let least = if SIZES[class] <= SMALL { SWEEP } else { 2 };
+    let blocks = BATCH / SIZES[class];
+    if blocks < least { least as u32 } else { blocks as u32 }
+}
+
+/// The class of `layout`; none if the system serves it.
+#[inline]
+pub(super) fn class_of(layout: Layout) -> Option<usize> {
+    let unit = layout.align().max(LINE);
+    // A layout rounded up to its alignment does not overflow, by its own contract.
+    let size = (layout.size().max(1) + (unit - 1)) & !(unit - 1);
+    if unit > STRICTEST || size > SIZES[CLASSES - 1] {
+        return None;
+    }
+    if size <= SMALL {
+        return Some(usize::from(CLASS_OF[(size - 1) / LINE]));
+    }
+    (0..CLASSES).rev().take_while(|class| SIZES[*class] >= size).last()
+}
+
+/// Bytes of a page of the system; of a larger one on some machines, where nothing is trimmed.
+pub(super) const PAGE: usize = 4096;
+/// Bytes asked of the system at once, and their alignment.
+pub(super) const CHUNK: usize = 1 << 20;
+
+/// Whole pages that hold blocks of one class.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) bytes: usize,
+    pub(super) blocks: usize,
+    /// Spans of a chunk, whose first page is its header.
+    pub(super) in_chunk: usize,
+}
+
+/// The spans of each class: as short as they can be with a sixteenth unused at most, since a span goes
+/// back to the system only when all its blocks are free.
+pub(super) const SPANS: [Span; CLASSES] = {
+    let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        let mut bytes = PAGE;
+        while bytes < SIZES[class] || (bytes % SIZES[class]) * 16 > bytes {
+            bytes += PAGE;
+        }
+        let in_chunk = (CHUNK - PAGE) / bytes;
+        spans[class] = Span { bytes, blocks: bytes / SIZES[class], in_chunk };
+        class += 1;
+    }
+    spans
+};

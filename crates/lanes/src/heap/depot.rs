@@ -1,0 +1,255 @@
+//! Depots: what of a class no thread has, as batches of blocks and as chunks to carve blocks from.
+//!
+//! A chunk is of one class for good. Its first page is its header; the others are *spans*, whole pages
+//! of a number of blocks each. A span is carved (its blocks are with threads, in use, or in the depot)
+//! or not: then the system may have no memory there, and nothing lies in it.
+
+use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
+use crate::Padded;
+use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
+use std::ptr;
+
+/// What lies in a free block.
+pub(super) struct Free {
+    pub(super) next: *mut Free,
+    /// In the first block of a batch: how many it has, and the next batch of a depot.
+    pub(super) len: u32,
+    pub(super) next_batch: *mut Free,
+}
+
+/// Words of a set of spans.
+const WORDS: usize = CHUNK / PAGE / 64;
+
+/// The header of a chunk. [depot]: guarded by the lock of its class's depot; [trim]: by that of trims.
+pub(super) struct Chunk {
+    /// The next chunk that has a span to carve. [depot]
+    next: *mut Chunk,
+    /// Which spans are carved, a bit each. [depot]
+    carved: [u64; WORDS],
+    /// The next chunk that a trim looks at, and whether this one is in that list. [trim]
+    pub(super) next_seen: *mut Chunk,
+    pub(super) seen: bool,
+    /// Blocks of each span that a trim found in the depot; zero between trims. [trim]
+    pub(super) free: [u16; CHUNK / PAGE],
+}
+
+const _: () = assert!(size_of::<Chunk>() <= PAGE);
+
+/// What of one class no thread has.
+pub(super) struct Depot {
+    batches: *mut Free,
+    /// Blocks in all batches.
+    blocks: usize,
+    /// Chunks with a span to carve, and only they.
+    roomy: *mut Chunk,
+    /// Free blocks that the last trim could not give back, or fewer if there were fewer since.
+    kept: usize,
+}
+// SAFETY: what a depot refers to is used by the holder of its lock alone.
+unsafe impl Send for Depot {}
+
+pub(super) static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] =
+    [const { Padded(Mutex::new(Depot::new())) }; CLASSES];
+
+pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics under these locks.
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Depot {
+    pub(super) const fn new() -> Depot {
+        let (batches, roomy) = (ptr::null_mut(), ptr::null_mut());
+        Depot { batches, blocks: 0, roomy, kept: 0 }
+    }
+
+    /// A batch; null if there is none.
+    pub(super) fn take(&mut self) -> *mut Free {
+        let batch = self.batches;
+        if !batch.is_null() {
+            // SAFETY: a batch in the depot is its own, and its first block was filled in when it came.
+            unsafe {
+                self.batches = (*batch).next_batch;
+                self.blocks -= (*batch).len as usize;
+            }
+        }
+        batch
+    }
+
+    /// Takes `batch`, which is nobody else's.
+    pub(super) fn give(&mut self, batch: *mut Free) {
+        // SAFETY: the giver's first block of a batch, which is the depot's now.
+        unsafe {
+            (*batch).next_batch = self.batches;
+            self.blocks += (*batch).len as usize;
+        }
+        self.batches = batch;
+    }
+
+    /// All batches, linked by `next_batch`; null if there is none.
+    pub(super) fn take_all(&mut self) -> *mut Free {
+        self.blocks = 0;
+        std::mem::replace(&mut self.batches, ptr::null_mut())
+    }
+
+    /// Takes what a trim leaves: the batches from `first` to `last`, of so many blocks.
+    pub(super) fn give_all(&mut self, first: *mut Free, last: *mut Free, blocks: usize) {
+        if !last.is_null() {
+            // SAFETY: first blocks of batches, which are the depot's now.
+            unsafe { (*last).next_batch = self.batches };
+            self.batches = first;
+        }
+        self.blocks += blocks;
+        self.kept = blocks;
+    }
+
+    /// Whether enough is free for a trim to be worth its time: `least` bytes more than the last one had
+    /// to keep, and a quarter of those.
+    pub(super) fn is_due(&mut self, class: usize, least: usize) -> bool {
+        self.kept = self.kept.min(self.blocks);
+        self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
+    }
+
+    /// Claims up to `wanted` spans side by side to be carved: their address and number. None if there is
+    /// no memory.
+    fn claim(&mut self, class: usize, wanted: usize) -> Option<(*mut u8, usize)> {
+        if self.roomy.is_null() {
+            self.roomy = new_chunk()?;
+        }
+        let chunk = self.roomy;
+        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this field.
+        let carved = unsafe { &mut (*chunk).carved };
+        let all = SPANS[class].in_chunk;
+        let is_carved = |carved: &[u64; WORDS], n: usize| carved[n / 64] >> (n % 64) & 1 != 0;
+        let first = (0..all).find(|n| !is_carved(carved, *n))?;
+        let mut end = first;
+        while end < all && end - first < wanted && !is_carved(carved, end) {
+            carved[end / 64] |= 1 << (end % 64);
+            end += 1;
+        }
+        if count(carved) == all {
+            // SAFETY: as above.
+            self.roomy = unsafe { (*chunk).next };
+        }
+        Some((span_at(chunk, class, first), end - first))
+    }
+
+    /// Spans `from..to` of `chunk`, wholly free and in no list, may be carved again.
+    pub(super) fn unclaim(&mut self, class: usize, chunk: *mut Chunk, from: usize, to: usize) {
+        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this field.
+        let carved = unsafe { &mut (*chunk).carved };
+        if count(carved) == SPANS[class].in_chunk {
+            // SAFETY: as above, another field.
+            unsafe { (*chunk).next = self.roomy };
+            self.roomy = chunk;
+        }
+        (from..to).for_each(|n| carved[n / 64] &= !(1 << (n % 64)));
+    }
+
+    /// Takes the chunks out that have no carved span, as a list.
+    pub(super) fn take_empty_chunks(&mut self) -> Chunks {
+        let (mut empty, mut roomy) = (ptr::null_mut(), ptr::null_mut());
+        for chunk in Chunks(std::mem::replace(&mut self.roomy, ptr::null_mut())) {
+            // SAFETY: a chunk of this depot, whose lock the caller holds, and out of its list.
+            unsafe {
+                let list = if count(&(*chunk).carved) == 0 { &mut empty } else { &mut roomy };
+                (*chunk).next = std::mem::replace(list, chunk);
+            }
+        }
+        self.roomy = roomy;
+        Chunks(empty)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_null()
+    }
+}
+
+/// A list of chunks that belongs to the caller.
+pub(super) struct Chunks(*mut Chunk);
+
+impl Iterator for Chunks {
+    type Item = *mut Chunk;
+
+    fn next(&mut self) -> Option<*mut Chunk> {
+        let chunk = self.0;
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: a chunk of the list, not unmapped before it was given out.
+        self.0 = unsafe { (*chunk).next };
+        Some(chunk)
+    }
+}
+
+fn count(carved: &[u64; WORDS]) -> usize {
+    carved.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// The chunk that `block` lies in.
+pub(super) fn chunk_of(block: *mut Free) -> *mut Chunk {
+    block.map_addr(|at| at & !(CHUNK - 1)).cast()
+}
+
+/// The number of the span of `class` that `block` lies in.
+pub(super) fn span_of(class: usize, block: *mut Free) -> usize {
+    (block.addr() % CHUNK - PAGE) / SPANS[class].bytes
+}
+
+/// The first byte of a span.
+pub(super) fn span_at(chunk: *mut Chunk, class: usize, span: usize) -> *mut u8 {
+    // Within the chunk, whose spans have lower numbers than `in_chunk`.
+    chunk.cast::<u8>().wrapping_add(PAGE + span * SPANS[class].bytes)
+}
+
+/// A chunk without carved spans. None if there is no memory.
+#[cfg(not(miri))]
+fn new_chunk() -> Option<*mut Chunk> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping; what is unmapped of it is what lies before and after the chunk, which
+    // nobody has seen. The system's allocator would keep both.
+    unsafe {
+        let start = mmap_anonymous(ptr::null_mut(), 2 * CHUNK, access, MapFlags::PRIVATE).ok()?;
+        let before = start.addr().next_multiple_of(CHUNK) - start.addr();
+        let chunk = start.byte_add(before);
+        // If this fails, addresses without memory are lost.
+        if before > 0 {
+            let _ = munmap(start, before);
+        }
+        let _ = munmap(chunk.byte_add(CHUNK), CHUNK - before);
+        // Zeroed, which is a header: no chunk, nothing carved, nothing counted.
+        Some(chunk.cast())
+    }
+}
+
+#[cfg(miri)]
+fn new_chunk() -> Option<*mut Chunk> {
+    // SAFETY: neither size nor alignment is zero.
+    let chunk = unsafe {
+        let layout = std::alloc::Layout::from_size_align_unchecked(CHUNK, CHUNK);
+        std::alloc::GlobalAlloc::alloc_zeroed(&std::alloc::System, layout)
+    };
+    (!chunk.is_null()).then_some(chunk.cast())
+}
+
+/// A new batch of `class`; null if there is no memory.
+pub(super) fn carve(class: usize) -> *mut Free {
+    let (size, span) = (SIZES[class], SPANS[class]);
+    let wanted = (full(class) as usize).div_ceil(span.blocks);
+    let Some((start, spans)) = locked(&DEPOTS[class]).claim(class, wanted) else {
+        return ptr::null_mut();
+    };
+    let len = (spans * span.blocks) as u32;
+    let mut head: *mut Free = ptr::null_mut();
+    for n in (0..len as usize).rev() {
+        let at = n / span.blocks * span.bytes + n % span.blocks * size;
+        // SAFETY: a block of a span that was claimed, so nobody else's, aligned to a line.
+        unsafe {
+            let block = start.add(at).cast::<Free>();
+            block.write(Free { next: head, len, next_batch: ptr::null_mut() });
+            head = block;
+        }
+    }
+    head
+}
