@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -83,6 +83,8 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// Claims a block device that is written: no mount, array or other exclusive open.
+    claim: Option<File>,
     start: u64,
     len: u64,
     access: Access,
@@ -127,7 +129,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // To write, O_EXCL has asked the host already.
+            // To write, the claim has asked the host already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -149,31 +151,69 @@ impl FileDevice {
         FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
     }
 
+    /// Whether this is a block device that is claimed exclusively.
+    pub fn is_claimed(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The lock
+    /// stays. The caller has read nothing that it relies on: between the two claims another mount may
+    /// have come and gone.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`: with what
+    /// `take` returned if it has claimed the device, else with its error, and the claim is this
+    /// device's again. If `take` succeeded and the device is not claimed, `untake` is called.
+    pub fn hand_claim_to<T, E>(
+        &mut self,
+        path: &Path,
+        take: impl FnOnce() -> Result<T, E>,
+        untake: impl FnOnce(T) -> E,
+    ) -> Result<Result<T, E>, OpenError> {
+        self.claim = None;
+        let taken = take();
+        match (taken, claim(path)) {
+            // What must be refused now if the claim was taken.
+            (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
+            (Err(error), Ok(claim)) => {
+                self.claim = Some(claim);
+                Ok(Err(error))
+            }
+            (Err(_), Err(error)) => Err(error),
+            (Ok(taken), Ok(claim)) => {
+                self.claim = Some(claim);
+                Ok(Err(untake(taken)))
+            }
+            (Ok(taken), Err(error)) => {
+                untake(taken);
+                Err(error)
+            }
+        }
+    }
+
     fn open_unlocked(
         path: &Path,
         access: Access,
         options: OpenOptions,
     ) -> Result<FileDevice, OpenError> {
-        let failed = |source: io::Error| match source.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY) => {
-                OpenError::InUse { path: path.into(), by: Host::this().claimant(path) }
-            }
-            _ => OpenError::Io { path: path.into(), source },
-        };
+        let failed = |source: io::Error| OpenError::Io { path: path.into(), source };
         let kind = std::fs::metadata(path).map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(OpenError::NotADevice { path: path.into() });
         }
         let writes = access == Access::ReadWrite;
-        // O_EXCL on a block device asks the kernel that it is not mounted, nor in an array.
-        let exclusive =
-            if writes && kind.is_block_device() { OFlags::EXCL } else { OFlags::empty() };
-        let mut file = File::options()
-            .read(true)
-            .write(writes)
-            .custom_flags(exclusive.bits() as i32)
-            .open(path)
-            .map_err(failed)?;
+        let claim = match writes && kind.is_block_device() {
+            true => Some(claim(path)?),
+            false => None,
+        };
+        let mut file = File::options().read(true).write(writes).open(path).map_err(failed)?;
+        if let Some(claim) = &claim {
+            let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
+            if number(claim).map_err(failed)? != number(&file).map_err(failed)? {
+                // The name has changed its meaning just now.
+                return Err(OpenError::InUse { path: path.into(), by: User::Host });
+            }
+        }
         // A block device's metadata has no size; its end is where a seek lands.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let out_of_range = || OpenError::OutOfRange {
@@ -189,6 +229,7 @@ impl FileDevice {
         }
         Ok(FileDevice {
             file,
+            claim,
             start: options.offset,
             len,
             access,
@@ -292,6 +333,20 @@ impl FileDevice {
     }
 }
 
+/// Claims the block device at `path`: O_EXCL asks the kernel that it is not mounted, nor in an array, nor
+/// claimed by another program, and keeps it so while the file is open.
+fn claim(path: &Path) -> Result<File, OpenError> {
+    let exclusive = OFlags::EXCL.bits() as i32;
+    File::options().read(true).custom_flags(exclusive).open(path).map_err(|source| {
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY) => {
+                OpenError::InUse { path: path.into(), by: Host::this().claimant(path) }
+            }
+            _ => OpenError::Io { path: path.into(), source },
+        }
+    })
+}
+
 impl Device for FileDevice {
     fn len(&self) -> u64 {
         self.len
@@ -328,7 +383,8 @@ impl Device for FileDevice {
             return Ok(());
         }
         self.check_length(Operation::Flush, 0, 0)?;
-        rustix::fs::fdatasync(&self.file).map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file))
+            .map_err(|e| DeviceError::new(Operation::Flush, 0, 0, e))
     }
 
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {

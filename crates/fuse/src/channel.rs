@@ -20,16 +20,21 @@ impl Channel {
         Channel { device }
     }
 
-    /// Waits for a request; `None` once the file system is unmounted.
+    /// Waits for a request; `None` once the file system is unmounted, or after a signal if `is_over`.
     ///
     /// # Errors
     /// The device failed, or said what is not a request.
-    pub fn receive<'b>(&self, inbox: &'b mut Inbox) -> io::Result<Option<Request<'b>>> {
+    pub fn receive<'b>(
+        &self,
+        inbox: &'b mut Inbox,
+        is_over: impl Fn() -> bool,
+    ) -> io::Result<Option<Request<'b>>> {
         use rustix::io::Errno as Os;
         let len = loop {
             match rustix::io::read(self.device.as_fd(), inbox.room()) {
                 Ok(len) => break len,
                 // NOENT: the caller of that request was killed before it was read.
+                Err(Os::INTR) if is_over() => return Ok(None),
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
                 Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error.into()),

@@ -25,6 +25,7 @@ mod request;
 mod server;
 mod service;
 mod session;
+mod wake;
 
 pub use buffer::Outbox;
 pub use channel::Channel;
@@ -37,4 +38,4 @@ pub use options::{OptionError, Options};
 pub use request::Request;
 pub use server::Server;
 pub use service::{Answer, AsyncDirect, Caching, Opens, Service, Wishes};
-pub use session::Session;
+pub use session::{Farewell, Session};

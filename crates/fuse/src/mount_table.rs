@@ -55,12 +55,12 @@ fn find(table: &[u8], path: &Path) -> Vec<MountEntry> {
 }
 
 /// The entry of one line, if it is ours: the fifth word is the mount point; type and source are the
-/// first and second after a lone `-`.
+/// first and second after a lone `-`. A block device's type is `fuseblk`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&b| b == b' ');
     let mount_point = unescape(words.nth(4)?);
     let mut rest = words.skip_while(|&word| word != b"-").skip(1);
-    if rest.next()? != b"fuse.lanefs" {
+    if !matches!(rest.next()?, b"fuse.lanefs" | b"fuseblk.lanefs") {
         return None;
     }
     let source = unescape(rest.next()?);
@@ -112,6 +112,14 @@ mod tests {
         let table = [TABLE, line.as_bytes(), line.as_bytes()].concat();
         assert_eq!(find(&table, Path::new("/srv/disk\\.img")).len(), 3);
         assert_eq!(find(&table, Path::new("/mnt/second")).len(), 1);
+    }
+
+    #[test]
+    fn a_mount_of_a_block_device_is_found() {
+        let line = b"42 22 7:0 / /mnt/b rw - fuseblk.lanefs /dev/loop0 rw,blksize=4096";
+        let found = find(line, Path::new("/dev/loop0"));
+        assert_eq!(found[0].mount_point, Path::new("/mnt/b"));
+        assert_eq!(find(line, Path::new("/mnt/b")), found);
     }
 
     #[test]

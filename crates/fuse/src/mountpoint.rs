@@ -1,6 +1,7 @@
 //! Making a mount and taking it away: by mount(2) where that is allowed, else by fusermount3.
 
 use crate::options::Options;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -81,12 +82,8 @@ impl MountPoint {
         source: &OsStr,
         options: &Options,
     ) -> Result<(OwnedFd, MountPoint), MountError> {
-        let no_mount_point = |source| MountError::MountPoint { path: path.into(), source };
-        let path = path.canonicalize().map_err(no_mount_point)?;
-        if !path.is_dir() {
-            return Err(no_mount_point(io::ErrorKind::NotADirectory.into()));
-        }
-        let device = match mount_directly(&path, source, options) {
+        let path = directory(path)?;
+        let device = match mount_directly(&path, source, options, Type::Fuse) {
             Err(MountError::Refused { source: error, .. })
                 if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) =>
             {
@@ -95,6 +92,40 @@ impl MountPoint {
             other => other?,
         };
         Ok((device, MountPoint { path }))
+    }
+
+    /// As [`MountPoint::attach`], as type `fuseblk`: the kernel claims `block_device` exclusively and
+    /// tells the server of sync(2) and syncfs(2), and umount(2) waits for the server. Only mount(2) does it.
+    ///
+    /// Until [`crate::Session::start`] has answered, programs that use the mount wait.
+    ///
+    /// # Errors
+    /// See [`MountError`]. EBUSY also if the kernel has shown another server's mount of the device.
+    pub fn attach_block(
+        path: &Path,
+        block_device: &Path,
+        options: &Options,
+    ) -> Result<(OwnedFd, MountPoint), MountError> {
+        let path = directory(path)?;
+        let source = block_device.as_os_str();
+        let device = mount_directly(&path, source, options, Type::FuseBlock)?;
+        let point = MountPoint { path };
+        if is_connected(&device) {
+            return Ok((device, point));
+        }
+        let refused = |source| MountError::Refused { path: point.path.clone(), source };
+        point.detach(Busy::Detach).map_err(refused)?;
+        Err(refused(Errno::BUSY.into()))
+    }
+
+    /// Makes this mount of the file system read-only. The server is not asked, so it need not serve yet.
+    ///
+    /// # Errors
+    /// As mount(2).
+    pub fn make_read_only(&self, options: &Options) -> io::Result<()> {
+        // Of the mount, not of the file system: to change that the kernel asks the server to synchronise.
+        let flags = mount_flags(options) | MountFlags::RDONLY | MountFlags::BIND;
+        Ok(rustix::mount::mount_remount(&self.path, flags, c"")?)
     }
 
     /// Where it is mounted.
@@ -166,7 +197,39 @@ pub fn detach(path: &Path, busy: Busy) -> io::Result<()> {
     Err(io::Error::other(reason))
 }
 
-fn mount_directly(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
+/// The kernel's two types of FUSE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Fuse,
+    /// The kernel holds a block device exclusively while it is mounted.
+    FuseBlock,
+}
+
+/// The path of a mount point, as the table of mounts shows it.
+fn directory(path: &Path) -> Result<PathBuf, MountError> {
+    let no_mount_point = |source| MountError::MountPoint { path: path.into(), source };
+    let path = path.canonicalize().map_err(no_mount_point)?;
+    match path.is_dir() {
+        true => Ok(path),
+        false => Err(no_mount_point(io::ErrorKind::NotADirectory.into())),
+    }
+}
+
+/// True if a connection was made for `device`: its first request is there. Where the block device is
+/// mounted as `fuseblk` already, mount(2) shows that mount once more, and `device` belongs to none.
+fn is_connected(device: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(device, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&at_once)));
+    ready == Ok(1) && polled[0].revents() == PollFlags::IN
+}
+
+fn mount_directly(
+    path: &Path,
+    source: &OsStr,
+    options: &Options,
+    kind: Type,
+) -> Result<OwnedFd, MountError> {
     let refused = |source: io::Error| MountError::Refused { path: path.into(), source };
     let device: OwnedFd = std::fs::File::options()
         .read(true)
@@ -183,11 +246,20 @@ fn mount_directly(path: &Path, source: &OsStr, options: &Options) -> Result<Owne
     if options.allow_other {
         data.push_str(",allow_other");
     }
+    let fs_type = match kind {
+        Type::Fuse => c"fuse.lanefs",
+        Type::FuseBlock => {
+            // A page, whatever the block size of the file system: with less, kernels that buffer by iomap
+            // could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for iomap partial writes").
+            data.push_str(&format!(",blksize={}", rustix::param::page_size()));
+            c"fuseblk.lanefs"
+        }
+    };
     let text = |bytes: &[u8]| CString::new(bytes).map_err(|e| refused(e.into()));
     rustix::mount::mount(
         text(source.as_bytes())?.as_c_str(),
         path,
-        c"fuse.lanefs",
+        fs_type,
         mount_flags(options),
         text(data.as_bytes())?.as_c_str(),
     )

@@ -9,7 +9,7 @@
 //!
 //! *Locking*: `spares` is a leaf, taken when threads are called or parked, never while serving.
 
-use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ struct Post {
     serving: AtomicU64,
     /// Where it is parked.
     parked: Condvar,
+    /// The number that the host gave the thread; 0 before it runs and after it has ended.
+    thread: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -178,6 +180,22 @@ impl Readers {
         });
         self.wake_watch.notify_all();
         self.pause.notify_all();
+    }
+
+    /// Whether [`Readers::end`] was called.
+    pub fn is_over(&self) -> bool {
+        self.spares.lock().ended
+    }
+
+    /// Thread `me` has the number `thread` of the host; 0 when it ends.
+    pub fn runs_as(&self, me: usize, thread: u32) {
+        self.posts[me].thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// The host's numbers of the threads that run.
+    pub fn running(&self) -> impl Iterator<Item = u32> {
+        let numbers = self.posts.iter().map(|post| post.thread.load(Ordering::Relaxed));
+        numbers.filter(|number| *number != 0)
     }
 
     /// Waits until there were requests and then none for [`PAUSED_LOOKS`] looks; false at the end.

@@ -61,7 +61,7 @@ impl Service for Server {
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
-    /// Commits what was answered: the kernel does not tell of sync(2) and syncfs(2).
+    /// Commits what was answered: on type `fuse` the kernel does not tell of sync(2).
     fn paused(&self) {
         if !self.is_broken() {
             // What fails here is told by the next fsync.

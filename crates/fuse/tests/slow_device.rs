@@ -124,7 +124,7 @@ impl Scene {
                 .unwrap();
         let session = Session::start(fuse, Server::new(mount, wishes)).unwrap();
         let server = std::thread::spawn(move || {
-            let (server, outcome) = session.run();
+            let (server, outcome, _farewell) = session.run();
             server.close().unwrap();
             outcome
         });

@@ -154,7 +154,7 @@ impl Scene {
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &options).unwrap();
         let session = Session::start(fuse, Server::new(mount, Wishes::default())).unwrap();
         let server = std::thread::spawn(move || {
-            let (server, outcome) = session.run();
+            let (server, outcome, _farewell) = session.run();
             End { broken: server.is_broken(), outcome, closed: server.close() }
         });
         let scene = Scene { dir, device, mount_point, server: Some(server) };

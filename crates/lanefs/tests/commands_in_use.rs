@@ -119,7 +119,7 @@ fn a_block_device_whose_server_is_closing_is_waited_for() {
     for round in 0..10 {
         let mounted = Mounted::at(&device.path, &image.mount_point(), &[]);
         shell(&mounted.path, "dd if=/dev/zero of=big bs=1M count=8 status=none");
-        // umount(8) does not wait for the server, which has the device open exclusively.
+        // Of type fuseblk: umount(8) waits for the server.
         run(Command::new("umount").arg(&mounted.path));
         if round % 2 == 0 {
             lanefs(&["touch", &format!("{}:/f", device.path.display())]);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for an image that is in use. umount(8) returns before the server of a mount has
+/// How long a command waits for an image that is in use. umount(8) of type `fuse` returns before the server has
 /// written its last byte, and a loop device may live a moment longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a mount waits: a server with much to write to a slow disk takes its time.

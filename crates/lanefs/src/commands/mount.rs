@@ -1,7 +1,10 @@
 //! `lanefs mount`: an image as a directory.
 
+mod block;
+
 use super::raid::{LiveArray, LiveControl};
 use crate::cli::{complain, no_file_system, open_array_to_mount, open_image_to_mount, plain};
+use block::Attached;
 use lanefs::Source;
 use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
@@ -22,8 +25,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Mounts an image file or block device on a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It returns when the image is mounted, and serves in the background. umount(8) or lanefs umount ends it;
-only the latter waits until the image is closed. Without root it takes fusermount3.
+It returns when the image is mounted, and serves in the background. lanefs umount ends it, and
+waits until the image is closed. umount(8) ends it too, but waits only on a block device that root
+mounted to write. Without root it takes fusermount3.
 
 Examples:
   lanefs mount disk.img mnt
@@ -116,6 +120,8 @@ struct Started {
 /// What is mounted, opened.
 struct Opened {
     device: Arc<dyn Device>,
+    /// The mount, where it comes before anything is read.
+    attached: Option<Attached>,
     array: Option<Arc<OpenArray>>,
     /// What the table of mounts shows.
     shown: OsString,
@@ -126,7 +132,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;
     let ending = Ending::new()?;
-    let Opened { device, array, shown: source } = open_source(&arguments.source, &mut options)?;
+    let Opened { device, attached, array, shown: source } = open_source(arguments, &mut options)?;
     let is_protected = options.read_only && !wanted_read_only;
     let mount = Mount::open(device.clone(), options.for_ext4()).map_err(|error| {
         match no_file_system(&*device) {
@@ -151,27 +157,32 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         Some(name) => name.into(),
         None => source,
     };
-    let (device, mount_point) = match MountPoint::attach(&arguments.mount_point, &shown, &options) {
+    let attached = match attached {
+        Some(attached) if is_read_only => attached.read_only(&options),
+        Some(attached) => Ok(attached),
+        None => Attached::new(MountPoint::attach(&arguments.mount_point, &shown, &options)),
+    };
+    let attached = match attached {
         Ok(attached) => attached,
         Err(error) => {
             server.close()?;
-            return Err(error.into());
+            return Err(error);
         }
     };
-    let session = Session::start(device, server).inspect_err(|_| {
-        // The mount is of no use; that it cannot be taken away adds nothing to the first error.
-        let _ = mount_point.detach(Busy::Detach);
-    })?;
+    let (session, mount_point) = attached.start(server)?;
     Ok(Started { session, mount_point, signals, ending, array })
 }
 
 /// Opens an image, block device or array; gives the name that the mount shows as well.
-fn open_source(name: &Path, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
+fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
+    let name = &*arguments.source;
     if Source::array_name(name).is_none() {
         let failed = |source| OpenError::Io { path: name.into(), source };
         let path = name.canonicalize().map_err(failed)?;
-        let device = open_device(&path, options)?;
-        return Ok(Opened { device: Arc::new(device), array: None, shown: path.into_os_string() });
+        let mut device = open_device(&path, options)?;
+        let attached = block::attach(&path, &mut device, &arguments.mount_point, options)?;
+        let (device, shown) = (Arc::new(device), path.into_os_string());
+        return Ok(Opened { device, attached, array: None, shown });
     }
     options.read_only |= options.no_recovery;
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -184,9 +195,10 @@ fn open_source(name: &Path, options: &mut Options) -> Result<Opened, Box<dyn Err
     Ok(match source {
         Source::Array(array) => {
             array.metadata().rename_members(|name| name.canonicalize().ok());
-            Opened { shown: shown_name(&array), device, array: Some(array) }
+            let shown = shown_name(&array);
+            Opened { shown, device, attached: None, array: Some(array) }
         }
-        Source::Image(_) => Opened { shown: name.into(), device, array: None },
+        Source::Image(_) => Opened { shown: name.into(), device, attached: None, array: None },
     })
 }
 
@@ -226,7 +238,7 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
         let _ = daemon::let_go();
     }
     std::thread::spawn(move || end_on_signals(&signals, &mount_point));
-    let (server, outcome) = session.run();
+    let (server, outcome, farewell) = session.run();
     let was_broken = server.is_broken();
     let array = array.map(LiveArray::end);
     let closed = server.close();
@@ -242,6 +254,8 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
     failures.iter().for_each(complain);
     ending.tell(&failures);
+    // Where umount(2) waits, it returns now.
+    drop(farewell);
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

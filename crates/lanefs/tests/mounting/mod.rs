@@ -180,9 +180,13 @@ impl Mounted {
 
     /// By a server that is a child of the test, which knows its process.
     pub fn in_foreground(image: &Image, options: &[&str]) -> Mounted {
-        let path = image.mount_point();
-        let server = lanefs_mount(&image.path, &path, options).arg("-f").spawn().unwrap();
-        let mut mounted = Mounted { path, server: Some(server) };
+        Mounted::in_foreground_at(&image.path, &image.mount_point(), options)
+    }
+
+    /// As [`Mounted::in_foreground`], anything anywhere.
+    pub fn in_foreground_at(image: &Path, mount_point: &Path, options: &[&str]) -> Mounted {
+        let server = lanefs_mount(image, mount_point, options).arg("-f").spawn().unwrap();
+        let mut mounted = Mounted { path: mount_point.into(), server: Some(server) };
         wait_for("the mount", Duration::from_secs(20), || {
             let ended = mounted.server.as_mut().unwrap().try_wait().unwrap();
             assert!(ended.is_none(), "the server ended: {ended:?}");
