@@ -1,10 +1,10 @@
 //! Figures of arrays: all, or one of them.
 //!
 //! ```sh
-//! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|all [SECONDS]]
+//! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|all [SECONDS]]
 //! ```
 
-use lanefs_bench::raid::{FsMark, FsMarkPlan, small_writes, streaming};
+use lanefs_bench::raid::{FsMark, FsMarkPlan, SmallWrites, small_writes, streaming};
 use lanefs_raid5::Consistency;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ fn main() -> Result<(), lanefs_bench::Error> {
     let seconds = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
     let wanted = |name: &str| what == name || what == "all";
-    if !["fsmark", "rows", "small", "all"].contains(&what.as_str()) {
-        eprintln!("raid: {what}: one of fsmark, rows, small, all");
+    if !["fsmark", "rows", "small", "log", "all"].contains(&what.as_str()) {
+        eprintln!("raid: {what}: one of fsmark, rows, small, log, all");
         std::process::exit(2);
     }
     if wanted("fsmark") {
@@ -28,6 +28,9 @@ fn main() -> Result<(), lanefs_bench::Error> {
     }
     if wanted("small") {
         small(time)?;
+    }
+    if wanted("log") {
+        log(time)?;
     }
     Ok(())
 }
@@ -85,4 +88,46 @@ fn small(time: Duration) -> Result<(), lanefs_bench::Error> {
         }
     }
     Ok(())
+}
+
+/// Rounds of the threads in turn, so that what else the machine does meets all of them alike.
+fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
+    const THREADS: [u32; 3] = [1, 8, 64];
+    const ROUNDS: usize = 7;
+    println!(
+        "\n4 KiB at random places, partial parity log, {ROUNDS} rounds of 1, 8, 64 threads: \
+         median (lowest to highest)"
+    );
+    for members in [4, 9] {
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            let log = ("ppl", Consistency::PartialParity { signature: 1 });
+            let runs = THREADS.map(|threads| small_writes(members, threads, log.clone(), time));
+            rounds.push(runs.into_iter().collect::<Result<Vec<_>, _>>()?);
+        }
+        for (at, threads) in THREADS.into_iter().enumerate() {
+            let each = |value: &dyn Fn(&[SmallWrites]) -> f64| {
+                spread(rounds.iter().map(|round| value(round)).collect())
+            };
+            let per_write = |count: fn(&SmallWrites) -> u64| {
+                each(&|round| count(&round[at]) as f64 / round[at].writes as f64)
+            };
+            println!(
+                "{members} members, {threads} threads: {} of the rate of 8 threads; for each write: \
+                 switches {}, headers {}, log bytes {}, log flushes {}; writes/s {}",
+                each(&|round| round[at].rate / round[1].rate),
+                per_write(|run| run.switches),
+                per_write(|run| run.counted.log_headers),
+                per_write(|run| run.counted.log_bytes),
+                per_write(|run| run.counted.log_flushes),
+                each(&|round| round[at].rate),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn spread(mut all: Vec<f64>) -> String {
+    all.sort_by(f64::total_cmp);
+    format!("{:.3} ({:.3} to {:.3})", all[all.len() / 2], all[0], all[all.len() - 1])
 }

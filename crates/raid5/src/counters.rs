@@ -50,6 +50,10 @@ counts! {
     ParityWrite parity_writes,
     /// Durable writes of the partial parity log.
     LogWrite log_writes,
+    /// Headers among them.
+    LogHeader log_headers,
+    /// Bytes of them.
+    LogByte log_bytes,
     /// Writes of the write-intent bitmap.
     BitWrite bit_writes,
     /// Flushes of single members.

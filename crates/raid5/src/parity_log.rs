@@ -484,6 +484,8 @@ impl Array {
         };
         let Some(member) = member else { return Ok(()) };
         let at = unit.home.area.offset + unit.at;
+        self.counters.add(Count::LogHeader, 1);
+        self.counters.add(Count::LogByte, (unit.before.len() + unit.head.len()) as u64);
         if !unit.before.is_empty() {
             self.counters.add(Count::LogWrite, 1);
             member.device.write_durable_at(at + HEADER_SIZE as u64, &unit.before)?;

@@ -2,12 +2,14 @@
 
 mod rig;
 
-use lanefs_device::Device;
+use lanefs_device::{Device, RamDevice};
 use lanefs_lanes::sync::unscheduled::mpsc;
 use lanefs_ondisk::md::{SUPERBLOCK_OFFSET, Uuid, ppl};
 use lanefs_raid5::{
-    Ended, InitialParity, NewConsistency, NewMember, OpenArray, Progress, Rebuild, Standing,
+    Array, Consistency, Ended, Geometry, InitialParity, Layout, LogArea, Member, NewConsistency,
+    NewMember, OpenArray, Policies, Progress, Rebuild, Setup, Standing,
 };
+use rig::MemoryRecord;
 use rig::hook::{HookDevice, Kind, Outcome};
 use rig::made::{ALL, Members, content, ram, scribble, wrong_rows};
 use std::ops::ControlFlow;
@@ -207,4 +209,63 @@ fn nobody_waits_for_the_flush_of_a_member_that_is_taken_out() {
     hanging.array.array().fail(2).expect("failed");
     first.recv_timeout(LONG).expect("the flush ends without it");
     hanging.answer.send(()).expect("it hangs");
+}
+
+#[test]
+fn one_header_serves_all_writers_that_waited_for_the_one_before() {
+    const WRITERS: u64 = 64;
+    let shape = Geometry::new(Layout::LeftSymmetric, 4, 4096, 4096 * 4 * (WRITERS + 1)).unwrap();
+    let member = || RamDevice::create((1 << 20) + shape.member_len()).expect("memory");
+    let hook = Arc::new(HookDevice::new(Arc::new(member())));
+    let of_slot = |slot: usize| -> Arc<dyn Device> {
+        if slot == 1 { hook.clone() } else { Arc::new(member()) }
+    };
+    let members = (0..4).map(|slot| {
+        Some(Member {
+            device: of_slot(slot),
+            data_offset: 1 << 20,
+            log: Some(LogArea { offset: 0, len: 1 << 20 }),
+            recovered: u64::MAX,
+        })
+    });
+    let array = Arc::new(
+        Array::start(Setup {
+            geometry: shape,
+            members: members.collect(),
+            record: Arc::new(MemoryRecord::default()),
+            consistency: Consistency::PartialParity { signature: 7 },
+            active: false,
+            unsynced_from: u64::MAX,
+            policies: Policies::default(),
+        })
+        .expect("an array"),
+    );
+    let rows: Vec<u64> = (0..shape.rows()).filter(|row| shape.parity_slot(*row) == 1).collect();
+    assert_eq!(rows.len() as u64, WRITERS + 1);
+    let write = |row: u64| {
+        let array = array.clone();
+        std::thread::spawn(move || array.write_at(row * shape.row_len(), &[5; 4096]))
+    };
+    let (answer, told) = mpsc::channel();
+    let (hangs, in_log) = mpsc::channel();
+    hook.on(Kind::WriteDurable, 0, move || {
+        hangs.send(()).expect("the test waits");
+        told.recv().expect("the test says so");
+        Outcome::Done
+    });
+    let mut writers = vec![write(rows[0])];
+    in_log.recv().expect("it writes its log");
+    writers.extend(rows[1..].iter().map(|row| write(*row)));
+    // What is read is read before the log is asked; then they likely wait for it.
+    let reads = |n: u64| array.statistics().parity_reads + array.statistics().data_reads >= 2 * n;
+    while !reads(WRITERS + 1) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    answer.send(()).expect("it hangs");
+    for writer in writers {
+        writer.join().expect("no panic").expect("written");
+    }
+    let counted = array.statistics();
+    assert_eq!(counted.log_headers, 2, "one for the first, one for all others");
 }
