@@ -1,6 +1,6 @@
 //! Interrupting threads that wait in read(2).
 
-use std::sync::Once;
+use lanefs_lanes::sync::unscheduled::Once;
 
 /// Ignored by every process that does not ask for it, so a signal too many does no harm.
 const SIGNAL: i32 = libc::SIGURG;
