@@ -119,7 +119,7 @@ enum Uses {
 fn is_let_in_though_a_round_found_nothing(uses: Uses) {
     let ram: Arc<dyn Device> = Arc::new(image());
     let bank = Bank::new(Config { commit_interval: Duration::from_secs(3600), ..config(ram) });
-    let (joined, joins) = std::sync::mpsc::channel();
+    let (joined, joins) = lanefs_lanes::sync::unscheduled::mpsc::channel();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| bank.journal.serve(&bank.toy));
         let most = bank.journal.max_credits();

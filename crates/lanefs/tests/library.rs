@@ -253,7 +253,7 @@ fn a_ring_of_parents_is_told_at_once_however_many_inodes_there_are() {
     let options = ["-b", "1024", "-N", "4000000", "-I", "128", "-O", features];
     let image = Image::with("4G", &options);
     bend_into_a_ring(&image);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = lanefs_lanes::sync::unscheduled::mpsc::channel();
     std::thread::spawn(move || {
         let fs = open(&image);
         let moved = fs.rename("/other/moved", "/a/b/moved").map_err(|error| error.errno());

@@ -1,6 +1,6 @@
 use super::*;
 use lanefs_lanes::sync::Arc;
-use std::sync::mpsc;
+use lanefs_lanes::sync::unscheduled::mpsc;
 use std::time::Instant;
 
 const SOON: Duration = Duration::from_secs(5);
