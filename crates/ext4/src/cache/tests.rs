@@ -27,7 +27,8 @@ impl Cached for Thing {
 }
 
 fn things(count: u64) -> Cache<Thing> {
-    let cache = Cache::new(0, Rank::Load);
+    // With room for all: while a map grows, a hand may come by an object twice in one turn.
+    let cache = Cache::new(1 << 14, Rank::Load);
     for number in 0..count {
         let thing =
             Thing { number, used: Used::new(), needed: AtomicBool::new(false), last: Tid(1) };
