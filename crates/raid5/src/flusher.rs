@@ -1,6 +1,6 @@
 //! Flushes of one member on a thread of its own, so that a device that does not answer can be given up.
 //!
-//! A call that hangs in the kernel cannot be taken back, and whoever made it hangs with it. So the
+//! A call that hangs in the kernel cannot be taken back, and its thread hangs with it. So the
 //! array's flush asks each member's thread and waits for a time: all members flush at once, and one that
 //! never answers costs its own thread and no other.
 

@@ -132,7 +132,7 @@ impl Inodes {
 
 impl Fs {
     /// The inode in memory under number `ino`, without a hold. It may be gone, and the number another
-    /// inode's, as soon as this returns: whoever uses it looks again at what led to the number.
+    /// inode's, as soon as this returns: the caller looks again at what led to the number.
     ///
     /// Finds nothing with [`NameCachePolicy::Global`](crate::NameCachePolicy), whose inodes are found
     /// with their names.

@@ -244,7 +244,7 @@ pub(super) fn carve(class: usize) -> *mut Free {
     let mut head: *mut Free = ptr::null_mut();
     for n in (0..len as usize).rev() {
         let at = n / span.blocks * span.bytes + n % span.blocks * size;
-        // SAFETY: a block of a span that was claimed, so nobody else's, aligned to a line.
+        // SAFETY: a block of a span that was claimed, so no other thread has it, aligned to a line.
         unsafe {
             let block = start.add(at).cast::<Free>();
             block.write(Free { next: head, len, next_batch: ptr::null_mut() });

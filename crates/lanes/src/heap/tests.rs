@@ -36,7 +36,7 @@ struct Block {
     layout: Layout,
     pattern: u8,
 }
-// SAFETY: a block belongs to whoever has it.
+// SAFETY: a block belongs to the thread that allocated it.
 unsafe impl Send for Block {}
 
 impl Block {

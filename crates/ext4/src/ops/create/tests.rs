@@ -12,7 +12,7 @@ fn new_mount() -> Mount {
     Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
 }
 
-/// Whoever has it by its number already must not make it an orphan with a name.
+/// A thread that found it by its number must not make it an orphan with a name.
 #[test]
 fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let mount = new_mount();

@@ -135,7 +135,7 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
 enum Wait {
     /// Until all is done.
     ToTheEnd,
-    /// Until the new member has its slot: rebuilding is left to whoever uses the array.
+    /// Until the new member has its slot: the next user of the array rebuilds.
     ForTheSlot,
 }
 

@@ -50,7 +50,7 @@ impl Drop for MadeFile<'_> {
     }
 }
 
-/// A member of the same array may come back to its own slot unasked, while nobody else has it.
+/// A member of the same array may come back to its own slot unasked, while no other program has it.
 pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
     let members = array.metadata().members();
     let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
