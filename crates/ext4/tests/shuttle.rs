@@ -546,7 +546,6 @@ fn planted_bugs_are_found() {
     are_found(&[
         ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
         ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
-        ("UndoIsALeave", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
         ("OwedInodesStay", "an_inode_stays_for_what_a_commit_owes_it"),
         ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
     ]);
@@ -565,7 +564,6 @@ fn more_planted_bugs_are_found() {
         ("OrphanRecorded", "files_without_names_live_as_long_as_they_are_held"),
         ("FsyncFlushes", "what_was_synced_is_there_after_a_power_cut"),
         ("OverwriteHolds", "a_block_that_is_overwritten_is_nobody_elses"),
-        ("ReleaseWakes", "names_change_while_others_change_them"),
         (
             "ListedBeforeNoting",
             "one_directory::directories_come_and_go_and_their_parent_counts_them",

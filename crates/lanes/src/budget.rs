@@ -10,7 +10,6 @@
 //! gives one back looks at *all* queues, its own first: waking only the queue of its own key would
 //! leave waiters of another queue asleep, with units to be had.
 
-use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::{MAX_LANES, PerLane, WaitBuckets};
 
@@ -82,16 +81,9 @@ impl Budget {
 
     /// Gives a unit back, and wakes as the budget was told to.
     pub fn give_back(&self, key: u64) {
-        if plant::left_out(Step::UnitFirst) {
-            self.waits.wake_any(key);
-        }
         self.units.mine().fetch_add(1, Ordering::Release);
-        if plant::left_out(Step::UnitFirst) {
-            return;
-        }
         match self.wake {
             Wake::All => self.waits.wake_all(),
-            Wake::One if plant::left_out(Step::AllQueues) => drop(self.waits.wake_one(key)),
             Wake::One => drop(self.waits.wake_any(key)),
         }
     }
@@ -149,23 +141,10 @@ mod model {
     #[cfg(loom)]
     mod loom_tests {
         use super::*;
-        use crate::plant::finds_missing;
-
-        const SERVED: &str = "budget::model::loom_tests::loom_nobody_is_left_behind_in_a_budget";
 
         #[test]
         fn loom_nobody_is_left_behind_in_a_budget() {
-            plant::check(2, || all_are_served(3, 1, 1));
-        }
-
-        #[test]
-        fn loom_finds_a_unit_that_wakes_its_own_queue_only() {
-            finds_missing(Step::AllQueues, SERVED, &["deadlock"]);
-        }
-
-        #[test]
-        fn loom_finds_waiters_looked_for_before_the_unit_is_back() {
-            finds_missing(Step::UnitFirst, SERVED, &["deadlock"]);
+            crate::schedules::check(2, || all_are_served(3, 1, 1));
         }
     }
 

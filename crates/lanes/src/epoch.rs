@@ -21,8 +21,7 @@
 use crate::held::holds_leaf;
 use crate::lane::Seat;
 use crate::limbo::{Limbo, Retired, crowded};
-use crate::plant::{self, Step};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{Lane, MAX_LANES, Padded, PerLane, world};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -103,12 +102,8 @@ fn enter() {
         let epoch = domain.epoch.load(Ordering::Relaxed);
         // An update though a store would do: it is the fence's locked instruction, and whoever
         // acquires it acquires what was released at the end of the last pin.
-        if plant::left_out(Step::PinUpdates) {
-            pins.own.store(epoch, Ordering::Relaxed);
-        } else {
-            pins.own.swap(epoch, Ordering::Relaxed);
-        }
-        plant::fence_after_update(Step::PinFence);
+        pins.own.swap(epoch, Ordering::Relaxed);
+        world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {
             return;
         }
@@ -127,7 +122,7 @@ impl Pins {
             let epoch = now.load(Ordering::Relaxed);
             let guests = &self.guests[parity(epoch)];
             guests.fetch_add(1, Ordering::Relaxed);
-            plant::fence_after_update(Step::GuestFence);
+            world::fence_after_update();
             if now.load(Ordering::Acquire) == epoch {
                 return PARITY.with(|mine| mine.set(parity(epoch)));
             }
@@ -139,8 +134,7 @@ impl Pins {
     fn is_pinned_in(&self, epoch: u64) -> bool {
         let own = self.own.load(Ordering::Acquire);
         let guests = self.guests[parity(epoch)].load(Ordering::Acquire);
-        (own == epoch && !plant::left_out(Step::OwnerCounts))
-            || (guests != 0 && !plant::left_out(Step::GuestsCount))
+        own == epoch || guests != 0
     }
 }
 
@@ -198,7 +192,7 @@ pub fn limbo() -> usize {
 
 /// The last epoch whose retired values nobody can see in epoch `now`.
 fn freeable(now: u64) -> u64 {
-    if plant::left_out(Step::SecondEpoch) { now - 1 } else { now - 2 }
+    now - 2
 }
 
 /// Frees `value` once nobody can see it. It must be unlinked already: who pins from now on does
@@ -207,7 +201,7 @@ pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
         // The fence's update is that of the limbo's lock, under which this runs.
-        plant::fence_after_update(Step::RetireFence);
+        world::fence_after_update();
         domain.epoch.load(Ordering::Relaxed)
     };
     if LIMBO.mine().push(value, read) {
@@ -241,7 +235,7 @@ impl Domain {
     fn try_advance(&self) -> bool {
         // Acquire: with the epoch come the ends of all pins that its beginning waited for.
         let epoch = self.epoch.load(Ordering::Acquire);
-        plant::fence(Step::AdvanceFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let pinned = |lane: Lane| self.pins[lane.index()].0.is_pinned_in(epoch - 1);
         if Lane::given().any(pinned) {
             return false;

@@ -25,7 +25,6 @@
 //! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
 
 use crate::hash::KeyedHasher;
-use crate::plant::{self, Step};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{Lane, Mutex, PerLane, Rank};
@@ -243,9 +242,8 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
 /// Counts all holds in the word again and sets `bits` with that; true if that ended the value.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
-    let many = if plant::left_out(Step::FoldHolds) { 0 } else { MANY };
     let before = holds.update(|w| {
-        Some((w & !(SPREAD | LANE_BITS) | bits) + if w & SPREAD != 0 { many } else { 0 })
+        Some((w & !(SPREAD | LANE_BITS) | bits) + if w & SPREAD != 0 { MANY } else { 0 })
     });
     let (Ok(before), Some(shares)) = (before, value.shares()) else { return false };
     if before & SPREAD == 0 {
@@ -261,7 +259,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
             assert!(holds.add_any(held), "while it is folded nobody ends it");
         }
     }
-    holds.subtract(many)
+    holds.subtract(MANY)
 }
 
 impl Holds {

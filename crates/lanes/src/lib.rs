@@ -23,9 +23,10 @@ mod lock_word;
 mod map;
 mod membership;
 mod number_set;
-mod plant;
 mod published;
 mod rank;
+#[cfg(all(test, loom))]
+mod schedules;
 mod shared;
 pub mod sync;
 mod versioned;

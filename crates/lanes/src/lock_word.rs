@@ -14,7 +14,6 @@
 //! makes it neither sees the sleeper counted, and wakes one unless one is on its way.
 
 use crate::futex::FutexWord;
-use crate::plant::{Step, left_out};
 use crate::world::atomic::Ordering;
 
 const HELD: u32 = 1;
@@ -72,8 +71,6 @@ impl Waiter {
             (word, self.marks)
         } else if self.woken >= patience && word & RESERVED == 0 {
             (word | RESERVED, self.marks | RESERVED)
-        } else if left_out(Step::MarkTakenAway) {
-            (word, self.marks)
         } else {
             // Else nobody would be woken any more.
             (word & !self.marks, 0)
@@ -174,8 +171,7 @@ impl LockWord {
             match self.change(word, (word & !HELD) | mark, Ordering::Release) {
                 Err(now) => word = now,
                 Ok(()) if word & RESERVED != 0 => {
-                    let whom = if left_out(Step::ReservedIsWoken) { ANY } else { WHO_RESERVED };
-                    self.word.wake_one(whom);
+                    self.word.wake_one(WHO_RESERVED);
                     return;
                 }
                 Ok(()) if wakes => return self.wake(),
@@ -192,7 +188,7 @@ impl LockWord {
         // Those who are counted were still on their way to sleep, and find the word changed. But
         // while it was marked others may have come, slept, and not been woken.
         let word = self.word.take_away(WOKEN);
-        if word & HELD == 0 && word >= SLEEPER && !left_out(Step::LookAgainForSleepers) {
+        if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);
         }
     }
@@ -206,18 +202,9 @@ impl LockWord {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::plant::finds_missing;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
-
-    const AGAIN: &str =
-        "lock_word::loom_tests::loom_who_locks_again_and_again_leaves_nobody_asleep";
-    const RESERVING: &str =
-        "lock_word::loom_tests::loom_who_reserved_the_lock_has_it_next_and_lets_go_of_it_whole";
-    const THREE: &str =
-        "lock_word::loom_tests::loom_three_threads_exclude_each_other_and_none_is_left_asleep";
-    const DEADLOCK: &str = "deadlock";
 
     struct Guarded {
         lock: LockWord,
@@ -235,7 +222,7 @@ mod loom_tests {
 
     /// Threads that each add as often as told, the last one being the model's own.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
-        crate::plant::check(preemptions, move || {
+        crate::schedules::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };
             let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
             let (mine, others) = times.split_last().expect("threads");
@@ -272,7 +259,7 @@ mod loom_tests {
 
     #[test]
     fn loom_who_tries_excludes_the_others_and_keeps_nobody_asleep() {
-        crate::plant::check(3, || {
+        crate::schedules::check(3, || {
             let lock = LockWord { word: FutexWord::new(0), patience: 1 };
             let guarded = Arc::new(Guarded { lock, value: UnsafeCell::new(0) });
             let tries = {
@@ -294,21 +281,6 @@ mod loom_tests {
             locks.join().expect("no panic");
             assert_eq!(guarded.lock.word.load(Ordering::Relaxed), 0, "marks were left");
         });
-    }
-
-    #[test]
-    fn loom_a_mark_that_stays_leaves_sleepers_asleep() {
-        finds_missing(Step::MarkTakenAway, AGAIN, &[DEADLOCK]);
-    }
-
-    #[test]
-    fn loom_who_reserved_the_lock_and_is_not_woken_sleeps_for_ever() {
-        finds_missing(Step::ReservedIsWoken, RESERVING, &[DEADLOCK]);
-    }
-
-    #[test]
-    fn loom_sleepers_that_came_under_a_mark_for_nobody_are_left_asleep() {
-        finds_missing(Step::LookAgainForSleepers, THREE, &[DEADLOCK]);
     }
 }
 

@@ -19,9 +19,8 @@
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
-use crate::plant::{self, Step};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank, world};
 
 /// The door of the running transaction.
 #[derive(Debug)]
@@ -98,28 +97,19 @@ impl Membership {
         }
         let lane = Lane::current();
         self.slots.of(lane).fetch_add(1, Ordering::Relaxed);
-        plant::fence_after_update(Step::JoinFence);
+        world::fence_after_update();
         let state = self.state.load(Ordering::Acquire);
         if is_closed(state) {
-            self.undo(lane);
+            self.leave(lane);
             return None;
         }
         Some(Member { membership: self, lane, tid: state >> 1 })
     }
 
-    #[cold]
-    fn undo(&self, lane: Lane) {
-        if plant::left_out(Step::UndoIsALeave) {
-            self.slots.of(lane).fetch_sub(1, Ordering::Release);
-        } else {
-            self.leave(lane);
-        }
-    }
-
     fn leave(&self, lane: Lane) {
         // Release: what the member did comes before what the closer does once it reads zero.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
-        plant::fence_after_update(Step::LeaveFence);
+        world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {
             let _door = self.door.lock();
             self.drained.notify_all();
@@ -140,7 +130,7 @@ impl Membership {
         door.closing = true;
         let tid = self.state.load(Ordering::Relaxed) >> 1;
         self.state.store(tid << 1 | 1, Ordering::Relaxed);
-        plant::fence(Step::CloseFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         while !self.is_drained() {
             self.drained.wait(&mut door);
         }

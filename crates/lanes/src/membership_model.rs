@@ -67,36 +67,10 @@ fn one_joiner_per_lane_and_a_closer() {
 #[cfg(loom)]
 mod loom_tests {
     use super::*;
-    use crate::plant::finds_missing;
-
-    const MODEL: &str =
-        "membership::model::loom_tests::loom_nobody_is_a_member_during_the_swap_or_left_waiting";
-    const RACE: &str = "Causality violation";
-    const DEADLOCK: &str = "deadlock";
 
     #[test]
     fn loom_nobody_is_a_member_during_the_swap_or_left_waiting() {
-        crate::plant::check(3, one_joiner_per_lane_and_a_closer);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_join() {
-        finds_missing(Step::JoinFence, MODEL, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_leave() {
-        finds_missing(Step::LeaveFence, MODEL, &[DEADLOCK]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_close() {
-        finds_missing(Step::CloseFence, MODEL, &[RACE, DEADLOCK]);
-    }
-
-    #[test]
-    fn loom_finds_an_undo_that_is_no_leave() {
-        finds_missing(Step::UndoIsALeave, MODEL, &[DEADLOCK]);
+        crate::schedules::check(3, one_joiner_per_lane_and_a_closer);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Sets of numbers in which the next member is found in a few steps, however many there may be.
 
-use crate::plant::{self, Step};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A set of numbers as bits, with a bit above for each word that has any, and so on up to one word.
 ///
@@ -53,7 +52,7 @@ impl NumberSet {
             }
             // Either this sees that the bit above is gone, or whoever took it away sees what was
             // put in below, and puts it back.
-            plant::fence(Step::InsertFence, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             at = word;
         }
     }
@@ -74,7 +73,7 @@ impl NumberSet {
         }
         if words[word].fetch_and(!bit, Ordering::Relaxed) & !bit == 0 {
             self.remove_from(level + 1, word);
-            plant::fence(Step::RemoveFence, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             if words[word].load(Ordering::Relaxed) != 0 {
                 self.insert_from(level + 1, word);
             }
@@ -108,16 +107,13 @@ fn place(at: usize) -> (usize, u64) {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::plant::finds_missing;
     use crate::sync::{Arc, thread};
 
-    const MEETING: &str =
-        "number_set::loom_tests::loom_a_number_that_comes_as_the_last_one_goes_is_found";
     const LOST: &str = "the number is lost";
 
     #[test]
     fn loom_a_number_that_comes_as_the_last_one_goes_is_found() {
-        crate::plant::check(3, || {
+        crate::schedules::check(3, || {
             let set = Arc::new(NumberSet::new(128));
             set.insert(1);
             let leaver = {
@@ -134,7 +130,7 @@ mod loom_tests {
 
     #[test]
     fn loom_two_that_leave_and_one_that_comes_agree() {
-        crate::plant::check(3, || {
+        crate::schedules::check(3, || {
             let set = Arc::new(NumberSet::new(128));
             set.insert(1);
             set.insert(3);
@@ -148,16 +144,6 @@ mod loom_tests {
             }
             assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
         });
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_of_who_inserts() {
-        finds_missing(Step::InsertFence, MEETING, &[LOST]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_of_who_removes() {
-        finds_missing(Step::RemoveFence, MEETING, &[LOST]);
     }
 }
 

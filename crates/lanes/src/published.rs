@@ -265,15 +265,9 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::plant::{Step, finds_missing};
     use crate::sync::{Arc, thread};
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
-
-    const FREED: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin";
-    const MET: &str = "published::loom_tests::loom_nothing_is_freed_under_a_pin_that_came_late";
-    const SHARED: &str = "published::loom_tests::loom_an_owners_and_a_guests_pin_both_protect";
-    const RACE: &str = "Causality violation";
 
     /// Its end is a write, which loom finds racing with a read.
     struct Canary(UnsafeCell<u32>);
@@ -295,7 +289,7 @@ mod loom_tests {
     }
 
     fn check(model: impl Fn() + Sync + Send + 'static) {
-        crate::plant::check(3, model);
+        crate::schedules::check(3, model);
     }
 
     #[test]
@@ -340,7 +334,7 @@ mod loom_tests {
     /// together, one owns the other lane and one is a guest of the first.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
-        crate::plant::check(2, || {
+        crate::schedules::check(2, || {
             let _mine = crate::Lane::current();
             let value = Arc::new(Published::new(Canary::new()));
             let readers = [(); 2].map(|()| {
@@ -352,45 +346,5 @@ mod loom_tests {
             advance();
             readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         });
-    }
-
-    #[test]
-    fn loom_finds_guests_that_are_not_looked_at() {
-        finds_missing(Step::GuestsCount, SHARED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_an_owner_that_is_not_looked_at() {
-        finds_missing(Step::OwnerCounts, SHARED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_a_guests_pin() {
-        finds_missing(Step::GuestFence, SHARED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_pin_that_hides_the_end_of_the_one_before() {
-        finds_missing(Step::PinUpdates, FREED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_pin() {
-        finds_missing(Step::PinFence, FREED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_advance() {
-        finds_missing(Step::AdvanceFence, MET, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_in_retire() {
-        finds_missing(Step::RetireFence, MET, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_grace_that_is_an_epoch_too_short() {
-        finds_missing(Step::SecondEpoch, FREED, &[RACE]);
     }
 }

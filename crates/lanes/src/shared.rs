@@ -21,8 +21,7 @@
 
 use crate::contention::waited;
 use crate::held::{Held, Place};
-use crate::plant::{self, Step};
-use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 use crate::{Lane, Padded, PerLane, Rank, world};
 
 /// Slots in a lane's row, a power of two. A collision only costs the later reader the fast path.
@@ -103,7 +102,7 @@ struct Visible {
 
 impl Drop for Visible {
     fn drop(&mut self) {
-        if self.slot.swap(0, Ordering::AcqRel) & WAIT != 0 && !plant::left_out(Step::ReleaseWakes) {
+        if self.slot.swap(0, Ordering::AcqRel) & WAIT != 0 {
             let waiters = &WAITERS[place_in_row(self.address)];
             let _lock = waiters.lock.0.lock();
             waiters.emptied.notify_all();
@@ -206,7 +205,7 @@ impl SharedLock {
         let slot = &ROWS.mine()[place_in_row(address)];
         slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let visible = Visible { slot, address };
-        plant::fence_after_update(Step::SharedFence);
+        world::fence_after_update();
         // Acquire: who set the bias held the inner lock after the last writer.
         self.bias.load(Ordering::Acquire).then_some(visible)
     }
@@ -253,7 +252,7 @@ impl SharedLock {
     fn unbias(&self) {
         self.inhibit.store(INHIBIT, Ordering::Relaxed);
         self.bias.store(false, Ordering::Relaxed);
-        plant::fence(Step::RevokeFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     fn slot(&self, lane: Lane) -> &'static AtomicUsize {
@@ -291,9 +290,7 @@ impl SharedLock {
             return true;
         }
         // The fast hold goes on, so the next writer has to look for it.
-        if !plant::left_out(Step::BiasGivenBack) {
-            self.bias.store(true, Ordering::Release);
-        }
+        self.bias.store(true, Ordering::Release);
         false
     }
 

@@ -14,15 +14,7 @@ fn biased() -> SharedLock {
 #[cfg(loom)]
 mod loom_tests {
     use super::*;
-    use crate::plant::finds_missing;
     use loom::cell::UnsafeCell;
-
-    const EXCLUSION: &str =
-        "shared::model::loom_tests::loom_readers_and_a_writer_exclude_each_other";
-    const TRYING: &str =
-        "shared::model::loom_tests::loom_who_tries_in_vain_leaves_the_lock_as_it_was";
-    const RACE: &str = "Causality violation";
-    const DEADLOCK: &str = "deadlock";
 
     struct Guarded {
         lock: SharedLock,
@@ -45,7 +37,7 @@ mod loom_tests {
     }
 
     fn check(model: impl Fn() + Sync + Send + 'static) {
-        crate::plant::check(3, model);
+        crate::schedules::check(3, model);
     }
 
     #[test]
@@ -115,26 +107,6 @@ mod loom_tests {
             reader.join().expect("no panic");
             assert_eq!(ROWS.iter().map(|row| row[0].load(Ordering::Relaxed)).max(), Some(0));
         });
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_of_a_reader() {
-        finds_missing(Step::SharedFence, EXCLUSION, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_missing_fence_of_a_writer() {
-        finds_missing(Step::RevokeFence, EXCLUSION, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_release_that_wakes_nobody() {
-        finds_missing(Step::ReleaseWakes, EXCLUSION, &[DEADLOCK]);
-    }
-
-    #[test]
-    fn loom_finds_a_bias_that_was_not_given_back() {
-        finds_missing(Step::BiasGivenBack, TRYING, &[RACE]);
     }
 }
 

@@ -15,9 +15,8 @@
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;
-use crate::plant::{self, Step};
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::{Padded, world};
 use std::collections::VecDeque;
 
@@ -85,7 +84,7 @@ impl WaitBuckets {
                 wake: world::Condvar::default(),
             });
             let queued = self.join(waiter, waited_before);
-            plant::fence(Step::WaitFence, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             if let Some(result) = attempt() {
                 return result;
             }
@@ -101,14 +100,14 @@ impl WaitBuckets {
     /// Wakes one of those who wait for `key`, after something of it was freed; false if there
     /// are none.
     pub fn wake_one(&self, key: u64) -> bool {
-        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
     /// Wakes one waiter, if possible one whose key shares the bucket of `key`, after something
     /// was freed that any of them may have; false if nobody waits.
     pub fn wake_any(&self, key: u64) -> bool {
-        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
             let bucket = &self.buckets[(self.index(key) + next as usize) % self.buckets.len()];
             bucket.pick(|_| true, Picked::ForAny)
@@ -117,7 +116,7 @@ impl WaitBuckets {
 
     /// Wakes everybody.
     pub fn wake_all(&self) {
-        plant::fence(Step::WakeFence, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         for bucket in &self.buckets {
             while bucket.pick(|_| true, Picked::WithAll) {}
         }
@@ -160,9 +159,6 @@ impl WaitBuckets {
         }
         drop(queue);
         let why = waiter.sleep();
-        if plant::left_out(Step::PassOn) {
-            return;
-        }
         match why {
             Picked::ForKey => self.wake_one(waiter.key),
             Picked::ForAny => self.wake_any(waiter.key),

@@ -14,7 +14,6 @@ pub fn found(step: &str, scenario: &str) -> u64 {
     let output = Command::new(std::env::current_exe().expect("a path"))
         .args([scenario, "--exact", "--nocapture"])
         .env("LANEFS_LEAVE_OUT", step)
-        .env("LANES_LEAVE_OUT", step)
         .env("LANEFS_SCHEDULES", SCHEDULES)
         .env("RUST_BACKTRACE", "0")
         .output()

@@ -2,7 +2,6 @@
 
 use crate::epoch::{Pin, retire};
 use crate::limbo::Retired;
-use crate::plant::{self, Step};
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::{Mutex, MutexGuard, Rank};
 use std::ptr;
@@ -249,8 +248,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         // out and puts the new one in, so that a reader always meets one of them. The lock is held,
         // so nobody else stores here.
         let before = link.load(Ordering::Acquire);
-        let release = plant::ordering(Step::NodeRelease, Ordering::Release);
-        link.store(Box::into_raw(node), release);
+        link.store(Box::into_raw(node), Ordering::Release);
         match old {
             Some(_) => Some(Gone(before)),
             None => {
@@ -336,8 +334,7 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
             node = at.next(pin);
         }
         // Release: with the mark come the copies, through the successor's heads.
-        let acq_rel = plant::ordering(Step::MarkRelease, Ordering::AcqRel);
-        let mut old = self.head.swap(moved_mark(), acq_rel);
+        let mut old = self.head.swap(moved_mark(), Ordering::AcqRel);
         locked.set_len(0);
         drop(locked);
         while !old.is_null() {

@@ -179,14 +179,9 @@ mod production {
 #[cfg(loom)]
 mod loom_tests {
     use crate::map::{Change, Map};
-    use crate::plant::{Step, finds_missing};
     use crate::sync::{Arc, thread};
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
-
-    const REPLACED: &str = "map::tests::loom_tests::loom_a_reader_finds_an_entry_that_is_replaced";
-    const MOVED: &str = "map::tests::loom_tests::loom_an_entry_is_found_while_its_bucket_moves";
-    const RACE: &str = "Causality violation";
 
     /// A number in a cell whose making and end are writes, so that loom finds who reads too early
     /// or too late.
@@ -220,7 +215,7 @@ mod loom_tests {
     }
 
     fn check(model: impl Fn() + Sync + Send + 'static) {
-        crate::plant::check(3, model);
+        crate::schedules::check(3, model);
     }
 
     fn read(map: &Map<u64, Canary>, key: u64) -> Option<u64> {
@@ -278,16 +273,6 @@ mod loom_tests {
             let mine = map.get_or_insert_with(&1, || 2);
             assert_eq!(other.join().expect("no panic"), mine);
         });
-    }
-
-    #[test]
-    fn loom_finds_a_node_that_is_published_without_its_contents() {
-        finds_missing(Step::NodeRelease, REPLACED, &[RACE]);
-    }
-
-    #[test]
-    fn loom_finds_a_mark_that_is_published_before_the_copies() {
-        finds_missing(Step::MarkRelease, MOVED, &[RACE, "assertion", "null"]);
     }
 }
 
