@@ -16,7 +16,7 @@ help: ## this list
 	@echo "             PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) (install)"
 
 build: ## the release binary
-	$(CARGO) build --release --locked -p lanefs
+	$(CARGO) build --release --locked -p lanefs-cli
 
 check: lint ## the inner loop, 4 minutes: formatting, clippy, unit tests
 	$(CARGO) test --workspace --lib --locked
@@ -30,7 +30,7 @@ lint: ## formatting and clippy, warnings are errors
 
 suites: build ## fsx, pjdfstest and the kill test on a real mount (root, /dev/fuse)
 	@scripts/tools
-	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --profile stress --locked -p lanefs \
+	LANEFS_TOOLS=$(abspath $(TARGET))/tools/bin $(CARGO) test --profile stress --locked -p lanefs-cli \
 	    --test 'mount*' -- --include-ignored --test-threads=1 --show-output
 
 demo: build ## a source tree on a Lanefs mount, judged by e2fsck and the kernel

@@ -4,7 +4,7 @@ mod plot;
 
 use crate::report::{factor, short};
 use crate::{Chapter, Ending, Machine, Measured, Outcome, Record};
-use plot::{Across, Plot, Point, Series};
+use plot::{Across, Plot, Point, Series, escaped};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -191,21 +191,6 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
 
 /// Less than that of something is nothing in two digits.
 const LEAST: f64 = 0.005;
-
-/// Text as it stands between tags and in attributes.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            _ => out.push(c),
-        }
-    }
-    out
-}
 
 #[cfg(test)]
 mod tests {

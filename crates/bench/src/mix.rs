@@ -1,10 +1,8 @@
-//! Workloads mixed by chance, each with its share.
+//! Which workloads are mixed, and their shares.
 
-use crate::workload::{Seat, Step, Worker};
-use crate::{Result, Workload};
+use crate::Workload;
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use std::time::Instant;
 
 /// Which workloads are mixed, and with what shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +17,13 @@ impl Mix {
         self.0.iter().map(|(workload, _)| *workload)
     }
 
-    fn all(&self) -> u32 {
+    /// The sum of the shares.
+    pub(crate) fn all(&self) -> u32 {
         self.0.iter().map(|(_, share)| share).sum()
     }
 
     /// The one that `point`, below the sum of the shares, falls on.
-    fn at(&self, mut point: u32) -> usize {
+    pub(crate) fn at(&self, mut point: u32) -> usize {
         for (n, (_, share)) in self.0.iter().enumerate() {
             match point.checked_sub(*share) {
                 Some(left) => point = left,
@@ -79,44 +78,6 @@ impl FromStr for Mix {
             ));
         }
         Ok(Mix(parts))
-    }
-}
-
-/// Does what chance says.
-pub(crate) struct Mixed<'a> {
-    mix: &'a Mix,
-    all: u32,
-    parts: Vec<Box<dyn Worker + 'a>>,
-    random: fastrand::Rng,
-}
-
-impl<'a> Mixed<'a> {
-    /// A worker of each part, in a directory of its own.
-    pub fn new(seat: Seat<'a>) -> Result<Mixed<'a>> {
-        let mix = &seat.scale.mix;
-        let mut parts = Vec::new();
-        for workload in mix.workloads() {
-            let own = format!("{}/{workload}", seat.own);
-            seat.place.make_dir(&own)?;
-            parts.push(workload.sit(Seat { own, shared: seat.shared.clone(), ..seat })?);
-        }
-        let random = fastrand::Rng::with_seed(seat.thread.into());
-        Ok(Mixed { mix, all: mix.all(), parts, random })
-    }
-}
-
-impl Worker for Mixed<'_> {
-    fn prepare(&mut self, end: Instant) -> Result<()> {
-        self.parts.iter_mut().try_for_each(|part| part.prepare(end))
-    }
-
-    fn step(&mut self) -> Result<Step> {
-        let part = self.mix.at(self.random.u32(..self.all));
-        self.parts[part].step()
-    }
-
-    fn clean(&mut self) -> Result<()> {
-        self.parts.iter_mut().try_for_each(|part| part.clean())
     }
 }
 

@@ -4,6 +4,7 @@
 //! system in memory that is mounted there too, and servers die with their parent: so even if the
 //! process is killed, nothing is left but the empty directory on which that was mounted.
 
+use crate::programs::{call, find, make_image};
 use crate::{Error, HostDirectory, Library, Mounting, Result, Server, Stop, Target};
 use lanefs_lanes::sync::Arc;
 use std::ffi::{OsStr, OsString};
@@ -18,43 +19,6 @@ use tempfile::TempDir;
 const IMAGE: u64 = 2 << 30;
 /// How long a server may take to mount.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Makes an ext4 image of `bytes` at `path`, as all images here are made: 4 KiB blocks, an inode
-/// for each 8 KiB, and nothing left to be initialised in the background while it is measured.
-pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
-    make_image_with(path, bytes, &[])
-}
-
-/// As [`make_image`], with more words for mke2fs.
-pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<()> {
-    let size = format!("{}k", bytes / 1024);
-    let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
-    let words = ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "8192", "-E", lazy];
-    call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
-}
-
-/// Where `name` is on this machine; administrators' programs need not be in the PATH.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);
-    dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
-}
-
-fn find(name: &str) -> Result<PathBuf> {
-    program(name)
-        .ok_or_else(|| Error::Program { program: name.into(), said: "not installed".into() })
-}
-
-/// Runs `command` to its end.
-fn call(command: &mut Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |said: String| Error::Program { program: name.clone(), said };
-    let output = command.stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-}
 
 /// Starts `program` with `arguments` again, in place of this process, in a mount namespace of its
 /// own. Returns only if that failed.
@@ -260,11 +224,5 @@ mod tests {
     fn mounts_are_found_by_their_directory() {
         assert!(is_mounted(Path::new("/")));
         assert!(!is_mounted(Path::new("/proc/no-such-mount")));
-    }
-
-    #[test]
-    fn a_program_that_fails_is_quoted() {
-        let error = call(Command::new("sh").args(["-c", "echo because >&2; exit 3"])).unwrap_err();
-        assert_eq!(error.to_string(), "sh: because");
     }
 }

@@ -1,152 +1,12 @@
 //! Targets take turns, slice by slice.
 
 use crate::cpu::{Cpu, Reading};
-use crate::crew::one_by_one;
 use crate::place::Place;
-use crate::statistics::Summary;
-use crate::workload::{Seat, Step, Worker};
-use crate::{Error, Latencies, Result, Scale, Server, Stop, Target, Workload};
-use lanefs_lanes::sync::{Arc, thread};
-use lanefs_lanes::{Contention, Rank};
+use crate::race::race;
+use crate::threads::one_by_one;
+use crate::worker::{Assignment, Worker};
+use crate::{Error, Figures, Measured, Outcome, Plan, Result, Server, Target, Workload, workloads};
 use std::time::{Duration, Instant};
-
-/// What is to be measured.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// In this order.
-    pub workloads: Vec<Workload>,
-    /// How many threads; each count is measured for itself.
-    pub threads: Vec<u32>,
-    /// How often each target has its turn.
-    pub slices: u32,
-    /// How long a turn is.
-    pub slice: Duration,
-    /// How large things are.
-    pub scale: Scale,
-    /// Ends it before its time.
-    pub stop: Arc<Stop>,
-}
-
-/// What one workload gave with one number of threads: an outcome for each target.
-#[derive(Debug)]
-pub struct Measured {
-    /// The workload by its name.
-    pub workload: &'static str,
-    /// What a rate of it is in.
-    pub unit: &'static str,
-    /// Threads.
-    pub threads: u32,
-    /// In the order of the targets: name, and what became of it.
-    pub outcomes: Vec<(String, Outcome)>,
-}
-
-/// What became of a workload on a target.
-#[derive(Debug)]
-pub enum Outcome {
-    /// It ran.
-    Ran(Box<Figures>),
-    /// It failed; why.
-    Failed(String),
-    /// It cannot be run there.
-    NotThere,
-    /// The run ended before its first whole slice.
-    Interrupted,
-}
-
-/// What was measured of a workload on a target.
-#[derive(Debug, Clone, Default)]
-pub struct Figures {
-    /// Operations per second, slice by slice.
-    pub rates: Vec<f64>,
-    /// In all slices.
-    pub operations: u64,
-    /// CPU time in all slices, if the host tells.
-    pub cpu: Option<Cpu>,
-    /// Of a sample of the operations.
-    pub latencies: Latencies,
-    /// The most memory of this process's own after a slice, in bytes: caches, and not the device.
-    pub memory: Option<u64>,
-    /// Waits for Lanefs's locks in this process, in all slices, of the ranks that had any.
-    pub waits: Vec<Contention>,
-    /// What else is told of a workload.
-    pub counts: Vec<Count>,
-}
-
-/// A figure with its name.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Count {
-    /// What it is, and of what: `data_writes`.
-    pub name: &'static str,
-    /// How many.
-    pub value: f64,
-}
-
-impl Figures {
-    /// CPU time of one operation.
-    pub fn cpu_per_op(&self) -> Option<Cpu> {
-        self.cpu?.per(self.operations)
-    }
-
-    /// Adds what was counted below in a slice of `operations`, after those of the slices before.
-    fn add_counts(
-        &mut self,
-        before: &[(&'static str, u64)],
-        after: &[(&'static str, u64)],
-        operations: u64,
-    ) {
-        let slices = self.operations + operations;
-        for ((name, before), (_, after)) in before.iter().zip(after) {
-            let more = after.saturating_sub(*before) as f64;
-            let at = match self.counts.iter().position(|count| count.name == *name) {
-                Some(at) => at,
-                None if more == 0.0 => continue,
-                None => {
-                    self.counts.push(Count { name, value: 0.0 });
-                    self.counts.len() - 1
-                }
-            };
-            let count = &mut self.counts[at];
-            count.value = (count.value * self.operations as f64 + more) / slices.max(1) as f64;
-        }
-    }
-
-    fn add_waits(&mut self, before: &[Contention], after: &[Contention]) {
-        for (before, after) in before.iter().zip(after) {
-            let (waits, nanos) = (after.waits - before.waits, after.nanos - before.nanos);
-            match self.waits.iter_mut().find(|sum| sum.rank == after.rank) {
-                Some(sum) => (sum.waits, sum.nanos) = (sum.waits + waits, sum.nanos + nanos),
-                None if waits > 0 => self.waits.push(Contention { waits, nanos, ..*after }),
-                None => {}
-            }
-        }
-        self.waits.sort_by_key(|of| Rank::ALL.iter().position(|rank| *rank == of.rank));
-    }
-}
-
-impl Outcome {
-    /// The figures, if it ran.
-    pub fn figures(&self) -> Option<&Figures> {
-        match self {
-            Outcome::Ran(figures) => Some(figures),
-            Outcome::Failed(_) | Outcome::NotThere | Outcome::Interrupted => None,
-        }
-    }
-
-    /// Operations per second.
-    pub fn rate(&self) -> Option<Summary> {
-        Summary::of(self.rates().iter().copied())
-    }
-
-    /// How many times as fast as `first`, slice by slice.
-    pub fn ratio_to(&self, first: &Outcome) -> Option<Summary> {
-        Summary::of_ratios(self.rates(), first.rates())
-    }
-
-    /// Slice by slice; empty if it did not run.
-    pub fn rates(&self) -> &[f64] {
-        self.figures().map_or(&[], |figures| &figures.rates)
-    }
-}
 
 /// Measures what `plan` says on `targets`; `each` hears of every workload when it is done. A run that
 /// is stopped has what it measured till then: whole slices, and no workload without any.
@@ -184,7 +44,7 @@ fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
 const MOST_LEFT: u32 = 1000;
 
 /// A target in the run of one workload.
-struct Contestant<'a> {
+struct TargetRun<'a> {
     target: &'a Target,
     /// The directory for this workload, once it is made.
     dir: Option<String>,
@@ -215,28 +75,28 @@ fn take_turns(
     threads: u32,
     targets: &[Target],
 ) -> Vec<(String, Outcome)> {
-    let begin = |target| Contestant::begin(plan, workload, threads, target);
-    let mut contestants: Vec<Contestant<'_>> = targets.iter().map(begin).collect();
+    let begin = |target| TargetRun::begin(plan, workload, threads, target);
+    let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
     // In another order each time: what a target leaves behind, dirty pages being written and processors
     // woken, must not always fall on the same next one.
-    let mut order: Vec<usize> = (0..contestants.len()).collect();
+    let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
         for &at in &order {
-            let contestant = &mut contestants[at];
-            if let State::Running = contestant.state
-                && let Err(error) = contestant.turn(plan)
+            let run = &mut runs[at];
+            if let State::Running = run.state
+                && let Err(error) = run.turn(plan)
             {
-                contestant.state = State::after(&error);
+                run.state = State::after(&error);
             }
         }
     }
-    contestants.into_iter().map(Contestant::end).collect()
+    runs.into_iter().map(TargetRun::end).collect()
 }
 
-impl<'a> Contestant<'a> {
+impl<'a> TargetRun<'a> {
     fn begin(plan: &'a Plan, workload: Workload, threads: u32, target: &'a Target) -> Self {
-        let mut contestant = Contestant {
+        let mut run = TargetRun {
             target,
             dir: None,
             workers: Vec::new(),
@@ -244,24 +104,25 @@ impl<'a> Contestant<'a> {
             state: State::NotThere,
         };
         if workload.fits(&*target.place) {
-            contestant.state = match contestant.sit(workload, threads, plan) {
+            run.state = match run.start(workload, threads, plan) {
                 Ok(()) => State::Running,
                 Err(error) => State::after(&error),
             };
         }
-        contestant
+        run
     }
 
-    fn sit(&mut self, workload: Workload, threads: u32, plan: &'a Plan) -> Result<()> {
+    fn start(&mut self, workload: Workload, threads: u32, plan: &'a Plan) -> Result<()> {
         plan.stop.check()?;
         let (place, scale, stop) = (&*self.target.place, &plan.scale, &*plan.stop);
-        let new_files = crate::room::new_files(scale.new_files, threads);
+        let new_files = crate::plan::new_files(scale.new_files, threads);
         let dir = new_dir(place, &format!("bench-{workload}-{threads}"))?;
         self.dir = Some(dir.clone());
         self.workers = one_by_one(0..threads, |thread| {
             let (own, shared) = (format!("{dir}/t{thread}"), dir.clone());
             place.make_dir(&own)?;
-            workload.sit(Seat { place, shared, own, thread, scale, new_files, stop })
+            let given = Assignment { place, shared, own, thread, scale, new_files, stop };
+            workloads::start(workload, given)
         })?;
         Ok(())
     }
@@ -345,91 +206,12 @@ fn own_memory() -> Option<u64> {
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// What workers did.
-struct Raced {
-    operations: u64,
-    /// From when the first began until the last ended: with more workers than processors some begin
-    /// when others are done already.
-    time: Duration,
-    latencies: Latencies,
-}
-
-/// What one worker did.
-struct Run {
-    operations: u64,
-    begun: Instant,
-    ended: Instant,
-    latencies: Latencies,
-}
-
-impl Raced {
-    fn of(runs: &[Run]) -> Raced {
-        let mut latencies = Latencies::default();
-        runs.iter().for_each(|run| latencies.add(&run.latencies));
-        let begun = runs.iter().map(|run| run.begun).min();
-        let ended = runs.iter().map(|run| run.ended).max();
-        let time = begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended - begun);
-        Raced { operations: runs.iter().map(|run| run.operations).sum(), time, latencies }
-    }
-}
-
-/// Runs all workers at once for `slice`; one that is stopped counts for nothing.
-fn race(workers: &mut [Box<dyn Worker + '_>], slice: Duration, stop: &Stop) -> Result<Raced> {
-    // They start together because they all sleep until then: what they would wait on otherwise
-    // would be shared.
-    let start = Instant::now() + Duration::from_millis(2);
-    let runs = thread::scope(|scope| {
-        let threads: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| scope.spawn(move || work(&mut **worker, start, slice, stop)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Result<Vec<_>>>()
-    })?;
-    Ok(Raced::of(&runs))
-}
-
-/// Operations that pass unseen by the clock: at most so many, at most for about so long.
-const UNWATCHED: u64 = 64;
-const UNWATCHED_TIME: Duration = Duration::from_micros(50);
-
-/// Works until all end, one operation at least. The first operation of each batch is timed by itself:
-/// a sample of the latencies.
-fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
-    thread::sleep(start.saturating_duration_since(Instant::now()));
-    let begun = Instant::now();
-    let mut done = Run { operations: 0, begun, ended: begun, latencies: Latencies::default() };
-    let (mut batch, mut seen) = (1, begun);
-    loop {
-        for n in 0..batch {
-            if worker.step()? == Step::NothingLeft {
-                done.ended = Instant::now();
-                return Ok(done);
-            }
-            done.operations += 1;
-            if n == 0 {
-                done.latencies.record(seen.elapsed());
-            }
-        }
-        stop.check()?;
-        let now = Instant::now();
-        if now >= start + slice {
-            done.ended = now;
-            return Ok(done);
-        }
-        // A clock is not read for nothing where an operation takes less than a microsecond.
-        batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
-        seen = now;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mounting, TargetSpec, Tree};
+    use crate::{Mounting, Scale, Stop, TargetSpec, Tree};
     use lanefs_ext4::Policies;
+    use lanefs_lanes::sync::Arc;
 
     fn tiny() -> Plan {
         let tree = Arc::new(Tree::made_up(45));
@@ -458,25 +240,11 @@ mod tests {
     }
 
     fn has_mke2fs() -> bool {
-        let there = crate::peers::program("mke2fs").is_some();
+        let there = crate::programs::program("mke2fs").is_some();
         if !there {
             println!("skipped: there is no mke2fs (package e2fsprogs)");
         }
         there
-    }
-
-    #[test]
-    fn workers_that_run_one_after_the_other_take_as_long_as_both() {
-        let begun = Instant::now();
-        let run = |from: u64, to: u64| Run {
-            operations: 100,
-            begun: begun + Duration::from_millis(from),
-            ended: begun + Duration::from_millis(to),
-            latencies: Latencies::default(),
-        };
-        let raced = Raced::of(&[run(15, 25), run(0, 10), run(12, 20)]);
-        assert_eq!((raced.operations, raced.time), (300, Duration::from_millis(25)));
-        assert_eq!(Raced::of(&[]).time, Duration::ZERO);
     }
 
     #[test]
@@ -577,7 +345,7 @@ mod tests {
         let place = Box::new(crate::HostDirectory::open(dir.path()).unwrap());
         let targets = [Target { name: "dir".into(), place, server: Server::None }];
         let mut plan = tiny();
-        if crate::peers::program("git").is_none() {
+        if crate::programs::program("git").is_none() {
             println!("skipped: there is no git");
             plan.workloads.retain(|workload| *workload != Workload::GitStatus);
         }

@@ -2,9 +2,9 @@
 //! in turn on images in this process's memory.
 
 use crate::report::{factor, short};
-use crate::run::Measured;
 use crate::{
-    Figures, Machine, Mounting, Outcome, Plan, Result, Scale, Stop, Summary, Target, Workload,
+    Figures, Machine, Measured, Mounting, Outcome, Plan, Result, Scale, Stop, Summary, Target,
+    Workload,
 };
 use lanefs_ext4::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_seed_is_measured_and_told_with_its_waits() {
-        if crate::peers::program("mke2fs").is_none() {
+        if crate::programs::program("mke2fs").is_none() {
             println!("skipped: there is no mke2fs (package e2fsprogs)");
             return;
         }

@@ -1,7 +1,8 @@
 //! What is measured against what.
 
-use crate::peers::make_image_with;
-use crate::{Error, HostDirectory, Library, Mounting, Place, Result, raid};
+use crate::programs::make_image_with;
+use crate::raid::array::array;
+use crate::{Error, HostDirectory, Library, Mounting, Place, Result};
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, InodeCount, InodeTables, MkfsOptions, mkfs};
 use lanefs_lanes::sync::Arc;
@@ -133,7 +134,7 @@ impl Target {
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));
         let policies =
             lanefs_raid5::Policies { stripe_wake: how.stripe_wake, ..Default::default() };
-        let array = raid::array(members, bytes, Consistency::Resync, policies)?;
+        let array = array(members, bytes, Consistency::Resync, policies)?;
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         let shape = array.geometry();
         let options = MkfsOptions {

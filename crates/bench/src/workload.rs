@@ -1,12 +1,8 @@
-//! The workloads by name, and what one is to the runner.
+//! The workloads by name, and what each needs.
 
-use crate::mix::Mixed;
-use crate::workloads::{data, git, listing, names, untar};
-use crate::{Mix, Place, Result, Stop, Tree};
-use lanefs_lanes::sync::Arc;
+use crate::Place;
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use std::time::Instant;
 
 /// What is done again and again, and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +33,7 @@ pub enum Workload {
     Rename,
     /// Lists a directory.
     Readdir,
-    /// Reads 4 KiB, or [`Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
+    /// Reads 4 KiB, or [`crate::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
     DirectRead,
     /// Overwrites as much at a random place of one file that all threads share, past the page cache.
     DirectWrite,
@@ -55,7 +51,7 @@ pub enum Workload {
     GitStatus,
     /// Asks for the free blocks: of a FUSE mount, one request with next to no work behind it.
     Statfs,
-    /// Others by chance, each with its share: [`Scale::mix`].
+    /// Others by chance, each with its share: [`crate::Scale::mix`].
     Mix,
 }
 
@@ -126,19 +122,19 @@ impl Workload {
         }
     }
 
-    /// True if how many files a directory or tree has is a matter of [`Scale::files`].
+    /// True if how many files a directory or tree has is a matter of [`crate::Scale::files`].
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
     }
 
-    /// True if it works on files of [`Scale::file_bytes`].
+    /// True if it works on files of [`crate::Scale::file_bytes`].
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// True if how much is read or written at once is a matter of [`Scale::access_bytes`].
+    /// True if how much is read or written at once is a matter of [`crate::Scale::access_bytes`].
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
@@ -151,7 +147,7 @@ impl Workload {
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
-    /// True if it works on [`Scale::tree`].
+    /// True if it works on [`crate::Scale::tree`].
     pub fn needs_tree(self) -> bool {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
@@ -159,37 +155,6 @@ impl Workload {
     /// True if it can be run there: programs need a directory of the host.
     pub fn fits(self, place: &dyn Place) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
-    }
-
-    /// Makes what it needs once, and a worker for `seat`.
-    pub(crate) fn sit<'a>(self, seat: Seat<'a>) -> Result<Box<dyn Worker + 'a>> {
-        Ok(match self {
-            Workload::Create => Box::new(names::Create::empty(seat)),
-            Workload::Stat => Box::new(names::Lookup::new(seat, names::Question::Stat)?),
-            Workload::Remove => Box::new(names::Remove::new(seat)),
-            Workload::OpenClose => Box::new(names::Lookup::new(seat, names::Question::OpenClose)?),
-            Workload::CreateUnlink => Box::new(names::CreateUnlink::new(seat)),
-            Workload::CreateStatRemove => Box::new(names::CreateStatRemove::new(seat)),
-            Workload::CreateUnlinkShared => Box::new(names::CreateUnlink::shared(seat)),
-            Workload::Anonymous => Box::new(names::Anonymous::new(seat)),
-            Workload::TreeDiff => Box::new(listing::Walk::new(seat, listing::Stride::File)?),
-            Workload::ReaddirStat => {
-                Box::new(listing::Walk::new(seat, listing::Stride::Directory)?)
-            }
-            Workload::Fallocate2 => Box::new(data::Fallocate2::new(seat)?),
-            Workload::Rename => Box::new(names::Move::new(seat)?),
-            Workload::Readdir => Box::new(listing::List::new(seat)?),
-            Workload::DirectRead => Box::new(data::Direct::new(seat, data::Direction::Read)?),
-            Workload::DirectWrite => Box::new(data::Direct::new(seat, data::Direction::Write)?),
-            Workload::SeqRead => Box::new(data::SeqRead::new(seat)?),
-            Workload::SeqWrite => Box::new(data::SeqWrite::new(seat)?),
-            Workload::Append => Box::new(data::Append::new(seat)?),
-            Workload::Fsync => Box::new(names::Create::durable(seat)),
-            Workload::Untar => Box::new(untar::Untar::new(seat)),
-            Workload::GitStatus => Box::new(git::Status::new(seat)?),
-            Workload::Statfs => Box::new(listing::Space::new(seat)),
-            Workload::Mix => Box::new(Mixed::new(seat)?),
-        })
     }
 }
 
@@ -214,78 +179,6 @@ impl FromStr for Workload {
             format!("no such workload; there are: {names}")
         })
     }
-}
-
-/// How large things are.
-#[derive(Debug, Clone)]
-pub struct Scale {
-    /// Files in a directory that is looked at.
-    pub files: u32,
-    /// New files that one thread makes in one slice at most; fewer if all together would make more
-    /// than 100,000.
-    pub new_files: u32,
-    /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
-    pub file_bytes: u64,
-    /// Bytes that are read or written at once, where that is not in sequence; a multiple of 4 KiB, and
-    /// no more than `file_bytes`.
-    pub access_bytes: u64,
-    /// What is mixed.
-    pub mix: Mix,
-    /// What is unpacked, and looked at by git.
-    pub tree: Arc<Tree>,
-}
-
-impl Scale {
-    /// For figures: 1,000 files, 64 MiB in accesses of 4 KiB, and `tree`.
-    pub fn full(tree: Tree) -> Scale {
-        Scale {
-            files: 1000,
-            new_files: 20_000,
-            file_bytes: 64 << 20,
-            access_bytes: 4 << 10,
-            mix: Mix::default(),
-            tree: Arc::new(tree),
-        }
-    }
-}
-
-/// Where a worker works.
-pub(crate) struct Seat<'a> {
-    pub place: &'a dyn Place,
-    /// A directory that all threads of this workload share.
-    pub shared: String,
-    /// A directory of its own.
-    pub own: String,
-    /// Which thread, from 0.
-    pub thread: u32,
-    pub scale: &'a Scale,
-    /// New files that it makes in one slice at most.
-    pub new_files: u32,
-    /// Looked at by what takes long.
-    pub stop: &'a Stop,
-}
-
-/// One thread's part of a workload.
-pub(crate) trait Worker: Send {
-    /// Before each slice, not timed, until `end` at the latest.
-    fn prepare(&mut self, _end: Instant) -> Result<()> {
-        Ok(())
-    }
-    /// One operation.
-    fn step(&mut self) -> Result<Step>;
-    /// After each slice, not timed.
-    fn clean(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// What became of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// One operation was done.
-    Done,
-    /// There is nothing left to do in this slice.
-    NothingLeft,
 }
 
 #[cfg(test)]

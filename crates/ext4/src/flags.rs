@@ -4,7 +4,7 @@
 //! (names, allocation), and by `vfs::rules` where what is asked depends on the front end.
 //!
 //! Source: ioctl_iflags(2); where that says less, what Linux 6.18 answers
-//! (`crates/lanefs/tests/mount_rights.rs`).
+//! (`crates/cli/tests/mount_rights.rs`).
 
 use crate::{CHANGEABLE_FLAGS, Error, Fallocate, Rights};
 use lanefs_ondisk::inode::InodeFlags;

@@ -1,10 +1,10 @@
 //! Paths and permissions as the kernel's own ext4 judges them: the same operations on two copies of
 //! one image, by the kernel and by the library, have to end alike, error numbers included.
 
-mod mounting;
+mod images;
 
+use images::{Image, KernelMounted, assert_clean, can_mount, needs, run, shell};
 use lanefs::{Credentials, FileOptions, FileSystem, OpenOptions};
-use mounting::{Image, KernelMounted, assert_clean, can_mount, needs, run, shell};
 use std::io::{BufRead, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -245,7 +245,7 @@ fn random_paths_end_where_they_do_in_the_kernel() {
     if !can_mount() {
         return;
     }
-    let mut random = fastrand::Rng::with_seed(mounting::seed());
+    let mut random = fastrand::Rng::with_seed(images::seed());
     let image = Image::new("32M");
     {
         let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
@@ -270,7 +270,7 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
     if !can_mount() || !needs("setpriv") || !needs("setfacl") {
         return;
     }
-    let mut random = fastrand::Rng::with_seed(mounting::seed());
+    let mut random = fastrand::Rng::with_seed(images::seed());
     let image = Image::new("32M");
     let protect: Vec<String> = ["a", "a/a", "a/b", "b", "b/a", "f", "a/f", "b/f", "."]
         .iter()

@@ -1,9 +1,9 @@
 //! The library: files and directories by path, as a program uses them.
 
-mod mounting;
+mod images;
 
+use images::{Image, assert_clean};
 use lanefs::{FileOptions, FileSystem, FileTimes, OpenOptions, Rename};
-use mounting::{Image, assert_clean};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -170,7 +170,7 @@ fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
     const DIRS: usize = 6;
     let image = Image::new("64M");
     let fs = open(&image);
-    let end = Instant::now() + mounting::seconds(2);
+    let end = Instant::now() + images::seconds(2);
     let churn = |numbers: &[usize]| {
         while Instant::now() < end {
             for n in numbers {

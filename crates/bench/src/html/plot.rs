@@ -2,7 +2,6 @@
 
 mod axis;
 
-use super::escaped;
 use crate::report::short;
 use axis::Axis;
 use std::fmt::Write;
@@ -245,6 +244,21 @@ fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f6
              stroke-dasharray=\"{dashes}\"/>"
         );
     }
+}
+
+/// Text as it stands between tags and in attributes.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            _ => out.push(c),
+        }
+    }
+    out
 }
 
 #[cfg(test)]

@@ -159,7 +159,7 @@ fn array(
     plan: &FsMarkPlan,
     policies: Policies,
 ) -> Result<Arc<Array>> {
-    let shape = super::shape(members, plan.chunk, plan.image)?;
+    let shape = super::array::shape(members, plan.chunk, plan.image)?;
     let failed = |e: std::io::Error| Error::host("an array in memory", e);
     let zeros = vec![0; 1 << 20];
     let member = |_| -> Result<Option<Member>> {

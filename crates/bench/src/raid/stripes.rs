@@ -53,7 +53,7 @@ impl Streaming {
 /// # Errors
 /// If memory is short, or a write fails.
 pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
-    let array = super::array(members, len, Consistency::Resync, Policies::default())?;
+    let array = super::array::array(members, len, Consistency::Resync, Policies::default())?;
     let shape = *array.geometry();
     let row: Vec<u8> = (0..shape.row_len()).map(|at| (at % 251) as u8).collect();
     // Memory that was never touched is slow the first time: that is the host's, not ours.
@@ -130,7 +130,7 @@ pub fn small_writes(
 ) -> Result<SmallWrites> {
     const LEN: u64 = 256 << 20;
     let (name, consistency) = consistency;
-    let array = super::array(members, LEN, consistency, Policies::default())?;
+    let array = super::array::array(members, LEN, consistency, Policies::default())?;
     let blocks = array.geometry().len() / 4096;
     let row = vec![1; array.geometry().row_len() as usize];
     for at in 0..array.geometry().rows() {

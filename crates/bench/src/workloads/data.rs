@@ -1,6 +1,6 @@
 //! File data: at random places, in sequence, at the end.
 
-use crate::workload::{Seat, Step, Worker};
+use crate::worker::{Assignment, Operation, Worker};
 use crate::{How, Opened, Result};
 
 /// Where memory for direct access begins.
@@ -30,17 +30,17 @@ impl Aligned {
 }
 
 /// Bytes that are read or written at once.
-fn access(seat: &Seat<'_>) -> usize {
-    usize::try_from(seat.scale.access_bytes).unwrap_or(PAGE)
+fn access(given: &Assignment<'_>) -> usize {
+    usize::try_from(given.scale.access_bytes).unwrap_or(PAGE)
 }
 
 /// Makes a file of `len` bytes, written and forced out.
-fn fill(seat: &Seat<'_>, path: &str, len: u64) -> Result<()> {
-    let file = seat.place.open(path, How::New)?;
+fn fill(given: &Assignment<'_>, path: &str, len: u64) -> Result<()> {
+    let file = given.place.open(path, How::New)?;
     file.allocate(0, len)?;
     let chunk = vec![0x5a; CHUNK];
     for offset in (0..len).step_by(CHUNK) {
-        seat.stop.check()?;
+        given.stop.check()?;
         file.write_at(offset, &chunk)?;
     }
     file.sync()
@@ -63,37 +63,37 @@ pub(crate) struct Direct<'a> {
 }
 
 impl<'a> Direct<'a> {
-    pub fn new(seat: Seat<'a>, direction: Direction) -> Result<Direct<'a>> {
-        let path = format!("{}/data", seat.shared);
-        let len = seat.scale.file_bytes;
+    pub fn new(given: Assignment<'a>, direction: Direction) -> Result<Direct<'a>> {
+        let path = format!("{}/data", given.shared);
+        let len = given.scale.file_bytes;
         // Another part of a mix may have made it.
-        if seat.thread == 0 && seat.place.stat(&path).is_err() {
-            fill(&seat, &path, len)?;
+        if given.thread == 0 && given.place.stat(&path).is_err() {
+            fill(&given, &path, len)?;
         }
         let how = match direction {
             Direction::Read => How::ReadDirect,
             Direction::Write => How::WriteDirect,
         };
-        let file = seat.place.open(&path, how)?;
+        let file = given.place.open(&path, how)?;
         Ok(Direct {
             file,
-            places: (len / access(&seat) as u64).max(1),
+            places: (len / access(&given) as u64).max(1),
             direction,
-            random: fastrand::Rng::with_seed(seat.thread.into()),
-            buffer: Aligned::new(access(&seat)),
+            random: fastrand::Rng::with_seed(given.thread.into()),
+            buffer: Aligned::new(access(&given)),
         })
     }
 }
 
 impl Worker for Direct<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         let offset = self.random.u64(..self.places) * self.buffer.len as u64;
         let bytes = self.buffer.bytes();
         match self.direction {
             Direction::Read => self.file.read_at(offset, bytes)?,
             Direction::Write => self.file.write_at(offset, bytes)?,
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
@@ -109,14 +109,14 @@ pub(crate) struct Fallocate2<'a> {
 }
 
 impl<'a> Fallocate2<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<Fallocate2<'a>> {
-        let file = seat.place.open(&format!("{}/grows", seat.own), How::New)?;
+    pub fn new(given: Assignment<'a>) -> Result<Fallocate2<'a>> {
+        let file = given.place.open(&format!("{}/grows", given.own), How::New)?;
         Ok(Fallocate2 { file, at: 0 })
     }
 }
 
 impl Worker for Fallocate2<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         if self.at == FULL {
             self.file.set_len(0)?;
             self.at = 0;
@@ -124,7 +124,7 @@ impl Worker for Fallocate2<'_> {
             self.file.allocate(self.at, ADDED)?;
             self.at += ADDED;
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
@@ -137,31 +137,31 @@ pub(crate) struct SeqRead<'a> {
 }
 
 impl<'a> SeqRead<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<SeqRead<'a>> {
-        let path = format!("{}/data", seat.own);
-        let len = seat.scale.file_bytes;
-        fill(&seat, &path, len)?;
-        let file = seat.place.open(&path, How::Read)?;
+    pub fn new(given: Assignment<'a>) -> Result<SeqRead<'a>> {
+        let path = format!("{}/data", given.own);
+        let len = given.scale.file_bytes;
+        fill(&given, &path, len)?;
+        let file = given.place.open(&path, How::Read)?;
         file.forget_cached()?;
         Ok(SeqRead { file, len, at: 0, buffer: vec![0; CHUNK] })
     }
 }
 
 impl Worker for SeqRead<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         if self.at == self.len {
             self.file.forget_cached()?;
             self.at = 0;
         }
         self.file.read_at(self.at, &mut self.buffer)?;
         self.at += CHUNK as u64;
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
 /// Writes a file from its start to its end, forces it out, and begins again with an empty one.
 pub(crate) struct SeqWrite<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     path: String,
     file: Box<dyn Opened + 'a>,
     at: u64,
@@ -169,31 +169,31 @@ pub(crate) struct SeqWrite<'a> {
 }
 
 impl<'a> SeqWrite<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<SeqWrite<'a>> {
-        let path = format!("{}/data", seat.own);
-        let file = seat.place.open(&path, How::New)?;
-        Ok(SeqWrite { seat, path, file, at: 0, buffer: vec![0x5a; CHUNK] })
+    pub fn new(given: Assignment<'a>) -> Result<SeqWrite<'a>> {
+        let path = format!("{}/data", given.own);
+        let file = given.place.open(&path, How::New)?;
+        Ok(SeqWrite { given, path, file, at: 0, buffer: vec![0x5a; CHUNK] })
     }
 }
 
 impl Worker for SeqWrite<'_> {
-    fn step(&mut self) -> Result<Step> {
-        if self.at == self.seat.scale.file_bytes {
-            self.file = self.seat.place.open(&self.path, How::Emptied)?;
+    fn operation(&mut self) -> Result<Operation> {
+        if self.at == self.given.scale.file_bytes {
+            self.file = self.given.place.open(&self.path, How::Emptied)?;
             self.at = 0;
         }
         self.file.write_at(self.at, &self.buffer)?;
         self.at += CHUNK as u64;
-        if self.at == self.seat.scale.file_bytes {
+        if self.at == self.given.scale.file_bytes {
             self.file.sync_data()?;
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
 /// Adds to a file, and begins again with an empty one.
 pub(crate) struct Append<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     path: String,
     file: Box<dyn Opened + 'a>,
     at: u64,
@@ -201,25 +201,25 @@ pub(crate) struct Append<'a> {
 }
 
 impl<'a> Append<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<Append<'a>> {
-        let path = format!("{}/log", seat.own);
-        seat.place.create(&path)?;
-        let file = seat.place.open(&path, How::Append)?;
-        let buffer = vec![0x5a; access(&seat)];
-        Ok(Append { seat, path, file, at: 0, buffer })
+    pub fn new(given: Assignment<'a>) -> Result<Append<'a>> {
+        let path = format!("{}/log", given.own);
+        given.place.create(&path)?;
+        let file = given.place.open(&path, How::Append)?;
+        let buffer = vec![0x5a; access(&given)];
+        Ok(Append { given, path, file, at: 0, buffer })
     }
 }
 
 impl Worker for Append<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         if self.at >= APPENDED {
-            drop(self.seat.place.open(&self.path, How::Emptied)?);
-            self.file = self.seat.place.open(&self.path, How::Append)?;
+            drop(self.given.place.open(&self.path, How::Emptied)?);
+            self.file = self.given.place.open(&self.path, How::Append)?;
             self.at = 0;
         }
         // Where it goes is for the file system to say: the offset does not count.
         self.file.write_at(0, &self.buffer)?;
         self.at += self.buffer.len() as u64;
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }

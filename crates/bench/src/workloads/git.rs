@@ -1,7 +1,7 @@
 //! `git status`, the program, on a real source tree.
 
 use super::untar::make_tree;
-use crate::workload::{Seat, Step, Worker};
+use crate::worker::{Assignment, Operation, Worker};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub fn new(seat: Seat<'_>) -> Result<Status> {
-        let host = seat.place.host_path().unwrap_or(Path::new("."));
-        let repository = host.join(&seat.own);
-        make_tree(&seat)?;
+    pub fn new(given: Assignment<'_>) -> Result<Status> {
+        let host = given.place.host_path().unwrap_or(Path::new("."));
+        let repository = host.join(&given.own);
+        make_tree(&given)?;
         let status = Status { repository };
         let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
         status.git(&["init", "-q"])?;
@@ -46,12 +46,12 @@ impl Status {
 }
 
 impl Worker for Status {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         let changed = self.git(&["status", "--porcelain"])?;
         if !changed.is_empty() {
             let said = format!("says of an unchanged tree: {}", String::from_utf8_lossy(&changed));
             return Err(Error::Program { program: "git status".into(), said });
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }

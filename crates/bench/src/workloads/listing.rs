@@ -1,33 +1,33 @@
 //! A directory read, and the free blocks asked for.
 
 use crate::Result;
-use crate::workload::{Seat, Step, Worker};
+use crate::worker::{Assignment, Operation, Worker};
 
 /// Lists a directory.
 pub(crate) struct List<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
 }
 
 impl<'a> List<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<List<'a>> {
-        for n in 0..seat.scale.files {
-            seat.stop.check()?;
-            seat.place.create(&format!("{}/f{n}", seat.own))?;
+    pub fn new(given: Assignment<'a>) -> Result<List<'a>> {
+        for n in 0..given.scale.files {
+            given.stop.check()?;
+            given.place.create(&format!("{}/f{n}", given.own))?;
         }
-        Ok(List { seat })
+        Ok(List { given })
     }
 }
 
 impl Worker for List<'_> {
-    fn step(&mut self) -> Result<Step> {
-        let found = self.seat.place.list(&self.seat.own)?;
-        let wanted = self.seat.scale.files;
+    fn operation(&mut self) -> Result<Operation> {
+        let found = self.given.place.list(&self.given.own)?;
+        let wanted = self.given.scale.files;
         if found != u64::from(wanted) {
-            let path = self.seat.own.clone();
+            let path = self.given.own.clone();
             let done = usize::try_from(found).unwrap_or(usize::MAX);
             return Err(crate::Error::Short { path, done, wanted: wanted as usize });
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Stride {
 
 /// A walk through a tree of its own, again and again.
 pub(crate) struct Walk<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     directories: Vec<String>,
     files: Vec<String>,
     stride: Stride,
@@ -53,26 +53,26 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(seat: Seat<'a>, stride: Stride) -> Result<Walk<'a>> {
+    pub fn new(given: Assignment<'a>, stride: Stride) -> Result<Walk<'a>> {
         let (mut directories, mut files) = (Vec::new(), Vec::new());
-        for n in 0..seat.scale.files.max(1) {
-            seat.stop.check()?;
+        for n in 0..given.scale.files.max(1) {
+            given.stop.check()?;
             if n % FILES_A_DIRECTORY == 0 {
-                let directory = format!("{}/d{}", seat.own, n / FILES_A_DIRECTORY);
-                seat.place.make_dir(&directory)?;
+                let directory = format!("{}/d{}", given.own, n / FILES_A_DIRECTORY);
+                given.place.make_dir(&directory)?;
                 directories.push(directory);
             }
-            let file = format!("{}/d{}/f{n}", seat.own, n / FILES_A_DIRECTORY);
-            seat.place.create(&file)?;
+            let file = format!("{}/d{}/f{n}", given.own, n / FILES_A_DIRECTORY);
+            given.place.create(&file)?;
             files.push(file);
         }
-        Ok(Walk { seat, directories, files, stride, next: 0 })
+        Ok(Walk { given, directories, files, stride, next: 0 })
     }
 }
 
 impl Worker for Walk<'_> {
-    fn step(&mut self) -> Result<Step> {
-        let place = self.seat.place;
+    fn operation(&mut self) -> Result<Operation> {
+        let place = self.given.place;
         if self.stride == Stride::File {
             place.stat(&self.files[self.next % self.files.len()])?;
         } else {
@@ -82,24 +82,24 @@ impl Worker for Walk<'_> {
             }
         }
         self.next += 1;
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
 /// Asks for the free blocks.
 pub(crate) struct Space<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
 }
 
 impl<'a> Space<'a> {
-    pub fn new(seat: Seat<'a>) -> Space<'a> {
-        Space { seat }
+    pub fn new(given: Assignment<'a>) -> Space<'a> {
+        Space { given }
     }
 }
 
 impl Worker for Space<'_> {
-    fn step(&mut self) -> Result<Step> {
-        self.seat.place.free_blocks()?;
-        Ok(Step::Done)
+    fn operation(&mut self) -> Result<Operation> {
+        self.given.place.free_blocks()?;
+        Ok(Operation::Done)
     }
 }

@@ -1,35 +1,9 @@
 //! Names: made, asked for, moved, taken away.
 
-use crate::workload::{Seat, Step, Worker};
+use super::rounds::Rounds;
+use crate::worker::{Assignment, Operation, Worker};
 use crate::{How, Result};
 use std::time::Instant;
-
-/// A directory for each slice: what one made is gone before the next begins.
-pub(crate) struct Rounds<'a> {
-    pub seat: Seat<'a>,
-    pub dir: String,
-    round: u32,
-}
-
-impl<'a> Rounds<'a> {
-    pub fn new(seat: Seat<'a>) -> Rounds<'a> {
-        Rounds { seat, dir: String::new(), round: 0 }
-    }
-
-    pub fn begin(&mut self) -> Result<()> {
-        self.dir = format!("{}/r{}", self.seat.own, self.round);
-        self.round += 1;
-        self.seat.place.make_dir(&self.dir)
-    }
-
-    pub fn file(&self, number: u32) -> String {
-        format!("{}/f{number}", self.dir)
-    }
-
-    pub fn end(&self) -> Result<()> {
-        self.seat.place.remove_tree(&self.dir)
-    }
-}
 
 /// Makes files.
 pub(crate) struct Create<'a> {
@@ -41,18 +15,18 @@ pub(crate) struct Create<'a> {
 
 impl<'a> Create<'a> {
     /// Empty ones.
-    pub fn empty(seat: Seat<'a>) -> Create<'a> {
-        Create { rounds: Rounds::new(seat), next: 0, content: Vec::new() }
+    pub fn empty(given: Assignment<'a>) -> Create<'a> {
+        Create { rounds: Rounds::new(given), next: 0, content: Vec::new() }
     }
 
     /// With content, forced out.
-    pub fn durable(seat: Seat<'a>) -> Create<'a> {
-        let content = vec![0x5a; usize::try_from(seat.scale.access_bytes).unwrap_or_default()];
-        Create { content, ..Create::empty(seat) }
+    pub fn durable(given: Assignment<'a>) -> Create<'a> {
+        let content = vec![0x5a; usize::try_from(given.scale.access_bytes).unwrap_or_default()];
+        Create { content, ..Create::empty(given) }
     }
 
     fn make(&self, path: &str) -> Result<()> {
-        let place = self.rounds.seat.place;
+        let place = self.rounds.given.place;
         if self.content.is_empty() {
             return place.create(path);
         }
@@ -68,13 +42,13 @@ impl Worker for Create<'_> {
         self.rounds.begin()
     }
 
-    fn step(&mut self) -> Result<Step> {
-        if self.next == self.rounds.seat.new_files {
-            return Ok(Step::NothingLeft);
+    fn operation(&mut self) -> Result<Operation> {
+        if self.next == self.rounds.given.new_files {
+            return Ok(Operation::NoneLeft);
         }
         self.make(&self.rounds.file(self.next))?;
         self.next += 1;
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -87,48 +61,48 @@ const ROUND: u32 = 1000;
 
 /// Makes some files, asks for each, removes each, and begins again: mdtest -F -C -r -u.
 pub(crate) struct CreateStatRemove<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     files: Vec<String>,
     next: usize,
 }
 
 impl<'a> CreateStatRemove<'a> {
-    pub fn new(seat: Seat<'a>) -> CreateStatRemove<'a> {
-        let files = ROUND.min(seat.new_files).max(1);
-        let files = (0..files).map(|n| format!("{}/f{n}", seat.own)).collect();
-        CreateStatRemove { seat, files, next: 0 }
+    pub fn new(given: Assignment<'a>) -> CreateStatRemove<'a> {
+        let files = ROUND.min(given.new_files).max(1);
+        let files = (0..files).map(|n| format!("{}/f{n}", given.own)).collect();
+        CreateStatRemove { given, files, next: 0 }
     }
 }
 
 impl Worker for CreateStatRemove<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         let count = self.files.len();
         let file = &self.files[self.next % count];
         match self.next / count {
-            0 => self.seat.place.create(file)?,
-            1 => drop(self.seat.place.stat(file)?),
-            _ => self.seat.place.remove(file)?,
+            0 => self.given.place.create(file)?,
+            1 => drop(self.given.place.stat(file)?),
+            _ => self.given.place.remove(file)?,
         }
         self.next = (self.next + 1) % (3 * count);
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
 /// Makes a file without a name, and closes it.
 pub(crate) struct Anonymous<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
 }
 
 impl<'a> Anonymous<'a> {
-    pub fn new(seat: Seat<'a>) -> Anonymous<'a> {
-        Anonymous { seat }
+    pub fn new(given: Assignment<'a>) -> Anonymous<'a> {
+        Anonymous { given }
     }
 }
 
 impl Worker for Anonymous<'_> {
-    fn step(&mut self) -> Result<Step> {
-        self.seat.place.make_unnamed(&self.seat.own).map(drop)?;
-        Ok(Step::Done)
+    fn operation(&mut self) -> Result<Operation> {
+        self.given.place.make_unnamed(&self.given.own).map(drop)?;
+        Ok(Operation::Done)
     }
 }
 
@@ -140,8 +114,8 @@ pub(crate) struct Remove<'a> {
 }
 
 impl<'a> Remove<'a> {
-    pub fn new(seat: Seat<'a>) -> Remove<'a> {
-        Remove { rounds: Rounds::new(seat), made: 0, next: 0 }
+    pub fn new(given: Assignment<'a>) -> Remove<'a> {
+        Remove { rounds: Rounds::new(given), made: 0, next: 0 }
     }
 }
 
@@ -149,22 +123,22 @@ impl Worker for Remove<'_> {
     fn prepare(&mut self, end: Instant) -> Result<()> {
         self.rounds.begin()?;
         (self.made, self.next) = (0, 0);
-        let place = self.rounds.seat.place;
-        while self.made < self.rounds.seat.new_files && (self.made == 0 || Instant::now() < end) {
-            self.rounds.seat.stop.check()?;
+        let place = self.rounds.given.place;
+        while self.made < self.rounds.given.new_files && (self.made == 0 || Instant::now() < end) {
+            self.rounds.given.stop.check()?;
             place.create(&self.rounds.file(self.made))?;
             self.made += 1;
         }
         Ok(())
     }
 
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         if self.next == self.made {
-            return Ok(Step::NothingLeft);
+            return Ok(Operation::NoneLeft);
         }
-        self.rounds.seat.place.remove(&self.rounds.file(self.next))?;
+        self.rounds.given.place.remove(&self.rounds.file(self.next))?;
         self.next += 1;
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 
     fn clean(&mut self) -> Result<()> {
@@ -174,52 +148,52 @@ impl Worker for Remove<'_> {
 
 /// Makes a file and removes it.
 pub(crate) struct CreateUnlink<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     path: String,
 }
 
 impl<'a> CreateUnlink<'a> {
     /// In a directory of its own.
-    pub fn new(seat: Seat<'a>) -> CreateUnlink<'a> {
-        let path = format!("{}/file", seat.own);
-        CreateUnlink { seat, path }
+    pub fn new(given: Assignment<'a>) -> CreateUnlink<'a> {
+        let path = format!("{}/file", given.own);
+        CreateUnlink { given, path }
     }
 
     /// In the directory that all share, under a name of its own.
-    pub fn shared(seat: Seat<'a>) -> CreateUnlink<'a> {
-        let path = format!("{}/file{}", seat.shared, seat.thread);
-        CreateUnlink { seat, path }
+    pub fn shared(given: Assignment<'a>) -> CreateUnlink<'a> {
+        let path = format!("{}/file{}", given.shared, given.thread);
+        CreateUnlink { given, path }
     }
 }
 
 impl Worker for CreateUnlink<'_> {
-    fn step(&mut self) -> Result<Step> {
-        self.seat.place.create(&self.path)?;
-        self.seat.place.remove(&self.path)?;
-        Ok(Step::Done)
+    fn operation(&mut self) -> Result<Operation> {
+        self.given.place.create(&self.path)?;
+        self.given.place.remove(&self.path)?;
+        Ok(Operation::Done)
     }
 }
 
 /// Moves a file to another name and back.
 pub(crate) struct Move<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     now: String,
     next: String,
 }
 
 impl<'a> Move<'a> {
-    pub fn new(seat: Seat<'a>) -> Result<Move<'a>> {
-        let (now, next) = (format!("{}/here", seat.own), format!("{}/there", seat.own));
-        seat.place.create(&now)?;
-        Ok(Move { seat, now, next })
+    pub fn new(given: Assignment<'a>) -> Result<Move<'a>> {
+        let (now, next) = (format!("{}/here", given.own), format!("{}/there", given.own));
+        given.place.create(&now)?;
+        Ok(Move { given, now, next })
     }
 }
 
 impl Worker for Move<'_> {
-    fn step(&mut self) -> Result<Step> {
-        self.seat.place.rename(&self.now, &self.next)?;
+    fn operation(&mut self) -> Result<Operation> {
+        self.given.place.rename(&self.now, &self.next)?;
         std::mem::swap(&mut self.now, &mut self.next);
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }
 
@@ -234,32 +208,32 @@ pub(crate) enum Question {
 
 /// Asks for one file of many.
 pub(crate) struct Lookup<'a> {
-    seat: Seat<'a>,
+    given: Assignment<'a>,
     files: Vec<String>,
     question: Question,
     random: fastrand::Rng,
 }
 
 impl<'a> Lookup<'a> {
-    pub fn new(seat: Seat<'a>, question: Question) -> Result<Lookup<'a>> {
+    pub fn new(given: Assignment<'a>, question: Question) -> Result<Lookup<'a>> {
         let files: Vec<String> =
-            (0..seat.scale.files.max(1)).map(|n| format!("{}/f{n}", seat.own)).collect();
+            (0..given.scale.files.max(1)).map(|n| format!("{}/f{n}", given.own)).collect();
         for file in &files {
-            seat.stop.check()?;
-            seat.place.create(file)?;
+            given.stop.check()?;
+            given.place.create(file)?;
         }
-        let random = fastrand::Rng::with_seed(seat.thread.into());
-        Ok(Lookup { seat, files, question, random })
+        let random = fastrand::Rng::with_seed(given.thread.into());
+        Ok(Lookup { given, files, question, random })
     }
 }
 
 impl Worker for Lookup<'_> {
-    fn step(&mut self) -> Result<Step> {
+    fn operation(&mut self) -> Result<Operation> {
         let file = &self.files[self.random.usize(..self.files.len())];
         match self.question {
-            Question::Stat => drop(self.seat.place.stat(file)?),
-            Question::OpenClose => drop(self.seat.place.open(file, How::Read)?),
+            Question::Stat => drop(self.given.place.stat(file)?),
+            Question::OpenClose => drop(self.given.place.open(file, How::Read)?),
         }
-        Ok(Step::Done)
+        Ok(Operation::Done)
     }
 }

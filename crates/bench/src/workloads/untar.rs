@@ -1,8 +1,8 @@
 //! A source tree unpacked: what tar does with an archive that is in memory.
 
-use super::names::Rounds;
+use super::rounds::Rounds;
 use crate::tree::Kind;
-use crate::workload::{Seat, Step, Worker};
+use crate::worker::{Assignment, Operation, Worker};
 use crate::{How, Place, Result, Tree};
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use std::time::Instant;
 pub(crate) const COPIES: u64 = 4;
 
 /// Makes `tree` below `dir`, entry by entry: makes the one at `index`, or says that there is none.
-fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Step> {
-    let Some(entry) = tree.entries().get(index) else { return Ok(Step::NothingLeft) };
+fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Operation> {
+    let Some(entry) = tree.entries().get(index) else { return Ok(Operation::NoneLeft) };
     let path = format!("{dir}/{}", entry.path);
     match &entry.kind {
         Kind::Directory => place.make_dir(&path)?,
@@ -21,15 +21,15 @@ fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result
             file.set_modified(entry.modified)?;
         }
     }
-    Ok(Step::Done)
+    Ok(Operation::Done)
 }
 
-/// Makes all of the tree in the directory of `seat`.
-pub(crate) fn make_tree(seat: &Seat<'_>) -> Result<()> {
-    let tree = &seat.scale.tree;
+/// Makes all of the tree in the directory of `given`.
+pub(crate) fn make_tree(given: &Assignment<'_>) -> Result<()> {
+    let tree = &given.scale.tree;
     (0..tree.entries().len()).try_for_each(|n| {
-        seat.stop.check()?;
-        make_entry(seat.place, tree, &seat.own, n).map(drop)
+        given.stop.check()?;
+        make_entry(given.place, tree, &given.own, n).map(drop)
     })
 }
 
@@ -43,14 +43,14 @@ pub(crate) struct Untar<'a> {
 }
 
 impl<'a> Untar<'a> {
-    pub fn new(seat: Seat<'a>) -> Untar<'a> {
-        Untar { rounds: Rounds::new(seat), copy: 0, dir: String::new(), next: 0, made: 0 }
+    pub fn new(given: Assignment<'a>) -> Untar<'a> {
+        Untar { rounds: Rounds::new(given), copy: 0, dir: String::new(), next: 0, made: 0 }
     }
 
     fn begin_copy(&mut self) -> Result<()> {
         self.dir = format!("{}/c{}", self.rounds.dir, self.copy);
         (self.copy, self.next) = (self.copy + 1, 0);
-        self.rounds.seat.place.make_dir(&self.dir)
+        self.rounds.given.place.make_dir(&self.dir)
     }
 }
 
@@ -61,19 +61,19 @@ impl Worker for Untar<'_> {
         self.begin_copy()
     }
 
-    fn step(&mut self) -> Result<Step> {
-        let seat = &self.rounds.seat;
-        if self.next == seat.scale.tree.entries().len() && self.copy < COPIES {
+    fn operation(&mut self) -> Result<Operation> {
+        let given = &self.rounds.given;
+        if self.next == given.scale.tree.entries().len() && self.copy < COPIES {
             self.begin_copy()?;
         }
-        let seat = &self.rounds.seat;
-        if self.made == seat.new_files {
-            return Ok(Step::NothingLeft);
+        let given = &self.rounds.given;
+        if self.made == given.new_files {
+            return Ok(Operation::NoneLeft);
         }
-        let step = make_entry(seat.place, &seat.scale.tree, &self.dir, self.next)?;
+        let operation = make_entry(given.place, &given.scale.tree, &self.dir, self.next)?;
         self.next += 1;
         self.made += 1;
-        Ok(step)
+        Ok(operation)
     }
 
     fn clean(&mut self) -> Result<()> {

@@ -8,7 +8,7 @@
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).
 //! A refused mode is [`Error::PermissionDenied`] (EACCES), a refused privilege or a flag
 //! [`Error::NotPermitted`] (EPERM). A test holds them against the kernel's ext4
-//! (`crates/lanefs/tests/mount_rights.rs`).
+//! (`crates/cli/tests/mount_rights.rs`).
 //!
 //! [`Error::PermissionDenied`]: crate::Error::PermissionDenied
 //! [`Error::NotPermitted`]: crate::Error::NotPermitted

@@ -1,6 +1,8 @@
-//! How large an image in memory has to be.
+//! What is to be measured, and how large an image in memory has to be for it.
 
-use crate::{Plan, Workload};
+use crate::{Scale, Stop, Workload};
+use lanefs_lanes::sync::Arc;
+use std::time::Duration;
 
 /// New files that all threads together make in one slice at most: an image in memory has to hold them.
 const MOST_NEW: u32 = 100_000;
@@ -9,6 +11,23 @@ const A_FILE: u64 = 12 << 10;
 /// Times that `append` fills of a file, and that `untar` unpacks of a tree, are there at once: what is
 /// emptied is free once that is committed.
 const AT_ONCE: u64 = 2;
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// In this order.
+    pub workloads: Vec<Workload>,
+    /// How many threads; each count is measured for itself.
+    pub threads: Vec<u32>,
+    /// How often each target has its turn.
+    pub slices: u32,
+    /// How long a turn is.
+    pub slice: Duration,
+    /// How large things are.
+    pub scale: Scale,
+    /// Ends it before its time.
+    pub stop: Arc<Stop>,
+}
 
 /// How many new files each of `threads` makes in one slice at most, of the `wanted` ones.
 pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
@@ -56,8 +75,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Scale, Tree};
-    use std::time::Duration;
+    use crate::Tree;
 
     fn room(workload: Workload, threads: u32) -> u64 {
         let plan = Plan {

@@ -1,0 +1,109 @@
+//! All workers of a target at once, for one slice.
+
+use crate::worker::{Operation, Worker};
+use crate::{Latencies, Result, Stop};
+use lanefs_lanes::sync::thread;
+use std::time::{Duration, Instant};
+
+/// What workers did.
+pub(crate) struct Raced {
+    pub operations: u64,
+    /// From when the first began until the last ended: with more workers than processors some begin
+    /// when others are done already.
+    pub time: Duration,
+    pub latencies: Latencies,
+}
+
+/// What one worker did.
+struct Run {
+    operations: u64,
+    begun: Instant,
+    ended: Instant,
+    latencies: Latencies,
+}
+
+impl Raced {
+    fn of(runs: &[Run]) -> Raced {
+        let mut latencies = Latencies::default();
+        runs.iter().for_each(|run| latencies.add(&run.latencies));
+        let begun = runs.iter().map(|run| run.begun).min();
+        let ended = runs.iter().map(|run| run.ended).max();
+        let time = begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended - begun);
+        Raced { operations: runs.iter().map(|run| run.operations).sum(), time, latencies }
+    }
+}
+
+/// Runs all workers at once for `slice`; one that is stopped counts for nothing.
+pub(crate) fn race(
+    workers: &mut [Box<dyn Worker + '_>],
+    slice: Duration,
+    stop: &Stop,
+) -> Result<Raced> {
+    // They start together because they all sleep until then: what they would wait on otherwise
+    // would be shared.
+    let start = Instant::now() + Duration::from_millis(2);
+    let runs = thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| scope.spawn(move || work(&mut **worker, start, slice, stop)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    Ok(Raced::of(&runs))
+}
+
+/// Operations that pass unseen by the clock: at most so many, at most for about so long.
+const UNWATCHED: u64 = 64;
+const UNWATCHED_TIME: Duration = Duration::from_micros(50);
+
+/// Works until all end, one operation at least. The first operation of each batch is timed by itself:
+/// a sample of the latencies.
+fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
+    thread::sleep(start.saturating_duration_since(Instant::now()));
+    let begun = Instant::now();
+    let mut done = Run { operations: 0, begun, ended: begun, latencies: Latencies::default() };
+    let (mut batch, mut seen) = (1, begun);
+    loop {
+        for n in 0..batch {
+            if worker.operation()? == Operation::NoneLeft {
+                done.ended = Instant::now();
+                return Ok(done);
+            }
+            done.operations += 1;
+            if n == 0 {
+                done.latencies.record(seen.elapsed());
+            }
+        }
+        stop.check()?;
+        let now = Instant::now();
+        if now >= start + slice {
+            done.ended = now;
+            return Ok(done);
+        }
+        // A clock is not read for nothing where an operation takes less than a microsecond.
+        batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
+        seen = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_run_one_after_the_other_take_as_long_as_both() {
+        let begun = Instant::now();
+        let run = |from: u64, to: u64| Run {
+            operations: 100,
+            begun: begun + Duration::from_millis(from),
+            ended: begun + Duration::from_millis(to),
+            latencies: Latencies::default(),
+        };
+        let raced = Raced::of(&[run(15, 25), run(0, 10), run(12, 20)]);
+        assert_eq!((raced.operations, raced.time), (300, Duration::from_millis(25)));
+        assert_eq!(Raced::of(&[]).time, Duration::ZERO);
+    }
+}

@@ -1,0 +1,37 @@
+//! How large the files and directories of a benchmark are.
+
+use crate::{Mix, Tree};
+use lanefs_lanes::sync::Arc;
+
+/// How large things are.
+#[derive(Debug, Clone)]
+pub struct Scale {
+    /// Files in a directory that is looked at.
+    pub files: u32,
+    /// New files that one thread makes in one slice at most; fewer if all together would make more
+    /// than 100,000.
+    pub new_files: u32,
+    /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
+    pub file_bytes: u64,
+    /// Bytes that are read or written at once, where that is not in sequence; a multiple of 4 KiB, and
+    /// no more than `file_bytes`.
+    pub access_bytes: u64,
+    /// What is mixed.
+    pub mix: Mix,
+    /// What is unpacked, and looked at by git.
+    pub tree: Arc<Tree>,
+}
+
+impl Scale {
+    /// For figures: 1,000 files, 64 MiB in accesses of 4 KiB, and `tree`.
+    pub fn full(tree: Tree) -> Scale {
+        Scale {
+            files: 1000,
+            new_files: 20_000,
+            file_bytes: 64 << 20,
+            access_bytes: 4 << 10,
+            mix: Mix::default(),
+            tree: Arc::new(tree),
+        }
+    }
+}

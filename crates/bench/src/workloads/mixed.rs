@@ -1,0 +1,35 @@
+//! Several workloads mixed by chance.
+
+use crate::worker::{Operation, Worker};
+use crate::{Mix, Result};
+use std::time::Instant;
+
+/// Does one operation of one part, drawn by its share.
+pub(crate) struct Mixed<'a> {
+    mix: &'a Mix,
+    all: u32,
+    parts: Vec<Box<dyn Worker + 'a>>,
+    random: fastrand::Rng,
+}
+
+impl<'a> Mixed<'a> {
+    /// Draws from `parts`, one for each workload of `mix`, with a generator of this seed.
+    pub fn new(mix: &'a Mix, parts: Vec<Box<dyn Worker + 'a>>, seed: u64) -> Mixed<'a> {
+        Mixed { mix, all: mix.all(), parts, random: fastrand::Rng::with_seed(seed) }
+    }
+}
+
+impl Worker for Mixed<'_> {
+    fn prepare(&mut self, end: Instant) -> Result<()> {
+        self.parts.iter_mut().try_for_each(|part| part.prepare(end))
+    }
+
+    fn operation(&mut self) -> Result<Operation> {
+        let part = self.mix.at(self.random.u32(..self.all));
+        self.parts[part].operation()
+    }
+
+    fn clean(&mut self) -> Result<()> {
+        self.parts.iter_mut().try_for_each(|part| part.clean())
+    }
+}

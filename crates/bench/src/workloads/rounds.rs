@@ -1,0 +1,31 @@
+//! A new directory for each slice.
+
+use crate::Result;
+use crate::worker::Assignment;
+
+/// A directory for each slice: what one made is gone before the next begins.
+pub(crate) struct Rounds<'a> {
+    pub given: Assignment<'a>,
+    pub dir: String,
+    round: u32,
+}
+
+impl<'a> Rounds<'a> {
+    pub fn new(given: Assignment<'a>) -> Rounds<'a> {
+        Rounds { given, dir: String::new(), round: 0 }
+    }
+
+    pub fn begin(&mut self) -> Result<()> {
+        self.dir = format!("{}/r{}", self.given.own, self.round);
+        self.round += 1;
+        self.given.place.make_dir(&self.dir)
+    }
+
+    pub fn file(&self, number: u32) -> String {
+        format!("{}/f{number}", self.dir)
+    }
+
+    pub fn end(&self) -> Result<()> {
+        self.given.place.remove_tree(&self.dir)
+    }
+}
