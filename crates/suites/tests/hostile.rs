@@ -106,14 +106,14 @@ fn bytes_changed_at_random_do_no_harm() {
     in_parallel(seeds(8), |seed| bytes_changed(seed, 500));
 }
 
-/// The table in docs/hostile.md names every kind.
+/// The table in docs/results names every kind.
 #[test]
 fn every_kind_is_a_row_of_the_table() {
-    let table = include_str!("../../../docs/hostile.md");
+    let table = include_str!("../../../docs/results/2026-11-22-hostile.md");
     let kinds = CLEAN.iter().chain(CRASHED).map(|kind| kind.name);
     let extremes = LARGEST.iter().chain(CHANGED_BY_LOG).map(|extreme| extreme.name);
     for name in kinds.chain(extremes) {
-        assert!(table.contains(&format!("\n| {name} |")), "{name} is not in docs/hostile.md");
+        assert!(table.contains(&format!("\n| {name} |")), "{name} is not in the table");
     }
 }
 
@@ -138,7 +138,7 @@ fn said(says: &str, judged: Result<Outcome, String>) -> String {
 }
 
 #[test]
-#[ignore = "long: prints the table of docs/hostile.md, mounting every kind with the kernel's ext4"]
+#[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
     // Not as part of all tests: a kernel may not survive what Lanefs does.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
