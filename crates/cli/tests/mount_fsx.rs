@@ -187,7 +187,7 @@ impl Fsx {
     }
 }
 
-/// As many runs of 20,000 operations as `LANEFS_FSX_RUNS` says; without it, two of 4,000.
+/// As many runs of 20,000 operations as `LANEFS_FSX_RUNS` says; without it, four of 4,000.
 #[test]
 #[ignore = "long: a real mount"]
 fn cached_and_direct_access_agree_through_many_operations() {
@@ -195,20 +195,21 @@ fn cached_and_direct_access_agree_through_many_operations() {
         return;
     }
     let given = std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse::<u64>().ok());
-    let (runs, operations) = given.map_or((2, 4_000), |runs| (runs, 20_000));
+    let (runs, operations) = given.map_or((4, 4_000), |runs| (runs, 20_000));
     let first = seed() >> 1;
     for run in 0..runs {
         let block_size = ["4096", "1024", "2048"][run as usize % 3];
         let caching = ["writeback", "no_writeback"][run as usize % 2];
         let image = Image::with("64M", &["-b", block_size]);
-        let mounted = Mounted::new(&image, &[caching]);
+        let beneath = [Beneath::File, Beneath::Device][run as usize / 2 % 2];
+        let Some(mounted) = Mounted::beneath(beneath, &image, &[caching]) else { continue };
         let path = mounted.path.join("file");
         let mut fsx = Fsx::new(&path, first + run);
         for n in 0..operations {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fsx.step()));
             assert!(
                 done.is_ok(),
-                "seed {}, blocks of {block_size}, {caching}, step {n}",
+                "seed {}, blocks of {block_size}, {caching}, {beneath:?}, step {n}",
                 first + run
             );
         }
@@ -220,7 +221,7 @@ fn cached_and_direct_access_agree_through_many_operations() {
         assert!(std::fs::read(again.path.join("file")).unwrap() == data, "after a remount");
         again.umount();
         println!(
-            "seed {}: {operations} operations on blocks of {block_size} bytes, {caching}",
+            "seed {}: {operations} operations on blocks of {block_size} bytes, {caching}, {beneath:?}",
             first + run
         );
     }

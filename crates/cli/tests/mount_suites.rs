@@ -67,7 +67,8 @@ fn fsx_finds_no_wrong_byte() {
         let image = Image::with("256M", &["-b", block_size]);
         let config = image.dir.path().join("fsx.toml");
         fs::write(&config, FSX).unwrap();
-        let mounted = Mounted::new(&image, &[]);
+        let beneath = [Beneath::Device, Beneath::File][run % 2];
+        let Some(mounted) = Mounted::beneath(beneath, &image, &[]) else { continue };
         let (status, said) = try_run(
             Command::new(&fsx)
                 .args(["-N", &operations.to_string(), "-S", &seed.to_string(), "-q", "-P"])
@@ -76,8 +77,10 @@ fn fsx_finds_no_wrong_byte() {
                 .arg(&config)
                 .arg(mounted.path.join("file")),
         );
-        assert!(status.success(), "fsx -S {seed}, blocks of {block_size}: {said}");
-        println!("fsx -S {seed}: {operations} operations on blocks of {block_size} bytes");
+        assert!(status.success(), "fsx -S {seed}, blocks of {block_size}, {beneath:?}: {said}");
+        println!(
+            "fsx -S {seed}, {beneath:?}: {operations} operations, blocks of {block_size} bytes"
+        );
         mounted.umount();
         image.assert_clean();
     }
@@ -124,7 +127,17 @@ fn pjdfstest(program: &Path, config: &Path, dir: &Path) -> BTreeMap<String, Stri
 
 #[test]
 #[ignore = "long: a real mount"]
-fn pjdfstest_passes_here_what_passes_on_the_kernels_ext4() {
+fn pjdfstest_passes_on_an_image_file_what_passes_on_the_kernels_ext4() {
+    pjdfstest_passes(Beneath::File);
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn pjdfstest_passes_on_a_block_device_what_passes_on_the_kernels_ext4() {
+    pjdfstest_passes(Beneath::Device);
+}
+
+fn pjdfstest_passes(beneath: Beneath) {
     let Some(program) = tool("pjdfstest") else { return };
     if !can_mount() {
         return;
@@ -132,7 +145,7 @@ fn pjdfstest_passes_here_what_passes_on_the_kernels_ext4() {
     let (ours, theirs) = (Image::new("256M"), Image::new("256M"));
     let config = ours.dir.path().join("pjdfstest.toml");
     fs::write(&config, PJDFSTEST).unwrap();
-    let mounted = Mounted::new(&ours, &[]);
+    let Some(mounted) = Mounted::beneath(beneath, &ours, &[]) else { return };
     let here = pjdfstest(&program, &config, &mounted.path);
     mounted.umount();
     ours.assert_clean();

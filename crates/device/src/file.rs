@@ -409,19 +409,15 @@ impl Device for FileDevice {
             return Ok(());
         }
         // A block device's ZERO_RANGE is BLKZEROOUT; a file's hole reads as zeros and costs nothing.
-        let ways = if self.is_block {
-            [FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE; 2]
-        } else {
-            [
-                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-                FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-            ]
-        };
-        for way in ways {
+        let hole = (!self.is_block).then_some(FallocateFlags::PUNCH_HOLE);
+        for way in hole.into_iter().chain([FallocateFlags::ZERO_RANGE]) {
+            let way = way | FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, way, at, len) {
                 Ok(()) => return Ok(()),
-                // INVAL: a block device wants whole sectors.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => {}
+                // INVAL: a block device wants whole sectors. BUSY: another file has it claimed (as a
+                // mount does), and a page of the range is dirty or in use; nothing was zeroed.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
+                }
                 Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
             }
         }
@@ -448,8 +444,12 @@ impl Device for FileDevice {
             rustix::fs::fallocate(&self.file, hole, at, len)
         };
         match done {
-            // A discard is advice: a host that cannot take it has lost nothing.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR) => Ok(()),
+            // A discard is advice: a host that cannot take it has lost nothing. BUSY: as in
+            // `write_zeros`.
+            Ok(())
+            | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
+                Ok(())
+            }
             Err(e) => Err(DeviceError::new(Operation::Discard, offset, len, e)),
         }
     }

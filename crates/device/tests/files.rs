@@ -1,9 +1,10 @@
 //! Files and block devices of the host, against the host itself.
 
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, RamDevice};
+use std::path::Path;
 use std::process::Command;
 
-fn open(path: &std::path::Path, access: Access) -> Result<FileDevice, OpenError> {
+fn open(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
     FileDevice::open(path, access, OpenOptions::default())
 }
 
@@ -102,12 +103,8 @@ fn a_block_device_of_the_host_is_written_zeroed_and_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     std::fs::write(&path, vec![9; 1 << 20]).unwrap();
-    let out = Command::new("losetup").args(["--find", "--show"]).arg(&path).output();
-    let name = match out {
-        Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),
-        other => return println!("skipped: no loop device here: {other:?}"),
-    };
-    let name = name.trim();
+    let Some(name) = loop_device(&path) else { return };
+    let name = name.as_str();
     let result = std::panic::catch_unwind(|| {
         let device = open(name.as_ref(), Access::ReadWrite).unwrap();
         assert!(matches!(open(name.as_ref(), Access::ReadOnly), Err(OpenError::InUse { .. })));
@@ -125,4 +122,42 @@ fn a_block_device_of_the_host_is_written_zeroed_and_discarded() {
     });
     Command::new("losetup").args(["-d", name]).status().unwrap();
     result.unwrap();
+}
+
+#[test]
+fn a_claimed_block_device_is_zeroed_beside_a_dirty_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; 1 << 20]).unwrap();
+    let Some(name) = loop_device(&path) else { return };
+    let result = std::panic::catch_unwind(|| {
+        let device = open(name.as_ref(), Access::ReadWrite).unwrap();
+        for at in (0..1 << 20).step_by(4096) {
+            device.write_at(at + 1024, &[1; 512]).unwrap();
+            device.write_zeros(at, 1024).unwrap();
+            device.discard(at + 2048, 1024).unwrap();
+        }
+        let mut got = vec![0; 1 << 20];
+        device.read_at(0, &mut got).unwrap();
+        for page in got.chunks(4096) {
+            assert!(page[..1024].iter().all(|b| *b == 0));
+            assert!(page[1024..1536].iter().all(|b| *b == 1));
+        }
+    });
+    Command::new("losetup").args(["-d", &name]).status().unwrap();
+    result.unwrap();
+}
+
+/// The name of a loop device on `path`; `None`, said aloud, if the host has none.
+fn loop_device(path: &Path) -> Option<String> {
+    let out = Command::new("losetup").args(["--find", "--show"]).arg(path).output();
+    match out {
+        Ok(out) if out.status.success() => {
+            Some(String::from_utf8(out.stdout).unwrap().trim().into())
+        }
+        other => {
+            println!("skipped: no loop device here: {other:?}");
+            None
+        }
+    }
 }

@@ -19,6 +19,17 @@ pub const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 pub struct Mounted {
     pub path: PathBuf,
     server: Option<Child>,
+    /// What is detached after the unmount.
+    device: Option<LoopDevice>,
+}
+
+/// What a mount stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beneath {
+    /// The image file: the mount is of type `fuse`.
+    File,
+    /// A loop device of the image: the mount is of type `fuseblk`.
+    Device,
 }
 
 impl Mounted {
@@ -27,17 +38,28 @@ impl Mounted {
         Mounted::at(&image.path, &image.mount_point(), options)
     }
 
+    /// As [`Mounted::new`], on what `beneath` says; `None` if the host has no such device.
+    pub fn beneath(beneath: Beneath, image: &Image, options: &[&str]) -> Option<Mounted> {
+        if beneath == Beneath::File {
+            return Some(Mounted::new(image, options));
+        }
+        let device = LoopDevice::new(&image.path)?;
+        let mut mounted = Mounted::at(&device.path, &image.mount_point(), options);
+        mounted.device = Some(device);
+        Some(mounted)
+    }
+
     /// As [`Mounted::new`], anything anywhere.
     pub fn at(image: &Path, mount_point: &Path, options: &[&str]) -> Mounted {
         run(lanefs_mount(image, mount_point, options).stdout(Stdio::null()));
         assert!(is_mounted(mount_point));
-        Mounted { path: mount_point.into(), server: None }
+        Mounted { path: mount_point.into(), server: None, device: None }
     }
 
     /// What is mounted on `path` by other means, so that it is taken away.
     pub fn already(path: &Path) -> Mounted {
         assert!(is_mounted(path));
-        Mounted { path: path.into(), server: None }
+        Mounted { path: path.into(), server: None, device: None }
     }
 
     /// By a server that is a child of the test, which knows its process.
@@ -48,7 +70,7 @@ impl Mounted {
     /// As [`Mounted::in_foreground`], anything anywhere.
     pub fn in_foreground_at(image: &Path, mount_point: &Path, options: &[&str]) -> Mounted {
         let server = lanefs_mount(image, mount_point, options).arg("-f").spawn().unwrap();
-        let mut mounted = Mounted { path: mount_point.into(), server: Some(server) };
+        let mut mounted = Mounted { path: mount_point.into(), server: Some(server), device: None };
         wait_for("the mount", Duration::from_secs(20), || {
             let ended = mounted.server.as_mut().unwrap().try_wait().unwrap();
             assert!(ended.is_none(), "the server ended: {ended:?}");
