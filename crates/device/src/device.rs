@@ -1,4 +1,4 @@
-//! What a device is to the floors above.
+//! The interface of devices.
 
 use thiserror::Error;
 
@@ -15,22 +15,22 @@ pub enum Operation {
     Discard,
 }
 
-/// A device operation failed. Cloneable, for it becomes the first cause that an aborted journal keeps.
+/// A device operation failed. Cloneable, since an aborted journal keeps it as its first cause.
 #[derive(Debug, Clone, Error)]
 #[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
 pub struct DeviceError {
-    /// What was tried.
+    /// The failed operation.
     pub operation: Operation,
     /// Byte offset; 0 for a flush.
     pub offset: u64,
     /// Bytes; 0 for a flush.
     pub len: u64,
-    /// What the host said.
+    /// The host's error.
     pub source: std::sync::Arc<std::io::Error>,
 }
 
 impl DeviceError {
-    /// `operation` on `len` bytes at `offset` failed with `source`.
+    /// The error of `operation` on `len` bytes at `offset`, caused by `source`.
     pub fn new(
         operation: Operation,
         offset: u64,
@@ -56,9 +56,9 @@ pub(crate) fn check_range(
 
 /// A block device, shared by threads. All offsets and lengths are bytes.
 ///
-/// *Ordering*: a write that has returned is seen by every later read. It survives a crash only
-/// after a [`Device::flush`] that was called after it returned has succeeded.
-/// Concurrent writes to the same bytes leave either, in any mix of bytes.
+/// *Ordering*: every later read sees a write that has returned. The write survives a crash only
+/// after a [`Device::flush`] that was called after it returned has succeeded. Concurrent writes to
+/// the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
     /// Size in bytes.
     fn len(&self) -> u64;
@@ -70,14 +70,14 @@ pub trait Device: Send + Sync {
     fn alignment(&self) -> u32 {
         1
     }
-    /// Bytes of a whole row of a RAID, counted from byte 0: writes of rows need no reads. 0 if there
-    /// are no rows.
+    /// Bytes of a whole row of a RAID, counted from byte 0: writes of rows need no reads. 0 if
+    /// there are no rows.
     fn row_len(&self) -> u64 {
         0
     }
     /// True if every write will fail.
     fn is_read_only(&self) -> bool;
-    /// Fills `buf` from `offset`, whole or with an error; beyond the end is an error.
+    /// Fills all of `buf` from `offset`, or returns an error; beyond the end is an error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
     /// Writes all of `buf` at `offset`; beyond the end is an error.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError>;
@@ -92,7 +92,7 @@ pub trait Device: Send + Sync {
     }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// Writes and makes this write (not others) durable.
+    /// Writes, and makes this write durable, but no others.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)?;
         self.flush()
@@ -109,11 +109,11 @@ pub trait Device: Send + Sync {
         }
         Ok(())
     }
-    /// Says that the bytes are not needed any more: what a read gives there afterwards is not defined.
+    /// Declares that the bytes are not needed any more: later reads there return undefined bytes.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
-/// A shared device is a device: wrappers can be told apart by type or take an `Arc<dyn Device>`.
+/// A shared device is a device too: a wrapper takes a concrete type or an `Arc<dyn Device>`.
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn len(&self) -> u64 {
         (**self).len()

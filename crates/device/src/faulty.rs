@@ -1,4 +1,4 @@
-//! A device that fails when told to.
+//! A device that fails on request.
 
 use crate::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
@@ -19,7 +19,7 @@ pub enum Duration {
 pub struct Fault {
     /// The kind. A durable write and zeroing count as writes.
     pub operation: Operation,
-    /// The n-th operation of this kind, counted from 1 since the device was made.
+    /// The number of the operation among those of this kind, from 1 since the device was made.
     pub nth: u64,
     /// Once, or from then on.
     pub duration: Duration,
@@ -49,7 +49,8 @@ impl FaultyDevice {
         }
     }
 
-    /// How many operations of this kind were asked for: a run without a fault says which n exist.
+    /// How many operations of this kind were requested. A run without a fault shows which numbers
+    /// exist.
     pub fn count(&self, operation: Operation) -> u64 {
         self.counter(operation).load(Ordering::Relaxed)
     }

@@ -18,16 +18,16 @@ const MAX_SLICES: usize = 1024;
 /// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
-/// What a device is opened for.
+/// The access that a device is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reads only; shares the image with other readers.
     ReadOnly,
-    /// Reads and writes; shares the image with nobody.
+    /// Reads and writes; shares the image with no other program.
     ReadWrite,
 }
 
-/// Which part of the file is the device.
+/// The part of the file that is the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
     /// Where the device starts in the file, in bytes.
@@ -36,15 +36,15 @@ pub struct OpenOptions {
     pub len: Option<u64>,
 }
 
-/// Why an image could not be opened.
+/// The reason why an image could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Somebody else holds it: another Lanefs, or the host.
+    /// Another user holds it: another Lanefs, or the host.
     #[error("{} is in use {by}", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
-        /// Who.
+        /// The user.
         by: User,
     },
     /// It is neither a regular file nor a block device.
@@ -65,12 +65,12 @@ pub enum OpenError {
         /// Size of the file in bytes.
         size: u64,
     },
-    /// The host said no.
+    /// The host returned an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The image.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }
@@ -83,7 +83,8 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// Claims a block device that is written: no mount, array or other exclusive open.
+    /// The exclusive claim on a block device that is written: no mount, array or other exclusive
+    /// open.
     claim: Option<File>,
     start: u64,
     len: u64,
@@ -91,14 +92,14 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether changes are refused once the file is shorter than it was.
     keeps_length: bool,
-    /// Turns false once the host refuses `RWF_DSYNC`; read-mostly, so no line bounces.
+    /// Turns false once the host refuses `RWF_DSYNC`; rarely written, so its line stays shared.
     has_dsync: AtomicBool,
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing is not enough: a child that was forked and has not reached its exec yet has the
-        // file open too, and with it the lock.
+        // Closing is not enough: a forked child that has not reached its exec yet has the file open
+        // too, and with it the lock.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -107,7 +108,7 @@ impl FileDevice {
     /// Opens the file or block device at `path` and locks it.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if somebody holds it in a way that excludes `access`.
+    /// [`OpenError::InUse`] if another user's hold excludes `access`.
     pub fn open(
         path: impl AsRef<Path>,
         access: Access,
@@ -129,7 +130,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // To write, the claim has asked the host already.
+            // For writing, the claim has asked the host already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -142,11 +143,11 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens the file or block device at `path` to look at it while others may use and change it:
-    /// nothing is locked, and what is read may be in the middle of a change.
+    /// Opens the file or block device at `path` for reading while others may use and change it:
+    /// nothing is locked, and a read may see the middle of a change.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], but for those of being in use.
+    /// As [`FileDevice::open`], except that a use by others is no error.
     pub fn peek(path: impl AsRef<Path>, options: OpenOptions) -> Result<FileDevice, OpenError> {
         FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
     }
@@ -156,14 +157,15 @@ impl FileDevice {
         self.claim.is_some()
     }
 
-    /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The lock
-    /// stays. The caller has read nothing that it relies on: between the two claims another mount may
-    /// have come and gone.
+    /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The
+    /// lock stays. The caller must rely on nothing that it has read: between the two claims another
+    /// mount may have come and gone.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`: with what
-    /// `take` returned if it has claimed the device, else with its error, and the claim is this
-    /// device's again. If `take` succeeded and the device is not claimed, `untake` is called.
+    /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`. If `take`
+    /// has claimed the device, it contains the result of `take`; else it contains the error, and
+    /// this device has the claim again. If `take` succeeded and the device is not claimed, `untake`
+    /// is called.
     pub fn hand_claim_to<T, E>(
         &mut self,
         path: &Path,
@@ -173,7 +175,7 @@ impl FileDevice {
         self.claim = None;
         let taken = take();
         match (taken, claim(path)) {
-            // What must be refused now if the claim was taken.
+            // If `take` has claimed the device, this claim must be refused.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
                 self.claim = Some(claim);
@@ -210,7 +212,7 @@ impl FileDevice {
         if let Some(claim) = &claim {
             let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
             if number(claim).map_err(failed)? != number(&file).map_err(failed)? {
-                // The name has changed its meaning just now.
+                // Another file has just taken this path.
                 return Err(OpenError::InUse { path: path.into(), by: User::Host });
             }
         }
@@ -239,8 +241,8 @@ impl FileDevice {
         })
     }
 
-    /// The same device, which fails writes and flushes once somebody made the file shorter, where
-    /// others would let it grow again, with zeros for what is gone. Costs a system call for each.
+    /// The same device, but writes and flushes fail once the file was made shorter. Other devices
+    /// let it grow again, with zeros in place of the lost bytes. Costs a system call for each.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self
@@ -261,7 +263,7 @@ impl FileDevice {
         FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
     }
 
-    /// Where `len` bytes at `offset` of a changing operation are in the file.
+    /// The position in the file of `len` bytes at `offset`, for a changing operation.
     fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
         if self.is_read_only() {
             let refused = io::ErrorKind::ReadOnlyFilesystem;
@@ -303,7 +305,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// One durable write; `false` if the host cannot, and then nothing is promised.
+    /// Makes one durable write; `false` if the host cannot, and then nothing is promised.
     fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
         while !buf.is_empty() {
             let slice = [IoSlice::new(buf)];
@@ -323,7 +325,7 @@ impl FileDevice {
 
     fn discard_in_block_device(&self, at: u64, len: u64) -> rustix::io::Result<()> {
         let range = [at, len];
-        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, which is what we pass.
+        // SAFETY: BLKDISCARD reads two u64, start and length in bytes, and `range` has them.
         unsafe {
             rustix::ioctl::ioctl(
                 &self.file,

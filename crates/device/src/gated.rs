@@ -1,4 +1,4 @@
-//! A device whose flushes take their time, so that tests meet what happens while one is under way.
+//! A device with slow flushes, so that tests can act while one is under way.
 
 use crate::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -10,17 +10,17 @@ use std::time::Duration;
 pub enum Pace {
     /// This long.
     Time(Duration),
-    /// Until the test has done so many steps ([`GatedDevice::step`]), or until no step ended for the
-    /// time of `patience`: then every thread of the test waits for the flush.
+    /// Until the test has done so many steps ([`GatedDevice::step`]), or until no step has ended
+    /// for the time of `patience`: then every thread of the test waits for the flush.
     Steps {
         /// Steps.
         steps: u64,
-        /// How long a step may take that does not wait for the flush.
+        /// The longest time of a step that does not wait for the flush.
         patience: Duration,
     },
 }
 
-/// Wraps a device and holds back its flushes and durable writes; all else goes on meanwhile.
+/// Wraps a device and holds back its flushes and durable writes; other operations go on meanwhile.
 pub struct GatedDevice {
     inner: Arc<dyn Device>,
     pace: Pace,
@@ -28,7 +28,7 @@ pub struct GatedDevice {
     moved: Condvar,
 }
 
-/// What is done and what waits.
+/// Steps and held operations.
 #[derive(Default)]
 struct Progress {
     /// Steps done.
@@ -44,7 +44,7 @@ impl GatedDevice {
         GatedDevice { inner, pace, progress, moved: Condvar::new() }
     }
 
-    /// The test did a step.
+    /// Counts a step of the test.
     pub fn step(&self) {
         self.progress.lock().steps += 1;
         self.moved.notify_all();
@@ -131,7 +131,8 @@ mod tests {
             });
             gated.write_at(0, &[7; 100]).unwrap();
             assert!(!flushed.load(Ordering::Acquire));
-            // The flush may begin after some of the steps: it waits for three of its own.
+            // The flush may begin after some of the steps: it waits for three from its own
+            // beginning.
             while !flushed.load(Ordering::Acquire) {
                 gated.step();
                 std::thread::yield_now();

@@ -1,8 +1,8 @@
-//! Who else of the host uses a file or a block device: what `flock` does not show.
+//! Other users of a file or block device on the host that `flock` does not show.
 //!
-//! A loop device opens its file without any lock, so that without this look an image that the kernel
-//! has mounted would be written by two file systems at once. Nothing prevents a loop device that is
-//! attached after the look.
+//! A loop device opens its file without a lock. Without this check two file systems would write an
+//! image that the kernel has mounted. Nothing prevents a loop device from being attached after the
+//! check.
 
 use crate::Access;
 use std::fmt;
@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Who uses an image.
+/// The user of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    /// A program that locked it, or opened a block device exclusively: a Lanefs mount or command, as a rule.
+    /// A program that locked it, or opened a block device exclusively: usually a Lanefs mount or
+    /// command.
     Lock,
     /// The host: it is a block device that is mounted, swapped to, or part of another one.
     Host,
@@ -22,7 +23,7 @@ pub enum User {
     Loop {
         /// The loop device.
         device: PathBuf,
-        /// A directory where the loop device is mounted, if it is mounted as far as can be seen.
+        /// A directory where the loop device is mounted, if a mount is visible.
         mounted_on: Option<PathBuf>,
     },
 }
@@ -44,7 +45,7 @@ impl fmt::Display for User {
     }
 }
 
-/// Where the host tells of its devices and mounts.
+/// The host's files that describe its devices and mounts.
 pub(crate) struct Host<'p> {
     /// sysfs' folder of block devices.
     pub blocks: &'p Path,
@@ -52,12 +53,12 @@ pub(crate) struct Host<'p> {
     pub mounts: &'p Path,
     /// sysfs' links to block devices by their numbers.
     pub numbers: &'p Path,
-    /// The table of what is swapped to.
+    /// The table of swap areas.
     pub swaps: &'p Path,
 }
 
 impl Host<'static> {
-    /// This one.
+    /// The running host.
     pub(crate) fn this() -> Host<'static> {
         Host {
             blocks: Path::new("/sys/block"),
@@ -75,12 +76,12 @@ struct Mounted {
 }
 
 impl Host<'_> {
-    /// The loop device that stands in the way of `access` to the bytes `part` of a file.
+    /// The loop device that conflicts with `access` to the bytes `part` of a file.
     ///
-    /// To write, nobody else may keep these bytes in a cache of its own, not even to read. To read, it
-    /// is enough that nobody changes them: a loop device that is read-only is no matter. One that can
-    /// be written is, mounted or not: where it is mounted may not be seen from here, and what is read
-    /// in the middle of a change would be told as damage.
+    /// For writing, no other user may keep these bytes in a cache, not even to read. For reading,
+    /// it is enough that no user changes them, so a read-only loop device is no conflict. A
+    /// writable one is, mounted or not: its mount may be invisible from here, and bytes read in the
+    /// middle of a change would be reported as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,
@@ -116,14 +117,14 @@ impl Host<'_> {
         })
     }
 
-    /// True if a block device is mounted to be written, so that what is read from it may be in the
-    /// middle of a change.
+    /// True if a block device is mounted to be written, so that reads may see the middle of a
+    /// change.
     pub(crate) fn writes(&self, block_device: &Metadata) -> bool {
         self.mounted(&number_of(block_device)).is_some_and(|mounted| mounted.writable)
     }
 
-    /// Who keeps the block device at `path` from being opened exclusively. A program that has it open so
-    /// ends some day; what the host does with it lasts.
+    /// The user that keeps the block device at `path` from being opened exclusively. A program that
+    /// has it open ends some day; a use by the host lasts.
     pub(crate) fn claimant(&self, path: &Path) -> User {
         match std::fs::metadata(path) {
             Ok(block_device) if !self.claims(&block_device).unwrap_or(true) => User::Lock,

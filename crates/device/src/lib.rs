@@ -1,9 +1,10 @@
 //! Block devices: a file, RAM, an overlay in memory, and for tests one that
 //! records, one that fails and one whose flushes are held back.
 //!
-//! Everything above sees a [`Device`]: bytes at offsets, a flush, and errors that say which
-//! operation failed where. Crash tests need no hook in the floors above: they mount on a
-//! [`RecordingDevice`] and then on each state that its [`Recording`] says a crash could leave.
+//! The crates above see a [`Device`]: bytes at offsets, a flush, and errors that say which
+//! operation failed where. Crash tests need no hook in those crates: they mount a
+//! [`RecordingDevice`], and then each state that a crash could leave according to its
+//! [`Recording`].
 
 mod device;
 mod faulty;

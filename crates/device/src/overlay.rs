@@ -1,4 +1,4 @@
-//! Writes kept in memory over a device that stays as it is.
+//! Writes kept in memory over a device that does not change.
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
@@ -16,10 +16,10 @@ const SHARDS: u64 = 64;
 /// Granules by number; `Arc` so that a fork shares them until one side writes.
 type Granules = HashMap<u64, Arc<[u8]>>;
 
-/// A writable view of a device that is never written: changed granules of 4 KiB live in memory.
+/// A writable view of a device that is never written: changed granules of 4 KiB are in memory.
 ///
-/// For a mount of something read-only whose journal needs replay, and for crash states, which
-/// share one base. Nothing is durable; a flush does nothing.
+/// For a read-only mount whose journal needs replay, and for crash states, which share one base.
+/// Nothing is durable; a flush does nothing.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     shards: Box<[Mutex<Granules>]>,
@@ -42,8 +42,8 @@ impl OverlayDevice {
         OverlayDevice { below, shards, held: AtomicU64::new(0), cap }
     }
 
-    /// A second view with the same changes, that from now on goes its own way. Costs a pointer
-    /// for each granule held.
+    /// A second view with the same changes; later changes are separate. Costs a pointer for each
+    /// granule held.
     pub fn fork(&self) -> OverlayDevice {
         let shards: Box<[_]> = self
             .shards
@@ -54,8 +54,8 @@ impl OverlayDevice {
         OverlayDevice { below: self.below.clone(), shards, held, cap: self.cap }
     }
 
-    /// What was written: the offset and the content of each granule that is held. The last one of a
-    /// device may reach beyond its end.
+    /// The changes: offset and contents of each granule held. The last granule of a device may
+    /// reach beyond its end.
     pub fn changes(&self) -> Vec<(u64, Arc<[u8]>)> {
         let mut changes = Vec::new();
         for shard in &self.shards {
@@ -73,7 +73,7 @@ impl OverlayDevice {
     /// Writes the content to a new or truncated file at `path`, sparsely.
     ///
     /// # Errors
-    /// What the device below or the host says.
+    /// Those of the device below and of the host.
     pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
         crate::ram::to_file(self, path)
     }
@@ -82,7 +82,7 @@ impl OverlayDevice {
         &self.shards[(granule % SHARDS) as usize]
     }
 
-    /// The granule as the device below has it, zeros beyond its end.
+    /// The granule of the device below, with zeros beyond its end.
     fn read_below(&self, granule: u64) -> Result<Arc<[u8]>, DeviceError> {
         let mut bytes = vec![0; GRANULE as usize];
         let at = granule * GRANULE;

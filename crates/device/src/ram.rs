@@ -1,9 +1,9 @@
 //! A device in memory: for tests, for benchmarks without a disk's noise, for images being built.
 //!
-//! *Concurrency.* Threads copy in and out of one mapping without locks, as a disk would let them.
-//! In Rust that is sound only if racing accesses are atomic, so every byte moves in a relaxed
-//! atomic word; ragged edges are merged in. Nothing else is shared: there is no counter, so
-//! two operations on different bytes touch no common cache line.
+//! *Concurrency.* Threads copy in and out of one mapping without locks, as with a disk. In Rust
+//! that is sound only if racing accesses are atomic, so every byte moves in a relaxed atomic word;
+//! ragged edges are merged in. Nothing else is shared, not even a counter, so two operations on
+//! different bytes touch no common cache line.
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
@@ -18,12 +18,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Holes are kept as holes by loading and storing images in pieces of this size.
+/// Images are loaded and stored in pieces of this size, so that holes stay holes.
 const PIECE: usize = 64 << 10;
 
 const PAGE: u64 = 4096;
 
-/// Sparse shared memory that is a device; it starts as zeros.
+/// Sparse shared memory as a device; it starts as zeros.
 #[derive(Debug)]
 pub struct RamDevice {
     memory: NonNull<u8>,
@@ -40,14 +40,14 @@ impl RamDevice {
     /// A device of `len` bytes, all zeros; takes memory only where it is written.
     ///
     /// # Errors
-    /// What the host says when it has no address space left.
+    /// The host has no address space left.
     pub fn create(len: u64) -> io::Result<RamDevice> {
         let fd = rustix::fs::memfd_create("lanefs-ram", rustix::fs::MemfdFlags::CLOEXEC)?;
         let file = File::from(fd);
         file.set_len(len)?;
         let size = usize::try_from(len.max(1)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; the
-        // memory file is ours alone and never shrinks, so no access can fault.
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing; no other
+        // code has the memory file, which never shrinks, so no access can fault.
         let memory = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -65,7 +65,7 @@ impl RamDevice {
     /// A copy of the image at `path`; holes stay holes.
     ///
     /// # Errors
-    /// What the host says.
+    /// Those of the host.
     pub fn from_file(path: impl AsRef<Path>) -> io::Result<RamDevice> {
         let file = File::open(path)?;
         let ram = RamDevice::create(file.metadata()?.len())?;
@@ -77,10 +77,10 @@ impl RamDevice {
         Ok(ram)
     }
 
-    /// A copy of `device` as it is now.
+    /// A copy of the present contents of `device`.
     ///
     /// # Errors
-    /// What the device or the host says.
+    /// Those of the device and of the host.
     pub fn copy_of(device: &dyn Device) -> io::Result<RamDevice> {
         let ram = RamDevice::create(device.len())?;
         ram.fill(0..ram.len, |at, piece| device.read_at(at, piece).map_err(io::Error::other))?;
@@ -109,7 +109,7 @@ impl RamDevice {
     /// Writes the content to a new or truncated file at `path`, sparsely.
     ///
     /// # Errors
-    /// What the host says.
+    /// Those of the host.
     pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
         crate::ram::to_file(self, path)
     }
@@ -153,8 +153,8 @@ impl RamDevice {
         }
     }
 
-    /// Replaces `bytes` of the word at `at`, from its byte `skip` on; its others stay as they are,
-    /// whoever writes them meanwhile.
+    /// Replaces `bytes` of the word at `at`, from its byte `skip` on. Its other bytes do not
+    /// change, even if other threads write them meanwhile.
     fn merge(&self, at: usize, skip: usize, bytes: &[u8]) {
         let replace = |word: u64| {
             let mut merged = word.to_ne_bytes();
@@ -180,7 +180,7 @@ impl RamDevice {
     }
 }
 
-/// How a range of bytes lies on aligned words; what is left after head and words is its tail.
+/// How a range of bytes lies on aligned words; the rest after head and words is its tail.
 struct Parts {
     /// Bytes of the first word before the range.
     lead: usize,
@@ -190,8 +190,8 @@ struct Parts {
     words: usize,
 }
 
-/// The next bytes of `file` from `at` on that are not a hole; all that are left where the host does
-/// not know of holes.
+/// The next bytes of `file` from `at` on that are not a hole; all remaining bytes where the host
+/// does not know of holes.
 fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<Range<u64>>> {
     if at >= len {
         return Ok(None);
@@ -212,7 +212,7 @@ fn split(offset: u64, len: usize) -> Parts {
     Parts { lead, head, words: (len - head) / 8 }
 }
 
-/// Writes what `device` holds to a new or truncated file at `path`, leaving holes for zeros.
+/// Writes the contents of `device` to a new or truncated file at `path`, leaving holes for zeros.
 pub(crate) fn to_file(device: &dyn Device, path: impl AsRef<Path>) -> io::Result<()> {
     let file = File::create(path)?;
     file.set_len(device.len())?;
@@ -232,8 +232,8 @@ pub(crate) fn to_file(device: &dyn Device, path: impl AsRef<Path>) -> io::Result
 
 impl Drop for RamDevice {
     fn drop(&mut self) {
-        // SAFETY: this is our mapping, and nobody can borrow from it any more.
-        // A failure would leave the mapping behind, which harms nobody.
+        // SAFETY: this is our mapping, and no borrow of it is left. A failure would leave the
+        // mapping behind, which does no harm.
         let _ =
             unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.len.max(1) as usize) };
     }

@@ -1,30 +1,30 @@
-//! A device that remembers every write and flush, so that tests can ask what a crash would leave.
+//! A device that records every write and flush, so that tests can ask what a crash would leave.
 
 use crate::{Device, DeviceError, OverlayDevice, RamDevice, Replay};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use std::io;
 
-/// What happened on the device; its place in the recording is its sequence number.
+/// An event on the device; its position in the recording is its sequence number.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A write returned.
     Write {
         /// Byte offset.
         offset: u64,
-        /// What was written.
+        /// The bytes written.
         data: Arc<[u8]>,
     },
     /// A durable write returned: it survives any crash after this, others need not.
     DurableWrite {
         /// Byte offset.
         offset: u64,
-        /// What was written.
+        /// The bytes written.
         data: Arc<[u8]>,
     },
     /// A flush returned: the events numbered below `covers` are durable.
     Flush {
-        /// How many events there were when the flush was asked for.
+        /// How many events there were when the flush was requested.
         covers: usize,
     },
 }
@@ -33,7 +33,7 @@ pub enum Event {
 ///
 /// An event is recorded when its operation returns. So a write that was under way at a crash is
 /// covered by the cut after it, which may drop all of it, some sectors, or nothing. Zeroing is
-/// recorded as a write of zeros; a discard as nothing, since content after it is undefined.
+/// recorded as a write of zeros. A discard is not recorded, since contents after it are undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     base: Arc<OverlayDevice>,
@@ -41,7 +41,7 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Records what is done to `inner` from now on.
+    /// Records the operations on `inner` from now on.
     ///
     /// # Errors
     /// If `inner` cannot be read.
@@ -50,20 +50,20 @@ impl RecordingDevice {
         Ok(RecordingDevice::since(OverlayDevice::new(base, u64::MAX), inner))
     }
 
-    /// Records what is done to `inner` from now on, whose content is that of `base`. Nothing is
-    /// copied: for a recovery from each of many crash states.
+    /// Records the operations on `inner`, whose contents are those of `base`, from now on. Nothing
+    /// is copied: for a recovery from each of many crash states.
     pub fn since(base: OverlayDevice, inner: Arc<dyn Device>) -> RecordingDevice {
         let events = Mutex::new(Rank::Bucket, Vec::new());
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Events so far. A test that reads this after something was promised knows that every cut
-    /// from here on must keep the promise.
+    /// Events so far. If a test reads this after a promise, every cut from here on must keep the
+    /// promise.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }
 
-    /// What was recorded so far.
+    /// The recording so far.
     pub fn recording(&self) -> Recording {
         Recording { base: self.base.clone(), events: self.events.lock().clone() }
     }
@@ -81,7 +81,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The events, in the order in which they returned.
+    /// The events, in the order of their returns.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -91,7 +91,7 @@ impl Recording {
         &self.base
     }
 
-    /// Walks through the crash states of this recording.
+    /// Builds the crash states of this recording.
     pub fn replay(&self) -> Replay<'_> {
         Replay::new(self)
     }

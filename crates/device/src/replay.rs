@@ -2,30 +2,30 @@
 
 use crate::{Device, Event, OverlayDevice, Recording};
 
-/// Disks write sectors of this size whole, and nothing larger.
+/// Disks write sectors of this size whole, but nothing larger.
 const SECTOR: usize = 512;
 
-/// What a crash keeps of the writes that no flush covered yet.
+/// What a crash keeps of the writes that no flush covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     /// Everything, in order.
     All,
     /// Nothing.
     None,
-    /// Each write whole or not at all, by a coin thrown with this seed.
+    /// Each write is kept whole or not at all, at random.
     Some {
-        /// The coin's seed.
+        /// The random seed.
         seed: u64,
     },
-    /// Each write whole, not at all, or any of its sectors of 512 bytes, by a coin with this seed.
+    /// Of each write all, nothing, or some of its sectors of 512 bytes are kept, at random.
     Torn {
-        /// The coin's seed.
+        /// The random seed.
         seed: u64,
     },
-    /// As [`Kept::Torn`], and the last event had not ended: if it is a durable write, it may be
-    /// missing or torn as well.
+    /// As [`Kept::Torn`], and the last event had not ended: a durable write may then be missing or
+    /// torn as well.
     Unended {
-        /// The coin's seed.
+        /// The random seed.
         seed: u64,
     },
 }
@@ -48,8 +48,8 @@ impl Replay<'_> {
         recording.base().fork()
     }
 
-    /// The device after a crash between events `cut - 1` and `cut`: what a flush covered is there,
-    /// and of the rest what `kept` says. The state is the caller's own, to be written at will.
+    /// The device after a crash between events `cut - 1` and `cut`: writes that a flush covered are
+    /// there, and of the others those that `kept` says. The caller owns the state and may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.
@@ -86,7 +86,7 @@ impl Replay<'_> {
     }
 }
 
-/// Decides what stays.
+/// Decides which writes are kept.
 struct Coin {
     kept: Kept,
     rng: fastrand::Rng,

@@ -1,4 +1,4 @@
-//! What a file system gives to the journal.
+//! The file system's part in the journal's work.
 
 use crate::{Error, Images, Tid};
 
@@ -7,16 +7,16 @@ use crate::{Error, Images, Tid};
 /// All methods are called by the committer, one at a time, with no lock held, and must not join
 /// a transaction, which might wait for the committer itself.
 pub trait Client: Send + Sync {
-    /// What a handle dirties: an inode, a group, a metadata block.
+    /// An object that a handle dirties: an inode, a group, a metadata block.
     type Object: Send;
-    /// What is to happen once the transaction is durable: blocks become claimable, and the like.
+    /// Work for the time when the transaction is durable: making blocks claimable, for example.
     type Deferred: Send;
 
-    /// Pushes the block images of `objects` as of `tid`, which is closed; the next transaction
-    /// runs meanwhile and may change the same objects (see [`crate::Tracked`]).
+    /// Pushes the block images of `objects` as of `tid`, which is closed. The next transaction runs
+    /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
-    /// An object that died in `tid` has no image as of `tid` (see [`crate::Tracked::bury`]): pushing
-    /// one would say that its block, revoked in `tid`, is metadata again.
+    /// An object that was deleted in `tid` has no image as of `tid` (see [`crate::Tracked::bury`]):
+    /// pushing one would say that its block, revoked in `tid`, is metadata again.
     ///
     /// # Errors
     /// Aborts the journal.
@@ -27,14 +27,14 @@ pub trait Client: Send + Sync {
         images: &mut Images,
     ) -> Result<(), Error>;
 
-    /// `tid` is durable; the revoked blocks have no image left that could be written over them.
+    /// `tid` is durable; no image of a revoked block is left that could be written over it.
     ///
     /// # Errors
     /// Aborts the journal.
     fn committed(&self, tid: Tid, deferred: Vec<Self::Deferred>) -> Result<(), Error>;
 
-    /// `tid` is settled: nothing is owed to it any more ([`crate::Journal::settled`]). What was kept
-    /// in memory for that can go.
+    /// `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]). State kept
+    /// in memory for that work can be dropped.
     fn settled(&self, tid: Tid) {
         let _ = tid;
     }

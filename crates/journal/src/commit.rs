@@ -1,11 +1,11 @@
-//! Commit and checkpoint: what the committer does, and in which order.
+//! Commit and checkpoint: the committer's steps and their order.
 //!
-//! Each order keeps a crash from doing harm:
+//! Each order prevents a crash from doing harm:
 //! - *log blocks, flush, commit block*: a commit block on the device means that everything it
 //!   commits is there, ordered data included.
-//! - *commit block durable, then acknowledge*: what fsync promised survives.
-//! - *commit, then home*: a home block never holds what no commit block covers.
-//! - *home writes, flush, tail, then reuse*: no log block is overwritten while replay needs it.
+//! - *commit block durable, then acknowledge*: the promise of an fsync survives.
+//! - *commit, then write in place*: a block in place never holds a change without a commit block.
+//! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
 use crate::layout::Captured;
@@ -16,10 +16,10 @@ use crate::{Client, Error, Images, Journal, Log, Tid, home};
 use lanefs_device::Device;
 use lanefs_ondisk::{Block, BlockSize};
 
-/// What a transaction's handles left behind.
+/// The lists of a closed transaction's handles.
 type Closed<C> = Gathered<<C as Client>::Object, <C as Client>::Deferred>;
 
-/// The committer's books: whoever commits has them.
+/// The committer's records: the thread that commits has them.
 pub(crate) struct Committer {
     log: Option<LogWriter>,
 }
@@ -53,7 +53,7 @@ impl Committer {
 }
 
 impl<C: Client> Journal<C> {
-    /// Closes the running transaction, takes what it changed, opens the next.
+    /// Closes the running transaction, takes its lists, opens the next.
     pub(crate) fn close(&self) -> (Tid, Closed<C>) {
         let (tid, parts) = self.membership.close(|tid| {
             self.credits.open();
@@ -70,7 +70,7 @@ impl<C: Client> Journal<C> {
         tid: Tid,
         closed: Closed<C>,
     ) -> Result<(), Error> {
-        // A handle that panicked in `tid` said so before it left.
+        // A handle that panicked in `tid` aborted the journal before it left.
         self.check_abort()?;
         let Gathered { objects, deferred, revokes } = closed;
         let mut images = Images::new(tid, self.block_size, self.store.clone());
@@ -90,7 +90,8 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// A last commit, everything home, and the log marked empty. Nobody joins any more.
+    /// Makes a last commit, writes everything in place, and marks the log empty. No thread joins
+    /// any more.
     pub(crate) fn finish(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
         let (tid, closed) = self.close();
         if !closed.is_empty() {
@@ -107,7 +108,7 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// An image of a block beyond the device, or of the log itself, must go nowhere.
+    /// Refuses an image of a block beyond the device, or of the log itself.
     fn check_places(&self, committer: &Committer, images: &[Captured]) -> Result<(), Error> {
         let end = self.device.len() >> self.block_size.bits();
         let wild = |block: Block| {
@@ -146,13 +147,13 @@ impl<C: Client> Journal<C> {
         self.counters.revokes_logged.add(revokes.len() as i64);
         log.ring.push(tid, need, images.iter().map(|(block, _)| *block).collect());
         images.iter().for_each(|(block, _)| self.store.promote(*block));
-        // Older images of freed blocks are in nobody's way home from here on. No home write is
-        // in flight, for the committer does those itself.
+        // From here on no checkpoint writes older images of freed blocks. No such write is in
+        // flight, since the committer does them itself.
         revokes.iter().for_each(|block| self.store.revoke(*block));
         Ok(())
     }
 
-    /// Without a log, commit is home writes and a flush.
+    /// Without a log, a commit is writes in place and a flush.
     fn commit_home(&self, tid: Tid, images: &[Captured]) -> Result<(), Error> {
         home::write(&*self.device, self.block_size, images)?;
         self.flush()?;
@@ -164,8 +165,8 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// Makes log space: everything up to `upto` goes home, and the tail behind it. `next` is the
-    /// transaction that will be written next.
+    /// Makes log space: writes everything up to `upto` in place, and moves the tail behind it.
+    /// `next` is the transaction that will be written next.
     fn checkpoint(&self, log: &mut LogWriter, upto: Tid, next: Tid) -> Result<(), Error> {
         self.write_home(log, upto)?;
         let (start, tid) = log.ring.start_after(upto);
@@ -175,7 +176,7 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// Writes home the durable images up to `upto` that no later transaction in the log holds.
+    /// Writes in place the durable images up to `upto` that no later transaction in the log holds.
     /// The tail stays where it is: until it moves, replay would write the same again.
     fn write_home(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
@@ -201,7 +202,7 @@ impl<C: Client> Journal<C> {
     }
 }
 
-/// The revokes that count: those of blocks that were not used again as metadata in the same
+/// The revokes that count: those of blocks that did not become metadata again in the same
 /// transaction, each once.
 fn standing(mut revokes: Vec<Block>, images: &[Captured]) -> Vec<Block> {
     revokes.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a journal is made of.
+//! The configuration of a journal.
 
 use crate::LogMap;
 use lanefs_device::Device;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How a journal is started.
 #[derive(Clone)]
 pub struct Config {
-    /// Where the file system and its log lie.
+    /// The device of the file system and its log.
     pub device: Arc<dyn Device>,
     /// Size of a block of the file system.
     pub block_size: BlockSize,
@@ -19,7 +19,7 @@ pub struct Config {
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
-    /// Bytes of images kept in memory; above, they are written home early.
+    /// Bytes of images kept in memory; above, they are written in place early.
     pub image_cap: u64,
 }
 
@@ -30,7 +30,7 @@ impl Config {
     /// The default of [`Config::image_cap`].
     pub const IMAGE_CAP: u64 = 64 << 20;
 
-    /// With the defaults and no log.
+    /// A configuration with the defaults and no log.
     pub fn new(device: Arc<dyn Device>, block_size: BlockSize) -> Config {
         Config {
             device,
@@ -45,11 +45,11 @@ impl Config {
 /// An empty log: made by mkfs, closed cleanly, or recovered.
 #[derive(Debug, Clone)]
 pub struct Log {
-    /// Where it lies.
+    /// Where its blocks lie.
     pub map: LogMap,
     /// Its superblock as it is on the device.
     pub superblock: JournalSuperblock,
-    /// What the file system wants of [`JournalIncompat::BIT64`] and [`JournalIncompat::CSUM_V3`]:
-    /// the former if it is 64-bit, the latter if its metadata have checksums, as the kernel does.
+    /// Whether the file system has [`JournalIncompat::BIT64`] and [`JournalIncompat::CSUM_V3`]: the
+    /// former if it is 64-bit, the latter if its metadata have checksums, as the kernel does.
     pub features: JournalIncompat,
 }

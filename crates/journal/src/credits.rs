@@ -1,12 +1,13 @@
 //! Credits: the blocks that handles may still add to the running transaction.
 //!
-//! A pool holds what the transaction can take. Lanes draw from it into stashes of their own, so
-//! that joining usually touches the lane's line only; what a stash holds belongs to one
-//! transaction and means nothing in the next. Whoever finds pool and stashes short leaves the
-//! transaction, has it committed, and waits in a queue. Nobody draws what somebody before him in
-//! the queue waits for, so an operation that needs many credits is not overtaken for ever by
-//! those that need few. But where the pool has enough for all of them, nobody waits for his turn:
-//! a queue that empties one by one never does, while those that it lets go come back.
+//! A pool holds the credits that are left of the transaction. Lanes draw from it into stashes of
+//! their own, so that joining usually touches the lane's line only. A stash belongs to one
+//! transaction and means nothing in the next. A thread that finds pool and stashes short leaves the
+//! transaction, requests its commit, and waits in a queue. No thread draws what a thread before it
+//! in the queue waits for, so an operation that needs many credits is not overtaken for ever by
+//! those that need few. But where the pool has enough for all of them, no thread waits for its
+//! turn: a queue that lets one thread go at a time would never empty, since those threads come
+//! back.
 
 use crate::limits::Limits;
 use crate::{Error, Tid};
@@ -19,45 +20,45 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// On lines of its own: beside it lies what each join reads. [rank Journal]
+    /// On its own lines, apart from what each join reads. [rank Journal]
     pool: Padded<Mutex<Pool>>,
-    /// How many are in the queue. Written under the pool's lock before the first look into the
-    /// stashes, and read under a stash's lock: so whoever gives back sees a waiter that has looked
-    /// into his stash already.
+    /// The length of the queue. Written under the pool's lock before the first look into the
+    /// stashes, and read under a stash's lock. So a thread that gives credits back sees a waiter
+    /// that has already looked into that thread's stash.
     waiting: Padded<AtomicU64>,
 }
 
-/// What a lane has drawn and nobody uses, in grains.
+/// Grains that a lane has drawn and no handle uses.
 struct Stash {
     tid: Tid,
     grains: u64,
 }
 
 struct Pool {
-    /// Grains that nobody has drawn.
+    /// Grains that no lane has drawn.
     left: u64,
     queue: VecDeque<Place>,
     next_ticket: u64,
-    /// The last transaction whose credits were too few for the queue: it has to close, whatever its
-    /// members have changed by then.
+    /// The last transaction whose credits were too few for the queue: it has to close, even if its
+    /// members have changed nothing.
     short_in: Option<Tid>,
 }
 
-/// Somebody's place in the queue.
+/// A thread's request in the queue.
 struct Place {
     number: u64,
-    /// What he waits for.
+    /// The grains that it waits for.
     grains: u64,
-    /// There may be enough for him, and he has not looked since.
+    /// There may be enough for it, and it has not looked since.
     called: bool,
     call: Arc<Condvar>,
 }
 
-/// Not enough now.
+/// There are not enough grains now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Short;
 
-/// A place in the queue; dropping it steps out.
+/// A thread's position in the queue; dropping it leaves the queue.
 pub(crate) struct Ticket<'a> {
     credits: &'a Credits,
     number: u64,
@@ -107,7 +108,7 @@ impl Credits {
         self.refill(tid, lane, grains, ticket)
     }
 
-    /// Draws from the pool, and fills the lane's stash with that: once for many handles.
+    /// Draws from the pool, and fills the lane's stash as well: once for many handles.
     #[cold]
     fn refill(
         &self,
@@ -118,7 +119,7 @@ impl Credits {
     ) -> Result<(), Short> {
         let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
-        // What stashes have is for the first.
+        // The stashes' grains are for the first in the queue.
         if ahead == 0 && pool.left < grains {
             self.collect(tid, &mut pool);
         }
@@ -138,7 +139,7 @@ impl Credits {
         Ok(())
     }
 
-    /// Takes back what lanes have drawn for `tid` and do not use.
+    /// Takes back the grains that lanes have drawn for `tid` and do not use.
     fn collect(&self, tid: Tid, pool: &mut Pool) {
         for stash in self.stashes.iter() {
             let mut stash = stash.lock();
@@ -156,8 +157,8 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
-            // If somebody waits, a stash is of no use: nothing may be left to commit, and then
-            // only what comes back to the pool wakes him.
+            // If a thread waits, nothing is kept in a stash: there may be nothing left to commit,
+            // and then only grains that come back to the pool wake it.
             let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;
@@ -179,7 +180,7 @@ impl Credits {
     /// A new transaction opens, with all its credits. Stashes of the one before are void.
     ///
     /// # Locking
-    /// Called while nobody is a member.
+    /// Called while there are no members.
     pub(crate) fn open(&self) {
         let mut pool = self.pool.0.lock();
         pool.left = u64::from(self.limits.capacity) * self.limits.grains;
@@ -191,12 +192,12 @@ impl Credits {
         self.pool.0.lock().short_in == Some(tid)
     }
 
-    /// Wakes everybody who waits, to look at the journal's state again.
+    /// Wakes all waiters, to look at the journal's state again.
     pub(crate) fn wake_all(&self) {
         self.pool.0.lock().queue.iter_mut().for_each(Place::call);
     }
 
-    /// Takes a place at the end of the queue, for `grains`.
+    /// Queues for `grains`.
     pub(crate) fn queue(&self, grains: u64) -> Ticket<'_> {
         let call = Arc::new(Condvar::new());
         let mut pool = self.pool.0.lock();
@@ -211,13 +212,14 @@ impl Credits {
 }
 
 impl Pool {
-    /// Grains that those wait for who are before `ticket` in the queue; without one, all of them.
+    /// Grains that the threads before `ticket` in the queue wait for; without a ticket, all threads
+    /// in it.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
         let before = self.queue.iter().take_while(|place| Some(place.number) != ticket);
         before.map(|place| place.grains).sum()
     }
 
-    /// Calls those for whom there is enough beside what those before them wait for, and the
+    /// Calls every waiter for which there is enough beside what those before it wait for, and the
     /// first in any case: there may be enough in the stashes, or something to commit.
     fn call(&mut self) {
         let mut wanted = 0u64;
@@ -249,8 +251,8 @@ impl Stash {
 }
 
 impl Ticket<'_> {
-    /// Waits until there may be enough for this place, as there may be at first, or `over` says
-    /// that there is nothing to wait for.
+    /// Waits until there may be enough for this request, or until `over` says that there is nothing
+    /// to wait for. At first there may be enough.
     pub(crate) fn wait(&self, over: impl Fn() -> bool) {
         let mut pool = self.credits.pool.lock();
         while !over() && !self.take_call(&mut pool) {
@@ -269,8 +271,8 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|place| place.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // For the others nothing changed: what this one drew was set apart for it. But who is
-        // the first now may look into the stashes.
+        // For the others nothing changed: this one drew what was set apart for it. But the new
+        // first one may look into the stashes.
         pool.queue.front_mut().map(Place::call);
     }
 }

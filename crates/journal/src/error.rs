@@ -1,4 +1,4 @@
-//! Why the journal cannot go on.
+//! The reasons why the journal stops.
 
 use crate::Tid;
 use lanefs_device::DeviceError;
@@ -6,7 +6,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Corruption, Unsupported};
 use thiserror::Error;
 
-/// The journal failed. Cloneable: the first failure is kept, and everybody after gets it.
+/// The journal failed. Cloneable: the first failure is kept, and every later caller gets it.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,13 +25,13 @@ pub enum Error {
     /// The log uses something that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// What the file system did for the journal failed: capturing, or what follows durability.
+    /// The file system's part failed: capturing, or the work after a commit.
     #[error("{source}")]
     Client {
         /// The file system's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// More credits than one transaction of this journal can ever have: the caller's fault.
+    /// More credits than one transaction of this journal can ever have: an error of the caller.
     #[error("{credits} credits are more than the {max} that a transaction can have")]
     TooBig {
         /// Blocks asked for.
@@ -39,7 +39,7 @@ pub enum Error {
         /// The most that [`crate::Journal::join`] takes.
         max: u32,
     },
-    /// A thread panicked with a handle in its hands: its transaction is half done.
+    /// A thread panicked while it had a handle: its transaction is half done.
     #[error("an operation panicked inside {tid}")]
     Panicked {
         /// The transaction.
@@ -48,7 +48,7 @@ pub enum Error {
     /// The journal was stopped; nothing joins any more.
     #[error("the journal is stopped")]
     Stopped,
-    /// The log holds transactions that nobody replayed.
+    /// The log holds transactions that were not replayed.
     #[error("the log needs recovery")]
     NeedsRecovery,
     /// The log is too small to hold anything.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Its usable blocks.
         blocks: u32,
     },
-    /// The journal inode does not map the log: the image's fault, found by [`crate::LogMap`].
+    /// The journal inode does not map the log: the image is damaged; found by [`crate::LogMap`].
     #[error("log block {log_block} has no place on the device, or one that it cannot have")]
     BadLogMap {
         /// The first block, counted from the start of the log, that is wrong.

@@ -1,24 +1,25 @@
-//! Flushes, one at a time, shared by everybody whose writes they cover.
+//! Flushes, one at a time, shared by all threads whose writes they cover.
 //!
-//! A write is durable after a flush that was *submitted* after it completed. Flushes have numbers. A
-//! write that completed is marked with the number after that of the last flush submitted: that flush,
-//! and any later one, covers it. Two fences make that true of processors that reorder: one between
-//! the write and reading the number, one between storing the number and submitting. Either the
-//! number is read first, and the flush is submitted behind the write; or the write's mark is the
-//! next number.
+//! A write is durable after a flush that was *submitted* after the write completed. Flushes have
+//! numbers. A completed write is marked with the number after that of the last flush submitted:
+//! that flush, and any later one, covers it. Two fences make this true on processors that reorder:
+//! one between the write and reading the number, one between storing the number and submitting.
+//! Either the number is read first, and the flush is submitted after the write; or the write's mark
+//! is the next number.
 //!
-//! Each inode keeps the mark of its last write (`ext4`), so that an fsync asks for no more than its
-//! own, and looks at what flushes alone write. Lanes keep theirs for who wants all.
+//! Each inode keeps the mark of its last write (`ext4`), so that an fsync waits for its own writes
+//! only, and reads words that flushes alone write. Each lane keeps a mark too, for a caller that
+//! wants all writes durable.
 //!
-//! One at a time, for the host tells a failed flush to one caller only: a second one, in flight
-//! beside it, may return success for writes that are lost. A failure sticks.
+//! One at a time, because the host reports a failed flush to one caller only: a second one, in
+//! flight beside it, may return success for writes that are lost. A failure is kept for good.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, Padded, PerLane, Rank};
 
-/// The number of the first flush that covers a write; the least one needs none.
+/// The number of the first flush that covers a write; the smallest mark needs none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushMark(pub u64);
 
@@ -30,14 +31,14 @@ pub(crate) struct Flusher {
     state: Mutex<State>,
     /// A flush ended.
     ended: Condvar,
-    /// On lines of their own, written by flushes alone.
+    /// On their own lines, written by flushes alone.
     numbers: Padded<Numbers>,
 }
 
 struct Numbers {
-    /// Of the last flush that was submitted, or is about to be.
+    /// The number of the last flush that was submitted, or is about to be.
     submitted: AtomicU64,
-    /// `State::covered`, for who has nothing to wait for; none once a flush has failed.
+    /// A copy of `State::covered`, for callers that need not wait; none once a flush has failed.
     covered: AtomicU64,
 }
 
@@ -48,7 +49,7 @@ struct State {
     failed: Option<DeviceError>,
 }
 
-/// What is done in turn.
+/// An operation that is done in turn.
 enum Io<'a> {
     Flush,
     WriteDurable { offset: u64, bytes: &'a [u8] },
@@ -67,7 +68,7 @@ impl Flusher {
         }
     }
 
-    /// A data write completed: the mark of the flush that it needs.
+    /// Notes that a data write completed; returns the mark of the flush that it needs.
     pub(crate) fn note_write(&self) -> FlushMark {
         fence(Ordering::SeqCst);
         let mark = self.numbers.submitted.load(Ordering::Relaxed) + 1;
@@ -89,9 +90,9 @@ impl Flusher {
         self.turn(|_| true, &Io::Flush).map(|_| ())
     }
 
-    /// Flushes, unless a flush that covers `mark` has succeeded; says whether it did.
+    /// Flushes, unless a flush that covers `mark` has succeeded; returns whether it did.
     pub(crate) fn flush_if_needed(&self, mark: FlushMark) -> Result<bool, DeviceError> {
-        // Acquire: what the flush covered is durable.
+        // Acquire: everything that the flush covered is durable.
         if self.numbers.covered.load(Ordering::Acquire) >= mark.0 {
             return Ok(false);
         }
@@ -103,7 +104,7 @@ impl Flusher {
         self.turn(|_| true, &Io::WriteDurable { offset, bytes }).map(|_| ())
     }
 
-    /// Waits for its turn; does `io` if it is still needed then, and says whether it was.
+    /// Waits for its turn, then does `io` if it is still needed, and returns whether it was.
     fn turn(&self, needed: impl Fn(&State) -> bool, io: &Io<'_>) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         loop {
@@ -123,7 +124,7 @@ impl Flusher {
         drop(state);
         let result = match *io {
             Io::Flush => {
-                // One at a time, so nobody else changes it.
+                // Flushes run one at a time, so no other thread changes it.
                 covered = FlushMark(self.numbers.submitted.load(Ordering::Relaxed) + 1);
                 self.numbers.submitted.store(covered.0, Ordering::Relaxed);
                 fence(Ordering::SeqCst);

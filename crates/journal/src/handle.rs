@@ -9,11 +9,11 @@ use lanefs_ondisk::Block;
 
 /// One operation's part of the running transaction; the transaction cannot close while it lives.
 ///
-/// It is a value passed down, never joined twice by one thread. Dropping it leaves; dropping it
-/// while its thread panics aborts the journal first, since the operation is half done.
+/// An operation passes it down; a thread never joins twice. Dropping it leaves the transaction. If
+/// its thread panics, the drop aborts the journal first, since the operation is half done.
 ///
 /// # Locking
-/// No wait and no I/O while it lives: a commit waits for it, and everybody for the commit.
+/// No wait and no I/O while it lives: a commit waits for it, and all joiners wait for the commit.
 pub struct Handle<'a, C: Client> {
     journal: &'a Journal<C>,
     member: Member<'a>,
@@ -44,16 +44,16 @@ impl<'a, C: Client> Handle<'a, C> {
         (self.left / self.journal.credits.limits().grains) as u32
     }
 
-    /// Puts an object on the list of what this transaction captures: to be called once for each
-    /// object that [`crate::Tracked::touch`] says is newly dirty.
+    /// Puts an object on the list of objects to capture: to be called once for each object that
+    /// [`crate::Tracked::touch`] says is newly dirty.
     pub fn dirty(&mut self, object: C::Object) -> Listed {
         let lane = self.member.lane();
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
 
     /// Takes an object off the list again that this transaction has put there and that
-    /// [`crate::Tracked::bury`] says has no image: what is made and unmade within one transaction
-    /// is to leave nothing behind.
+    /// [`crate::Tracked::bury`] says has no image: an object made and deleted within one
+    /// transaction leaves nothing behind.
     pub fn take_off(&mut self, listed: Listed) -> Option<C::Object> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
@@ -66,9 +66,9 @@ impl<'a, C: Client> Handle<'a, C> {
         self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
     }
 
-    /// Freeing `block`, which may have images in the log: no replay may write it after this
-    /// transaction, unless it is used as metadata again. Costs a fraction of a credit, so an
-    /// operation asks for one credit for all its revokes, or two beyond a hundred.
+    /// Records that `block` is freed, which may have images in the log: no replay may write it
+    /// after this transaction, unless it is used as metadata again. Costs a fraction of a credit,
+    /// so an operation asks for one credit for all its revokes, or two beyond a hundred.
     ///
     /// # Panics
     /// If the credits are used up.
@@ -77,7 +77,7 @@ impl<'a, C: Client> Handle<'a, C> {
         self.journal.lists.of(self.member.lane()).lock().revokes.push(block);
     }
 
-    /// `deferred` happens once the transaction is durable.
+    /// Puts off `deferred` until the transaction is durable.
     pub fn defer(&mut self, deferred: C::Deferred) {
         self.journal.lists.of(self.member.lane()).lock().deferred.push(deferred);
     }
@@ -130,8 +130,8 @@ mod once {
         }
     }
 
-    /// The checkers run all threads as one, so a thread's own memory says nothing there; release
-    /// builds do not look.
+    /// The checkers run all threads as one, so thread-local memory says nothing there; release
+    /// builds do not check.
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     mod unchecked {
         use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Writing images to where they belong.
+//! Writes block images in place.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -7,7 +7,7 @@ use lanefs_ondisk::{Block, BlockSize};
 /// The most bytes of one write: large enough for any disk, small enough not to hog it.
 const LARGEST_WRITE: usize = 1 << 20;
 
-/// Writes `images`, which are sorted by block; neighbours go out together.
+/// Writes `images`, which are sorted by block; adjacent blocks go out together.
 pub(crate) fn write(
     device: &dyn Device,
     block_size: BlockSize,
@@ -20,7 +20,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Splits sorted images where the next is not the neighbour, or a run has `longest` blocks.
+/// Splits sorted images where the next block is not adjacent, or a run has `longest` blocks.
 fn runs(
     images: &[(Block, Arc<[u8]>)],
     longest: usize,

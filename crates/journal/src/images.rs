@@ -1,4 +1,4 @@
-//! What a transaction logs, as the file system captures it.
+//! The block images of a transaction, as the file system captures them.
 
 use crate::Tid;
 use crate::store::Store;
@@ -27,7 +27,7 @@ impl Images {
         Images::new(tid, block_size, Arc::new(Store::new()))
     }
 
-    /// `bytes` is what `block` holds as of this transaction; the last push of a block wins.
+    /// Sets the contents of `block` as of this transaction; the last push of a block wins.
     ///
     /// The image of a block that the transaction freed must not be pushed: a push after a revoke
     /// in the same transaction says that the block was used again.
@@ -40,7 +40,7 @@ impl Images {
         self.blocks.insert(block, bytes);
     }
 
-    /// What was pushed for `block` so far.
+    /// The last image pushed for `block`.
     pub fn get(&self, block: Block) -> Option<&Arc<[u8]>> {
         self.blocks.get(&block)
     }

@@ -18,12 +18,12 @@ use std::time::Duration;
 ///
 /// # Locking
 /// Joining takes no lock that lanes share, unless the transaction is closing or its credits run
-/// low. No method but those of the handle may be called with a handle in hand.
+/// low. A thread with a handle may call no methods but those of the handle.
 pub struct Journal<C: Client> {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) block_size: BlockSize,
     commit_interval: Duration,
-    /// Bytes of images above which they are written home early.
+    /// Bytes of images above which they are written in place early.
     pub(crate) image_cap: u64,
     pub(crate) membership: Membership,
     pub(crate) credits: Credits,
@@ -33,26 +33,26 @@ pub struct Journal<C: Client> {
     pub(crate) counters: Counters,
     /// Read by every join, written once or twice in a lifetime.
     fate: Padded<Fate>,
-    /// As in `progress`, for threads that only look; written by each commit.
+    /// A copy of the one in `progress`, for threads that only look; written by each commit.
     durable: Padded<AtomicU64>,
     settled: Padded<AtomicU64>,
-    /// [rank Journal] On lines of its own, and what wakes too: who waits for a commit is not to meet
-    /// those who read the fields above with every handle.
+    /// [rank Journal] On its own lines, with its condition variables too: threads that wait for a
+    /// commit must not share lines with those that read the fields above for every handle.
     progress: Padded<Mutex<Progress>>,
-    /// The server has something to do.
+    /// The server has work.
     work: Padded<Condvar>,
-    /// For who waits for a transaction, by its parity: at most two are not durable at a time, and who
-    /// waits for the one is not to be woken by the other.
+    /// For threads that wait for a transaction, by its parity: at most two are not durable at a
+    /// time, and waiters for one must not be woken by the other.
     moved: [Padded<Condvar>; 2],
-    /// The books are there, for who waits for nothing but them.
+    /// The committer role is free, for threads that wait for nothing else.
     vacant: Padded<Condvar>,
-    /// Nobody serves any more.
+    /// No thread serves any more.
     ended: Padded<Condvar>,
 }
 
 struct Fate {
     cause: OnceLock<Arc<Error>>,
-    /// Nobody joins any more.
+    /// No thread joins any more.
     stopped: AtomicBool,
     /// The client knows of the abort.
     told: AtomicBool,
@@ -62,17 +62,17 @@ struct Progress {
     /// Numbers the requests to commit; a round serves all that came before it began.
     requests: u64,
     served: u64,
-    /// The server is to make a round, whoever else does.
+    /// The server has to make a round, even if another thread makes one.
     asked: bool,
-    /// How many wait for `moved`, and for `vacant`: nobody is woken where nobody waits.
+    /// How many threads wait for `moved`, and for `vacant`: without waiters no wake-up is sent.
     waiting: [u32; 2],
     sitting_down: u32,
     durable: Tid,
-    /// As `durable`, and what was deferred has happened.
+    /// As `durable`, and the deferred work is done.
     settled: Tid,
     stopping: bool,
     finished: bool,
-    /// The committer's books, taken out by whoever commits.
+    /// The committer's records; absent while a thread has the role.
     seat: Option<Box<Committer>>,
 }
 
@@ -126,8 +126,8 @@ impl<C: Client> Journal<C> {
         })
     }
 
-    /// Joins the running transaction with credits for `credits` blocks, the worst case of what
-    /// the operation changes. Waits while the transaction closes or its credits are used up.
+    /// Joins the running transaction with credits for `credits` blocks, the worst case of the
+    /// operation's changes. Waits while the transaction closes or its credits are used up.
     ///
     /// # Errors
     /// [`Error::TooBig`] if no transaction can ever have that many, [`Error::Aborted`],
@@ -137,14 +137,14 @@ impl<C: Client> Journal<C> {
     /// In debug builds, if the thread has a handle already.
     ///
     /// # Locking
-    /// May wait for a commit: with no state guard held. Operation locks may be held, which a
-    /// commit never takes.
+    /// May wait for a commit: no state guard may be held. Operation locks may be held, since a
+    /// commit never takes them.
     pub fn join(&self, credits: u32) -> Result<Handle<'_, C>, Error> {
         self.check()?;
         let once = crate::handle::Joined::new();
         let grains = self.credits.grains(credits)?;
         let member = self.membership.join();
-        // Who stops the journal or aborts it says so before the last transaction closes.
+        // A thread that stops or aborts the journal says so before the last transaction closes.
         self.check()?;
         if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
             return Ok(Handle::new(self, member, grains, once));
@@ -187,15 +187,15 @@ impl<C: Client> Journal<C> {
         Tid(self.durable.load(Ordering::Acquire))
     }
 
-    /// The newest transaction that is durable and whose deferred work is done: nothing is owed to
+    /// The newest transaction that is durable and whose deferred work is done: no work is left for
     /// any object that changed in it or before.
     pub fn settled(&self) -> Tid {
         Tid(self.settled.load(Ordering::Acquire))
     }
 
-    /// Returns once everything that handles of `tid` had left with when this was called is
-    /// durable. Many waiters share one commit. Data written outside the journal is another
-    /// matter: fsync is this and then [`Journal::flush_if_needed`].
+    /// Returns once the changes of all handles of `tid` that had left before this call are durable.
+    /// Many waiters share one commit. Data written outside the journal is not covered: fsync is
+    /// this and then [`Journal::flush_if_needed`].
     ///
     /// # Errors
     /// [`Error::Aborted`], also if `tid` itself made it; [`Error::Stopped`] if it did not.
@@ -206,15 +206,15 @@ impl<C: Client> Journal<C> {
         self.wait(tid, None, |progress| progress.durable)
     }
 
-    /// As [`Journal::commit`], on the calling thread if nobody commits at the moment: no other thread
-    /// is woken then. Who comes while somebody commits waits, and when that is over one of those who
-    /// wait commits for all of them.
+    /// As [`Journal::commit`], on the calling thread if no thread commits at the moment: no other
+    /// thread is woken then. Threads that come during a commit wait, and after it one of them
+    /// commits for all.
     ///
     /// # Errors
     /// As [`Journal::commit`].
     ///
     /// # Locking
-    /// The caller becomes the committer for a round, so it must hold nothing at all.
+    /// The caller becomes the committer for a round, so it must hold no lock at all.
     pub fn commit_here(&self, tid: Tid, client: &C) -> Result<(), Error> {
         if self.durable() >= tid {
             return self.check_abort();
@@ -222,7 +222,7 @@ impl<C: Client> Journal<C> {
         self.wait(tid, Some(client), |progress| progress.durable)
     }
 
-    /// As [`Journal::commit`], and what handles of `tid` deferred has happened: freed blocks are
+    /// As [`Journal::commit`], and waits for the deferred work of `tid`: freed blocks are
     /// claimable.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl<C: Client> Journal<C> {
         self.wait(tid, None, |progress| progress.settled)
     }
 
-    /// With a client, who waits may commit.
+    /// With a client, the waiting thread may commit.
     fn wait(
         &self,
         tid: Tid,
@@ -276,7 +276,7 @@ impl<C: Client> Journal<C> {
         }
     }
 
-    /// Asks for a commit of the running transaction and does not wait.
+    /// Requests a commit of the running transaction and does not wait.
     pub fn request_commit(&self) {
         self.ask(&mut self.progress.lock());
     }
@@ -286,8 +286,8 @@ impl<C: Client> Journal<C> {
         self.work.notify_all();
     }
 
-    /// A data write to the device completed; to be called before anybody is told. The mark says what
-    /// makes it durable, to [`Journal::flush_if_needed`].
+    /// Notes that a data write to the device completed; to be called before the write is
+    /// acknowledged. The mark tells [`Journal::flush_if_needed`] which flush makes it durable.
     pub fn note_write(&self) -> FlushMark {
         self.flusher.note_write()
     }
@@ -297,18 +297,18 @@ impl<C: Client> Journal<C> {
         self.flusher.last_write()
     }
 
-    /// Makes the data write of `mark`, and those before it, durable: flushes, if no flush was
+    /// Makes the data write of `mark`, and those before it, durable: flushes, unless a flush was
     /// submitted since. Many callers share one flush.
     ///
     /// # Errors
-    /// [`Error::Device`] the first time, which aborts the journal, since all that was written
-    /// since the last good flush may be lost; then [`Error::Aborted`].
+    /// [`Error::Device`] the first time, which aborts the journal, since all writes since the last
+    /// good flush may be lost; then [`Error::Aborted`].
     pub fn flush_if_needed(&self, mark: FlushMark) -> Result<(), Error> {
         self.check_abort()?;
         match self.flusher.flush_if_needed(mark) {
             Ok(flushed) => {
                 self.counters.flushes.add(flushed.into());
-                // A failure that another met while this one waited is everybody's.
+                // A failure that another thread met while this one waited concerns both.
                 self.check_abort()
             }
             Err(error) => {
@@ -318,7 +318,8 @@ impl<C: Client> Journal<C> {
         }
     }
 
-    /// The newest image of a metadata block that is not home yet; `None`: read the device.
+    /// The newest image of a metadata block that is not written in place yet; `None`: read the
+    /// device.
     ///
     /// # Errors
     /// None at present.
@@ -326,20 +327,20 @@ impl<C: Client> Journal<C> {
         Ok(self.store.newest(block))
     }
 
-    /// Bytes of images that wait to be written home.
+    /// Bytes of images that are not written in place yet.
     pub fn image_bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// What the journal did so far.
+    /// Counts of the journal's work so far.
     pub fn statistics(&self) -> Statistics {
         self.counters.snapshot()
     }
 
-    /// Nothing is promised any more: every join and wait from now on fails, nothing more is
-    /// written. The first cause is kept.
+    /// Aborts the journal: every join and wait from now on fails, and nothing more is written. The
+    /// first cause is kept.
     pub fn abort(&self, cause: Error) {
-        // A cause that is itself the echo of an earlier abort says nothing new.
+        // A cause that comes from an earlier abort says nothing new.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }
@@ -374,8 +375,8 @@ impl<C: Client> Journal<C> {
         Ok(())
     }
 
-    /// The server's loop: commits when asked, and at the latest when the commit interval is
-    /// over. Returns after [`Journal::stop`] or an abort. To be run on a thread of its own.
+    /// The server's loop: commits on request, and at the latest when the commit interval is over.
+    /// Returns after [`Journal::stop`] or an abort. To be run on its own thread.
     pub fn serve(&self, client: &C) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
@@ -384,7 +385,7 @@ impl<C: Client> Journal<C> {
             if done.is_err() {
                 break;
             }
-            // What idle lanes retired is freed by nobody else.
+            // Only this frees what idle lanes retired.
             lanefs_lanes::advance();
         }
         if self.check_abort().is_err() {
@@ -411,7 +412,7 @@ impl<C: Client> Journal<C> {
         }
     }
 
-    /// Has the server commit, write everything home and mark the log empty; waits for it. Joins
+    /// Has the server commit, write everything in place and mark the log empty; waits for it. Joins
     /// fail from then on.
     ///
     /// # Errors
@@ -426,7 +427,7 @@ impl<C: Client> Journal<C> {
         self.check_abort()
     }
 
-    /// As [`Journal::stop`], on the calling thread, where nobody serves.
+    /// As [`Journal::stop`], on the calling thread, if no thread serves.
     ///
     /// # Errors
     /// As [`Journal::stop`].
@@ -437,8 +438,8 @@ impl<C: Client> Journal<C> {
         self.round(client, |journal, committer| journal.finish(committer, client))
     }
 
-    /// One round on the calling thread: commits what the running transaction holds, if it holds
-    /// anything. The server does nothing else; for tests and model checkers.
+    /// One round on the calling thread: commits the running transaction unless it is empty. The
+    /// server does nothing else; for tests and model checkers.
     ///
     /// # Errors
     /// [`Error::Aborted`]
@@ -446,14 +447,14 @@ impl<C: Client> Journal<C> {
         self.commit_in(self.sit(), client)
     }
 
-    /// A round that commits, by whoever has the seat.
+    /// A round that commits, on the thread that has the role.
     fn commit_in(&self, seat: Seat<'_, C>, client: &C) -> Result<(), Error> {
         self.round_in(seat, client, |journal, committer| journal.commit_running(committer, client))
     }
 
     fn commit_running(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
-        // Joiners may wait for credits of members that have changed nothing yet: a round that passes
-        // over that would leave them waiting for another.
+        // Joiners may wait for credits of members that have changed nothing yet. A round that
+        // passes over that would leave them waiting for another round.
         if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
             return Ok(());
         }
@@ -461,7 +462,7 @@ impl<C: Client> Journal<C> {
         self.commit_closed(committer, client, tid, lists)
     }
 
-    /// Takes the seat, runs `work`, serves the requests that came before it.
+    /// Takes the committer role, runs `work`, serves the requests that came before it.
     fn round(
         &self,
         client: &C,
@@ -520,16 +521,17 @@ impl<C: Client> Journal<C> {
 
     /// `tid` is durable: tells the waiters.
     pub(crate) fn is_durable(&self, tid: Tid) {
-        // Release: who sees it sees the image store without what the transaction freed.
+        // Release: a thread that sees it sees the image store without the blocks that the
+        // transaction freed.
         self.durable.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();
         progress.durable = tid;
         self.wake(&progress, tid);
     }
 
-    /// What was deferred in `tid` has happened.
+    /// The deferred work of `tid` is done.
     pub(crate) fn is_settled(&self, tid: Tid) {
-        // Release: the deferred work comes before whatever waited for it.
+        // Release: the deferred work comes before the work of the threads that waited for it.
         self.settled.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();
         progress.settled = tid;
@@ -548,18 +550,18 @@ fn parity(tid: Tid) -> usize {
     (tid.0 & 1) as usize
 }
 
-/// How many lanes are likely to join at the same time. More may: what lanes have drawn and do not
-/// use is taken back when credits are short, so this decides only how much one lane keeps.
+/// How many lanes are likely to join at the same time. There may be more: what lanes have drawn and
+/// do not use is taken back when credits are short, so this decides only how much one lane keeps.
 fn busy_lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).min(Lane::limit())
 }
 
-/// The right to commit, given back when dropped.
+/// The committer role, given back when dropped.
 struct Seat<'a, C: Client> {
     journal: &'a Journal<C>,
     committer: Option<Box<Committer>>,
-    /// The requests that had come when it was taken.
+    /// The number of the last request when it was taken.
     asked: u64,
     /// Requests up to this one are served.
     serves: u64,
@@ -577,12 +579,12 @@ impl<C: Client> Drop for Seat<'_, C> {
         progress.seat = self.committer.take();
         progress.served = progress.served.max(self.serves);
         if running == self.running {
-            // There was nothing to commit, which is all that those who asked before want to know.
+            // There was nothing to commit; the threads that asked before wait only to learn that.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
-            // All of them wait for one commit, so one is enough to make it. Should somebody else have
-            // been quicker, then that one's round is for all of them too. Where the one that is
-            // woken may not commit, it has asked the server.
+            // All of them wait for one commit, so it is enough to wake one to make it. If another
+            // thread is quicker, its round is for all of them too. If the woken thread may not
+            // commit, it has asked the server.
             self.journal.moved[parity(running)].notify_one();
         }
         if progress.sitting_down != 0 {
@@ -591,7 +593,7 @@ impl<C: Client> Drop for Seat<'_, C> {
     }
 }
 
-/// While it lives somebody serves; after it `stop` need not wait.
+/// Marks that a thread serves; once it is dropped `stop` need not wait.
 struct Serving<'a, C: Client> {
     journal: &'a Journal<C>,
 }

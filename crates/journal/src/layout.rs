@@ -1,7 +1,7 @@
 //! The blocks of one transaction in the log: pure functions.
 //!
-//! Revoke blocks first, then descriptors, each followed by the copies that it names; the commit
-//! block, kept apart because it may reach the device only after all others are there.
+//! Revoke blocks come first, then descriptors, each followed by the copies that it names. The
+//! commit block is kept apart because it may reach the device only after all others.
 
 use crate::Tid;
 use lanefs_lanes::CoarseTime;
@@ -46,7 +46,7 @@ pub(crate) fn blocks(
     out
 }
 
-/// The image as it goes into the log.
+/// The image as the log holds it.
 fn copy(image: &Arc<[u8]>) -> (Arc<[u8]>, TagFlags) {
     if !needs_escape(image) {
         return (image.clone(), TagFlags::empty());

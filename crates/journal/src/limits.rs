@@ -1,13 +1,13 @@
-//! How large a transaction may become: pure arithmetic on the log's size.
+//! The largest size of a transaction: pure arithmetic on the log's size.
 
 use crate::Error;
 use lanefs_ondisk::BlockSize;
 
-/// A log of this many blocks may be filled by one transaction beyond its quarter, so that the
-/// smallest logs still take handles of some sixty credits.
+/// One transaction may fill a log of this many blocks beyond its quarter, so that the smallest logs
+/// still take handles of some sixty credits.
 const SMALL_LOG: u32 = 256;
 
-/// What a transaction may hold. Credits are counted in *grains*, of which a logged block costs
+/// The limits of a transaction. Credits are counted in *grains*, of which a logged block costs
 /// [`Limits::grains`] and a revoke record one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -15,11 +15,11 @@ pub(crate) struct Limits {
     pub(crate) grains: u64,
     /// Blocks of one transaction, revokes included, descriptors and commit block not.
     pub(crate) capacity: u32,
-    /// Blocks that a lane may keep drawn while nobody uses them.
+    /// Blocks that a lane may keep drawn without using them.
     pub(crate) keep: u32,
 }
 
-/// What the log's format says about how much fits in a block.
+/// How much fits in a block, by the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Density {
     /// Blocks that one descriptor block describes, at least.
@@ -29,8 +29,8 @@ pub(crate) struct Density {
 }
 
 impl Limits {
-    /// For a log of `usable` blocks. Images wait in memory below `image_cap` bytes, so two
-    /// transactions must fit there: one that is captured, one that is not home.
+    /// For a log of `usable` blocks. Images in memory take at most `image_cap` bytes, so two
+    /// transactions must fit there: one that is captured, one that is not written in place.
     ///
     /// # Errors
     /// [`Error::LogTooSmall`] if not even a few blocks fit.
@@ -44,7 +44,7 @@ impl Limits {
         let Density { tags, revokes } = density;
         // A quarter each: one is written, one runs, and two wait for their checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
-        // A commit block, a descriptor and a revoke block that are not full.
+        // A commit block, and a descriptor and a revoke block that are partly filled.
         let rest = log_blocks.saturating_sub(3);
         let by_log = u64::from(rest) * u64::from(tags) / (u64::from(tags) + 1);
         let capacity = by_log.min(in_memory(block_size, image_cap).into()) as u32;

@@ -1,17 +1,17 @@
-//! What the handles of a transaction collect, lane by lane.
+//! The lists of a transaction's handles, lane by lane.
 
 use lanefs_lanes::{Lane, Mutex, PerLane, Rank};
 use lanefs_ondisk::Block;
 
-/// Where a handle put an object: takes it off again within the same transaction.
+/// The position of an object on a list: takes it off again within the same transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub(crate) lane: Lane,
     pub(crate) slot: u32,
 }
 
-/// Objects, each in a slot that is used again once its object was taken off: what is made and
-/// unmade over and over in one transaction takes no more room than once.
+/// Objects, each in a slot that is used again once its object was taken off: an object made and
+/// deleted over and over in one transaction takes no more room than once.
 pub(crate) struct Objects<O> {
     slots: Vec<Option<O>>,
     vacant: Vec<u32>,
@@ -26,7 +26,7 @@ impl<O> Objects<O> {
             return slot;
         }
         self.slots.push(Some(object));
-        // Each slot has an object in memory: 2^32 of them do not fit.
+        // Each slot has an object in memory, and 2^32 of them do not fit.
         (self.slots.len() - 1) as u32
     }
 
@@ -41,7 +41,7 @@ impl<O> Objects<O> {
     }
 }
 
-/// What one transaction, or one lane's part of it, changes.
+/// The changes of one transaction, or of one lane's part of it.
 pub(crate) struct Lists<O, D> {
     pub(crate) objects: Objects<O>,
     pub(crate) deferred: Vec<D>,
@@ -74,8 +74,8 @@ impl<O, D> LaneLists<O, D> {
         self.lanes.of(lane)
     }
 
-    /// True if nothing is on any list. What a member put there before the caller learned of it is
-    /// seen; what members do meanwhile may be missed.
+    /// True if all lists are empty. Entries that a member made before the caller learned of it are
+    /// seen; entries made meanwhile may be missed.
     pub(crate) fn are_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.lock().is_empty())
     }
@@ -83,7 +83,7 @@ impl<O, D> LaneLists<O, D> {
     /// Takes all lists, in lane order.
     ///
     /// # Locking
-    /// Called while nobody is a member.
+    /// Called while there are no members.
     pub(crate) fn take(&self) -> Vec<Lists<O, D>> {
         self.lanes
             .iter()

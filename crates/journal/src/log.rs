@@ -12,15 +12,15 @@ use lanefs_ondisk::jbd2::{
 };
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 
-/// A log that can be written: its books, and its superblock as it is or will be on the device.
+/// A log that can be written: its records, and its superblock as it is or will be on the device.
 pub(crate) struct LogWriter {
     map: LogMap,
     superblock: JournalSuperblock,
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
-    /// The time of the last commit: a commit is never dated before the one before it, by which
-    /// recovery tells blocks that an older log left behind.
+    /// The time of the last commit. A commit is never dated before the previous one, since recovery
+    /// uses the time to recognise blocks that an older log left behind.
     last_commit: CoarseTime,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Tail {
 }
 
 impl LogWriter {
-    /// Takes an empty log over; writes nothing yet.
+    /// Takes over an empty log; writes nothing yet.
     pub(crate) fn new(device: &dyn Device, bits: BlockSize, log: Log) -> Result<LogWriter, Error> {
         let Log { map, mut superblock, features } = log;
         superblock.support()?;
@@ -50,7 +50,7 @@ impl LogWriter {
         let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64 | JournalIncompat::FAST_COMMIT;
         let wanted = JournalIncompat::BIT64 | JournalIncompat::CSUM_V3;
         let mut incompat = superblock.incompat() & kept | features & wanted;
-        // Block numbers of a larger device would not fit into a tag without it.
+        // Without it, block numbers of a larger device would not fit into a tag.
         incompat.set(
             JournalIncompat::BIT64,
             incompat.contains(JournalIncompat::BIT64)
@@ -69,8 +69,8 @@ impl LogWriter {
         })
     }
 
-    /// The first transaction to write. One number is left out, as the kernel does: the log may
-    /// hold blocks of a transaction of that number that was never committed.
+    /// The first transaction to write. One number is left out, as the kernel does: the log may hold
+    /// blocks of a transaction of that number that was never committed.
     pub(crate) fn first(&self) -> Tid {
         Tid::first(self.superblock.sequence().next())
     }
@@ -92,14 +92,14 @@ impl LogWriter {
         let max = self.ring.size() - 1;
         match u32::try_from(size) {
             Ok(size) if size <= max => Ok(size),
-            // Credits see to it that this never happens.
+            // Credits prevent this.
             _ => Err(Error::TooBig { credits: u32::try_from(size).unwrap_or(u32::MAX), max }),
         }
     }
 
-    /// Writes the blocks of `tid`, all but the commit block, to the head of the log. Nothing is
-    /// durable yet, but the superblock on its way says where the log starts and what is in it.
-    /// Gives how many log blocks were written.
+    /// Writes the blocks of `tid`, all but the commit block, to the head of the log, and the
+    /// superblock if the log's start or features change with them. Nothing is durable yet. Returns
+    /// how many log blocks were written.
     pub(crate) fn write(
         &mut self,
         device: &dyn Device,
@@ -117,8 +117,8 @@ impl LogWriter {
             self.set_tail(Tail::At { start: self.ring.place(0), tid });
         }
         if starts || revokes_first {
-            // Before the flush that comes before the commit block: were the commit block there
-            // and this not, recovery would see no log.
+            // Before the flush that comes before the commit block: if the commit block arrived
+            // without this superblock, recovery would see no log.
             device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
         }
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
@@ -130,8 +130,8 @@ impl LogWriter {
         Ok(placed.len() as u32)
     }
 
-    /// Writes the commit block of `tid`, `after` log blocks behind the head, durably: the moment
-    /// at which the transaction exists.
+    /// Writes the commit block of `tid`, `after` log blocks behind the head, durably. From then on
+    /// the transaction exists.
     pub(crate) fn commit(&mut self, flusher: &Flusher, tid: Tid, after: u32) -> Result<(), Error> {
         self.last_commit = self.last_commit.max(coarse_now());
         let block = layout::commit_block(&self.format, tid, self.last_commit);
@@ -139,7 +139,7 @@ impl LogWriter {
         Ok(flusher.write_durable(offset, &block)?)
     }
 
-    /// Moves the log's tail, durably. What lies before it may be overwritten afterwards.
+    /// Moves the log's tail, durably. The blocks before it may be overwritten afterwards.
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
         Ok(flusher.write_durable(self.superblock_offset()?, &self.superblock.encode())?)
@@ -175,7 +175,7 @@ impl LogWriter {
     }
 }
 
-/// Where the journal superblock lies, in bytes.
+/// The byte offset of the journal superblock.
 pub(crate) fn superblock_offset(map: &LogMap, block_size: BlockSize) -> Result<u64, Error> {
     let (block, _) = map.place(0).ok_or(Error::BadLogMap { log_block: 0 })?;
     Ok(block.0 << block_size.bits())

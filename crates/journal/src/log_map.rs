@@ -15,23 +15,23 @@ struct Run {
 
 /// The journal inode's extents: log block -> block of the file system.
 ///
-/// *Invariant*: every log block has one place, within the file system, and no two share it.
+/// *Invariant*: every log block has one position, within the file system, and no two share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMap {
     /// By log block, without a gap.
     runs: Vec<Run>,
-    /// By place: indices into `runs`, for [`LogMap::contains`].
+    /// Sorted by position: indices into `runs`, for [`LogMap::contains`].
     by_place: Vec<usize>,
     len: u32,
 }
 
 impl LogMap {
-    /// The log made of `runs` (place and length in blocks), in log order, on a file system of
+    /// The log made of `runs` (position and length in blocks), in log order, on a file system of
     /// `blocks` blocks.
     ///
     /// # Errors
-    /// [`Error::BadLogMap`] if a run is empty, outside the file system, or meets another; what an
-    /// image says is not trusted.
+    /// [`Error::BadLogMap`] if a run is empty, outside the file system, or overlaps another. The
+    /// image is not trusted.
     pub fn new(runs: impl IntoIterator<Item = (Block, u32)>, blocks: u64) -> Result<LogMap, Error> {
         let mut map = LogMap { runs: Vec::new(), by_place: Vec::new(), len: 0 };
         for (block, len) in runs {
@@ -55,7 +55,7 @@ impl LogMap {
         Ok(map)
     }
 
-    /// The runs, in log order: where each lies, and its length in blocks.
+    /// The runs, in log order: position and length in blocks.
     pub fn runs(&self) -> impl Iterator<Item = (Block, u32)> + '_ {
         self.runs.iter().map(|run| (run.block, run.len))
     }
@@ -70,7 +70,7 @@ impl LogMap {
         self.len == 0
     }
 
-    /// Where log block `log_block` lies, and how many after it, itself included, follow in place.
+    /// Where log block `log_block` lies, and the number of consecutive blocks from there on.
     pub fn place(&self, log_block: u32) -> Option<(Block, u32)> {
         let after = self.runs.partition_point(|run| run.log <= log_block);
         let run = self.runs.get(after.checked_sub(1)?)?;

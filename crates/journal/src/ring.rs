@@ -1,4 +1,4 @@
-//! The log as a ring: which blocks hold transactions that are not home yet.
+//! The log as a ring: the blocks that hold transactions not yet written in place.
 
 use crate::Tid;
 use lanefs_ondisk::Block;
@@ -44,7 +44,7 @@ impl Ring {
         self.size() - 1 - self.segments.iter().map(|s| s.len).sum::<u32>()
     }
 
-    /// Where the next transaction's block `n` goes.
+    /// The log block for block `n` of the next transaction.
     pub(crate) fn place(&self, n: u32) -> u32 {
         let from_first = u64::from(self.head - self.first) + u64::from(n);
         self.first + (from_first % u64::from(self.size())) as u32
@@ -68,8 +68,8 @@ impl Ring {
         self.segments.back().map(|s| s.tid)
     }
 
-    /// Up to which transaction a checkpoint must go so that `need` blocks are free afterwards:
-    /// more than just those, for a checkpoint that writes much finds more neighbours.
+    /// Up to which transaction a checkpoint must go so that `need` blocks are free afterwards. It
+    /// goes further than that, since a checkpoint that writes much finds more adjacent blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();
@@ -80,7 +80,7 @@ impl Ring {
         last.map(|s| s.tid)
     }
 
-    /// Where the log starts once everything up to `upto` is home: the first block of the next
+    /// Where the log starts once everything up to `upto` is in place: the first block of the next
     /// transaction, and its number if it is in the log.
     pub(crate) fn start_after(&self, upto: Tid) -> (u32, Option<Tid>) {
         match self.segments.iter().find(|s| s.tid > upto) {
@@ -89,7 +89,7 @@ impl Ring {
         }
     }
 
-    /// Everything up to `upto` is home, and the journal superblock on disk says so.
+    /// Everything up to `upto` is in place, and the journal superblock on disk says so.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

@@ -1,4 +1,4 @@
-//! What the journal did since it was started.
+//! Counts of the journal's work.
 
 use lanefs_lanes::LaneCounter;
 
@@ -19,7 +19,7 @@ pub struct Statistics {
     pub log_blocks: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Block images written home.
+    /// Block images written in place.
     pub blocks_home: u64,
     /// Times that a joiner waited for credits.
     pub credit_waits: u64,
@@ -27,7 +27,7 @@ pub struct Statistics {
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// The counters behind [`Statistics`]: each adds on the lane of who counts.
+        /// The counters behind [`Statistics`]: each thread adds on its lane.
         #[derive(Debug)]
         pub(crate) struct Counters {
             $(pub(crate) $name: LaneCounter,)*

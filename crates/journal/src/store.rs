@@ -1,11 +1,11 @@
-//! The image store: metadata blocks on their way home.
+//! The image store: metadata blocks that are not yet written in place.
 //!
-//! A block's image lives here from capture until it is written home. Two versions can exist: the
-//! newest *durable* one, which a checkpoint may write, and a *pending* one of the transaction
-//! that is being committed, which must not reach home before its commit block is durable.
+//! A block's image is here from its capture until it is written in place. Two versions can exist:
+//! the newest *durable* one, which a checkpoint may write, and a *pending* one of the transaction
+//! that is being committed, which must not be written in place before its commit block is durable.
 //! Readers want the newest.
 //!
-//! *Invariant*: only the committer changes the store, so what it read of an entry stays true
+//! *Invariant*: only the committer changes the store, so an entry that it has read stays the same
 //! until it writes it.
 
 use crate::Tid;
@@ -44,7 +44,8 @@ impl Store {
         entry.pending.or(entry.durable).map(|version| version.bytes)
     }
 
-    /// The durable image, if it is of `upto` or earlier: what a checkpoint up to there writes.
+    /// The durable image, if it is of `upto` or earlier: the one that a checkpoint up to there
+    /// writes.
     pub(crate) fn durable(&self, block: Block, upto: Tid) -> Option<Arc<[u8]>> {
         let version = self.entries.get(&block)?.durable?;
         (version.tid <= upto).then_some(version.bytes)
@@ -69,12 +70,12 @@ impl Store {
         });
     }
 
-    /// The block is free: its durable image goes nowhere any more.
+    /// The block is free: its durable image must not be written any more.
     pub(crate) fn revoke(&self, block: Block) {
         self.change(block, |entry| entry.durable = None);
     }
 
-    /// The durable image, if of `upto` or earlier, is at home.
+    /// The durable image, if of `upto` or earlier, is in place.
     pub(crate) fn is_home(&self, block: Block, upto: Tid) {
         self.change(block, |entry| {
             entry.durable.take_if(|version| version.tid <= upto);

@@ -1,12 +1,12 @@
-//! Which transaction an object is dirty in, kept beside the object under its own guard.
+//! The transaction that an object is dirty in, kept beside the object under its own guard.
 
 use crate::Tid;
 
 /// Dirty tracking of one object whose image at commit is an `I`.
 ///
-/// At most two transactions concern an object: the one that runs and the one before, while it is
-/// being captured. Whoever changes an object of the latter saves its image first; the committer
-/// takes the saved image if there is one, and else the object as it is.
+/// At most two transactions concern an object: the running one and the one before, while it is
+/// being captured. A thread that changes an object of the latter saves its image first. The
+/// committer takes the saved image if there is one, and else the object as it is.
 ///
 /// # Locking
 /// The object's own guard.
@@ -44,7 +44,7 @@ impl<I> Tracked<I> {
         true
     }
 
-    /// The committer's: the image as of `tid`, `None` if it was taken already.
+    /// For the committer: the image as of `tid`, `None` if it was taken already.
     pub fn take(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> Option<I> {
         if let Some((_, image)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(image);
@@ -62,8 +62,8 @@ impl<I> Tracked<I> {
         self.dirty.is_none() && self.frozen.is_none()
     }
 
-    /// The object dies in `tid`: its image as of `tid` is wanted by nobody, but the transaction
-    /// before may still wait for its own, which `capture` gives.
+    /// The object is deleted in `tid`: no image as of `tid` is needed, but the transaction before
+    /// may still wait for its own, which `capture` gives.
     pub fn bury(&mut self, tid: Tid, capture: impl FnOnce() -> I) {
         if let Some(earlier) = self.dirty.take().filter(|dirty| *dirty != tid) {
             self.frozen = Some((earlier, capture()));

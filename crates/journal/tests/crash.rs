@@ -1,4 +1,4 @@
-//! Every cut of a recorded run, with every kind of loss, recovers to what was promised.
+//! Each cut of a recorded run, with each kind of loss, recovers everything that was promised.
 
 mod toy;
 
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use toy::*;
 
 const CELLS: usize = 500;
-/// Cells from here on are also freed, and become data.
+/// Cells from here on are also freed, and then hold data.
 const FREEABLE: usize = 300;
 
-/// A file system's life, and what it promised when.
+/// A recorded run of the file system, and its promises.
 struct Run {
     device: Arc<RecordingDevice>,
     toy: Toy,
     journal: Journal<Toy>,
     rng: fastrand::Rng,
     next_stamp: i64,
-    /// What the cells held when each transaction closed; `None`: not metadata.
+    /// The contents of the cells when each transaction closed; `None`: not metadata.
     closed: BTreeMap<Tid, Vec<Option<i64>>>,
     now: Vec<Option<i64>>,
     /// (events recorded, transaction): from this event on, the transaction must survive.
@@ -61,7 +61,8 @@ impl Run {
         let mut handle = self.journal.join(cells.len() as u32 + 1).unwrap();
         for cell in cells {
             match self.now[cell] {
-                // Freed, and perhaps metadata again in the same transaction: the revoke is off.
+                // Freed, and perhaps metadata again in the same transaction: that cancels the
+                // revoke.
                 Some(_) if frees && cell >= FREEABLE => {
                     self.toy.free(&mut handle, cell);
                     self.now[cell] = None;
@@ -120,7 +121,7 @@ impl Run {
         }
     }
 
-    /// Recovers `state`, the device after a crash at `cut`, and holds it against the promises.
+    /// Recovers `state`, the device after a crash at `cut`, and compares it with the promises.
     fn check(&self, state: &dyn Device, cut: usize, what: Kept) {
         let recovered = replay(state).unwrap_or_else(|e| panic!("cut {cut}, {what:?}: {e}"));
         let base = self.journal.running().0 >> 32 << 32;

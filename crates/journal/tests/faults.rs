@@ -1,5 +1,5 @@
-//! The n-th write or flush fails, for every n: nothing acknowledged is lost, and the first
-//! failure sticks.
+//! The n-th write or flush fails, for every n: nothing acknowledged is lost, and the first failure
+//! is kept.
 
 mod toy;
 
@@ -10,7 +10,7 @@ use toy::*;
 
 const CELLS: usize = 450;
 
-/// What a life on a failing device left.
+/// The result of a run on a failing device.
 struct Life {
     recorder: Arc<RecordingDevice>,
     faulty: Arc<FaultyDevice>,
@@ -72,7 +72,8 @@ fn no_acknowledged_commit_is_lost_whichever_operation_fails() {
         println!("{operation:?}: {count}");
         assert!(count > 25);
         for nth in 1..=count {
-            // A device that fails for good shows no more than one that fails once and lies then.
+            // A device that fails for good finds fewer faults than one that fails once and then
+            // lies: one try in eight.
             let durations = [Duration::Once, Duration::FromThenOn];
             for duration in &durations[..if nth % 8 == 0 { 2 } else { 1 }] {
                 let duration = *duration;

@@ -1,4 +1,4 @@
-//! Damaged logs: what is an interrupted commit, what is corruption, and what must never happen.
+//! Damaged logs: an interrupted commit is told from corruption, and no damage does harm.
 
 mod toy;
 
@@ -122,7 +122,7 @@ fn with_async_commit_a_last_transaction_without_its_copies_was_interrupted() {
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
     flip(&*device, descriptors[2] + 3, 500);
     let recovered = recover_on(&*device).unwrap();
-    // The revoke of the transaction that never was does not count either.
+    // The revoke of the transaction without a commit block does not count either.
     assert_eq!((recovered.transactions, recovered.revoked), (2, 1));
     assert_eq!(stamp_at(&*device, 19), 2);
     assert_eq!(stamp_at(&*device, 29), 0);

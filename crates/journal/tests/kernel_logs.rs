@@ -1,4 +1,4 @@
-//! Logs that the kernel wrote, replayed by us and by e2fsck: every block must be the same.
+//! Logs that the kernel wrote, replayed by Lanefs and by e2fsck: every block must be the same.
 
 mod host;
 
@@ -38,7 +38,8 @@ fn live(root: &Path, rng: &mut fastrand::Rng) {
     }
 }
 
-/// What a run on a fresh image, mounted with `options`, left for recovery.
+/// Compares the replays of the log that a run on a fresh image, mounted with `options`, left
+/// behind.
 fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("seed {seed}, {mkfs:?}, {options}");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

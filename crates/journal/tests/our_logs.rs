@@ -1,4 +1,4 @@
-//! Logs that we wrote, replayed by us, by e2fsck and by the kernel; and logs that debugfs wrote.
+//! Logs that Lanefs wrote, replayed by Lanefs, e2fsck and the kernel; and logs that debugfs wrote.
 
 mod host;
 mod toy;
@@ -83,7 +83,7 @@ fn our_log_is_replayed_alike(features: &str, wanted: JournalIncompat, seed: u64)
         }
     }
 
-    // Stopped, the log is empty, and the file system is as good as mke2fs made it.
+    // After a stop the log is empty, and the file system is as good as mke2fs made it.
     journal.stop_now(&toy).unwrap();
     let stopped = dir.path().join("stopped");
     RamDevice::copy_of(&device).unwrap().to_file(&stopped).unwrap();

@@ -10,7 +10,7 @@ use lanefs_lanes::sync::{Arc, thread};
 use toy::*;
 
 const CELLS: usize = 6;
-/// What a worker asks for: three of them need two transactions.
+/// The credits that a worker asks for: three workers need two transactions.
 const CREDITS: u32 = 100;
 
 struct World {
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// As [`World::assert_balanced`] once all is committed: the device holds what is in memory.
+    /// As [`World::assert_balanced`] once all is committed: the device holds the state in memory.
     fn judge(&self) {
         self.assert_balanced();
         let in_memory: Vec<i64> = (0..CELLS).map(|cell| self.toy.stamp(cell)).collect();
@@ -109,7 +109,7 @@ fn transfers_are_whole_in_every_transaction_and_waiters_are_served() {
 
 #[test]
 fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
-    // With a server that is asked too, and with none at all.
+    // With a server that commits on request, and without one.
     for served in [false, true] {
         explore(move || {
             let world = World::new();
@@ -124,7 +124,7 @@ fn who_waits_commits_for_all_who_wait_and_nobody_is_left_asleep() {
                     }
                     assert!(world.journal.durable() >= tid);
                 }
-                // With nothing to commit, as a rule.
+                // Usually there is nothing to commit.
                 let running = world.journal.running();
                 world.journal.commit_here(running, &world.toy).unwrap();
             });

@@ -11,7 +11,7 @@ use std::time::Duration;
 use toy::*;
 
 const THREADS: usize = 6;
-/// Cells that transfers go between; each thread has one more of its own, which counts up.
+/// Cells that transfers go between; each thread has one more cell, which counts up.
 const BANK: usize = 200;
 const CELLS: usize = BANK + THREADS;
 
@@ -107,12 +107,13 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
     }
 }
 
-/// What the only member does with all the credits, before it leaves.
+/// How the only member uses all the credits before it leaves.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
     /// It changes something, and has charged every credit in the end.
     AllForAChange,
-    /// It charges every credit for what is not on the lists: made and unmade in the transaction.
+    /// It charges every credit for objects that are not on the lists: made and deleted in the
+    /// transaction.
     AllForNothing,
 }
 
@@ -139,7 +140,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         member.charge(member.credits());
         drop(member);
         let let_in = joins.recv_timeout(Duration::from_secs(10));
-        // Lets a joiner that was left waiting go, so that the test ends.
+        // Lets a waiting joiner go, so that the test ends.
         if let_in.is_err() {
             bank.journal.abort(Error::Stopped);
         }
@@ -186,8 +187,8 @@ fn many_waiters_share_one_commit() {
     });
     let statistics = bank.journal.statistics();
     println!("{statistics:?}");
-    // One flush and one durable write for each commit, whoever waited; nothing for the fsyncs
-    // themselves, as no data was written.
+    // One flush and one durable write for each commit, however many threads waited; none for the
+    // fsyncs themselves, since no data was written.
     assert!(statistics.commits < THREADS as u64 * ROUNDS, "{statistics:?}");
     assert!(statistics.flushes <= statistics.commits + statistics.checkpoints, "{statistics:?}");
 }

@@ -4,19 +4,20 @@
 //! Units lie in slots by lane. A thread takes from its own lane's, from another's only when that is
 //! empty, and gives back to its own: with units for all, threads share no line.
 //!
-//! *Nobody is left behind.* A unit is given back before waiters are looked for, with a fence
+//! *No waiter is forgotten.* A unit is given back before waiters are looked for, with a fence
 //! between; a waiter joins its queue before it looks at all slots once more, with a fence between
-//! ([`WaitBuckets`]). So either it sees the unit or it is seen. A unit is for anybody, so whoever
-//! gives one back looks at *all* queues, its own first: waking only the queue of its own key would
-//! leave waiters of another queue asleep, with units to be had.
+//! ([`WaitBuckets`]). So the waiter sees the unit, or the thread that gives it back sees the
+//! waiter. A unit is for any waiter, so the thread that gives one back looks at *all* queues, its
+//! own first. Waking only the queue of its own key would leave waiters of another queue asleep
+//! while units are free.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::{MAX_LANES, PerLane, WaitBuckets};
 
-/// Who is woken when a unit comes free.
+/// Which waiters are woken when a unit comes free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
-    /// Everybody who waits: all but one find nothing and go back to sleep.
+    /// All waiters: all but one find nothing and go back to sleep.
     All,
     /// One waiter, from queues by the hash of a key.
     #[default]
@@ -28,7 +29,7 @@ const QUEUES: usize = 16;
 #[cfg(any(loom, shuttle))]
 const QUEUES: usize = 2;
 
-/// Units to be taken, waited for, and given back.
+/// Equal units that threads take, give back and wait for.
 #[derive(Debug)]
 pub struct Budget {
     units: PerLane<AtomicUsize>,
@@ -51,7 +52,7 @@ impl Budget {
         }
     }
 
-    /// Waits for a unit; `key` chooses the queue. Gives how often the thread slept for it; `None`
+    /// Waits for a unit; `key` chooses the queue. Returns how often the thread slept for it; `None`
     /// if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {
         let mut attempts = 0;
@@ -63,7 +64,7 @@ impl Budget {
         (attempts > 1).then(|| (attempts - 1) / 2)
     }
 
-    /// A unit, if one is free.
+    /// Takes a unit, if one is free.
     pub fn try_take(&self) -> Option<()> {
         let take = |slot: &AtomicUsize| {
             let mut left = slot.load(Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl Budget {
         take(self.units.mine()).or_else(|| self.units.iter().find_map(take))
     }
 
-    /// Gives a unit back, and wakes as the budget was told to.
+    /// Gives a unit back, and wakes waiters as [`Wake`] says.
     pub fn give_back(&self, key: u64) {
         self.units.mine().fetch_add(1, Ordering::Release);
         match self.wake {
@@ -88,8 +89,8 @@ impl Budget {
         }
     }
 
-    /// Whether no unit is taken. Then nobody holds one who did not see what the caller stored
-    /// before: that is, if holders fence between taking their unit and looking.
+    /// Whether no unit is taken. If every holder fences between taking its unit and looking at what
+    /// the caller stored before this call, then no holder remains that did not see it.
     pub fn all_at_home(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

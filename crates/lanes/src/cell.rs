@@ -54,8 +54,8 @@ impl<T: Words> SeqCell<T> {
         (before == after).then(|| T::from_words(words))
     }
 
-    /// Word `at` of the value alone, as one of the last stores left it: for who needs no other
-    /// word of the same store.
+    /// Word `at` of the value alone, as one of the last stores left it: for a reader that needs no
+    /// other word of the same store.
     ///
     /// # Panics
     /// If the value has no such word.
@@ -65,16 +65,16 @@ impl<T: Words> SeqCell<T> {
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 
-    /// Replaces the value. Writers are best ordered by the caller's lock; those that are not
-    /// wait for each other, and the last wins.
+    /// Replaces the value. A lock of the caller should order the writers; writers that no lock
+    /// orders wait for each other, and the last one wins.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();
         self.finish(odd, words);
     }
 
-    /// As [`SeqCell::store`], for writers that the caller's lock orders: spares a locked instruction.
-    /// Of two that nothing orders, readers may see a mixture.
+    /// As [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
+    /// instruction. If nothing orders two such writers, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The coarse clock that timestamps come from.
+//! The coarse clock that gives timestamps.
 
 #[cfg(any(loom, shuttle))]
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,9 @@ crate::world::global! {
     static CALLS: AtomicU64 = AtomicU64::new(0)
 }
 
-/// A time that ticks with every fourth call of an execution: a schedule that is run again is to
-/// meet the same times. A tick is long, so that what happens only now and then happens.
+/// A time that ticks with every fourth call of an execution, so that a repeated schedule meets the
+/// same times. A real tick is long, so both cases must occur: times that differ, and times that are
+/// equal.
 #[cfg(any(loom, shuttle))]
 pub fn coarse_now() -> CoarseTime {
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -7,11 +7,11 @@ use std::time::Instant;
 /// Contended waits of one rank since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contention {
-    /// Whose locks were waited for.
+    /// The rank of the locks.
     pub rank: Rank,
     /// How many waits there were.
     pub waits: u64,
-    /// How long they took together, in nanoseconds.
+    /// The time of all waits together, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -40,7 +40,7 @@ pub fn contention() -> Vec<Contention> {
         .collect()
 }
 
-/// Runs `wait`, which a lock of `rank` made necessary, and counts it.
+/// Runs `wait` for a lock of `rank`, and counts it.
 #[cold]
 pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
     let since = Instant::now();

@@ -1,4 +1,4 @@
-//! Counters that lanes add to without meeting.
+//! Counters that lanes add to without a shared line.
 
 use crate::lane::Seat;
 use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
@@ -6,7 +6,7 @@ use crate::{Lane, PerLane};
 
 /// A number that is added to on the caller's lane and summed when read.
 ///
-/// It orders nothing and nobody waits for it, so the checkers do not explore it.
+/// It orders nothing and no thread waits for it, so the checkers do not explore it.
 #[derive(Debug)]
 pub struct LaneCounter {
     parts: PerLane<Part>,
@@ -14,7 +14,7 @@ pub struct LaneCounter {
 
 #[derive(Debug)]
 struct Part {
-    /// What the lane's owner added: written by it alone.
+    /// The sum that the lane's owner added: written by the owner alone.
     own: AtomicI64,
     guests: AtomicI64,
 }
@@ -41,7 +41,7 @@ impl LaneCounter {
         }
     }
 
-    /// The sum over all lanes: exact when nobody adds meanwhile.
+    /// The sum over all lanes: exact if no thread adds meanwhile.
     pub fn sum(&self) -> i64 {
         Lane::given().map(|lane| self.parts.of(lane).sum()).fold(0, i64::wrapping_add)
     }

@@ -1,5 +1,5 @@
-//! Epochs: what is published can be read under a pin without a shared write, and is freed when
-//! no pin can see it any more.
+//! Epochs: a published value can be read under a pin without a shared write, and is freed once no
+//! pin can see it any more.
 //!
 //! ```text
 //! pin:     loop { e = epoch; owner: own[lane] = e; guest: guests[lane][e % 2] += 1
@@ -10,13 +10,14 @@
 //! ```
 //!
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
-//! are enough for a lane's guests. Its owner writes a word that nobody else does: a pin then has
-//! one locked instruction, and its end is a plain store. A pin that can see a retired value is of
-//! its epoch or an earlier one: had it been later, its fence would come after the retirement's, and
-//! it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs all pins of `r` gone.
+//! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
+//! then has one locked instruction, and the end of the pin is a plain store. A pin that can see a
+//! retired value is of its epoch or an earlier one: had it been later, its fence would come after
+//! the retirement's, and it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs
+//! all pins of `r` gone.
 //!
-//! A pin writes its own lane's line and no other; all read the epoch's line, which changes seldom:
-//! for each 8 to 16 values that the busiest lane retires, once or twice.
+//! A pin writes its own lane's line and no other. All threads read the epoch's line, which changes
+//! seldom: once or twice for each 8 to 16 values that the busiest lane retires.
 
 use crate::held::holds_leaf;
 use crate::lane::Seat;
@@ -26,7 +27,8 @@ use crate::{Lane, MAX_LANES, Padded, PerLane, world};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// What a pin reads and writes. No pointer leads to it, and nobody asks whether it was made.
+/// The words that pins read and write. A static, not behind a pointer or a lazy initialisation: a
+/// pin pays for neither.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],
@@ -55,18 +57,18 @@ world::constant_global! {
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 
-// How many pins the thread has: only the outermost is seen by others.
+// How many pins the thread has; other threads see only the outermost.
 world::constant_local! { static DEPTH: Cell<u32> = Cell::new(0) }
 
-// Of a guest that is pinned: the parity of its epoch.
+// For a guest that is pinned: the parity of its epoch.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
-// The lane's limbo was crowded under a pin, or where no destructor may run: the thread empties it
-// later.
+// The lane's limbo list was crowded under a pin, or where no destructor may run: the thread empties
+// it later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
-/// While it lives, nothing published that this thread could see is freed. Not held across I/O
-/// or a wait for an operation lock.
+/// While it lives, no published value that this thread could see is freed. Not held across I/O or a
+/// wait for an operation lock.
 #[derive(Debug)]
 #[must_use = "dropping it ends the protection"]
 pub struct Pin {
@@ -76,7 +78,8 @@ pub struct Pin {
 /// Pins the calling thread's lane. Pins nest; an inner one costs next to nothing.
 #[inline]
 pub fn pin() -> Pin {
-    // Short looks at the local: one long one is a call through a pointer.
+    // Several short accesses to the thread-local: one long access would be a call through a
+    // pointer.
     let depth = DEPTH.with(Cell::get);
     if depth == 0 {
         enter();
@@ -100,8 +103,8 @@ fn enter() {
     }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        // An update though a store would do: it is the fence's locked instruction, and whoever
-        // acquires it acquires what was released at the end of the last pin.
+        // An update though a store would do: it is the fence's locked instruction. A thread that
+        // acquires it also acquires what was released at the end of the last pin.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {
@@ -130,7 +133,7 @@ impl Pins {
         }
     }
 
-    /// Whether somebody is pinned in `epoch`, the one before the present.
+    /// Whether a thread is pinned in `epoch`, the one before the present.
     fn is_pinned_in(&self, epoch: u64) -> bool {
         let own = self.own.load(Ordering::Acquire);
         let guests = self.guests[parity(epoch)].load(Ordering::Acquire);
@@ -149,7 +152,7 @@ impl Drop for Pin {
         let domain: &Domain = &DOMAIN;
         let Seat { lane, owner } = Seat::current();
         let pins = &domain.pins[lane.index()].0;
-        // Release: what was read under the pin was read before it counts as gone.
+        // Release: reads under the pin come before the pin counts as gone.
         if owner {
             pins.own.store(NOT_PINNED, Ordering::Release);
         } else {
@@ -161,13 +164,13 @@ impl Drop for Pin {
     }
 }
 
-/// Tries to begin the next epoch, and frees what that leaves in nobody's sight: this lane's
-/// values, and those that other lanes left lying for some epochs. For the committer to call now
-/// and then; true if the epoch advanced.
+/// Tries to begin the next epoch, and frees values that no pin can see any more: this lane's, and
+/// those that other lanes have left for some epochs. The committer calls it now and then. Returns
+/// true if the epoch advanced.
 ///
-/// Destructors of retired values run here, where values are retired and where pins end, though
-/// not while the thread holds a state guard or a lock behind it. So they may take a state guard,
-/// but nothing that comes before it.
+/// Destructors of retired values run here, where values are retired, and where pins end, but not
+/// while the thread holds a state guard or a lock behind it. So a destructor may take a state
+/// guard, but no lock that comes before it.
 pub fn advance() -> bool {
     let domain: &Domain = &DOMAIN;
     let advanced = domain.try_advance();
@@ -177,8 +180,8 @@ pub fn advance() -> bool {
     let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
-        // A lane frees its own values, into its own part of the allocator; what an idle lane
-        // leaves is anybody's after a while.
+        // A lane frees its own values, into its own part of the allocator. After a while any lane
+        // frees the values of an idle one.
         let patience = if lane == mine { 0 } else { 2 };
         LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
     }
@@ -190,13 +193,12 @@ pub fn limbo() -> usize {
     Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
-/// The last epoch whose retired values nobody can see in epoch `now`.
+/// The last epoch whose retired values no pin can see in epoch `now`.
 fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` once nobody can see it. It must be unlinked already: who pins from now on does
-/// not find it.
+/// Frees `value` once no pin can see it. It must be unlinked already: a later pin does not find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
@@ -206,14 +208,14 @@ pub(crate) fn retire(value: Retired) {
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // The thread's own pin would stand in the way: at its end, then.
+        // The thread's own pin would prevent it; the values are then freed at the end of that pin.
         if !is_pinned() {
             pay();
         }
     }
 }
 
-/// Frees what can be freed of the lane's limbo, if destructors may run here.
+/// Frees retired values of the lane that no pin can see, if destructors may run here.
 #[cold]
 fn pay() {
     if holds_leaf() {
@@ -222,9 +224,9 @@ fn pay() {
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
-    // All read the epoch. If others have moved it far enough, it is not moved once more: so it
-    // changes as often as the busiest lane needs, however many there are. Two epochs free all of it,
-    // if nobody is pinned.
+    // All threads read the epoch. If other lanes have moved it far enough, it is not moved once
+    // more: so it changes as often as the busiest lane needs, however many lanes there are. Two
+    // epochs free all values, if no thread is pinned.
     if collect() < crowded() / 2 && domain.try_advance() {
         domain.try_advance();
         collect();
@@ -233,7 +235,7 @@ fn pay() {
 
 impl Domain {
     fn try_advance(&self) -> bool {
-        // Acquire: with the epoch come the ends of all pins that its beginning waited for.
+        // Acquire: the new epoch is seen together with the ends of all pins that it waited for.
         let epoch = self.epoch.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
         let pinned = |lane: Lane| self.pins[lane.index()].0.is_pinned_in(epoch - 1);

@@ -1,8 +1,8 @@
-//! A word that threads sleep on: Linux' futex, and what stands for it under loom.
+//! A word that threads sleep on: Linux's futex, and its replacement under loom.
 
 use crate::world::atomic::{AtomicU32, Ordering};
 
-/// A word, and those who sleep on it.
+/// A word, and the threads that sleep on it.
 #[derive(Debug)]
 pub(crate) struct FutexWord {
     word: AtomicU32,
@@ -21,13 +21,13 @@ impl FutexWord {
         self.word.load(ordering)
     }
 
-    /// `to` in place of `from`; else what it is.
+    /// Replaces `from` with `to`; else returns the present value.
     #[inline]
     pub(crate) fn change(&self, from: u32, to: u32, ordering: Ordering) -> Result<(), u32> {
         self.word.compare_exchange(from, to, ordering, Ordering::Relaxed).map(drop)
     }
 
-    /// Clears bits; what it was before.
+    /// Clears bits; returns the former value.
     pub(crate) fn take_away(&self, bits: u32) -> u32 {
         self.word.fetch_and(!bits, Ordering::Relaxed)
     }
@@ -46,8 +46,8 @@ mod linux {
         /// All bits.
         pub(crate) const ANY: u32 = u32::MAX;
 
-        /// Sleeps if the word is `expected`, until one who wakes any bit of `hears` picks this
-        /// thread. False if it was not `expected`, or if a signal came.
+        /// Sleeps if the word is `expected`, until a thread that wakes any bit of `hears` picks
+        /// this one. False if the word was not `expected`, or if a signal came.
         pub(crate) fn sleep(&self, expected: u32, hears: u32) -> bool {
             let hears = NonZeroU32::new(hears).unwrap_or(NonZeroU32::MAX);
             futex::wait_bitset(&self.word, Flags::PRIVATE, expected, None, hears).is_ok()
@@ -63,12 +63,12 @@ mod linux {
             slept == Err(Errno::TIMEDOUT)
         }
 
-        /// Wakes the first of those who hear one of these bits; false if there is none.
+        /// Wakes the first sleeper that waits for one of these bits; false if there is none.
         pub(crate) fn wake_one(&self, bits: u32) -> bool {
             self.wake(1, bits)
         }
 
-        /// Counts the word up, and wakes the first `most` sleepers.
+        /// Increments the word, and wakes the first `most` sleepers.
         pub(crate) fn tell(&self, most: u32) {
             self.word.fetch_add(1, Ordering::Release);
             self.wake(most, FutexWord::ANY);
@@ -81,8 +81,8 @@ mod linux {
     }
 }
 
-/// The kernel's side as the manual page futex(2) describes it: the look at the word and the way into
-/// the queue are one step.
+/// The kernel's side as the manual page futex(2) describes it: reading the word and entering the
+/// queue are one step.
 #[cfg(loom)]
 mod model {
     use super::FutexWord;

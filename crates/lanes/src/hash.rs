@@ -1,13 +1,14 @@
 //! The hash of maps, wait queues and name caches, with keys drawn at random once in a process.
 //!
-//! An image names its files and numbers its inodes as it likes. Without the keys nobody can choose
-//! names or numbers that fall into one bucket:
-//! - A number is multiplied by a random odd number, of which the *highest* bits are used. Over all odd
-//!   numbers, two numbers chosen without it meet in one of *m* buckets with a probability of at most
-//!   2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable randomized algorithm for the
-//!   closest-pair problem", 1997). The ones in use are those that also spread numbers in rows.
-//! - A name is taken in words of eight bytes. Each is mixed into a secret state and multiplied by a
-//!   secret number to 128 bits, of which the halves are folded.
+//! An image chooses the names of its files and the numbers of its inodes. Without the keys it
+//! cannot choose names or numbers that fall into one bucket:
+//! - A number is multiplied by a random odd number, and the *highest* bits are used. Over all odd
+//!   numbers, two numbers chosen without knowing it meet in one of *m* buckets with a probability
+//!   of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable randomized
+//!   algorithm for the closest-pair problem", 1997). Only odd numbers that also spread consecutive
+//!   numbers are used.
+//! - A name is read in words of eight bytes. Each is mixed into a secret state and multiplied by a
+//!   secret number to 128 bits, and the two halves are folded.
 //!
 //! Under the checkers, and for tools that trace or count ([`fix_hash_keys`]), the keys are fixed.
 
@@ -21,18 +22,18 @@ fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// What an attacker must not know.
+/// The secret of the hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
     /// The state before the first word, and added after each.
     seed: u64,
-    /// By which words are multiplied. Odd.
+    /// Multiplies the words. Odd.
     step: u64,
-    /// By which numbers are multiplied. Odd.
+    /// Multiplies numbers. Odd.
     number: NumberKey,
 }
 
-/// By which numbers are multiplied; see [`NumberKey::spreads`].
+/// Multiplies numbers; see [`NumberKey::spreads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberKey(u64);
 
@@ -43,8 +44,8 @@ fn keys() -> &'static Keys {
     KEYS.get_or_init(Keys::of_process)
 }
 
-/// Makes hashes the same in each run, for tools that trace or count what a run does. To be called
-/// before anything is hashed.
+/// Makes hashes the same in each run, for tools that trace or count. To be called before anything
+/// is hashed.
 ///
 /// # Panics
 /// If keys were drawn already.
@@ -72,7 +73,7 @@ impl Keys {
         Keys::of(|n| random.hash_one(n))
     }
 
-    /// Keys from words without pattern, one for each number.
+    /// Keys from `word`, which gives a random-looking word for each number.
     fn of(word: impl Fn(u64) -> u64) -> Keys {
         let number = (2..).map(|n| NumberKey(word(n) | 1)).find(|key| key.spreads());
         Keys { seed: word(0), step: word(1) | 1, number: number.unwrap_or(Keys::FIXED.number) }
@@ -85,7 +86,7 @@ impl NumberKey {
         keys().number
     }
 
-    /// A hash of a number, of which the highest bits are to be used.
+    /// A hash of a number; callers use its highest bits.
     #[inline]
     pub(crate) fn hash<K: std::hash::Hash>(self, key: &K) -> u64 {
         let mut hasher = NumberHasher { key: self, hash: 0 };
@@ -93,8 +94,9 @@ impl NumberKey {
         hasher.finish()
     }
 
-    /// Whether numbers in a row, and the first ones of many groups of equal length, fall far apart, as
-    /// inodes and blocks of a tree have them. About one key in sixty does, which leaves 2^57.
+    /// Whether consecutive numbers, and the first numbers of many groups of equal length, fall far
+    /// apart: inodes and blocks of a tree have such numbers. About one key in sixty does, which
+    /// leaves 2^57.
     fn spreads(self) -> bool {
         self.spreads_rows() && self.spreads_groups()
     }
@@ -117,7 +119,8 @@ impl NumberKey {
         true
     }
 
-    /// Of 64 groups of usual lengths, the first 16 numbers: no two in one of 2^14 buckets.
+    /// Takes the first 16 numbers of each of 64 groups of usual lengths: no two fall into one of
+    /// 2^14 buckets.
     fn spreads_groups(self) -> bool {
         let apart = |distance: i64| {
             let hash = self.0.wrapping_mul(distance as u64).cast_signed();
@@ -129,8 +132,8 @@ impl NumberKey {
     }
 }
 
-/// Up to seven bytes in a word, in pieces that may overlap: a copy of some bytes to one place is a
-/// call, and a wait when it is read as a word.
+/// Reads up to seven bytes as a word, in pieces that may overlap. Copying the bytes into a buffer
+/// first would be a call, and then a stall when the buffer is read as a word.
 #[inline]
 fn word_of(rest: &[u8]) -> u64 {
     if let (Some(low), Some(high)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
@@ -144,7 +147,7 @@ fn word_of(rest: &[u8]) -> u64 {
     }
 }
 
-/// A hasher of names, and of numbers of which all bits of the hash are used.
+/// A hasher of names, and of numbers whose whole hash is used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyedHasher {
     state: u64,
@@ -173,7 +176,7 @@ impl Hasher for KeyedHasher {
         for word in words {
             self.write_u64(u64::from_le_bytes(*word));
         }
-        // The length tells a short rest from one with zeros.
+        // The length tells a short rest from the same bytes followed by zeros.
         self.write_u64(word_of(rest) ^ (bytes.len() as u64) << 56);
     }
     #[inline]
@@ -202,7 +205,7 @@ impl Hasher for KeyedHasher {
     }
 }
 
-/// Multiplies a number by the key. No two numbers have one hash.
+/// Multiplies a number by the key. No two numbers have the same hash.
 #[derive(Debug, Clone, Copy)]
 struct NumberHasher {
     key: NumberKey,
@@ -246,14 +249,15 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The fullest of 1024 buckets when `hashes` fall into them, four to each on average.
+    /// The size of the fullest of 1024 buckets when `hashes` fall into them, four to each on
+    /// average.
     fn fullest(hashes: impl Iterator<Item = u64>, shift: u32) -> u32 {
         let mut buckets = [0; 1024];
         hashes.for_each(|hash| buckets[(hash >> shift) as usize % 1024] += 1);
         buckets.into_iter().max().expect("there are buckets")
     }
 
-    /// The keys that programs may draw: the fixed ones, and others, the same in each run.
+    /// Keys that a process may draw: the fixed ones, and others that are the same in each run.
     fn some_keys(count: u64) -> Vec<Keys> {
         let drawn = |n: u64| {
             let mut rng = fastrand::Rng::with_seed(n);
@@ -309,7 +313,8 @@ mod tests {
         }
     }
 
-    /// Looks at entries for one look-up, when each of these hashes is looked up in 2^14 buckets.
+    /// The mean number of entries that a look-up compares, when each of these hashes is looked up
+    /// in 2^14 buckets.
     fn looks(hashes: impl Iterator<Item = u64>) -> f64 {
         let mut buckets = vec![0_u32; 1 << 14];
         hashes.for_each(|hash| buckets[(hash >> 50) as usize] += 1);

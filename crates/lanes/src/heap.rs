@@ -1,21 +1,24 @@
-//! A heap for programs of many lanes: every block on cache lines of its own, taken and given back by
-//! a thread without a line that another touches.
+//! A heap for programs of many lanes: every block lies on its own cache lines, and a thread
+//! allocates and frees without a line that another thread touches.
 //!
-//! A common allocator puts small blocks side by side, and what is freed by another thread than the
-//! one that made it writes headers and lists of the maker's. So two threads that share nothing may
-//! still share lines, and which ones is chance. Here blocks have no headers (who frees says how
-//! large it was), begin and end with a line, and what a thread frees it uses again itself:
+//! A common allocator puts small blocks side by side. If a thread frees a block that another thread
+//! allocated, it writes headers and lists of the other thread. So two threads that share nothing
+//! may still share lines, and which ones is chance. Here blocks have no headers (the caller of a
+//! free gives the size), begin and end with a line, and are used again by the thread that freed
+//! them:
 //!
 //! ```text
 //! take:    head of my list of the class; empty: my spare batch; else a batch from the depot, or new
 //! give:    onto my list; a full batch there: it becomes the spare, the former spare goes to the depot
 //! ```
 //!
-//! Many operations in a row take and give without the depot, whose lock is that of one class.
-//! Large blocks are the system's. Small ones go back to it when the heap is trimmed ([`LineHeap::trim`]):
-//! of what the depots have, whole pages. A thread keeps two batches of each class.
+//! Many operations in a row allocate and free without the depot. A depot has one lock, for one
+//! class. Large blocks come from the system and go back to it. Small ones go back to it when the
+//! heap is trimmed ([`LineHeap::trim`]), in whole pages of what the depots have. A thread keeps two
+//! batches of each class.
 //!
-//! *Locking*: the depot's locks are innermost of all. They are unscheduled ones, which allocate nothing.
+//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, which allocate
+//! nothing.
 
 mod classes;
 mod depot;
@@ -29,7 +32,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// `block`, which the system gave, counted if it gave any.
+/// Counts a large block from the system, and returns it; null if there was no memory.
 fn large(size: usize, block: *mut u8) -> *mut u8 {
     if !block.is_null() {
         count_large(size as isize);
@@ -37,7 +40,7 @@ fn large(size: usize, block: *mut u8) -> *mut u8 {
     block
 }
 
-/// So many bytes more of large blocks.
+/// Adds to the count of bytes in large blocks.
 fn count_large(bytes: isize) {
     MINE.with(|mine| mine.count(bytes));
 }
@@ -53,7 +56,7 @@ struct Magazine {
 struct Magazines {
     classes: [Magazine; CLASSES],
     state: Cell<State>,
-    /// Which of [`TALLIES`] it counts in, if it has counted.
+    /// The number of its counter in [`TALLIES`], if it has counted.
     tally: Cell<Option<u8>>,
 }
 
@@ -62,9 +65,9 @@ enum State {
     /// Nothing is given back at the thread's end yet.
     Fresh,
     Running,
-    /// The thread ends: what it still frees goes to the depots at once.
+    /// The thread ends: blocks that it still frees go to the depots at once.
     Over,
-    /// What it frees is used no more.
+    /// Blocks that it frees are not used again.
     Forgetful,
 }
 
@@ -100,11 +103,12 @@ impl Drop for End {
     }
 }
 
-/// Threads that count where nobody else does.
+/// Threads that have a counter of their own.
 const MOST_TALLIES: usize = 64;
 
-/// Bytes that threads took, less those they gave back: of blocks, which they use or have in their
-/// lists, and of large ones. Who gives back need not be who took, so only the sum tells anything.
+/// Bytes that threads took, less those they gave back: of blocks in use or in their lists, and of
+/// large blocks. Another thread may give a block back than the one that took it, so only the sum
+/// has a meaning.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
@@ -120,12 +124,12 @@ const WORTH: usize = 1 << 20;
 /// Threads begin as [`State::Forgetful`].
 static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
-/// Whether so much of `class` is free that a trim is worth its time.
+/// Whether enough of `class` is free for a trim to be worth its time.
 fn is_due(class: usize) -> bool {
     locked(&DEPOTS[class]).is_due(class, WORTH)
 }
 
-/// The heap, to be named as a program's `#[global_allocator]`.
+/// The heap, for a program's `#[global_allocator]`.
 ///
 /// ```
 /// #[global_allocator]
@@ -138,29 +142,30 @@ fn is_due(class: usize) -> bool {
 pub struct LineHeap;
 
 impl LineHeap {
-    /// Bytes in use, and of blocks that threads keep for themselves: some hundred kilobytes for each
-    /// thread at most.
+    /// Bytes in use, with the blocks that threads keep for themselves: some hundred kilobytes for
+    /// each thread at most.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // Given back in a tally that was summed up, taken in one that was not yet.
+        // Below zero: given back in a tally that was added already, taken in one that was not yet.
         usize::try_from(sum).unwrap_or(0)
     }
 
     /// Gives free blocks back to the system where they fill whole spans of pages. Returns the bytes
     /// given back; 0 while another thread trims.
     ///
-    /// Visits every free block that no thread keeps, and holds no lock meanwhile that an allocation takes.
+    /// Visits every free block that no thread keeps; meanwhile it holds no lock that an allocation
+    /// takes.
     pub fn trim() -> usize {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims the sizes of which a mebibyte more is free than the last trim had to keep. Returns the bytes
-    /// given back. For a moment of rest; cheap in a program with another heap.
+    /// Trims the sizes that have a mebibyte more free than the last trim had to keep. Returns the
+    /// bytes given back. For a time when the program is idle; cheap in a program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
 
-    /// Trims one such size, once a second at most; otherwise it only looks at the clock. For threads
+    /// Trims one such size, once a second at most; otherwise it only reads the clock. For threads
     /// that have other work.
     pub fn trim_some() -> usize {
         let now = crate::coarse_now().secs;
@@ -170,9 +175,9 @@ impl LineHeap {
         trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
-    /// From now on, what this thread frees, and what threads do that begin later, is not used again.
-    /// For tools that compare what operations touched one after another: an address then means one
-    /// object for good.
+    /// From now on memory that this thread frees is not used again, nor is memory freed by threads
+    /// that begin later. For tools that compare what operations touched one after another: an
+    /// address then means one object for good.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));
@@ -180,8 +185,8 @@ impl LineHeap {
 }
 
 // SAFETY: `alloc` gives blocks of a class's size, which is no less than asked for, at multiples of
-// what alignment was asked for; none twice before it comes back. A block comes back under the class
-// that it was taken from, for the class is told by the layout alone.
+// the alignment that was asked for; none is given twice before it comes back. A block comes back
+// under the class that it was taken from, since the layout alone determines the class.
 unsafe impl GlobalAlloc for LineHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -195,7 +200,7 @@ unsafe impl GlobalAlloc for LineHeap {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class_of(layout) {
-            // SAFETY: the block is of this class, and its owner lets go of it.
+            // SAFETY: the block is of this class, and its owner gives it up.
             Some(class) => MINE.with(|mine| unsafe { mine.give(class, block.cast()) }),
             None => {
                 count_large(-(layout.size() as isize));
@@ -207,13 +212,13 @@ unsafe impl GlobalAlloc for LineHeap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if class_of(layout).is_none() {
-            // SAFETY: the caller's promise. The system knows what is zero already.
+            // SAFETY: the caller's promise. The system knows which of its memory is zero already.
             return large(layout.size(), unsafe { System.alloc_zeroed(layout) });
         }
         // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
-            // SAFETY: the block has as many bytes, and is ours.
+            // SAFETY: the block has as many bytes, and no other thread has it.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -237,7 +242,7 @@ unsafe impl GlobalAlloc for LineHeap {
         // SAFETY: the caller's promise: the size is not zero.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
-            // SAFETY: both have as many bytes; the old one is the caller's no more.
+            // SAFETY: both have as many bytes; the caller has given up the old one.
             unsafe {
                 ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
                 self.dealloc(block, layout);
@@ -272,7 +277,8 @@ impl Magazines {
         unsafe { magazine.push(block) };
     }
 
-    /// The list of `class` is empty: a batch for it, and a block of that; null if there is no memory.
+    /// The list of `class` is empty: gets a batch for it, and takes a block of that; null if there
+    /// is no memory.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: usize) -> *mut u8 {
@@ -299,8 +305,8 @@ impl Magazines {
         block
     }
 
-    /// As [`Magazines::give`], where the list of `class` may be a full batch, or the thread new or at
-    /// its end.
+    /// As [`Magazines::give`], for the rare cases: the list of `class` may be a full batch, and the
+    /// thread may be new or at its end.
     ///
     /// # Safety
     /// As there.
@@ -325,7 +331,7 @@ impl Magazines {
         }
     }
 
-    /// Gives everything to the depot.
+    /// Gives all blocks to the depot.
     fn empty(&self, class: usize) {
         let magazine = &self.classes[class];
         for batch in [magazine.close(), magazine.spare.replace(ptr::null_mut())] {
@@ -335,14 +341,14 @@ impl Magazines {
         }
     }
 
-    /// Lets go of a batch.
+    /// Gives a batch to the depot.
     fn give_back(&self, class: usize, batch: *mut Free) {
         // SAFETY: the first block of a batch, still the thread's own.
         self.count(-unsafe { bytes_of(class, batch) });
         locked(&DEPOTS[class]).give(batch);
     }
 
-    /// So many bytes more are taken.
+    /// Adds to the bytes that threads took.
     fn count(&self, bytes: isize) {
         let tally = self.tally.get().unwrap_or_else(|| {
             let tally = (COUNTING.fetch_add(1, Ordering::Relaxed) % MOST_TALLIES) as u8;
@@ -352,10 +358,10 @@ impl Magazines {
         TALLIES[usize::from(tally)].0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sees to it that the thread's end gives back what it has.
+    /// Makes sure that the thread's end gives its blocks back.
     fn note_end(&self) {
         if self.state.get() == State::Fresh {
-            // What that allocates is `libc`'s, not ours.
+            // This may allocate, but from `libc`, not from this heap.
             let running = END.try_with(|_| ()).is_ok();
             self.state.set(match running {
                 true if FORGETFUL.load(Ordering::Relaxed) => State::Forgetful,
@@ -370,7 +376,8 @@ impl Magazine {
     /// Takes `head`, the first of the list, which is not empty.
     #[inline]
     fn pop(&self, head: *mut Free) -> *mut u8 {
-        // SAFETY: a block in the list is nobody else's, and its link was set when it came.
+        // SAFETY: a block in the list belongs to this thread alone, and its link was set when it
+        // came.
         self.head.set(unsafe { (*head).next });
         self.len.set(self.len.get() - 1);
         head.cast()

@@ -1,13 +1,13 @@
-//! Which locks a thread holds, so that a wrong order panics instead of one day deadlocking.
+//! The locks that a thread holds, so that a wrong order panics instead of deadlocking one day.
 //!
-//! A release build checks nothing and keeps no record but of how many state guards and locks behind
-//! them the thread holds, since destructors of retired values have to wait for those.
+//! A release build checks nothing. It counts only the state guards and locks behind them that the
+//! thread holds, since destructors of retired values have to wait for those.
 
 use crate::Rank;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// A lock's place: its rank, and its order among the locks of that rank.
+/// A lock's position in the lock order: its rank, and its order among the locks of that rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) rank: Rank,
@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) order: Option<u64>,
 }
 
-/// The record of one held lock, gone when dropped. It stays on the thread that made it.
+/// The record of one held lock, removed when dropped. It stays on the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// Counted in [`LEAVES`].
@@ -36,7 +36,7 @@ pub(crate) fn holds_leaf() -> bool {
 crate::world::local! { static HELD: std::cell::RefCell<Vec<Place>> = std::cell::RefCell::new(Vec::new()) }
 
 impl Held {
-    /// Checks that `place` may be waited for now, and records it.
+    /// Checks that the lock at `place` may be waited for now, and records it.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock that does not come before `place`.
@@ -48,14 +48,14 @@ impl Held {
         Held::tried(place)
     }
 
-    /// Records a lock that was tried for: who does not wait cannot deadlock.
+    /// Records a lock that was taken by a try: a thread that does not wait cannot deadlock.
     #[inline]
     pub(crate) fn tried(place: Place) -> Held {
         let leaf = place.rank >= Rank::Guard;
         if leaf {
             let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
         }
-        // A thread that is going away has no list any more, and no order to keep.
+        // A thread that is ending has no list any more, and no order to keep.
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| held.borrow_mut().push(place));
         Held {
@@ -80,8 +80,8 @@ fn check(place: Place) {
     }
 }
 
-/// Checks that the thread may sleep for long: besides the lock of rank `own`, which the sleep
-/// lets go, it holds none of those that are never held across a wait.
+/// Checks that the thread may sleep for long: it holds no lock that must not be held across a wait,
+/// besides the lock of rank `own`, which the sleep releases.
 ///
 /// # Panics
 /// In debug builds, if it does.

@@ -1,10 +1,11 @@
-//! Holds: what many lanes keep in memory at once, without a line that they share.
+//! Holds: references to values that many lanes keep in memory at once, without a line that they
+//! share.
 //!
 //! A value that can be held has a hold word: a count, the lane that held it last, and four bits.
-//! While one lane holds it, the count is all. What nobody holds *moves* to another lane once: from
-//! the one that made it to the one that works with it. The lane after that, or one that meets another's
-//! hold, sets *spread*: from then on each lane counts its holds in a share of its own, found in
-//! the lane's table by the value's address.
+//! While one lane holds it, the word has the whole count. A value that no lane holds *moves* to
+//! another lane once: from the lane that made it to the one that works with it. The lane after
+//! that, or one that meets another's hold, sets *spread*. From then on each lane counts its holds
+//! in its own share, found in the lane's table by the value's address.
 //!
 //! ```text
 //! word = dead | nameless | spread | moved | lane | count
@@ -19,8 +20,8 @@
 //! ```
 //!
 //! *Invariants*: a share is in a table only while the word says spread, or while a fold is on its
-//! way to it; a nameless value never spreads again; while a fold runs the count is not zero, so
-//! nobody ends the value on a count that is not the whole.
+//! way to it; a nameless value never spreads again; while a fold runs the count is not zero, so no
+//! thread ends the value by a count that is incomplete.
 //!
 //! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
 
@@ -40,26 +41,26 @@ const MOVED: u64 = 1 << 60;
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
-/// What is not set in the word of what can be evicted.
+/// Bits that are all clear in the word of a value that can be evicted.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// What a fold adds while it runs: more than anybody holds.
+/// Added by a fold while it runs: more than all holds together.
 const MANY: u64 = 1 << 40;
 
-/// In a share: taken out of its table, its count moved to the word.
+/// In a share: removed from its table, its count moved to the word.
 const CLOSED: u64 = 1 << 63;
 
-/// Shares in a lane's table from which on those that nobody uses are dropped.
+/// The size of a lane's table from which on unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
 /// A hold word. Starts with holds of the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
-/// What can be held by many lanes.
+/// A value that many lanes can hold.
 pub trait Holdable: Send + Sync + Sized + 'static {
     /// Its word.
     fn holds(&self) -> &Holds;
-    /// Where lanes count their shares; `None` if the word is to count all.
+    /// Where lanes count their shares; `None` if the word counts all holds.
     fn shares(&self) -> Option<&Shares<Self>>;
 }
 
@@ -77,8 +78,8 @@ struct Share<T> {
     value: Arc<T>,
 }
 
-/// A counted hold. It is not let go by dropping it but by [`Hold::release`]: the last one of a
-/// nameless value has something left to do.
+/// A counted hold. It ends by [`Hold::release`], not by a drop: after the last hold of a nameless
+/// value, the caller has to delete the value.
 pub struct Hold<T> {
     way: Way<T>,
 }
@@ -91,13 +92,13 @@ enum Way<T> {
 /// Whether a value has lost its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nameless {
-    /// It has: the last hold ends it.
+    /// It has: the end of the last hold ends the value.
     Yes,
     /// It has not, or has got one.
     No,
 }
 
-/// Why a hold cannot be had from the word.
+/// Why the word gives no hold.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {
     Dead,
@@ -114,7 +115,8 @@ impl Holds {
         Holds(AtomicU64::new(lane_bits() | count))
     }
 
-    /// Adds `n` holds that are counted in the word, whoever has others; false if it is dead.
+    /// Adds `n` holds that are counted in the word, whichever lanes have others; false if the value
+    /// is dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -122,7 +124,8 @@ impl Holds {
         .is_ok()
     }
 
-    /// Takes `n` such holds away; true if that ended a nameless value, which is the caller's to do.
+    /// Removes `n` such holds; true if that ended a nameless value, which the caller then has to
+    /// delete.
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
@@ -135,24 +138,23 @@ impl Holds {
         ended
     }
 
-    /// Whether it has lost its last name, or was made without one.
+    /// Whether the value has lost its last name, or was made without one.
     pub fn is_nameless(&self) -> bool {
         self.0.load(Ordering::Acquire) & NAMELESS != 0
     }
 
-    /// Makes a value without a name dead, whoever holds it; false if it is that, or has one. Holds
-    /// that are given back later change nothing.
+    /// Makes a value without a name dead, even if it is held; false if it is dead already, or has a
+    /// name. Holds that are released later change nothing.
     pub fn end_nameless(&self) -> bool {
         self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
     }
 
-    /// Makes a value that nobody holds, and that is not spread, dead; false if it is held, or has no
-    /// name.
+    /// Makes a value dead if it is neither held nor spread; false if it is held, or has no name.
     pub fn evict(&self) -> bool {
         self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
     }
 
-    /// Whether nobody holds it, and it is neither nameless nor dead.
+    /// Whether the value is not held, and neither nameless nor dead.
     pub fn is_idle(&self) -> bool {
         self.0.load(Ordering::Acquire) & IDLE == 0
     }
@@ -161,7 +163,7 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// One more in the word, unless the value is, or has now become, one of several lanes.
+    /// Adds one hold to the word, unless several lanes hold the value, or do from now on.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;
@@ -212,8 +214,8 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     }
 }
 
-/// Makes a value with a name that one holds, the caller, nameless and dead: it cannot be held
-/// again, and its end is the caller's. False if others hold it too.
+/// Makes a value with a name nameless and dead if the caller is its only holder: it cannot be held
+/// again, and the caller has to end it. False if others hold it too.
 ///
 /// # Locking
 /// As [`evict`].
@@ -226,7 +228,7 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
     holds.update(|w| (w & !(LANE_BITS | MOVED) == 1).then_some(w | DEAD | NAMELESS)).is_ok()
 }
 
-/// Makes a value that nobody holds dead, for eviction. False if it is held or has no name.
+/// Makes a value that is not held dead, for eviction. False if it is held or has no name.
 ///
 /// # Locking
 /// Nobody may take its last name away meanwhile.
@@ -239,7 +241,7 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     holds.evict()
 }
 
-/// Counts all holds in the word again and sets `bits` with that; true if that ended the value.
+/// Moves all counts into the word again and sets `bits` with that; true if that ended the value.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
     let before = holds.update(|w| {
@@ -249,8 +251,8 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     if before & SPREAD == 0 {
         return false;
     }
-    // With the one in `Shares::take`: a lane whose table is looked at before it put a share there
-    // finds that the value is spread no more.
+    // Pairs with the fence in `Shares::take`: a lane whose table was looked at before it put a
+    // share there finds that the value is spread no more.
     fence(Ordering::SeqCst);
     for lane in Lane::given() {
         let share = shares.lanes.of(lane).lock().remove(&address(value));
@@ -263,7 +265,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// As [`Holds::add`], while a fold has added its many.
+    /// As [`Holds::add`], while a fold has added [`MANY`].
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }
@@ -285,14 +287,14 @@ impl<T: Holdable> Shares<T> {
         Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
     }
 
-    /// Forgets all shares that nobody uses: they keep their values in memory.
+    /// Drops all unused shares: they keep their values in memory.
     pub fn clear(&self) {
         for lane in Lane::all() {
             drop(std::mem::take(&mut *self.lanes.of(lane).lock()));
         }
     }
 
-    /// One more in the calling lane's share of a value that is spread; `None` if it is no more.
+    /// Adds one hold to the calling lane's share of a spread value; `None` if it is spread no more.
     fn take(&self, value: &Arc<T>) -> Option<Arc<Share<T>>> {
         let mut unused = Vec::new();
         let mut table = self.lanes.mine().lock();
@@ -311,7 +313,7 @@ impl<T: Holdable> Shares<T> {
         }
         let share = Arc::new(Share { holds: AtomicU64::new(1), value: value.clone() });
         table.insert(address(value), share.clone());
-        // The end of a value is not for under the lock.
+        // A value must not be dropped under the lock.
         drop(table);
         drop(unused);
         Some(share)
@@ -334,12 +336,13 @@ impl<T: Holdable> Hold<T> {
         }
     }
 
-    /// Takes over a hold that was counted in the word already.
+    /// Makes a hold of one that was counted in the word already.
     pub fn adopt(value: Arc<T>) -> Hold<T> {
         Hold { way: Way::Word(value) }
     }
 
-    /// Lets go; true if that ended a nameless value, which is the caller's to do. Once only.
+    /// Releases the hold; true if that ended a nameless value, which the caller then has to delete.
+    /// Called once only.
     #[must_use]
     pub fn release(&self) -> bool {
         match &self.way {

@@ -3,8 +3,8 @@
 //! A thread gets the least used lane at its first use and gives it back when it ends, so that
 //! short-lived threads meet the same few lanes, whose lines are warm, and long-lived ones spread.
 //!
-//! One of a lane's threads is its *owner*, the others are guests: there are words of the lane that
-//! the owner alone writes, which spares it locked instructions.
+//! One of a lane's threads is its *owner*, the others are guests. Some words of the lane are
+//! written by the owner alone, which saves it locked instructions.
 
 use crate::epoch;
 use crate::sync::unscheduled::Mutex;
@@ -13,15 +13,15 @@ use crate::world;
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// How many lanes there are at most; threads beyond share.
+/// The largest number of lanes; further threads share them.
 pub const MAX_LANES: usize = world::LANES;
 
 /// A lane's number, below [`MAX_LANES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// Who uses each lane. Seen by no checker: who gets which lane is no protocol worth exploring, and
-/// it is taken twice in a thread's life.
+/// How many threads use each lane. No checker sees it: the choice of lanes is no protocol worth
+/// exploring, and its lock is taken twice in a thread's life.
 struct Registry {
     users: Mutex<[Users; MAX_LANES]>,
 }
@@ -40,15 +40,15 @@ world::global! {
 
 world::local! { static LEASE: Lease = Lease::take() }
 
-// The lease's lane once it was asked for: a lease is made late and dropped, so that to look at it
-// costs more.
+// A copy of the lane of the thread's lease. The lease is made late and has a destructor, so reading
+// it costs more.
 world::constant_local! { static MINE: Cell<Option<Seat>> = Cell::new(None) }
 
-/// A thread's place in a lane.
+/// A thread's lane, and its role there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) lane: Lane,
-    /// Whether it alone writes the words that are the owner's.
+    /// Whether the thread is the owner, and alone writes the owner's words.
     pub(crate) owner: bool,
 }
 
@@ -57,7 +57,7 @@ static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
 /// One above the highest lane that any thread ever had.
 static GIVEN: AtomicUsize = AtomicUsize::new(1);
 
-/// A thread's use of a lane, ended by the thread's end.
+/// A thread's use of a lane, until the thread ends.
 struct Lease {
     seat: Seat,
     registry: std::sync::Arc<Registry>,
@@ -84,11 +84,11 @@ impl Drop for Lease {
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
-        // A pin that outlives the lease, in a local of the thread, still is the owner's word: then
-        // the thread stays the owner, and the lane gets no other any more.
+        // If a pin in another local of the thread outlives the lease, the owner's word still is in
+        // use. Then the thread stays the owner, and the lane gets no other owner any more.
         if owner && !epoch::is_pinned() {
             users.owned = false;
-            // What its other destructors do, they do as a guest's.
+            // Later destructors of the thread work as a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(Seat { lane, owner: false })));
         }
     }
@@ -106,8 +106,8 @@ impl Seat {
 
     #[cold]
     fn leased() -> Seat {
-        // A thread whose locals are already gone shares the first lane; that is always right,
-        // since no lane belongs to one thread only.
+        // A thread whose locals are already gone shares the first lane; that is always right, since
+        // no lane belongs to one thread only.
         let guest = Seat { lane: Lane::FIRST, owner: false };
         let seat = LEASE.try_with(|lease| lease.seat).unwrap_or(guest);
         MINE.with(|mine| mine.set(Some(seat)));
@@ -116,7 +116,7 @@ impl Seat {
 }
 
 impl Lane {
-    /// The lane that every process has.
+    /// The lane that is always in use.
     pub(crate) const FIRST: Lane = Lane(0);
 
     /// The calling thread's lane.
@@ -131,25 +131,24 @@ impl Lane {
         usize::from(self.0)
     }
 
-    /// Lets threads that get a lane from now on use the first `count` only, at least one and at
-    /// most [`MAX_LANES`]. For the whole process; lanes already given stay.
+    /// Gives new threads the first `count` lanes only, at least one and at most [`MAX_LANES`]. For
+    /// the whole process; lanes already given stay.
     pub fn set_limit(count: usize) {
         LIMIT.store(count.clamp(1, MAX_LANES), Ordering::Relaxed);
     }
 
-    /// How many lanes threads get at present, see [`Lane::set_limit`].
+    /// How many lanes new threads get at present, see [`Lane::set_limit`].
     pub fn limit() -> usize {
         LIMIT.load(Ordering::Relaxed)
     }
 
-    /// The lanes that any thread ever had: what a protocol has to look at, which is few lanes on
-    /// a machine of few threads.
+    /// The lanes that any thread ever had: few on a machine of few threads.
     ///
-    /// A protocol in which a thread writes its lane's slot, then fences, and another fences, then
-    /// looks at the slots, may look at these: where it would have to see the slot, it also sees
-    /// that the lane was given, which came before.
+    /// They are enough for a protocol in which one thread writes its lane's slot, then fences, and
+    /// another fences, then looks at the slots. Where the second thread has to see the slot, it
+    /// also sees that the lane was given, since that came before.
     pub(crate) fn given() -> impl ExactSizeIterator<Item = Lane> {
-        // The checkers do not know of this number, so there it is not relied upon.
+        // The checkers do not know of this number, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))
     }

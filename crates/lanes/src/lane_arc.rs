@@ -1,17 +1,17 @@
-//! Shared ownership whose count is not a shared line.
+//! Shared ownership without a shared count.
 
 use crate::{Lane, PerLane};
 use std::ops::Deref;
-// What is counted here is left to `std` in every world; `loom` has no `Weak`.
+// The counts are `std`'s in every world; `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 
 /// A shared value with one reference count per lane: clones made on different lanes write
 /// different lines.
 ///
-/// For the few things that everybody clones all the time, such as a mount: it takes some
-/// kilobytes. The handle that [`LaneArc::new`] returns keeps all counts ready; when it is gone,
-/// what is left still works, but a lane that has no clone of its own shares the count of another.
+/// For the few values that all threads clone all the time, such as a mount: each takes some
+/// kilobytes. The handle that [`LaneArc::new`] returns keeps all counts. When it is gone, the
+/// clones still work, but a lane without a clone of its own shares the count of another.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);
@@ -24,7 +24,7 @@ pub struct LaneArc<T> {
     _all: Option<PerLane<Arc<Count<T>>>>,
 }
 
-/// What a lane counts references to. Its own lines keep the counts of lanes apart.
+/// A lane's reference count. It lies on its own lines, apart from other lanes' counts.
 #[repr(align(128))]
 struct Count<T> {
     body: Arc<Body<T>>,
@@ -32,7 +32,7 @@ struct Count<T> {
 
 struct Body<T> {
     value: T,
-    /// The way from one lane's count to another's. Weak, or nothing would ever be freed.
+    /// The way from one lane's count to another's. Weak references, so that the value is freed.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }
 

@@ -6,7 +6,7 @@ mod clock;
 mod contention;
 mod counter;
 mod epoch;
-// Under the checkers `Mutex` is theirs; loom's tests look at ours.
+// Under the checkers `Mutex` is the checker's; loom's tests check the real one.
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]
 mod futex;
 mod hash;

@@ -1,4 +1,4 @@
-//! Limbo: retired values of a lane, in the order of the epochs they were retired in.
+//! The limbo list of a lane: retired values, in the order of the epochs they were retired in.
 
 use crate::{Lane, world};
 use std::cell::Cell;
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 /// Most retired values in a lane's limbo at which the lane tries to free some.
 pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// Retired values in a lane's limbo from which on the lane tries to free some. The fewer, the more
-/// often what is made next gets memory that the processor still has near; but to try takes a look at
-/// each lane.
+/// The number of retired values in a lane's limbo list from which on the lane tries to free some.
+/// With a small number, new objects get memory that the processor still has in its caches more
+/// often; but each try looks at every lane.
 pub(crate) fn crowded() -> usize {
     Lane::given().len().clamp(MOST.min(8), MOST)
 }
@@ -26,8 +26,8 @@ unsafe impl Send for Retired {}
 
 impl Retired {
     /// # Safety
-    /// `value` comes from `Box::into_raw`, nobody else frees it, and nobody reaches it any more
-    /// but under pins older than its retirement.
+    /// `value` comes from `Box::into_raw`, no other code frees it, and only pins older than its
+    /// retirement reach it.
     pub(crate) unsafe fn new<T: Send + 'static>(value: *mut T) -> Retired {
         /// # Safety
         /// `value` was a `Box<T>` and is dropped here only.
@@ -46,7 +46,7 @@ impl Drop for Retired {
     }
 }
 
-/// What one lane retired. The lock is innermost of all, and no destructor runs under it.
+/// The values that one lane retired. The lock is innermost of all, and no destructor runs under it.
 pub(crate) struct Limbo {
     waiting: world::Mutex<Waiting>,
 }
@@ -83,13 +83,13 @@ impl Limbo {
         let len = waiting.values.len();
         let due = len >= waiting.due;
         if due {
-            // If a pin stands in the way, the next values need not all try again.
+            // If a pin prevents it, the next values need not all try again.
             waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
         }
         due
     }
 
-    /// Frees the values that were retired in `last` or before, and tells how many.
+    /// Frees the values that were retired in `last` or before, and returns how many.
     pub(crate) fn collect(&self, last: u64) -> usize {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
             return 0;
@@ -107,7 +107,7 @@ impl Limbo {
         }
     }
 
-    /// Moves values that were retired in `last` or before to `batch`, and tells how many.
+    /// Moves values that were retired in `last` or before to `batch`, and returns how many.
     fn take(&self, last: u64, batch: &mut [Option<Retired>; MOST]) -> usize {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;

@@ -1,9 +1,9 @@
-//! Bytes on cache lines of their own.
+//! Bytes on their own cache lines.
 
 use std::ops::Deref;
 
-/// Bytes that many threads read, on lines that hold nothing else: beside them would lie what the
-/// allocator and other owners write.
+/// Bytes that many threads read, on lines that hold nothing else. Otherwise data of the allocator
+/// and of other owners would lie beside them.
 pub struct Lines {
     lines: Box<[Line]>,
     len: usize,
@@ -31,8 +31,8 @@ impl From<&[u8]> for Lines {
 impl Deref for Lines {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the lines are as many bytes one after another, all set; `len` of them were given,
-        // and there are at least as many lines as they take.
+        // SAFETY: the lines are contiguous bytes, all initialised; `len` bytes were given, and
+        // there are at least as many lines as they take.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<u8>(), self.len) }
     }
 }

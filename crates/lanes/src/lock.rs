@@ -62,7 +62,7 @@ impl<T> Mutex<T> {
         if world::COUNTS_WAITS { self.inner.try_lock() } else { None }
     }
 
-    /// The lock if it is free. Exempt from the lock order, since it does not wait.
+    /// Takes the lock if it is free. Exempt from the lock order, since it does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
         let held = Held::tried(Place { rank: self.rank, order: None });
@@ -74,7 +74,7 @@ impl<T> Mutex<T> {
         self.inner.get_mut()
     }
 
-    /// The value, of a lock that nobody else can reach.
+    /// Returns the value of a lock that no other thread can reach.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
@@ -157,7 +157,7 @@ impl<T> RwLock<T> {
         RwWriteGuard { inner, _held: held }
     }
 
-    /// Exclusive access if nobody has any. Exempt from the lock order, since it does not wait.
+    /// Exclusive access if no thread has any. Exempt from the lock order, since it does not wait.
     pub fn try_write(&self) -> Option<RwWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         Some(RwWriteGuard { inner, _held: Held::tried(Place { rank: self.rank, order: None }) })
@@ -196,12 +196,13 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// A condition variable without waiters.
     pub fn new() -> Condvar {
         Condvar::default()
     }
 
-    /// Lets the lock go, waits to be notified, takes it again. May return for no reason.
+    /// Releases the lock, waits to be notified, takes the lock again. May return without a
+    /// notification.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a state guard or a lock behind it, which are never
@@ -213,7 +214,7 @@ impl Condvar {
     }
 
     /// As [`Condvar::wait`], for at most `timeout`; true if it was notified. The checkers have no
-    /// clock: there the time is always over, after every other thread had a chance to run.
+    /// clock: there the time has always passed, after every other thread had a chance to run.
     ///
     /// # Panics
     /// As [`Condvar::wait`].
@@ -302,7 +303,7 @@ mod tests {
         let of = || contention().into_iter().find(|c| c.rank == Rank::Topology).expect("a rank");
         let before = of();
         let lock = Mutex::new(Rank::Topology, ());
-        // On a busy machine the other may come when all is over.
+        // On a busy machine the other thread may come when the wait is over.
         while of().waits == before.waits {
             std::thread::scope(|s| {
                 let held = lock.lock();

@@ -1,40 +1,42 @@
-//! The word of a [`crate::Mutex`]: who finds it taken spins a little, then sleeps.
+//! The word of a [`crate::Mutex`]: a thread that finds it taken spins a little, then sleeps.
 //!
-//! What the locks guard takes a microsecond or so, and putting a thread to sleep and waking it takes
-//! several. So as few as possible sleep, and no lock waits for a thread that has to wake up first:
+//! The locks guard a microsecond's work or so, and putting a thread to sleep and waking it takes
+//! several. So as few threads as possible sleep, and no lock waits for a thread that has to wake up
+//! first:
 //!
-//! - Who lets go makes the lock anybody's. A sleeper is woken to try, not to have it.
-//! - One woken thread at a time is on its way ([`WOKEN`]). Until it has tried, the others are left
-//!   asleep: with more threads than processors those that run do the work of those that do not,
-//!   instead of each unlock waking the next who finds it taken again.
-//! - Who was woken [`PATIENCE`] times in vain reserves the lock ([`RESERVED`]): then nobody else may
-//!   take it, whoever comes. So nobody is overtaken for ever.
+//! - An unlock frees the lock for any thread. A sleeper is woken to try, not to have it.
+//! - Only one woken thread at a time is about to try ([`WOKEN`]). Until it has tried, the others
+//!   are left asleep. So with more threads than processors the running threads do the work of the
+//!   others; otherwise each unlock would wake the next thread, which finds the lock taken again.
+//! - A thread that was woken [`PATIENCE`] times in vain reserves the lock ([`RESERVED`]). Then no
+//!   other thread may take it, so no thread is overtaken for ever.
 //!
-//! *Invariant*: a thread sleeps only on a word that is held, or reserved for another one. Whoever
-//! makes it neither sees the sleeper counted, and wakes one unless one is on its way.
+//! *Invariant*: a thread sleeps only on a word that is held, or reserved for another thread. The
+//! thread that changes either sees the sleeper counted, and wakes one unless one is about to try.
 
 use crate::futex::FutexWord;
 use crate::world::atomic::Ordering;
 
 const HELD: u32 = 1;
-/// A thread that slept is on its way to try; it takes the mark away.
+/// A thread that slept is about to try; it clears the mark.
 const WOKEN: u32 = 2;
-/// A thread that was woken often enough is the next to have the lock; it takes the mark away.
+/// A thread that was woken often enough gets the lock next; it clears the mark.
 const RESERVED: u32 = 4;
-/// One thread that sleeps, or was woken and has not got the lock yet: the rest of the word counts.
+/// One thread that sleeps, or was woken and has not got the lock yet. The rest of the word counts
+/// them.
 const SLEEPER: u32 = 8;
 
-/// Whom a wake-up is for.
+/// The sleepers that a wake-up is for.
 const ANY: u32 = 1;
 const WHO_RESERVED: u32 = 2;
 
-/// How often who waits looks before it sleeps: some microseconds, about what sleeping would cost.
+/// How often a waiter tries before it sleeps: some microseconds, about the cost of sleeping.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 /// How often a thread is woken in vain before it reserves the lock.
 #[cfg(not(loom))]
 const PATIENCE: u32 = 8;
 
-/// A lock of nothing.
+/// A lock without data.
 #[derive(Debug)]
 pub(crate) struct LockWord {
     word: FutexWord,
@@ -43,12 +45,12 @@ pub(crate) struct LockWord {
     patience: u32,
 }
 
-/// A thread that waits.
+/// The state of a thread that waits.
 #[derive(Debug, Default)]
 struct Waiter {
     /// [`SLEEPER`] once it is counted.
     counted: u32,
-    /// Its marks on the word.
+    /// The marks that it has set on the word.
     marks: u32,
     /// How often it was woken.
     woken: u32,
@@ -59,12 +61,12 @@ impl Waiter {
         word & HELD == 0 && (word & RESERVED == 0 || self.marks & RESERVED != 0)
     }
 
-    /// The word once it has the lock.
+    /// The word once this thread has the lock.
     fn taking(&self, word: u32) -> u32 {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
 
-    /// The word it sleeps on, and the marks that it has on that.
+    /// The word that this thread sleeps on, and the marks that it has there.
     fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
         let word = word + (SLEEPER - self.counted);
         if self.marks & RESERVED != 0 {
@@ -72,12 +74,12 @@ impl Waiter {
         } else if self.woken >= patience && word & RESERVED == 0 {
             (word | RESERVED, self.marks | RESERVED)
         } else {
-            // Else nobody would be woken any more.
+            // Otherwise no sleeper would be woken any more.
             (word & !self.marks, 0)
         }
     }
 
-    /// Whose wake-ups it hears.
+    /// The wake-ups that it waits for.
     fn hears(&self) -> u32 {
         if self.marks & RESERVED != 0 { WHO_RESERVED } else { ANY }
     }
@@ -106,7 +108,7 @@ impl LockWord {
         }
     }
 
-    /// False if it is not free, or reserved.
+    /// False if the lock is taken, or reserved.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = 0;
@@ -119,7 +121,7 @@ impl LockWord {
         false
     }
 
-    /// Lets go of what the caller has.
+    /// Releases the lock, which the caller holds.
     #[inline]
     pub(crate) fn unlock(&self) {
         if self.change(HELD, 0, Ordering::Release).is_err() {
@@ -180,13 +182,13 @@ impl LockWord {
         }
     }
 
-    /// Wakes one, for whom the word was marked.
+    /// Wakes the sleeper for which the word was marked.
     fn wake(&self) {
         if self.word.wake_one(ANY) {
             return;
         }
-        // Those who are counted were still on their way to sleep, and find the word changed. But
-        // while it was marked others may have come, slept, and not been woken.
+        // The counted threads were still about to sleep, and find the word changed. But while it
+        // was marked, others may have come, slept, and not been woken.
         let word = self.word.take_away(WOKEN);
         if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);
@@ -220,7 +222,7 @@ mod loom_tests {
         }
     }
 
-    /// Threads that each add as often as told, the last one being the model's own.
+    /// Runs threads that each add as often as told, the last one being the model's own.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
         crate::schedules::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };
@@ -296,7 +298,7 @@ mod tests {
         let add = || {
             for _ in 0..2000 {
                 WORD.lock();
-                // Not one step: what another adds meanwhile would be lost.
+                // Two steps, not one: an addition of another thread in between would be lost.
                 let count = COUNT.load(Ordering::Relaxed);
                 COUNT.store(count + 1, Ordering::Relaxed);
                 WORD.unlock();

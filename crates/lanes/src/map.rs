@@ -1,14 +1,14 @@
 //! A concurrent hash map of numbers: look-ups write nothing, changes take one bucket's lock.
 //!
 //! *Reading.* A look-up walks a bucket's chain under a pin. Nodes never change but for their
-//! `next`; what is replaced or removed is unlinked first and freed by the epochs, so a reader
-//! that stands on it still gets to the chain's end.
+//! `next`. A node that is replaced or removed is unlinked first and freed by the epochs, so a
+//! reader that stands on it still gets to the chain's end.
 //!
-//! *Growing.* A table that is too full gets a successor of twice the size. Whoever changes
-//! something then moves some buckets: under the bucket's lock its nodes are *copied* to the
-//! successor, since readers walk the old ones, and its head becomes the mark MOVED. Readers and
-//! writers that meet the mark go on in the successor. Who moves the last bucket makes the
-//! successor the root. A bucket is moved to two that nobody reaches before the mark is set.
+//! *Growing.* A table that is too full gets a successor of twice the size. Each later change moves
+//! some buckets: under the bucket's lock its nodes are *copied* to the successor, since readers
+//! walk the old ones, and its head becomes the mark MOVED. Readers and writers that meet the mark
+//! go on in the successor. The thread that moves the last bucket makes the successor the root.
+//! Until the mark of a bucket is set, no thread reaches the two buckets that it moves to.
 //!
 //! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of `insert_with`,
 //! `update`, `remove_if` and `retain` run under it.
@@ -26,7 +26,7 @@ use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
 /// A map from `K`, a number, to `V`, where both are cheap to clone (`V` an `Arc`): growing clones
-/// them, and what is removed leaves a clone until the epochs free it.
+/// them, and a removed value leaves a clone until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,
@@ -35,14 +35,14 @@ pub struct Map<K, V> {
     _owns: PhantomData<(K, V)>,
 }
 
-/// What [`Map::update`] makes of an entry.
+/// How [`Map::update`] changes an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<V> {
     /// The entry, or its absence, stays.
     Keep,
     /// The key gets this value.
     Put(V),
-    /// The key goes.
+    /// The key is removed.
     Remove,
 }
 
@@ -118,7 +118,7 @@ where
         self.update(&key, |_| Change::Put(value))
     }
 
-    /// Sets the value, and runs `look` on the one before, under a pin and no lock: spares the clone
+    /// Sets the value, and runs `look` on the former one, under a pin and no lock: saves the clone
     /// that [`Map::insert`] returns.
     pub fn replace<R>(&self, key: K, value: V, look: impl FnOnce(&V) -> R) -> Option<R> {
         self.change(&key, |_| Change::Put(value), look)
@@ -132,13 +132,13 @@ where
         })
     }
 
-    /// Changes the entry of `key` as `decide` says, which sees its value under the bucket's lock.
-    /// Returns the value that was replaced or removed.
+    /// Changes the entry of `key` as `decide` says, which is given the value under the bucket's
+    /// lock. Returns the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }
 
-    /// As [`Map::update`], with what `look` makes of the value that was replaced or removed.
+    /// As [`Map::update`]; returns the result of `look` on the value that was replaced or removed.
     fn change<R>(
         &self,
         key: &K,
@@ -161,7 +161,7 @@ where
                 (found.map(|node| locked.remove(node)), false)
             }
         };
-        // Destructors, and the making of a table, are not for under the lock.
+        // Values must not be dropped, nor tables made, under the lock.
         drop(locked);
         let seen = gone.map(|gone| {
             let seen = look(gone.value());
@@ -174,9 +174,9 @@ where
         seen
     }
 
-    /// How many entries there are: a sum over the lanes, exact when nobody changes any.
+    /// How many entries there are: a sum over the lanes, exact if no thread changes any meanwhile.
     pub fn len(&self) -> usize {
-        // Below zero: taken out by a lane that was summed up, added by one that was not yet.
+        // Below zero: removed by a lane that was added already, inserted by one that was not yet.
         usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 
@@ -191,7 +191,8 @@ where
         self.len() == 0
     }
 
-    /// Runs `visit` on the entries, without a lock: what comes or goes meanwhile may be missed.
+    /// Runs `visit` on the entries, without a lock: entries that come or go meanwhile may be
+    /// missed.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| bucket.for_each(&pin, &mut visit).is_err());
@@ -217,7 +218,7 @@ where
         self.root(&pin()).len()
     }
 
-    /// Keeps what `keep` says, bucket by bucket.
+    /// Keeps the entries for which `keep` is true, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| {
@@ -248,8 +249,8 @@ where
         }
     }
 
-    /// Visits the buckets with numbers in `range`, those of the successor for a bucket of which
-    /// `visit` says that it was moved.
+    /// Visits the buckets with numbers in `range`; if `visit` says that a bucket was moved, those
+    /// of the successor.
     fn each_bucket<'p>(
         &'p self,
         pin: &'p Pin,
@@ -284,8 +285,8 @@ where
         }
         if let Some(successor) = table.move_some(pin) {
             let old = self.root.swap(successor, Ordering::AcqRel);
-            // SAFETY: the table was the root, which owned it, and one thread moves the last
-            // bucket. Who pins from now on finds the successor.
+            // SAFETY: the table was the root, which owned it, and one thread moves the last bucket.
+            // A later pin finds the successor.
             retire(unsafe { Retired::new(old) });
         }
     }
@@ -295,7 +296,7 @@ impl<K, V> Drop for Map<K, V> {
     fn drop(&mut self) {
         let mut table = self.root.load(Ordering::Acquire);
         while !table.is_null() {
-            // SAFETY: nobody borrows `self`; the root and its successors are owned boxes, and
+            // SAFETY: `self` is not borrowed; the root and its successors are owned boxes, and
             // former roots do not own theirs.
             let owned = unsafe { Box::from_raw(table) };
             table = owned.successor_or_null();

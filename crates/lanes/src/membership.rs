@@ -1,4 +1,4 @@
-//! Membership of transactions: who is in the running one, without a line that members share.
+//! Membership of the running transaction, without a line that members share.
 //!
 //! A member writes its lane's slot and reads the state, which is written only when a transaction
 //! closes. Each side announces itself and then looks at the other, with a sequentially consistent
@@ -13,21 +13,21 @@
 //!         swap; state = open, tid + 1; notify opened
 //! ```
 //!
-//! *Invariant*: while `swap` runs, nobody is a member; who enters meanwhile sees the closed state
-//! and undoes it, which is a leave, since the closer may have counted it. Nobody spins: a member
-//! may be preempted, and several threads may share a lane.
+//! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
+//! closed state and undoes its entry; that counts as a leave, since the closer may have counted the
+//! entry. No thread spins: a member may be preempted, and several threads may share a lane.
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank, world};
 
-/// The door of the running transaction.
+/// The members of the running transaction: counted by lane, and waited for when it closes.
 #[derive(Debug)]
 pub struct Membership {
     /// `tid << 1 | closed`; written by the closer alone.
     state: Padded<AtomicU64>,
-    /// How many members entered on each lane, those that will undo it included.
+    /// How many members entered on each lane, with those that will undo their entry.
     slots: PerLane<AtomicU64>,
     door: Mutex<Door>,
     opened: Condvar,
@@ -36,12 +36,12 @@ pub struct Membership {
 
 #[derive(Debug)]
 struct Door {
-    /// Somebody closes: one at a time.
+    /// A thread closes: one at a time.
     closing: bool,
 }
 
-/// A member of transaction `tid`, until dropped. May move to another thread: what it leaves is
-/// the lane it entered on.
+/// A member of transaction `tid`, until dropped. May move to another thread: it leaves on the lane
+/// that it entered on.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the transaction"]
 pub struct Member<'a> {
@@ -55,8 +55,8 @@ fn is_closed(state: u64) -> bool {
 }
 
 impl Membership {
-    /// Transaction `tid` runs, without members. Numbers have 63 bits here; jbd2's wrapping ones
-    /// are the journal's affair.
+    /// Transaction `tid` runs, without members. Numbers have 63 bits here; the journal maps them to
+    /// jbd2's, which wrap.
     pub fn new(tid: u64) -> Membership {
         Membership {
             state: Padded(AtomicU64::new(tid << 1)),
@@ -89,7 +89,7 @@ impl Membership {
         }
     }
 
-    /// As [`Membership::join`], but `None` where that would wait.
+    /// As [`Membership::join`], but `None` instead of a wait.
     #[track_caller]
     pub fn try_join(&self) -> Option<Member<'_>> {
         if is_closed(self.state.load(Ordering::Acquire)) {
@@ -107,7 +107,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: what the member did comes before what the closer does once it reads zero.
+        // Release: the member's work comes before what the closer does once it reads zero.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {
@@ -116,8 +116,8 @@ impl Membership {
         }
     }
 
-    /// Closes the running transaction: nobody joins any more, waits until all members have left,
-    /// runs `swap` with its number while there are none, and opens the next. Closers queue up.
+    /// Closes the running transaction: lets no thread join, waits until all members have left, runs
+    /// `swap` with its number, and opens the next. Closers queue up.
     ///
     /// # Locking
     /// Not by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].
@@ -134,7 +134,8 @@ impl Membership {
         while !self.is_drained() {
             self.drained.wait(&mut door);
         }
-        // If `swap` panics the door opens all the same, or every joiner would wait for ever.
+        // If `swap` panics the next transaction is opened all the same, or every joiner would wait
+        // for ever.
         let _open = Opening { membership: self, door: &mut door, tid };
         swap(tid)
     }
@@ -154,7 +155,7 @@ struct Opening<'a, 'g> {
 impl Drop for Opening<'_, '_> {
     fn drop(&mut self) {
         self.door.closing = false;
-        // Release: who joins the next transaction sees what `swap` did.
+        // Release: a thread that joins the next transaction sees what `swap` did.
         self.membership.state.store((self.tid + 1) << 1, Ordering::Release);
         self.membership.opened.notify_all();
     }
@@ -166,7 +167,7 @@ impl Member<'_> {
         self.tid
     }
 
-    /// The lane it was joined on, whose lists are the member's to fill.
+    /// The lane it was joined on; the member fills that lane's lists.
     pub fn lane(&self) -> Lane {
         self.lane
     }

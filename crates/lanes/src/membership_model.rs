@@ -1,10 +1,10 @@
-//! Membership under the checkers: nobody is a member while the lists are swapped, nobody is left
-//! waiting, and every fence is needed.
+//! Membership under the checkers: there are no members while the lists are swapped, no thread waits
+//! for ever, and every fence is needed.
 
 use super::*;
 use crate::sync::{Arc, thread};
 
-/// What members of the first transaction do; the swap of that transaction must see it finished.
+/// The work of the first transaction's members; the swap of that transaction must see it finished.
 #[cfg(loom)]
 struct Work(loom::cell::UnsafeCell<u32>);
 

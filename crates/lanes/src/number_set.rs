@@ -4,12 +4,12 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A set of numbers as bits, with a bit above for each word that has any, and so on up to one word.
 ///
-/// Meant for hints that change rarely and are looked up often: a search writes nothing, a change
-/// that changes nothing writes nothing, and one that does writes a word of 64 numbers.
+/// For hints that change rarely and are looked up often. A search writes nothing. A change without
+/// effect writes nothing; one with an effect writes a word of 64 numbers.
 ///
-/// *Invariant*: at rest, a bit above is set if its word has any. While a word loses its last number
-/// and gains another at the same time, a search may miss the new one for a moment; and a bit above
-/// may stay set for an empty word, which costs searches a step.
+/// *Invariant*: when no change is under way, a bit above is set if its word has any. While a word
+/// loses its last number and gains another at the same time, a search may miss the new one for a
+/// moment; and a bit above may stay set for an empty word, which costs searches a step.
 ///
 /// # Locking
 /// Changes of one number are ordered by the caller. Those of different numbers need no order.
@@ -33,7 +33,7 @@ impl NumberSet {
         }
     }
 
-    /// Puts a number in.
+    /// Adds a number.
     ///
     /// # Panics
     /// If it is not below the set's length, rounded up to a word.
@@ -50,14 +50,14 @@ impl NumberSet {
             if words[word].load(Ordering::Relaxed) & bit == 0 {
                 words[word].fetch_or(bit, Ordering::Relaxed);
             }
-            // Either this sees that the bit above is gone, or whoever took it away sees what was
-            // put in below, and puts it back.
+            // Either this thread sees that the bit above is gone, or the thread that cleared it
+            // sees the new bit below and sets it again.
             fence(Ordering::SeqCst);
             at = word;
         }
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     ///
     /// # Panics
     /// As [`NumberSet::insert`].
@@ -122,7 +122,7 @@ mod loom_tests {
             };
             set.insert(2);
             leaver.join().expect("no panic");
-            // From another word on, so that the way leads over the bit above.
+            // The search starts in another word, so that it needs the bit above.
             assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
             assert_eq!(set.next(0), Some(2));
         });
@@ -184,7 +184,8 @@ mod tests {
                 for thread in 0..4 {
                     let set = &set;
                     s.spawn(move || {
-                        // All in one word, so that it is emptied and filled all the time.
+                        // All numbers lie in one word, so that it is emptied and filled all the
+                        // time.
                         for i in 0..200 {
                             set.insert(word + thread * 16 + i % 16);
                             set.remove(word + thread * 16 + i % 16);

@@ -19,7 +19,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         Published { value: AtomicPtr::new(Box::into_raw(Box::new(value))), _owns: PhantomData }
     }
 
-    /// The value as it is now; it stays as it is while the pin lives.
+    /// The present value; it does not change while the pin lives.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
         // SAFETY: the pointer is of a box that is freed by the epochs after it was replaced, not
@@ -28,25 +28,25 @@ impl<T: Send + Sync + 'static> Published<T> {
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
 
-    /// Runs `f` on the value as it is now.
+    /// Runs `f` on the present value.
     #[inline]
     pub fn with<R>(&self, pin: &Pin, f: impl FnOnce(&T) -> R) -> R {
         f(self.get(pin))
     }
 
-    /// Replaces the value; the old one is freed once nobody reads it. Writers are best ordered
-    /// by the caller's lock: of those that are not, one wins.
+    /// Replaces the value; the old one is freed once no reader has it. A lock of the caller should
+    /// order the writers; of writers that no lock orders, one wins.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
-        // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
+        // SAFETY: the box belonged to `self`, and the swap took it out: no later reader finds it.
         retire(unsafe { Retired::new(old) });
     }
 }
 
 impl<T> Drop for Published<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody borrows `self`, so nobody reads the value, which is an owned box.
+        // SAFETY: `self` is not borrowed, so no thread reads the value, which is an owned box.
         drop(unsafe { Box::from_raw(self.value.load(Ordering::Acquire)) });
     }
 }
@@ -57,7 +57,7 @@ impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Published<T
     }
 }
 
-/// As [`Published`], of a value that may not be there.
+/// As [`Published`], for a value that may be absent.
 pub struct Slot<T> {
     value: AtomicPtr<T>,
     _owns: PhantomData<T>,
@@ -70,19 +70,19 @@ impl<T: Send + Sync + 'static> Default for Slot<T> {
 }
 
 impl<T: Send + Sync + 'static> Slot<T> {
-    /// The value, if there is one; it stays as it is while the pin lives.
+    /// The value, if there is one; it does not change while the pin lives.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
         // SAFETY: as in `Published::get`, for a pointer that may be null.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Replaces the value. Writers are best ordered by the caller's lock.
+    /// Replaces the value. A lock of the caller should order the writers.
     pub fn store(&self, value: T) {
         self.replace(Box::into_raw(Box::new(value)));
     }
 
-    /// Takes the value away; without one it writes nothing.
+    /// Removes the value; without one it writes nothing.
     #[inline]
     pub fn clear(&self) {
         if !self.value.load(Ordering::Relaxed).is_null() {
@@ -93,7 +93,8 @@ impl<T: Send + Sync + 'static> Slot<T> {
     fn replace(&self, new: *mut T) {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: the box was ours, and the swap took it out: nobody finds it any more.
+            // SAFETY: the box belonged to `self`, and the swap took it out: no later reader finds
+            // it.
             retire(unsafe { Retired::new(old) });
         }
     }
@@ -103,14 +104,14 @@ impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
         let value = self.value.load(Ordering::Acquire);
         if !value.is_null() {
-            // SAFETY: nobody borrows `self`, so nobody reads the value, which is an owned box.
+            // SAFETY: `self` is not borrowed, so no thread reads the value, which is an owned box.
             drop(unsafe { Box::from_raw(value) });
         }
     }
 }
 
-/// A [`Slot`] for what takes no memory until it is there, and then lines of its own, since beside it
-/// would lie what the allocator writes.
+/// A [`Slot`] for a value that takes no memory while absent, and has its own lines when present,
+/// apart from data that the allocator writes.
 pub struct Cached<T>(Slot<Padded<T>>);
 
 impl<T: Send + Sync + 'static> Default for Cached<T> {
@@ -120,18 +121,18 @@ impl<T: Send + Sync + 'static> Default for Cached<T> {
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {
-    /// The value, if there is one; it stays as it is while the pin lives.
+    /// The value, if there is one; it does not change while the pin lives.
     #[inline]
     pub fn get<'p>(&'p self, pin: &'p Pin) -> Option<&'p T> {
         self.0.get(pin).map(|padded| &padded.0)
     }
 
-    /// Replaces the value. Writers are best ordered by the caller's lock.
+    /// Replaces the value. A lock of the caller should order the writers.
     pub fn store(&self, value: T) {
         self.0.store(Padded(value));
     }
 
-    /// Takes the value away; without one it writes nothing.
+    /// Removes the value; without one it writes nothing.
     #[inline]
     pub fn clear(&self) {
         self.0.clear();
@@ -208,13 +209,13 @@ mod tests {
     fn limbo_is_emptied_by_those_who_fill_it() {
         let drops = Arc::new(AtomicUsize::new(0));
         let value = Published::new(Counted(drops.clone()));
-        // Pins of other tests may stand in the way for a while.
+        // Pins of other tests may delay it.
         while drops.load(Ordering::Relaxed) == 0 {
             value.store(Counted(drops.clone()));
         }
     }
 
-    /// Takes a state guard when it goes.
+    /// Takes a state guard when it is dropped.
     struct Guarded(Arc<Mutex<u32>>);
     impl Drop for Guarded {
         fn drop(&mut self) {
@@ -237,7 +238,7 @@ mod tests {
             drop(held);
             drop(pin());
         }
-        // Pins of other tests may stand in the way for a while.
+        // Pins of other tests may delay it.
         while *drops.lock() == 0 {
             advance();
             std::thread::yield_now();
@@ -269,7 +270,7 @@ mod loom_tests {
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
-    /// Its end is a write, which loom finds racing with a read.
+    /// Its end is a write; loom reports a race with a read.
     struct Canary(UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in whatever thread.
     unsafe impl Sync for Canary {}
@@ -330,8 +331,8 @@ mod loom_tests {
         });
     }
 
-    /// The model's own thread is the owner of one of the two lanes. Of the readers, while they live
-    /// together, one owns the other lane and one is a guest of the first.
+    /// The model's own thread is the owner of one of the two lanes. While both readers live, one
+    /// owns the other lane and one is a guest of the first.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {

@@ -1,6 +1,6 @@
 //! The lock order of Lanefs, in one place.
 
-/// A lock's place in the order: a thread may take a lock only if its rank is above every rank
+/// A lock's position in the order: a thread may take a lock only if its rank is above every rank
 /// that it holds. [`Rank::Operation`] and [`Rank::Names`] are the exceptions: several at once, in
 /// ascending number of the inode or block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,22 +12,22 @@ pub enum Rank {
     Operation,
     /// One loader of an inode. Held while its table block is read.
     InodeLoad,
-    /// What keeps captures and evictions apart: held by who evicts, and by the committer while it
-    /// captures, which reads.
+    /// Keeps captures and evictions apart: held by the evicting thread, and by the committer while
+    /// it captures, which reads.
     Eviction,
     /// One loader of a group or inode-table block. Held across one read.
     Load,
-    /// What an inode has claimed ahead: taken out, used, put back.
+    /// The blocks that an inode has claimed in advance: taken out, used, put back.
     Window,
-    /// Membership of the journal: opened and drained. Condition waits only.
+    /// Membership of the journal: opening and closing a transaction. Condition waits only.
     Membership,
-    /// The journal's own books: image store, log space. Never held across I/O.
+    /// The journal's own records: image store, log space. Never held across I/O.
     Journal,
-    /// Which members an array has, and what its superblocks say. Held while they are written.
+    /// The members of an array, and the state in its superblocks. Held while they are written.
     ArrayState,
     /// The superblocks and bitmaps of an array as they are written. Held across I/O.
     ArrayRecord,
-    /// The books of one member's partial parity log. Never held across I/O.
+    /// The records of one member's partial parity log. Never held across I/O.
     ParityLog,
     /// The names in one block of a directory, whose operation lock is held shared: held inside a
     /// handle, several in ascending block number. Never held across a wait or I/O.
@@ -61,5 +61,5 @@ impl Rank {
     ];
 }
 
-// Who adds a rank adds it to the list.
+// A new rank has to be added to the list.
 const _: () = assert!(Rank::Bucket as usize + 1 == Rank::ALL.len());

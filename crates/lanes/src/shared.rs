@@ -1,8 +1,8 @@
 //! The operation lock: shared by readers without a shared line, exclusive for changes.
 //!
-//! A lock that several lanes read is *biased*: a reader puts the lock's address into its own
-//! lane's row and writes nothing else. A writer takes the inner lock, takes the bias away and
-//! waits for the rows (BRAVO, Dice and Kogan, ATC 2019):
+//! A lock that several lanes read is *biased*: a reader puts the lock's address into its own lane's
+//! row and writes nothing else. A writer takes the inner lock, clears the bias and waits for the
+//! rows (BRAVO, Dice and Kogan, ATC 2019):
 //!
 //! ```text
 //! read:    if bias && CAS(slot, 0 -> lock) { FENCE; if bias { fast } else { release(slot) } }
@@ -12,11 +12,11 @@
 //!            for each slot { if CAS(slot, lock -> lock | WAIT) { wait until it is not } } }
 //! ```
 //!
-//! *Invariants*: the bias is set by holders of the inner lock only; a fast hold exists only while
-//! the bias is set or a writer that took it away is still waiting. A release never touches the
-//! lock, which may be gone as soon as the slot is empty: it has the address, as a number.
+//! *Invariants*: only holders of the inner lock set the bias. A fast hold exists only while the
+//! bias is set, or while a writer that cleared it still waits. A release never touches the lock,
+//! which may be freed as soon as the slot is empty: it has the address, as a number.
 //!
-//! A writer is not starved: behind it new readers find no bias and wait for the inner lock, which
+//! A writer is not starved: after it new readers find no bias and wait for the inner lock, which
 //! lets no reader past a waiting writer.
 
 use crate::contention::waited;
@@ -34,7 +34,7 @@ const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 /// Marks a slot whose release a writer waits for. Locks are aligned, so the bit is free.
 const WAIT: usize = 1;
 
-/// In [`SharedLock::seen`]: no lane yet, and more than one; else the lane plus one.
+/// Values of [`SharedLock::seen`]: no lane yet; more than one lane; else the lane plus one.
 const NO_LANE: u16 = 0;
 const TWO_LANES: u16 = u16::MAX;
 
@@ -67,9 +67,9 @@ pub struct SharedLock {
     order: u64,
     rank: Rank,
     bias: AtomicBool,
-    /// Whether one lane or more took shared holds by the inner lock.
+    /// Which lane took shared holds by the inner lock, or that several did.
     seen: AtomicU16,
-    /// Shared holds still to come before the bias may be set. Lossy: only a matter of speed.
+    /// Shared holds until the bias may be set again. Lossy: only speed depends on it.
     inhibit: AtomicU16,
 }
 
@@ -88,7 +88,7 @@ pub struct ExclusiveHold<'a> {
     _held: Held,
 }
 
-/// How a shared hold was had.
+/// How a shared hold was obtained.
 enum Way<'a> {
     Fast(#[expect(dead_code, reason = "held for its drop")] Visible),
     Inner(#[expect(dead_code, reason = "held for its drop")] world::RwReadGuard<'a, ()>),
@@ -110,13 +110,13 @@ impl Drop for Visible {
     }
 }
 
-/// Spreads addresses over a row: the low bits of allocations have little to say.
+/// Spreads addresses over a row: the low bits of allocations hardly differ.
 fn place_in_row(address: usize) -> usize {
     ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROW - 1)
 }
 
 impl SharedLock {
-    /// A free lock. `order` tells locks of one rank apart: they are taken in ascending order.
+    /// A free lock. `order` orders locks of one rank: they are taken in ascending order.
     pub fn new(rank: Rank, order: u64) -> SharedLock {
         SharedLock {
             inner: world::RwLock::new(()),
@@ -181,7 +181,7 @@ impl SharedLock {
         Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.place()) })
     }
 
-    /// What tells this lock from others of its rank.
+    /// The lock's order among those of its rank.
     pub fn order(&self) -> u64 {
         self.order
     }
@@ -206,7 +206,7 @@ impl SharedLock {
         slot.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         let visible = Visible { slot, address };
         world::fence_after_update();
-        // Acquire: who set the bias held the inner lock after the last writer.
+        // Acquire: the thread that set the bias held the inner lock after the last writer.
         self.bias.load(Ordering::Acquire).then_some(visible)
     }
 
@@ -222,7 +222,8 @@ impl SharedLock {
         inner
     }
 
-    /// Sets the bias if the lock proved worth it. Only under a hold of the inner lock.
+    /// Sets the bias once two lanes took shared holds, and no revocation was recent. Only under a
+    /// hold of the inner lock.
     fn consider_bias(&self) {
         let left = self.inhibit.load(Ordering::Relaxed);
         if left > 0 {
@@ -240,7 +241,7 @@ impl SharedLock {
         }
     }
 
-    /// Takes the bias away and waits until no fast hold is left. Under the inner lock.
+    /// Clears the bias and waits until no fast hold is left. Under the inner lock.
     #[cold]
     fn revoke(&self) {
         self.unbias();
@@ -261,7 +262,7 @@ impl SharedLock {
 
     fn wait_out(&self, lane: Lane) {
         let (slot, address) = (self.slot(lane), self.address());
-        // Looking first, since even a failing exchange would take the line away from its lane.
+        // It looks first, since even a failing exchange would take the line away from its lane.
         // Acquire: what a reader did comes before its slot is seen empty.
         if slot.load(Ordering::Acquire) != address {
             return;
@@ -280,7 +281,7 @@ impl SharedLock {
         if world::COUNTS_WAITS { waited(self.rank, wait) } else { wait() }
     }
 
-    /// Takes the bias away if there is no fast hold. Under the inner lock.
+    /// Clears the bias if there is no fast hold. Under the inner lock.
     fn try_revoke(&self) -> bool {
         if self.has_visible_reader() {
             return false;
@@ -401,7 +402,7 @@ mod tests {
     #[test]
     fn a_writer_gets_through_a_crowd_of_readers() {
         struct Guarded(Cell<u64>);
-        // SAFETY: the test only touches the cell under the lock it is about.
+        // SAFETY: the test only touches the cell under the lock that it tests.
         unsafe impl Sync for Guarded {}
         let (lock, value) = (biased(), Guarded(Cell::new(0)));
         let (lock, value) = (&lock, &value);

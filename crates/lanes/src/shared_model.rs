@@ -1,5 +1,5 @@
-//! The shared lock under the checkers: exclusion, no lost wake-up, and nothing of the lock is
-//! needed to let a fast hold go.
+//! The shared lock under the checkers: exclusion, no lost wake-up, and the release of a fast hold
+//! needs nothing of the lock.
 
 use super::*;
 use crate::sync::{Arc, thread};

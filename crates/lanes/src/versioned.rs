@@ -6,8 +6,8 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! Whoever reads a word reads the version of the change before it. So a change that a look missed, or
-//! saw half of, leaves a version behind that the second look finds.
+//! A reader that reads a word also reads the version of the change before it. So if a look missed a
+//! change, or saw half of it, the second look finds another version.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ pub struct VersionedWord {
     version: AtomicU64,
 }
 
-/// What a look found.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The word.
@@ -47,16 +47,17 @@ impl VersionedWord {
             && self.version.load(Ordering::Acquire) == seen.version
     }
 
-    /// Holds `word` from now on. Callers are ordered by a lock of theirs.
+    /// Changes the word. A lock of the callers orders the changes.
     pub fn change(&self, word: u64) {
         if self.word.load(Ordering::Relaxed) != word {
-            // Release: with the word comes the version of the change before.
+            // Release: a reader of the word sees the version of the change before it.
             self.word.store(word, Ordering::Release);
             self.end();
         }
     }
 
-    /// No look from before is [still](VersionedWord::is_still) so. Callers are ordered as in `change`.
+    /// Makes [`VersionedWord::is_still`] false for every earlier look. Callers are ordered as in
+    /// `change`.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -87,8 +88,8 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// A name leads to 1, elsewhere, and to 1 again, which is another thing then: as an inode number
-    /// that was freed and taken again.
+    /// A name leads to 1, elsewhere, and to 1 again, which is another object then: an inode number
+    /// that was freed and used again.
     #[test]
     fn loom_what_is_still_so_was_so_all_the_while() {
         crate::schedules::check(3, || {

@@ -1,15 +1,15 @@
-//! Hashed wait queues with exclusive wake-up: one resource freed wakes one waiter, and none is
-//! left behind.
+//! Hashed wait queues with exclusive wake-up: one freed resource wakes one waiter, and no waiter is
+//! forgotten.
 //!
 //! ```text
 //! wait:  loop { try; join the queue; FENCE; try once more; sleep until picked }
 //! wake:  (freed already) FENCE; if somebody is in the queue { pick the first and wake it }
 //! ```
 //!
-//! *Invariant*: between its second try and its sleep a waiter is in the queue, so whoever frees
-//! something after that try picks it or one before it. A waiter that was picked but got by its
-//! own second try what it wanted passes the wake-up on: what was freed for it may still be there.
-//! One that was picked and finds nothing (somebody came in between) joins in front.
+//! *Invariant*: between its second try and its sleep a waiter is in the queue, so a thread that
+//! frees something after that try picks this waiter or one before it. A picked waiter whose own
+//! second try succeeded passes the wake-up on: what was freed for it may still be there. A picked
+//! waiter that finds nothing (another thread came in between) joins at the front.
 //!
 //! *Locking*: the queues' locks are innermost; attempts run under none of them.
 
@@ -41,14 +41,14 @@ struct Waiter {
     wake: world::Condvar,
 }
 
-/// For what a waiter was picked, and so to whom it passes the wake-up on.
+/// Why a waiter was picked, and so to which waiter it passes the wake-up on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Picked {
     /// Something of its key was freed.
     ForKey,
     /// Something that any key may have was freed.
     ForAny,
-    /// Everybody was picked.
+    /// All waiters were picked.
     WithAll,
 }
 
@@ -64,9 +64,9 @@ impl WaitBuckets {
         WaitBuckets { buckets: (0..count.max(1).next_power_of_two()).map(bucket).collect() }
     }
 
-    /// What `attempt` gives, as soon as it gives something. Those who wait for one key, or for
-    /// something that any key may have, are to want the same amount: a wake-up is for one of
-    /// them, whichever was first.
+    /// Runs `attempt` until it gives something, and returns that. Waiters for one key, or for
+    /// something that any key may have, must want the same amount: a wake-up is for one of them,
+    /// whichever was first.
     ///
     /// # Panics
     /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
@@ -97,15 +97,14 @@ impl WaitBuckets {
         }
     }
 
-    /// Wakes one of those who wait for `key`, after something of it was freed; false if there
-    /// are none.
+    /// Wakes a waiter for `key`, after something of it was freed; false if there is none.
     pub fn wake_one(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter, if possible one whose key shares the bucket of `key`, after something
-    /// was freed that any of them may have; false if nobody waits.
+    /// Wakes one waiter, if possible one whose key shares the bucket of `key`, after something was
+    /// freed that any of them may have; false if there is none.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
@@ -114,7 +113,7 @@ impl WaitBuckets {
         })
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub fn wake_all(&self) {
         fence(Ordering::SeqCst);
         for bucket in &self.buckets {
@@ -135,7 +134,7 @@ impl WaitBuckets {
         self.buckets[self.index(key)].pick(wanted, why)
     }
 
-    /// `in_turn`: it was picked before, so nobody in the queue came earlier.
+    /// `in_turn`: it was picked before, so no thread in the queue came earlier.
     fn join(&self, waiter: Arc<Waiter>, in_turn: bool) -> Queued<'_> {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -148,7 +147,7 @@ impl WaitBuckets {
         Queued { buckets: self, waiter, picked: false }
     }
 
-    /// Takes a waiter out that needs no wake-up any more; passes on one that it got already.
+    /// Removes a waiter that needs no wake-up any more; passes on one that it got already.
     fn leave(&self, waiter: &Arc<Waiter>) {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -167,7 +166,7 @@ impl WaitBuckets {
     }
 }
 
-/// A waiter in its queue. Dropping it, on whatever way out, leaves the queue.
+/// A waiter in its queue. Dropping it, on any path, leaves the queue.
 struct Queued<'a> {
     buckets: &'a WaitBuckets,
     waiter: Arc<Waiter>,
@@ -175,7 +174,7 @@ struct Queued<'a> {
 }
 
 impl Queued<'_> {
-    /// Sleeps until picked: who picks takes out of the queue.
+    /// Sleeps until picked: the picking thread takes it out of the queue.
     fn sleep(mut self) {
         self.waiter.sleep();
         self.picked = true;

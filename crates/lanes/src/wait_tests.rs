@@ -1,8 +1,8 @@
-//! Wait queues: exact wake-ups in production, nobody left behind under the checkers.
+//! Wait queues: exact wake-ups in production, no forgotten waiter under the checkers.
 
 use super::*;
 
-/// A number of equal things to be had.
+/// A number of equal resources to take.
 struct Budget(AtomicUsize);
 
 impl Budget {
@@ -119,7 +119,7 @@ mod production {
     }
 }
 
-/// Threads that each take one of `budget` things and give it back.
+/// Threads that each take one unit of `budget` and give it back.
 #[cfg(any(loom, shuttle))]
 fn all_are_served(threads: u64, rounds: u32, budget: usize, buckets: usize) {
     use crate::sync::thread;
@@ -184,7 +184,7 @@ mod loom_tests {
                     thread::spawn(move || waits.wait_until(key, || budget.take()))
                 })
                 .collect();
-            // Two things, of which the first may go to a second try: the wake-up for it then
+            // Two units. A waiter's second try may take the first one: the wake-up for it then
             // finds its waiter served, and the other asleep.
             budget.put();
             waits.wake_any(0);

@@ -1,22 +1,22 @@
 //! Values as plain 64-bit words, so that a [`SeqCell`](crate::SeqCell) can hold them in atomics.
 //!
 //! The bytes of a value cannot simply be copied through atomics: a reader would race with the
-//! writer, and padding has no value to load. Words are taken from the fields instead, which is
+//! writer, and padding has no value to load. The words are made from the fields instead, which is
 //! safe, and free where a field is a word.
 
 use crate::CoarseTime;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A value that is some words.
+/// A value that can be converted to words.
 ///
 /// [`words!`](crate::words) implements it for a struct of such values; an enum implements it by
-/// hand, through the number that it has on disk.
+/// hand, by its number on disk.
 pub trait Words: Copy {
-    /// As many words as the value takes: `[u64; N]`.
+    /// The words of the value: `[u64; N]`.
     type Array: WordArray;
     /// The value as words.
     fn to_words(&self) -> Self::Array;
-    /// The value whose words these are. Only ever given what [`Words::to_words`] gave.
+    /// The value of these words. The words always come from [`Words::to_words`].
     fn from_words(words: Self::Array) -> Self;
 }
 

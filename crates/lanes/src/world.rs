@@ -1,9 +1,9 @@
-//! The three worlds behind one face: production, `loom` and `shuttle`.
+//! The three worlds behind one interface: production, `loom` and `shuttle`.
 //!
-//! Everything else in this crate is written against the names re-exported here, so that what a
-//! checker explores is the code that runs. The model worlds share one file, since both checkers
-//! imitate `std`; production has a mutex of its own, and `parking_lot`'s lock for readers and writers.
-//! None of them poisons.
+//! The rest of this crate is written against the names re-exported here, so that a checker explores
+//! the code that runs. The model worlds share one file, since both checkers imitate `std`.
+//! Production has its own mutex, and `parking_lot`'s lock for readers and writers. None of them
+//! poisons.
 
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");

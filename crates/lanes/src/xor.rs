@@ -1,8 +1,8 @@
 //! Exclusive or of many buffers in one pass, by the widest vectors that the processor has.
 //!
-//! Parity is bound by memory, not by arithmetic: each source is read once, the result written
-//! once, and nothing of the result is read back. More sources than one pass takes go through a
-//! block that stays in the first-level cache.
+//! Memory limits parity, not arithmetic: each source is read once, the result written once, and
+//! nothing of the result is read back. If there are more sources than one pass takes, the passes
+//! work on one block that stays in the first-level cache.
 
 /// Sources that one pass takes: with the result, as many streams as prefetchers follow.
 const AT_ONCE: usize = 5;
@@ -59,7 +59,7 @@ fn cut<'a>(sources: &[&'a [u8]], from: usize, to: usize) -> [&'a [u8]; AT_ONCE] 
     std::array::from_fn(|i| sources.get(i).map_or(&[][..], |s| &s[from..to]))
 }
 
-/// What becomes of the bytes that were in the result.
+/// What happens to the former bytes of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Old {
     Replaced,

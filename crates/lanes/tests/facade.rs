@@ -1,20 +1,20 @@
-//! Every lock and atomic of the workspace comes from this crate: what did not would be scheduled by no
-//! model checker, and have no rank.
+//! Every lock and atomic of the workspace comes from this crate: no model checker would schedule
+//! another one, and it would have no rank.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the worlds are made of `std` and other crates.
+/// Files that build the worlds from `std` and other crates.
 const FACADE: [&str; 3] = ["lanes/src/world/", "lanes/src/sync.rs", "lanes/tests/facade.rs"];
-/// What is of `std` everywhere: shared ownership. And values made once for a test of the crate that
-/// knows of no other, and has neither locks nor threads.
+/// Names that come from `std` everywhere: shared ownership. A test of `ondisk`, which depends on no
+/// other crate and has neither locks nor threads, also takes a value made once.
 const FREE: [&str; 2] = ["Arc", "Weak"];
 const FREE_IN_ONDISK: &str = "LazyLock";
-/// Crates whose locks would get by the facade.
+/// Crates whose locks would evade the facade.
 const OTHERS: [&str; 3] = ["parking_lot", "crossbeam", "spin"];
 
-/// What `text`, of the file at `path`, takes from elsewhere: line numbers from 1, and names.
+/// The names that `text`, of the file at `path`, takes from elsewhere, with line numbers from 1.
 fn taken(path: &str, text: &str) -> Vec<(usize, String)> {
     let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or_default()).collect();
     let code = code.join("\n");

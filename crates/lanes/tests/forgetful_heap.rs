@@ -1,4 +1,5 @@
-//! A heap that forgets what is freed, in a process of its own: an address means one object for good.
+//! A heap that does not use freed memory again, in its own process: an address means one object for
+//! good.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;

@@ -1,5 +1,6 @@
-//! A program on [`LineHeap`]: threads make, resize, hand over and free, come and go, and what each
-//! wrote stays as it was, while the heap is trimmed. Sanitizers judge it too (`docs/testing.md`).
+//! A program on [`LineHeap`]: threads begin and end; they allocate, resize, pass on and free
+//! blocks, while the heap is trimmed. Each block keeps its contents. Sanitizers check it too
+//! (`docs/testing.md`).
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;
@@ -20,13 +21,13 @@ struct Parcel {
 impl Parcel {
     fn new(random: &mut fastrand::Rng) -> Parcel {
         let mark = random.u64(..);
-        // As often small as large; one in some is the system's.
+        // Small sizes are as frequent as large ones; a few come from the system.
         let most = 2 << random.u32(..14);
         let len = 1 + random.usize(..most);
         Parcel { mark, words: vec![mark; len] }
     }
 
-    /// Longer or shorter, by way of the heap's `realloc`.
+    /// Makes it longer or shorter, by the heap's `realloc`.
     fn resize(&mut self, random: &mut fastrand::Rng) {
         let len = 1 + random.usize(..self.words.len() * 2);
         self.words.resize(len, self.mark);
@@ -38,7 +39,7 @@ impl Parcel {
     }
 }
 
-/// A thread's life: what it makes it keeps or sends on, what it is sent it checks and frees.
+/// A thread's life: it keeps or sends on what it allocates, and checks and frees what it receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();
@@ -52,7 +53,7 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
             3 | 4 if !kept.is_empty() => {
                 let parcel = kept.swap_remove(random.usize(..kept.len()));
                 parcel.check();
-                // Who has ended takes nothing: then it is freed here.
+                // A thread that has ended receives nothing; the parcel is then freed here.
                 let _ = others[random.usize(..others.len())].send(parcel);
             }
             _ => mine.try_iter().take(4).for_each(|parcel| parcel.check()),
@@ -64,7 +65,7 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     mine.try_iter().chain(kept).for_each(|parcel| parcel.check());
 }
 
-/// One generation of threads after another, until `over` says of their number that it is enough.
+/// Runs one generation of threads after another, until `over` of their number is true.
 fn generations(over: impl Fn(u64) -> bool) {
     let first = match std::env::var("LANEFS_SEED") {
         Ok(text) => text.parse().expect("a number"),
@@ -133,7 +134,7 @@ fn anonymous_bytes() -> usize {
     number.map(|kib: usize| kib << 10).expect("a number")
 }
 
-/// One maker's life: blocks that are freed by the next maker but one in 1,000, trims, and all again.
+/// One maker's life, twice over: the next maker frees its blocks, all but one in 1,000.
 fn make_and_free(
     maker: usize,
     full: &Barrier,
@@ -155,11 +156,11 @@ fn make_and_free(
         let numbers = (0..).filter(|n| n % 1000 != 0);
         numbers.zip(&given).for_each(|(n, block)| check(from, n, block));
         full.wait();
-        // Here the memory is looked at.
+        // The main thread reads the memory in use here.
         full.wait();
         drop(given);
         full.wait();
-        // Here it is trimmed and looked at again.
+        // The main thread trims and reads again here.
         full.wait();
         kept.iter().for_each(|(n, block)| check(maker, *n, block));
     }

@@ -1,8 +1,9 @@
-//! POSIX access control lists, as ext4 keeps them in an extended attribute and as Linux passes them.
+//! POSIX access control lists, in the form of ext4's extended attribute and in that of Linux's
+//! system calls.
 //!
 //! Both forms are a version number and entries of tag, permissions and, for named users and groups,
-//! an id; on disk (version 1) the other entries leave the id out, in the system's form (version 2)
-//! they carry one without meaning. What the entries mean follows acl(5).
+//! an id. On disk (version 1) the other entries have no id; in the system's form (version 2) they
+//! have one without meaning. The meaning of the entries follows acl(5).
 
 mod access;
 mod codec;
@@ -13,7 +14,7 @@ pub use mode::Inherited;
 
 use thiserror::Error;
 
-/// What can be wrong with an access control list. Offsets are bytes.
+/// The possible faults of an access control list. Offsets are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the place and what was found there
@@ -58,23 +59,23 @@ impl Permissions {
         u16::from(self.0)
     }
 
-    /// Those in either.
+    /// The permissions in either set.
     pub fn union(self, other: Permissions) -> Permissions {
         Permissions(self.0 | other.0)
     }
 
-    /// Those in both.
+    /// The permissions in both sets.
     pub fn intersection(self, other: Permissions) -> Permissions {
         Permissions(self.0 & other.0)
     }
 
-    /// True if `other` has nothing that is not here.
+    /// True if every permission of `other` is here too.
     pub fn contains(self, other: Permissions) -> bool {
         other.0 & !self.0 == 0
     }
 }
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tag {
     /// The file's owner.
@@ -85,14 +86,14 @@ pub enum Tag {
     OwningGroup,
     /// This group.
     Group(u32),
-    /// The most that named users and all groups get.
+    /// The upper limit for named users and all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
 impl Tag {
-    /// Place in the order of entries.
+    /// The position in the order of entries.
     fn rank(self) -> u8 {
         match self {
             Tag::Owner => 0,
@@ -112,14 +113,14 @@ impl Tag {
 /// An entry of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The subject.
     pub tag: Tag,
-    /// What they may do.
+    /// What it allows.
     pub permissions: Permissions,
 }
 
-/// A valid list: one entry each for owner, owning group and others, any number for named users and
-/// groups, and a mask, which there must be if anybody is named; in the order of [`Tag`].
+/// A valid list, in the order of [`Tag`]: one entry each for owner, owning group and others, any
+/// number for named users and groups, and a mask, which must exist if there is a named one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
@@ -139,7 +140,7 @@ impl Acl {
         Ok(Acl { entries })
     }
 
-    /// The list that says the same as these nine bits of a mode.
+    /// The list with the same meaning as these nine bits of a mode.
     pub fn from_mode(mode: u16) -> Acl {
         let entry =
             |tag, shift| AclEntry { tag, permissions: Permissions::from_bits(mode >> shift) };
@@ -153,7 +154,7 @@ impl Acl {
         &self.entries
     }
 
-    /// True if it says no more than the nine bits of a mode can say: then only the mode is kept.
+    /// True if the nine bits of a mode can express it: then only the mode is stored.
     pub fn is_minimal(&self) -> bool {
         self.entries.iter().all(|entry| !entry.tag.is_named() && entry.tag != Tag::Mask)
     }
@@ -168,7 +169,7 @@ impl Acl {
         }
     }
 
-    /// What the mode's group bits stand for: the mask if there is one.
+    /// The entry that the mode's group bits stand for: the mask if there is one.
     fn group_class(&self) -> Tag {
         if self.permissions(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup }
     }

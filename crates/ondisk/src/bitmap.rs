@@ -1,7 +1,7 @@
 //! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
 //!
-//! [`Bitmap`] keeps bits in words for fast searches; what lies behind the last bit counts as used,
-//! in memory as on disk.
+//! [`Bitmap`] keeps bits in words for fast searches. The bits behind the last one count as used, in
+//! memory as on disk.
 //!
 //! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
 
@@ -13,7 +13,7 @@ pub use search::ClearRuns;
 use std::ops::Range;
 use thiserror::Error;
 
-/// What can be wrong here.
+/// The possible faults of a bitmap.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -59,7 +59,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// From the first bytes of `bytes`, as they lie on disk; what they lack counts as used.
+    /// From the first bytes of `bytes`, in their form on disk; missing bytes count as used.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
         let mut bitmap = Bitmap::new(bits);
         for (n, word) in bitmap.words.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// Fills `bytes` with the bits as they lie on disk, and with set bits behind the last.
+    /// Fills `bytes` with the bits in their form on disk, and with set bits behind the last.
     pub fn write_to(&self, bytes: &mut [u8]) {
         let words = self.words.iter().flat_map(|word| word.to_le_bytes());
         for (byte, value) in bytes.iter_mut().zip(words.chain(std::iter::repeat(0xff))) {
@@ -128,13 +128,13 @@ impl Bitmap {
         }
     }
 
-    /// Sets all bits of a range, whether set or not; what lies beyond the end is left out.
+    /// Sets all bits of a range, whether set or not; the part beyond the end is left out.
     pub fn fill(&mut self, range: Range<u32>) {
         let end = range.end.min(self.bits);
         self.for_words(range.start..end, |word, mask| *word |= mask);
     }
 
-    /// Sets what is set in `other`, a bitmap of the same length.
+    /// Sets the bits that are set in `other`, a bitmap of the same length.
     pub fn union(&mut self, other: &Bitmap) {
         debug_assert_eq!(self.bits, other.bits);
         for (word, other) in self.words.iter_mut().zip(&other.words) {

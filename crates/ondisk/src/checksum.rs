@@ -8,7 +8,7 @@ use crc::{Crc, Digest, Table};
 
 const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&crc::CRC_16_MODBUS);
 
-/// A running crc32c: a seed to chain further bytes to, or the checksum of what was chained.
+/// A running crc32c: a seed for further bytes, or the checksum of the bytes chained so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seed(u32);
 
@@ -16,7 +16,7 @@ impl Seed {
     /// Nothing chained yet.
     pub const START: Seed = Seed(!0);
 
-    /// The seed that a superblock keeps in `s_checksum_seed`.
+    /// The seed in `s_checksum_seed` of a superblock.
     pub fn from_raw(value: u32) -> Seed {
         Seed(value)
     }
@@ -26,7 +26,8 @@ impl Seed {
         Seed::START.chain(uuid)
     }
 
-    /// The seed of what belongs to one inode: the inode, its directory blocks, extent nodes, orphan blocks.
+    /// The seed for the blocks of one inode: the inode, its directory blocks, extent nodes, orphan
+    /// blocks.
     pub fn of_inode(self, ino: Ino, generation: u32) -> Seed {
         self.chain_u64(u64::from(ino.0) | u64::from(generation) << 32)
     }
@@ -52,7 +53,7 @@ impl Seed {
     }
 }
 
-/// Which checksums a file system has, and from what they start.
+/// The checksums of a file system, and where they start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
     /// None at all.
@@ -115,7 +116,7 @@ mod tests {
     fn chaining_in_parts_gives_the_checksum_of_the_whole() {
         let whole = Seed::START.chain(b"123456789");
         assert_eq!(Seed::START.chain(b"1234").chain(b"56789"), whole);
-        // The published check value of crc32c is inverted at the end; ours is not.
+        // The published check value of crc32c is inverted at the end; this one is not.
         assert_eq!(!whole.value(), 0xe306_9283);
     }
 

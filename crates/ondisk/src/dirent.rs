@@ -1,8 +1,8 @@
 //! Directory blocks: entries, tails, and their checksums.
 //!
-//! A block of a linear directory, and a leaf of an indexed one, is a chain of records, each as long
-//! as its `rec_len` says, that covers the block; with `metadata_csum` the last 12 bytes are a tail
-//! that poses as an unused record. Source: kernel documentation, *ext4: Directory Entries*.
+//! A block of a linear directory, and a leaf of an indexed one, is a chain of records that covers
+//! the block; `rec_len` is the length of a record. With `metadata_csum` the last 12 bytes are a
+//! tail in the form of an unused record. Source: kernel documentation, *ext4: Directory Entries*.
 //!
 //! # Invariants
 //! What [`entries`] yields lies inside the block, is four-byte aligned and moves forward, so that
@@ -45,12 +45,12 @@ struct RawDirEntry {
 
 const _: () = assert!(size_of::<RawDirEntry>() == HEADER);
 
-/// How the directory blocks of one file system look.
+/// The format of the directory blocks of one file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirFormat {
     /// Bytes of a block.
     pub block_size: BlockSize,
-    /// Feature `filetype`: entries carry the type of what they name.
+    /// Feature `filetype`: entries carry the type of their inode.
     pub has_file_types: bool,
     /// Feature `metadata_csum`: blocks end in a tail with a checksum.
     pub has_checksums: bool,
@@ -70,13 +70,13 @@ impl DirFormat {
 /// A record that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where the record starts, in bytes from the start of the block.
+    /// The offset of the record, in bytes from the start of the block.
     pub offset: usize,
     /// Bytes of the record, with the slack behind the name.
     pub rec_len: usize,
-    /// What it names; `None` for an unused record.
+    /// Its inode; `None` for an unused record.
     pub ino: Option<Ino>,
-    /// The type, where the directory keeps it and it is a known one.
+    /// The type, if the directory keeps it and it is a known one.
     pub file_type: Option<FileType>,
     /// The name; of no meaning in an unused record.
     pub name: &'a [u8],
@@ -89,7 +89,7 @@ impl Entry<'_> {
     }
 }
 
-/// What can be wrong with a directory block. Offsets are bytes from the start of the block.
+/// The possible faults of a directory block. Offsets are bytes from the start of the block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the place and what was found there
@@ -136,8 +136,8 @@ pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, C
     Ok(Entries { records: records(format, block)? })
 }
 
-/// Where the entries of a linear block or leaf are, in bytes from its start, and their names. Checks
-/// the bounds of the records alone.
+/// The offsets and names of the entries of a linear block or leaf. Checks the bounds of the records
+/// alone.
 ///
 /// # Errors
 /// As [`entries`].
@@ -150,8 +150,8 @@ pub fn places<'a>(
     Ok(records(format, block)?.filter(used).map(move |record| record.map(place)))
 }
 
-/// The entry of that name in a linear block or leaf. Checks the bounds of the records before it, and
-/// all of the entry; the names of others are for [`entries`] to check when the block is read.
+/// The entry with that name in a linear block or leaf. Checks the bounds of the records before it,
+/// and all of the entry; [`entries`] checks the other names when the block is read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -234,7 +234,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A record inside the block, with no check of what it says.
+/// A record inside the block whose contents are not checked.
 #[derive(Debug, Clone, Copy)]
 struct Record<'a> {
     offset: usize,

@@ -1,6 +1,6 @@
-//! What can be wrong with an image, with the place.
+//! The possible faults of an image, with the location.
 //!
-//! Each module has its own `Cause`; this names the object the cause was found in.
+//! Each module has its own `Cause`; this names the object in which the cause was found.
 
 use crate::{Block, FileBlock, Group, Ino};
 use thiserror::Error;
@@ -64,8 +64,8 @@ impl Corruption {
     }
 }
 
-/// The image is right but uses something that is not supported; `what` is the feature's name as
-/// `dumpe2fs` prints it, or a few words.
+/// The image is right but uses an unsupported feature; `what` is its name as `dumpe2fs` prints it,
+/// or a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("not supported: {what}")]
 pub struct Unsupported {

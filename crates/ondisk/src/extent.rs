@@ -4,7 +4,8 @@
 //! nodes one level down elsewhere. The root is the 60 bytes of `i_block` in the inode, without a
 //! checksum of its own; every other node fills a block and, with `metadata_csum`, carries a
 //! checksum behind its last possible entry. Format: <https://docs.kernel.org/filesystems/ext4/>,
-//! "Extent Tree"; what is not said there was checked against `debugfs` and a running kernel.
+//! "Extent Tree"; details that are missing there were checked against `debugfs` and a running
+//! kernel.
 //!
 //! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
 //! that the parent gives to the node, start with the parent's key, and point into the blocks that
@@ -34,7 +35,7 @@ const TAIL: usize = 4;
 /// `ee_len` above this means an unwritten extent that is `ee_len` minus this long.
 const LEN_WRITTEN_MAX: u16 = 1 << 15;
 
-/// What can be wrong here.
+/// The possible faults of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values, under the format's names
@@ -151,7 +152,7 @@ impl Extent {
         })
     }
 
-    /// True if `next` goes on where this ends, in the file and on the device, in the same state.
+    /// True if `next` continues this extent, in the file and on the device, in the same state.
     pub fn continued_by(&self, next: &Extent) -> bool {
         self.state == next.state
             && self.end() == next.start.0
@@ -192,19 +193,19 @@ impl Entries {
     }
 }
 
-/// Where a node is in its tree.
+/// The location of a node in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In the inode: the depth is what it says, up to [`MAX_DEPTH`].
+    /// In the inode: the depth is the one in its header, up to [`MAX_DEPTH`].
     Root,
     /// In a block, at this depth; its first entry starts at `from` of [`Expected`].
     Depth(u16),
 }
 
-/// What the way to a node says about it.
+/// What the path to a node implies about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// Root, or at which depth.
+    /// The root, or the depth.
     pub place: Place,
     /// The logical blocks that it may map; the end is at most [`END`].
     pub range: Range<u32>,
@@ -268,8 +269,9 @@ impl Node {
     /// Writes the node over `bytes`, all of which are set; [`seal`] adds the checksum later.
     ///
     /// # Panics
-    /// If the entries exceed `max`, `max` does not fit into `bytes`, or an extent cannot be told
-    /// in the format: our own mistake, never the image's, which came in through [`Node::decode`].
+    /// If the entries exceed `max`, `max` does not fit into `bytes`, or the format cannot express
+    /// an extent: an error of this program, never of the image, since [`Node::decode`] checked the
+    /// image.
     pub fn encode_into(&self, bytes: &mut [u8]) {
         assert!(self.max <= capacity(bytes.len()), "a node of {} entries is too large", self.max);
         assert!(self.entries.len() <= usize::from(self.max), "a node has more entries than room");
@@ -344,8 +346,8 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
     Ok(children)
 }
 
-/// Entry `i` starts at `from` or later; below the root, the first one exactly there: the kernel
-/// and e2fsck insist on it, and it makes a tree that visits one node twice impossible.
+/// Entry `i` starts at `from` or later; below the root, the first one exactly there. The kernel and
+/// e2fsck insist on it, and it makes a tree that visits one node twice impossible.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.place != Place::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });

@@ -1,7 +1,7 @@
-//! Feature words, their names, and what Lanefs does about each.
+//! Feature words, their names, and how Lanefs treats each.
 //!
 //! The words are from the ext4 disk layout documentation ("Super Block": `s_feature_compat`,
-//! `s_feature_incompat`, `s_feature_ro_compat`), the names are those that `dumpe2fs` prints.
+//! `s_feature_incompat`, `s_feature_ro_compat`); the names are those that `dumpe2fs` prints.
 
 use bitflags::bitflags;
 
@@ -40,7 +40,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features that forbid mounting to whoever does not know them.
+    /// Features without which an implementation must not mount the file system.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Incompat: u32 {
         /// Compressed files (never in the kernel).
@@ -80,7 +80,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features that forbid writing to whoever does not know them.
+    /// Features without which an implementation must not write the file system.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct RoCompat: u32 {
         /// Backups only in groups 0, 1 and powers of 3, 5 and 7.
@@ -132,14 +132,14 @@ pub struct Features {
     pub ro_compat: RoCompat,
 }
 
-/// What Lanefs can do with a file system.
+/// The operations that Lanefs supports on a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Support {
-    /// Everything.
+    /// Reading and writing.
     ReadWrite,
-    /// Reading, because of the features named.
+    /// Reading only, because of these features.
     ReadOnly(Vec<String>),
-    /// Nothing, because of the features named.
+    /// None, because of these features.
     Refused(Vec<String>),
 }
 
@@ -195,7 +195,8 @@ const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
     (RoCompat::ORPHAN_PRESENT, "orphan_present"),
 ];
 
-/// What Lanefs reads and writes. `meta_bg` is here, for only the place of a descriptor differs.
+/// Features that are read and written. `meta_bg` is here, since only the position of a descriptor
+/// differs.
 const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -204,8 +205,8 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED);
 
-/// What can be read without harm: the kernel reads `mmp` file systems without taking part in the
-/// protocol, `ea_inode` and `large_dir` concern objects that can be told one by one.
+/// Features that can be read without harm: the kernel reads `mmp` file systems without taking part
+/// in the protocol; `ea_inode` and `large_dir` concern single objects that can be recognised.
 const READABLE_INCOMPAT: Incompat =
     Incompat::MMP.union(Incompat::EA_INODE).union(Incompat::LARGE_DIR);
 
@@ -218,11 +219,11 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// What Lanefs can do with a file system that has these features.
+/// The operations that Lanefs supports on a file system with these features.
 ///
-/// Compatible features never stand in the way (`fast_commit` included: whether the journal holds
-/// fast commits is found in the journal). An unknown incompatible one refuses, an unknown
-/// read-only-compatible one leaves reading.
+/// Compatible features never prevent a mount (not even `fast_commit`: the journal shows whether it
+/// holds fast commits). An unknown incompatible feature refuses it; an unknown read-only-compatible
+/// one leaves reading.
 pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
     let _ = compat;
     let refused = incompat.difference(WRITABLE_INCOMPAT.union(READABLE_INCOMPAT));

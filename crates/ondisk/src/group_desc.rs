@@ -11,7 +11,7 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What can be wrong here.
+/// The possible faults of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -112,8 +112,8 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// What was not initialised. The first two are never set in a file system without descriptor
-    /// checksums, as they mean nothing there.
+    /// What was not initialised. The first two flags are never set in a file system without
+    /// descriptor checksums, since they mean nothing there.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,
@@ -140,10 +140,10 @@ impl GroupDesc {
             .map_err(|cause| Corruption::GroupDescriptor { group, cause })
     }
 
-    /// Writes the fields over `bytes`, which keep what is not known here, and sets the checksum.
+    /// Writes the fields over `bytes`, whose unknown bytes stay, and sets the checksum.
     ///
     /// # Panics
-    /// If `bytes` are not [`Geometry::desc_size`] long: the caller's slip.
+    /// If `bytes` are not [`Geometry::desc_size`] long: an error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -285,8 +285,8 @@ fn check_checksum(
     }
 }
 
-/// The two kinds differ in how they pass over the checksum itself: crc32c takes it as zeros and
-/// keeps the lower half of the result, crc16 leaves it out.
+/// The two kinds treat the checksum field itself differently: crc32c takes it as zeros and keeps
+/// the lower half of the result, crc16 leaves it out.
 fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[LOW_SIZE..]);
     match checksums {

@@ -1,12 +1,12 @@
 //! Directory hashes: legacy, half MD4, TEA, signed and unsigned.
 //!
-//! Which one a directory uses is in the root of its index; whether bytes of a name count as signed
-//! is a flag of the superblock, set by whoever made the file system on a machine of that kind.
-//! Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as in RFC 1320, cut down to
+//! The root of a directory's index says which hash it uses. A flag of the superblock says whether
+//! bytes of a name count as signed: the program that made the file system set it by its machine.
+//! Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as in RFC 1320, reduced to
 //! eight of its sixteen words; TEA as published by Wheeler and Needham, sixteen rounds. The test
 //! values come from `debugfs -R dx_hash`.
 
-/// Which hash.
+/// The kind of hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// The one of the first prototypes. Many names collide.
@@ -38,7 +38,7 @@ impl HashVersion {
     }
 }
 
-/// How the bytes of a name above 127 count.
+/// How bytes of a name above 127 count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameBytes {
     /// As negative numbers (superblock flag 1).
@@ -47,10 +47,10 @@ pub enum NameBytes {
     Unsigned,
 }
 
-/// What a name hashes to.
+/// The hash of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// What the index is sorted by; the low bit is clear, and it is never [`MAX_MAJOR`] or more.
+    /// The index is sorted by this; the low bit is clear, and it is never [`MAX_MAJOR`] or more.
     pub major: u32,
     /// Further 32 bits; 0 with the legacy hash.
     pub minor: u32,
@@ -114,8 +114,9 @@ impl NameHasher {
         last << 1
     }
 
-    /// Feeds the name to `round` in pieces of `WORDS` words. Each word is built from four bytes, the
-    /// first highest; what the name does not fill is filled with the number of bytes left, four times.
+    /// Feeds the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
+    /// the first highest. The rest after the name is filled with the number of bytes left, four
+    /// times.
     fn fold<const WORDS: usize>(
         &self,
         name: &[u8],
@@ -146,7 +147,7 @@ impl NameHasher {
 }
 
 /// One block of MD4 with eight message words in place of sixteen: eight steps in each of the three
-/// rounds, each round taking the words in an order of its own.
+/// rounds; each round takes the words in another order.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     let before = *state;
     let choose = |x: u32, y: u32, z: u32| (x & y) | (!x & z);
@@ -160,8 +161,8 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     }
 }
 
-/// Always inlined, so that the order of the words is known and the steps are unrolled: every name of
-/// a directory that is read comes here.
+/// Always inlined, so that the order of the words is known and the steps are unrolled: every name
+/// of a directory that is read is hashed here.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],

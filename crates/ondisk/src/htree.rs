@@ -1,12 +1,12 @@
 //! Index blocks of hashed directories.
 //!
-//! The first block of an indexed directory is the root: "." and ".." as in any directory, the second
-//! with a record that covers the rest of the block, where eight bytes of information and the
-//! entries hide. Blocks of further levels look like one unused record. An entry names a child block
-//! by its number in the directory and the lowest hash in it; the first entry of a block has no hash
-//! of its own (its place holds limit and count) and begins where its parent says. Entries are
-//! sorted. The low bit of an entry's hash says that names with that hash are in the block before too.
-//! Source: kernel documentation, *ext4: Hash Tree Directories*.
+//! The first block of an indexed directory is the root. It begins with "." and ".." as any
+//! directory; the record of ".." covers the rest of the block, which holds eight bytes of
+//! information and the entries. Blocks of further levels look like one unused record. An entry has
+//! the number of a child block in the directory and the lowest hash in it. The first entry of a
+//! block has no hash of its own (limit and count are in its place); its range begins where its
+//! parent says. Entries are sorted. The low bit of an entry's hash says that names with that hash
+//! are in the block before too. Source: kernel documentation, *ext4: Hash Tree Directories*.
 
 mod checksum;
 mod edit;
@@ -21,18 +21,18 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the information of a root is: behind the two records' headers and names.
+/// The offset of the information in a root: behind the two records' headers and names.
 const ROOT_INFO: usize = 24;
-/// Where the entries of a root start.
+/// The offset of the entries in a root.
 const ROOT_ENTRIES: usize = 32;
-/// Where the entries of a node start.
+/// The offset of the entries in a node.
 const NODE_ENTRIES: usize = 8;
 /// Bytes of an entry, and of the tail behind the last one.
 const ENTRY: usize = 8;
 /// Child numbers have 28 bits; readers ignore the rest.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// The highest number that a block can have to be a child.
+/// The highest block number that a child can have.
 pub const MAX_CHILD: FileBlock = FileBlock(BLOCK_MASK);
 
 /// `struct dx_root_info`.
@@ -65,7 +65,7 @@ struct RawCountLimit {
 const _: () = assert!(size_of::<RawRootInfo>() == ROOT_ENTRIES - ROOT_INFO);
 const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 
-/// Which index block: its entries start in different places.
+/// The kind of index block: its entries start at different offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The first block of the directory.
@@ -89,7 +89,7 @@ impl Kind {
     }
 }
 
-/// What can be wrong with an index block, or with what it leads to.
+/// The possible faults of an index block, or of the block that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are what was found, and what was expected
@@ -148,9 +148,9 @@ pub struct Root<'a> {
     pub version: HashVersion,
     /// Levels of nodes between the root and the leaves.
     pub levels: u8,
-    /// What "." names.
+    /// The inode of ".".
     pub ino: Ino,
-    /// What ".." names.
+    /// The inode of "..".
     pub parent: Ino,
     /// The entries.
     pub index: Index<'a>,
@@ -200,8 +200,8 @@ pub fn max_levels(format: &DirFormat) -> u8 {
     if format.has_large_dirs { 2 } else { 1 }
 }
 
-/// What a block looks like: an index block if it has the shape of one, else `None`. In a file system
-/// with checksums the shapes cannot be mistaken; without, an empty leaf looks like a node.
+/// The kind of an index block, by its form; `None` for another block. In a file system with
+/// checksums the forms cannot be mistaken; without, an empty leaf looks like a node.
 pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     let first = dirent::entry_at(format, block, 0).ok()?;
     if first.ino.is_none() && first.rec_len == block.len() {

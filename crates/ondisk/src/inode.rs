@@ -1,7 +1,7 @@
 //! Inodes: 128 bytes, or more with room for further fields and attributes.
 //!
-//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes are there always; of
-//! the rest, `i_extra_isize` says how much holds fields, and what is left holds attributes.
+//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist; of the
+//! rest, `i_extra_isize` says how much holds fields, and what is left holds attributes.
 
 mod device_number;
 mod raw;
@@ -19,7 +19,7 @@ use std::ops::Range;
 use thiserror::Error;
 use zerocopy::FromBytes;
 
-/// What can be wrong here.
+/// The possible faults of an inode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -119,7 +119,7 @@ bitflags! {
     }
 }
 
-/// A checked inode. Everything is plain; [`Inode::encode_into`] puts it back.
+/// A checked inode with plain values; [`Inode::encode_into`] encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// Type and permissions, as stat(2) has them; 0 in a free inode.
@@ -191,7 +191,7 @@ impl Inode {
     ///
     /// # Errors
     /// [`Corruption::Inode`].
-    // Inlined, what a caller does not look at need not be put together.
+    // Inlined, so that fields which a caller does not use need not be decoded.
     #[inline]
     pub fn decode(
         bytes: &[u8],
@@ -203,15 +203,15 @@ impl Inode {
             .map_err(|cause| Corruption::Inode { ino, cause })
     }
 
-    /// Writes the fields over `bytes`, which keep what is not known here (attributes!), and sets
-    /// the checksum. To make a new inode, give zeros.
+    /// Writes the fields over `bytes`, whose unknown bytes stay (attributes!), and sets the
+    /// checksum. For a new inode, `bytes` are zeros.
     ///
     /// # Errors
     /// [`TooLarge`] if the space taken does not fit; `bytes` are then as they were.
     ///
     /// # Panics
     /// If `bytes` are not [`Geometry::inode_size`] long, or `extra_isize` does not fit into them:
-    /// the caller's slip.
+    /// an error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -232,13 +232,13 @@ impl Inode {
         Ok(())
     }
 
-    /// What the inode is; `None` for a free one, and for reserved ones that have no type.
+    /// The type of the inode; `None` for a free one, and for reserved ones that have no type.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
     }
 
-    /// True if there is neither type nor name. A deleted inode may keep its mode: whether an inode
-    /// is in use is for the bitmap to say.
+    /// True if there is neither type nor name. A deleted inode may keep its mode: the bitmap says
+    /// whether an inode is in use.
     pub fn is_blank(&self) -> bool {
         self.mode == 0 && self.links == 0
     }
@@ -253,8 +253,8 @@ impl Inode {
         device.encode(&mut self.block);
     }
 
-    /// The target of a symbolic link that is in the inode itself: a link that takes no space but
-    /// that of its attribute block. (The length does not decide: early ext2 gave short links a block.)
+    /// The target of a symbolic link that is in the inode itself: the link takes no space but that
+    /// of its attribute block. (The length does not decide: early ext2 gave short links a block.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             Some(_) => (geometry.block_size().bytes() as u64 / 512) << geometry.cluster_bits(),
@@ -272,8 +272,8 @@ impl Inode {
         self.block[..59].get(..len)
     }
 
-    /// The bytes of the inode that hold attributes: all behind the fields. `None` if there are none
-    /// or `extra_isize` was never set, which says that nobody wrote there.
+    /// The bytes of the inode that hold attributes: all behind the fields. `None` if there are
+    /// none, or if `extra_isize` was never set, which says that these bytes were never written.
     pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         let area = start..geometry.inode_size();
@@ -389,7 +389,7 @@ impl Inode {
     }
 }
 
-/// What goes into `i_blocks`.
+/// The contents of `i_blocks`.
 struct Space {
     count: u64,
     in_blocks: bool,
@@ -489,7 +489,7 @@ impl Inode {
     #[inline]
     fn check(&self, geometry: &Geometry) -> Result<(), Cause> {
         if self.is_blank() {
-            // What a deleted inode leaves behind is not interpreted.
+            // The remains of a deleted inode are not interpreted.
             return Ok(());
         }
         if self.mode >> 12 != 0 && self.file_type().is_none() {

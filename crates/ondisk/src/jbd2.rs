@@ -1,8 +1,8 @@
 //! The jbd2 log: superblock, descriptors, tags, commit and revoke blocks. Everything is big endian.
 //!
-//! A log block is told by its [`Header`]; all others are copies of file system blocks, in the order
-//! of the tags of the descriptor before them. Functions here return a bare [`Cause`], as the caller
-//! alone knows which log block it read (see [`crate::Corruption::Journal`]).
+//! A log block is recognised by its [`Header`]; all others are copies of file system blocks, in the
+//! order of the tags of the descriptor before them. Functions here return a bare [`Cause`], since
+//! only the caller knows which log block it read (see [`crate::Corruption::Journal`]).
 //!
 //! Source: ext4 disk layout documentation, "Journal (jbd2)".
 
@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The first word of every block that belongs to the log itself.
 pub const MAGIC: u32 = 0xc03b_3998;
 
-/// What can be wrong here.
+/// The possible faults of a log block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -83,7 +83,7 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// What a block of the log itself is.
+/// The kind of a block of the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// Names the blocks whose copies follow it.
@@ -133,17 +133,17 @@ struct RawHeader {
 const HEADER_SIZE: usize = 12;
 const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 
-/// What a block of the log itself starts with.
+/// The start of a block of the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the block is.
+    /// The kind of the block.
     pub kind: BlockKind,
-    /// The transaction that it belongs to; means nothing in a superblock.
+    /// Its transaction; without meaning in a superblock.
     pub sequence: Sequence,
 }
 
 impl Header {
-    /// The header of a log block; `None` if this is something else, which is how a log ends.
+    /// The header of a log block; `None` for another block, which is how a log ends.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {
@@ -162,7 +162,7 @@ impl Header {
         block[..HEADER_SIZE].copy_from_slice(raw.as_bytes());
     }
 
-    /// The header, if it says `kind`.
+    /// The header, if it is of `kind`.
     fn expect(block: &[u8], kind: BlockKind) -> Result<Header, Cause> {
         let header = Header::decode(block).filter(|header| header.kind == kind);
         header.ok_or(Cause::WrongKind { expected: kind })

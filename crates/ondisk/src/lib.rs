@@ -1,10 +1,10 @@
 //! The ext4, jbd2 and md on-disk formats: bytes to checked values and back.
 //!
-//! This crate does no I/O and has no `unsafe`. It is the one door between bytes and values:
-//! a `RawX` has the format's own field names and byte order (zerocopy, size asserted), an `X` is
-//! decoded and checked. `X::decode` makes every check, the checksum with the *expected* owner
-//! included; `encode` makes the same promises the other way and sets the checksum.
-//! Nothing here panics, loops or allocates without bound on any input.
+//! This crate does no I/O and has no `unsafe`. All bytes become values here: a `RawX` has the
+//! format's own field names and byte order (zerocopy, size asserted), an `X` is decoded and
+//! checked. `X::decode` makes every check, the checksum with the *expected* owner included;
+//! `encode` makes the same checks for the other direction and sets the checksum. Nothing here
+//! panics, loops or allocates without bound on any input.
 #![forbid(unsafe_code)]
 
 pub mod acl;

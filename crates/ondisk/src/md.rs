@@ -1,9 +1,9 @@
 //! The format of Linux md's array members: superblock 1.2, bad-block log, write-intent bitmap,
 //! partial parity log. Everything is little endian.
 //!
-//! Functions here return a bare [`Cause`], as the caller alone knows which member it read.
-//! What is on one member is checked here; what must agree between members is up to whoever
-//! assembles them. Offsets in superblocks are in sectors of 512 bytes, whatever the device's are.
+//! Functions here return a bare [`Cause`], since only the caller knows which member it read. They
+//! check one member alone; the code that assembles an array checks what must agree between members.
+//! Offsets in superblocks are in sectors of 512 bytes, even if the device has larger ones.
 //!
 //! Sources: `linux/raid/md_p.h` of Linux's interface headers, md(4), and members that Linux's md
 //! wrote.
@@ -29,12 +29,12 @@ pub const SUPERBLOCK_OFFSET: u64 = 4096;
 /// Bytes that a superblock of version 1 may take.
 pub const SUPERBLOCK_SIZE: usize = 4096;
 
-/// What tells arrays and members apart. Shown as mdadm shows it.
+/// The identity of an array or member. Printed as mdadm prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// The uuid that `text` means: 32 hexadecimal digits, with `:` or `-` anywhere between them.
+    /// Parses `text`: 32 hexadecimal digits, with `:` or `-` anywhere between them.
     pub fn parse(text: &str) -> Option<Uuid> {
         let mut digits = text.chars().filter(|c| !matches!(c, ':' | '-'));
         let mut bytes = [0; 16];
@@ -56,7 +56,7 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// What can be wrong here.
+/// The possible faults of md's structures.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found

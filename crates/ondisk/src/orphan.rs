@@ -1,4 +1,5 @@
-//! Blocks of the orphan file: inodes without a name that are still open, or that are being cut.
+//! Blocks of the orphan file: inodes without a name that are still open, or that are being
+//! truncated.
 //!
 //! A block is an array of inode numbers, 0 where free, with a tail.
 //!
@@ -13,7 +14,7 @@ const MAGIC: u32 = 0x0b10_ca04;
 const SLOT_SIZE: usize = 4;
 const TAIL_SIZE: usize = 8;
 
-/// What can be wrong here.
+/// The possible faults of a block of the orphan file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -26,17 +27,17 @@ pub enum Cause {
     Checksum { found: u32, expected: u32 },
 }
 
-/// From what the checksums of an orphan file start.
+/// The start of the checksums of an orphan file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrphanSeed(Option<Seed>);
 
 impl OrphanSeed {
-    /// Of the orphan file that is this inode of this generation.
+    /// The seed for the orphan file with this inode number and generation.
     pub fn new(checksums: Checksums, ino: Ino, generation: u32) -> OrphanSeed {
         OrphanSeed(checksums.seed().map(|seed| seed.of_inode(ino, generation)))
     }
 
-    /// Over where the block lies, and all slots.
+    /// Over the position of the block, and all slots.
     fn checksum(self, block: Block, slots: &[u8]) -> Option<u32> {
         Some(self.0?.chain_u64(block.0).chain(slots).value())
     }
@@ -96,7 +97,7 @@ impl OrphanBlock {
         self.slots.len()
     }
 
-    /// The orphan in a slot, if there is one. The number may be any: the image says so.
+    /// The orphan in a slot, if there is one. The image may hold any number.
     pub fn get(&self, slot: usize) -> Option<Ino> {
         self.slots.get(slot).filter(|&&ino| ino != 0).map(|&ino| Ino(ino))
     }
@@ -104,7 +105,7 @@ impl OrphanBlock {
     /// Puts an orphan into a slot, or nothing.
     ///
     /// # Panics
-    /// If there is no such slot: the caller's slip.
+    /// If there is no such slot: an error of the caller.
     pub fn set(&mut self, slot: usize, ino: Option<Ino>) {
         self.slots[slot] = ino.map_or(0, |ino| ino.0);
     }
@@ -122,8 +123,8 @@ impl OrphanBlock {
     }
 }
 
-/// Changes of a block as bytes, for whoever keeps it so. The block was checked by
-/// [`OrphanBlock::decode`]; what is out of range changes nothing.
+/// Changes of a block in its bytes. [`OrphanBlock::decode`] has checked the block; a slot out of
+/// range changes nothing.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;

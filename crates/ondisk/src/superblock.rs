@@ -1,8 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the image.
 //!
-//! [`Superblock::decode`] makes every check; [`Geometry`] is the copyable part of what comes out.
-//! The bytes stay as they were found but for what the setters change, so that fields this crate
-//! knows nothing of survive.
+//! [`Superblock::decode`] makes every check; [`Geometry`] is the part of the result that can be
+//! copied. Bytes that no setter changes stay as they were found, so unknown fields survive.
 //!
 //! Source: ext4 disk layout documentation, "The Super Block".
 
@@ -34,10 +33,10 @@ const CREATOR_HURD: u32 = 1;
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// `eh_magic` of the root of an extent tree.
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// Larger blocks than the pages that Linux has nearly everywhere are not worth what they cost.
+/// Blocks larger than the page size that Linux has nearly everywhere are not worth their cost.
 const MAX_BLOCK_SIZE: usize = 4096;
 
-/// What can be wrong here.
+/// The possible faults of a superblock.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values found
@@ -152,7 +151,7 @@ bitflags! {
     }
 }
 
-/// What to do when an error is found: `s_errors`.
+/// The reaction to an error that is found: `s_errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// Go on.
@@ -163,16 +162,16 @@ pub enum OnError {
     Panic,
 }
 
-/// Where the journal is.
+/// The location of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalPlace {
     /// In a file.
     Inode(Ino),
-    /// On a device of its own, named by this uuid.
+    /// On a separate device with this uuid.
     Device([u8; 16]),
 }
 
-/// An error that was found while mounted, as the superblock remembers the first and the last one.
+/// An error found while mounted; the superblock keeps the first and the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
@@ -181,7 +180,7 @@ pub struct ErrorRecord {
     pub ino: u32,
     /// The block concerned, or 0.
     pub block: u64,
-    /// Where in the program: at most 32 bytes of it are kept.
+    /// The function that found it: at most 32 bytes of the name are kept.
     pub function: String,
     /// The line there.
     pub line: u32,
@@ -249,7 +248,7 @@ impl Superblock {
         &self.raw
     }
 
-    /// Where things lie.
+    /// Sizes and positions.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -259,10 +258,10 @@ impl Superblock {
         self.geometry.features()
     }
 
-    /// What Lanefs can do with this file system, all considered that the superblock tells.
+    /// The operations that Lanefs supports on this file system, by everything in the superblock.
     pub fn support(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
-            // Its inodes have other fields at the same places.
+            // Its inodes have other fields at the same offsets.
             return Support::Refused(vec!["creator OS Hurd".into()]);
         }
         let more = self.refused_beyond_features();
@@ -279,7 +278,7 @@ impl Superblock {
         }
     }
 
-    /// What stands in the way that is no feature, or the absence of one.
+    /// Reasons to refuse it that are no features, or the absence of one.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         let block_size = self.geometry.block_size().bytes();
@@ -299,7 +298,7 @@ impl Superblock {
     }
 
     /// True if the copy of the journal inode's block field is not the root of an extent tree, as in
-    /// an ext3 that became an ext4. What is only read does without the journal if it is empty.
+    /// an ext3 that became an ext4. A read-only mount does not need the journal if it is empty.
     fn has_old_journal(&self) -> bool {
         let [first, ..] = self.raw.s_jnl_blocks;
         matches!(self.journal(), Some(JournalPlace::Inode(_)))
@@ -307,7 +306,7 @@ impl Superblock {
             && first.get() & 0xffff != u32::from(EXTENT_MAGIC)
     }
 
-    /// Which checksums there are, and from what they start.
+    /// The checksums, and where they start.
     pub fn checksums(&self) -> Checksums {
         let features = self.features();
         let uuid = self.raw.s_uuid;
@@ -330,12 +329,12 @@ impl Superblock {
         self.raw.s_uuid
     }
 
-    /// The file system's name for people, without the zeros that fill it up.
+    /// The file system's name for people, without the trailing zeros.
     pub fn label(&self) -> &[u8] {
         until_zero(&self.raw.s_volume_name)
     }
 
-    /// Where it was last mounted, without the zeros that fill it up.
+    /// Where it was last mounted, without the trailing zeros.
     pub fn last_mounted(&self) -> &[u8] {
         until_zero(&self.raw.s_last_mounted)
     }
@@ -358,7 +357,7 @@ impl Superblock {
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
-    /// The user who may take reserved blocks.
+    /// The user that may take reserved blocks.
     pub fn reserved_uid(&self) -> u32 {
         self.raw.s_def_resuid.get().into()
     }
@@ -373,7 +372,8 @@ impl Superblock {
         State::from_bits_retain(self.raw.s_state.get())
     }
 
-    /// What to do when an error is found; a value out of range counts as `Continue`, the default.
+    /// The reaction to an error that is found; a value out of range counts as `Continue`, the
+    /// default.
     pub fn on_error(&self) -> OnError {
         match self.raw.s_errors.get() {
             2 => OnError::ReadOnly,
@@ -421,17 +421,17 @@ impl Superblock {
         self.raw.s_def_hash_version
     }
 
-    /// Signedness of the directory hashes, and more.
+    /// Signedness of the directory hashes, and other flags.
     pub fn flags(&self) -> SuperFlags {
         SuperFlags::from_bits_retain(self.raw.s_flags.get())
     }
 
-    /// Options that a mount starts from.
+    /// The default options of a mount.
     pub fn default_mount_options(&self) -> DefaultMountOptions {
         DefaultMountOptions::from_bits_retain(self.raw.s_default_mount_opts.get())
     }
 
-    /// `i_extra_isize` of new inodes: what the superblock wants if that fits, else 32, else 0 for
+    /// `i_extra_isize` of new inodes: the superblock's value if that fits, else 32, else 0 for
     /// 128-byte inodes.
     pub fn extra_isize(&self) -> u16 {
         let room = (self.geometry.inode_size() - 128) as u16;
@@ -483,7 +483,7 @@ impl Superblock {
     }
 }
 
-/// What a mounted file system changes.
+/// Fields that a mounted file system changes.
 impl Superblock {
     /// Free blocks, in clusters with `bigalloc`. At most the number of blocks is kept.
     pub fn set_free_blocks(&mut self, blocks: u64) {
@@ -519,12 +519,12 @@ impl Superblock {
         self.raw.s_mnt_count.set(count);
     }
 
-    /// Where it is mounted; what does not fit into 64 bytes is cut off.
+    /// Where it is mounted; cut off after 64 bytes.
     pub fn set_last_mounted(&mut self, path: &[u8]) {
         fill(&mut self.raw.s_last_mounted, path);
     }
 
-    /// The file system's name for people; what does not fit into 16 bytes is cut off.
+    /// The file system's name for people; cut off after 16 bytes.
     pub fn set_label(&mut self, label: &[u8]) {
         fill(&mut self.raw.s_volume_name, label);
     }
@@ -539,8 +539,8 @@ impl Superblock {
         self.raw.s_kbytes_written.set(kbytes);
     }
 
-    /// Sets or clears the features that come and go while mounted: `needs_recovery` and
-    /// `orphan_present`. The others decide the geometry and stay.
+    /// Sets or clears the features that change while mounted: `needs_recovery` and
+    /// `orphan_present`. The others determine the geometry and stay.
     pub fn set_dirty_features(&mut self, recover: Recovery, orphans: OrphanEntries) {
         let features = &mut self.geometry.features;
         features.incompat.set(Incompat::RECOVER, recover == Recovery::Needed);
@@ -561,8 +561,8 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Remembers an error: counts it, keeps it as the last and, if none was, as the first.
-    /// Marks the file system so that the next check looks at everything.
+    /// Records an error: counts it, keeps it as the last one and, if there was none, as the first.
+    /// Marks the file system so that the next check is complete.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

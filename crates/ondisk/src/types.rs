@@ -1,4 +1,4 @@
-//! Quantities as types: numbers that must not be mixed up.
+//! Types of quantities: numbers that must not be mixed up.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl BlockSize {
     }
 }
 
-/// A point in time as an inode keeps it: seconds since 1970 and nanoseconds below a second.
+/// A point in time in an inode: seconds since 1970 and nanoseconds below a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
     /// Seconds since 1970-01-01 UTC, from -2^31 to 2^34 - 2^31 - 1 (year 2446) on 256-byte inodes.
@@ -57,7 +57,7 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
@@ -104,7 +104,7 @@ impl FileType {
         }
     }
 
-    /// The byte that a directory entry keeps (feature `filetype`); 0 there means unknown.
+    /// The type for a directory entry's byte (feature `filetype`); 0 there means unknown.
     pub fn from_dirent(byte: u8) -> Option<FileType> {
         Some(match byte {
             1 => FileType::Regular,

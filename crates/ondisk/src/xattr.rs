@@ -1,11 +1,12 @@
 //! Extended attributes in the inode and in a block.
 //!
 //! Both areas hold entries from the front and values from the back. In a block the entries follow a
-//! header of 32 bytes, are sorted, and value offsets count from the start of the block; in the inode
-//! they follow a magic number, in any order, and offsets count from the first entry.
-//! Source: kernel documentation, *ext4: Extended Attributes*. Not documented there, and taken from
-//! what the kernel and e2fsck write and accept: the hashes, entries in the inode having a hash of 0,
-//! and names hashed with signed bytes by kernels before 6.2 on machines with signed `char`.
+//! header of 32 bytes, are sorted, and value offsets count from the start of the block. In the
+//! inode they follow a magic number, in any order, and offsets count from the first entry. Source:
+//! kernel documentation, *ext4: Extended Attributes*. Some facts are not documented there, and come
+//! from what the kernel and e2fsck write and accept: the hashes; that entries in the inode have a
+//! hash of 0; that kernels before 6.2 on machines with signed `char` hashed names with signed
+//! bytes.
 
 mod decode;
 mod encode;
@@ -64,7 +65,7 @@ struct RawEntry {
 const _: () = assert!(size_of::<RawHeader>() == HEADER);
 const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 
-/// What can be wrong with extended attributes. Offsets are bytes from the start of the area.
+/// The possible faults of extended attributes. Offsets are bytes from the start of the area.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the place and what was found there
@@ -93,7 +94,7 @@ pub enum Cause {
     Order { offset: usize },
 }
 
-/// An attribute as it lies in an area.
+/// An attribute in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
     /// Its name.
@@ -102,12 +103,12 @@ pub struct Attribute<'a> {
     pub value: Value<'a>,
 }
 
-/// Where a value is.
+/// The location of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// In the same area.
     Here(&'a [u8]),
-    /// In an inode of its own (feature `ea_inode`), which is not supported; kept as it is.
+    /// In a separate inode (feature `ea_inode`), which is not supported; kept as it is.
     Inode {
         /// That inode.
         ino: Ino,

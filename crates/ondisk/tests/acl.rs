@@ -39,7 +39,7 @@ fn run(command: &mut Command) -> Output {
     command.output().expect("it is installed")
 }
 
-/// False if the kernel refuses, as it does for ACLs where there is no privilege or no support.
+/// False if the kernel refuses: it refuses ACLs without privilege or support.
 fn set(path: &Path, name: &str, acl: &Acl) -> bool {
     let hex: String = acl.to_system().iter().map(|byte| format!("{byte:02x}")).collect();
     let value = format!("0x{hex}");
@@ -60,7 +60,7 @@ fn get(path: &Path, name: &str) -> Option<Acl> {
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A directory that everybody can pass, or `None` with a reason printed.
+/// A directory that all users can pass, or `None` with a reason printed.
 fn place() -> Option<tempfile::TempDir> {
     for tool in ["setfattr", "getfattr", "setpriv"] {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -125,7 +125,7 @@ fn a_list_allows_what_the_kernel_allows() {
     }
 }
 
-/// A list that says no more than the mode is not kept.
+/// The list after the kernel stored it: one that the mode can express becomes the mode's.
 fn acl_kept(acl: &Acl) -> Acl {
     if acl.is_minimal() { Acl::from_mode(acl.mode_bits()) } else { acl.clone() }
 }

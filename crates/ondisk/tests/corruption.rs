@@ -225,7 +225,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // What was found in blocks stays so.
+    // An inode whose space was stored in blocks keeps that unit.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");
@@ -287,7 +287,7 @@ fn every_check_of_a_bitmap_has_its_cause() {
     assert_eq!(nowhere, Corruption::Bitmap { group: Group(5), cause: Cause::NoSuchGroup });
 }
 
-/// Bytes that keep enough right to get far.
+/// Bytes that are right in so many places that decoding gets far.
 fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let len = good.len();
     prop::collection::vec((0..len, any::<u8>()), 0..12).prop_map(move |changes| {
@@ -301,7 +301,7 @@ fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 
 fn good_superblock() -> Vec<u8> {
     let bytes = IMAGE.as_ref().map_or(vec![0; 1024], |i| i.bytes[1024..2048].to_vec());
-    // Without metadata_csum, so that what is changed gets past the checksum.
+    // Without metadata_csum, so that changes pass the checksum.
     [&bytes[..0x65], &[bytes[0x65] & !4], &bytes[0x66..]].concat()
 }
 

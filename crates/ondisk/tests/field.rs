@@ -1,4 +1,4 @@
-//! Images as they are met in the field: with other features, resized, and changed by the kernel.
+//! Images as they occur in practice: with other features, resized, and changed by the kernel.
 
 mod image;
 
@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-/// Decodes all metadata that has a fixed place, deleted inodes included; returns the number of
-/// inodes in use by type.
+/// Decodes all metadata at fixed positions, deleted inodes included; returns the number of inodes
+/// in use by type.
 fn decode_all(image: &Image) -> Vec<Option<FileType>> {
     let superblock = Superblock::decode(&image.bytes[1024..2048]).expect(&image.options);
     let (geometry, checksums) = (superblock.geometry(), superblock.checksums());

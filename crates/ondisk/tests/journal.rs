@@ -28,7 +28,7 @@ fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     (superblock.geometry().block_size(), fs::read(file).expect("the journal"))
 }
 
-/// debugfs leaves rubbish in the unused bytes of tags, and marks no tag as last.
+/// debugfs leaves garbage in the unused bytes of tags, and marks no tag as last.
 #[derive(PartialEq)]
 enum Writer {
     Kernel,
@@ -44,7 +44,7 @@ struct Seen {
     format: jbd2::LogFormat,
 }
 
-/// Walks the log as recovery does, and makes every block of it again from what was read.
+/// Walks the log as recovery does, and encodes every block again from its decoded values.
 fn walk(image: &Image, writer: Writer) -> Seen {
     let (size, log) = journal_file(image);
     let block = |at: u32| &log[at as usize * size.bytes()..][..size.bytes()];

@@ -1,5 +1,5 @@
-//! An array of RAM members below a file system: whole, without a member, or being rebuilt all the
-//! time, under the suites that otherwise run on one device.
+//! A RAID-5 array of RAM members below a file system: whole, without a member, or always
+//! rebuilding. The suites that otherwise run on one device run on it.
 
 use crate::fsx::Fsx;
 use crate::image::Image;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How the array is while the suite runs.
+/// The state of the array while the suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     /// All members are there.
@@ -30,10 +30,10 @@ impl Health {
     pub const ALL: [Health; 3] = [Health::Whole, Health::Degraded, Health::Rebuilding];
 }
 
-/// A story of four threads on an array, against the model.
+/// Runs random steps of four threads on an array, against the model.
 ///
 /// # Errors
-/// What the array or the file system did wrong.
+/// A fault of the array or the file system.
 pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
     let wrap = move |device| -> Arc<dyn Device> { Arc::new(OnArray::new(device, health, seed)) };
     let judge = Judge { bases, wrap: &wrap };
@@ -43,7 +43,7 @@ pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Resu
 /// Operations on one file on an array, byte for byte; then e2fsck.
 ///
 /// # Errors
-/// What the array or the file system did wrong.
+/// A fault of the array or the file system.
 ///
 /// # Panics
 /// When e2fsck finds something, or the host has no room.
@@ -59,8 +59,8 @@ pub fn judge_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Resul
     Ok(())
 }
 
-/// An image on an array: what is written goes to both, what is read comes from the array, and at
-/// the end both must be the same. So whoever judges the image judges the array.
+/// An image on an array: writes go to both, reads come from the array, and at the end both must be
+/// the same. So a check of the image is a check of the array.
 pub struct OnArray {
     image: Arc<dyn Device>,
     array: Arc<Array>,
@@ -123,7 +123,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
                 false => ControlFlow::Continue(()),
             };
             array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
-            // Whatever was under way on the member before is no concern of this one.
+            // An operation that was under way on the member before does not affect this one.
             let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
             if ended.expect("a rebuild") == Ended::Stopped {
                 return;

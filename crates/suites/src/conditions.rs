@@ -1,8 +1,9 @@
 //! The conditions of a run, by its seed.
 //!
 //! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
-//! back until some steps were done, a commit every millisecond, and (but for some) no file that
-//! stays open. Then inodes leave memory and come back while the commit that changed them is not durable.
+//! back until some steps were done, a commit every millisecond, and (with exceptions) no file that
+//! stays open. Then inodes leave memory and are loaded again while the commit that changed them is
+//! not durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};
@@ -10,7 +11,7 @@ use lanefs_ext4::MountOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a run of a seed is done.
+/// The conditions of a seed's run.
 pub struct Conditions {
     /// Policies and memory; the commit interval is the suite's own unless the run is forgetful.
     pub mount: MountOptions,
@@ -25,14 +26,14 @@ pub struct Conditions {
 pub enum Handles {
     /// Some do.
     Kept,
-    /// Each step finds its inodes by name and lets them go.
+    /// Each step finds its inodes by name and releases them.
     None,
 }
 
-/// No step that need not wait for a flush takes this long.
+/// Longer than any step that need not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The conditions of `seed`. A suite that commits every so often says how often.
+/// The conditions of `seed`. `interval` is the commit interval of a suite that has one.
 pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     let mut mount = mount_options(seed);
     if let Some(interval) = interval {
@@ -57,7 +58,7 @@ pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }
 
-/// A device with flushes at some pace, and the gate that a run tells of its steps.
+/// A device with flushes at some pace, and the gate that counts a run's steps.
 pub struct Paced {
     /// The device.
     pub device: Arc<dyn Device>,
@@ -65,7 +66,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// `device` at this pace.
+    /// Gives `device` this pace.
     pub fn new(device: Arc<dyn Device>, pace: Option<Pace>) -> Paced {
         match pace.map(|pace| Arc::new(GatedDevice::new(device.clone(), pace))) {
             Some(gate) => Paced { device: gate.clone(), gate: Some(gate) },
@@ -78,7 +79,7 @@ impl Paced {
         self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }
 
-    /// A step was done.
+    /// Counts a step.
     pub fn step(&self) {
         if let Some(gate) = &self.gate {
             gate.step();

@@ -1,9 +1,9 @@
-//! The crash suite: a workload on a recording device, and at every crash state that the recording
-//! allows, what was promised must be there and nothing else.
+//! The crash suite: it runs a workload on a recording device. In every crash state that the
+//! recording allows, everything promised must be there, and nothing else.
 //!
-//! The workload is told by one thread, so what survives a crash must be the tree as it was after
-//! *some* step: not before the last one that was promised, not after the last one that was begun.
-//! Data says of itself which file, step and place it was written for (see [`words`]).
+//! One thread runs the workload, so what survives a crash must be the tree as it was after *some*
+//! step: not before the last one that was promised, not after the last one that was begun. Each
+//! word of data names the file, step and position it was written for (see [`words`]).
 
 mod digest;
 pub mod judge;
@@ -21,7 +21,7 @@ use lanefs_device::{Device, Kept};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What mke2fs is asked for: small logs, so that they wrap and are checkpointed.
+/// The options for mke2fs: small logs, so that they wrap and are checkpointed.
 pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=1 -N 600", "14M"),
     ("-b 4096 -J size=4 -N 600", "20M"),
@@ -29,7 +29,7 @@ pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
 ];
 
-/// How many cuts of a recording are looked at.
+/// How many cuts of a recording are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
     /// All.
@@ -38,10 +38,10 @@ pub enum Cuts {
     About(usize),
 }
 
-/// Records a workload of `steps` steps and judges its crash states, all of them by e2fsck too.
+/// Records a workload of `steps` steps and checks its crash states, all of them by e2fsck too.
 ///
 /// # Errors
-/// What does not hold in one of them.
+/// A state in which a check fails, and which.
 pub fn judge(seed: u64, steps: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
     judge_workload(&Bases::default(), seed, steps, cuts, &tally)?;
@@ -87,14 +87,14 @@ fn judge_workload(
 }
 
 /// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the step
-/// that wrote them and the place in the file.
+/// that wrote them and the position in the file.
 pub fn words(id: u64, step: usize, offset: u64, len: usize) -> Vec<u8> {
     let word = |n: usize| (id << 48) | ((step as u64) << 32) | (offset / 8 + n as u64);
     (0..len / 8).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
 /// The step that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if the word
-/// belongs to something else.
+/// belongs to another file or position.
 pub fn writer(word: u64, id: u64, offset: u64) -> Option<usize> {
     match word {
         0 => Some(0),

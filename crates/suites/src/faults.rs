@@ -1,5 +1,5 @@
-//! The fault suite: the n-th read, write or flush fails, for each n. Errors must be errors, a log
-//! that cannot be written ends writing, and what was promised before is there afterwards.
+//! The fault suite: the n-th read, write or flush fails, for each n. Errors are reported, a log
+//! that cannot be written stops all writes, and everything promised before is there afterwards.
 
 use crate::image::Image;
 use crate::library::Library;
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is done while a fault waits: a story, with more promises than most.
+/// The steps of a run with a fault: random ones, with more promises than most.
 pub fn steps(seed: u64, len: usize) -> Vec<Step> {
     let mut steps = stage(1);
     for (n, step) in Author::new(seed, 0, 1, Mood::ManySmall).story(len).into_iter().enumerate() {
@@ -35,14 +35,14 @@ pub fn steps(seed: u64, len: usize) -> Vec<Step> {
     steps
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// Errors that somebody was told of.
+    /// Errors that were reported to the caller.
     pub errors: Vec<String>,
-    /// By path, the digest of what was promised.
+    /// By path, the digest of the promised contents.
     promised: BTreeMap<Path, u64>,
-    /// Whether a promise was refused for the log's sake.
+    /// Whether a promise was refused because the log had failed.
     log_failed: bool,
     /// The tree, if nothing failed.
     model: Model,
@@ -51,13 +51,14 @@ pub struct Run {
 fn options() -> MountOptions {
     MountOptions {
         atime: Atime::Noatime,
-        // Commits when the workload asks, so that n means the same in each run.
+        // It commits when the workload asks, so that n means the same in each run.
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     }
 }
 
-/// Runs `steps` on `device`, where one operation fails, and checks what can be checked at once.
+/// Runs `steps` on `device`, where one operation fails, and makes the checks that are possible at
+/// once.
 pub fn run(device: &Arc<FaultyDevice>, steps: &[Step]) -> Result<Run, String> {
     let mut run = Run::default();
     let mount = match Mount::open(device.clone(), options()) {
@@ -101,7 +102,7 @@ fn is_of_the_device(error: &Error) -> bool {
     matches!(error, Error::Device(_) | Error::Journal(_))
 }
 
-/// Keeps the list of what is promised.
+/// Updates the list of promises.
 fn keep_promises(run: &mut Run, step: &Step, failed: bool) {
     let about = |path: &Path| vec![path.clone()];
     let changed = match step {
@@ -119,7 +120,7 @@ fn keep_promises(run: &mut Run, step: &Step, failed: bool) {
         | Step::Truncate { file: File::At(path), .. }
         | Step::Fallocate { file: File::At(path), .. }
         | Step::Unlink { path } => about(path),
-        // What moves may take whole trees along, and open files have any name.
+        // A rename may move whole trees, and open files may have any name.
         Step::Rename { .. }
         | Step::Write { .. }
         | Step::Append { .. }
@@ -159,7 +160,7 @@ fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// One fault: the run, and what is there afterwards.
+/// Runs with one fault, and checks what is there afterwards.
 pub fn strike(image: &OverlayDevice, steps: &[Step], fault: Fault) -> Result<(), String> {
     let device = Arc::new(image.fork());
     let faulty = Arc::new(FaultyDevice::new(device.clone(), Some(fault)));
@@ -228,7 +229,7 @@ pub fn sweep(
     Ok(done)
 }
 
-/// Faults of every kind in one workload: about `most` places of each. How many were tried.
+/// Tries faults of every kind in one workload, about `most` of each. Returns how many were tried.
 pub fn judge(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };

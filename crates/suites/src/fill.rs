@@ -1,11 +1,11 @@
-//! A tree with everything in it that ext4 can hold, and changes to it: told to the kernel or to
-//! the library, and read back by the other.
+//! A tree with everything in it that ext4 can hold, and changes to it. The kernel or the library
+//! makes them, and the other one reads them back.
 
 use crate::step::{File, Kind, Path, Step, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 
-/// How much of it.
+/// The size of the tree.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// Files in the largest directory.
@@ -18,7 +18,7 @@ pub struct Scale {
     pub wide_times: WideTimes,
     /// The largest file offset that is used.
     pub far: u64,
-    /// The block size, for what must fit a block.
+    /// The block size, for contents that must fit a block.
     pub block: usize,
     /// Directories below each other.
     pub depth: u16,
@@ -33,7 +33,7 @@ pub enum WideTimes {
 }
 
 impl Scale {
-    /// What fits an image of some megabytes.
+    /// The scale for an image of some megabytes.
     pub fn of_image(megabytes: u64, block: usize) -> Scale {
         let files = (megabytes as u32 * 8).clamp(10, 1500);
         Scale {
@@ -165,7 +165,7 @@ fn mappings(script: &mut Script, scale: Scale) {
     }
     script.file("data/hole at end", 100);
     script.0.push(Step::Truncate { file: at("data/hole at end"), size: 1 << 30 });
-    // Two files that grow in turns, with holes: fragmented whoever allocates.
+    // Two files that grow in turns, with holes: fragmented by any allocator.
     script.file("data/pieces", 0);
     script.file("data/other pieces", 0);
     let block = scale.block as u64;
@@ -261,7 +261,7 @@ fn times_and_owners(script: &mut Script, scale: Scale) {
     }
 }
 
-/// Changes what [`fill`] made: removes, replaces, moves, cuts, converts.
+/// Changes what [`fill`] made: removes, replaces, moves, truncates, converts.
 pub fn change(scale: Scale) -> Vec<Step> {
     let mut script = Script(Vec::new());
     let rename = |from: &str, to: &str, how| Step::Rename { path: path(from), new: path(to), how };

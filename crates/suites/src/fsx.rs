@@ -1,5 +1,5 @@
-//! One file, random operations, and after each the bytes that must be there: what fsx does, with
-//! all of fallocate's modes, SEEK_DATA and SEEK_HOLE, and remounts.
+//! One file, random operations, and after each the expected bytes: as fsx does, with all of
+//! fallocate's modes, SEEK_DATA and SEEK_HOLE, and remounts.
 
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::image::Image;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The file's largest size. Small enough that operations meet, large enough for several extents.
 const LIMIT: u64 = 600_000;
 
-/// Files that the caches have no room for beside it.
+/// Other files: more than fit into the caches beside it.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {
@@ -39,7 +39,7 @@ pub struct Fsx {
 /// What went wrong, with the last operations.
 pub type Failure = String;
 
-/// `count` operations with this seed on a fresh image, which e2fsck judges afterwards.
+/// Runs `count` operations with this seed on a fresh image, which e2fsck checks afterwards.
 pub fn judge(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     const OPTIONS: [&str; 3] = ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg"];
     let options = OPTIONS[(seed % 3) as usize];
@@ -123,7 +123,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Lets the file go if none is to stay open, and now and then looks at others until it has left
+    /// Closes the file if none is to stay open, and now and then reads others until it has left
     /// memory.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.conditions.handles == Handles::Kept {
@@ -156,7 +156,7 @@ impl Fsx {
         self.reopen()
     }
 
-    /// A place and a length: unaligned, aligned to sectors, or to blocks.
+    /// A position and a length: unaligned, aligned to sectors, or to blocks.
     fn range(&mut self, most: u64) -> (u64, u64) {
         let (mut at, mut len) = (self.rng.u64(..most), self.rng.u64(1..=65_536));
         let align = match self.rng.u32(..3) {
@@ -256,7 +256,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Copies a part of the file to another place in it, by way of the caller.
+    /// Copies a part of the file to another position in it, by read and write.
     fn copy(&mut self, from: u64, len: u64) -> Result<(), Failure> {
         let to = self.rng.u64(..LIMIT - len.min(LIMIT - 1));
         self.log.push(format!("copy {from}+{len} to {to}"));
@@ -289,7 +289,8 @@ impl Fsx {
         if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
     }
 
-    /// What SEEK_DATA and SEEK_HOLE say must cover the file in turn, and holes must read as zeros.
+    /// The ranges of SEEK_DATA and SEEK_HOLE must cover the file in turn, and holes must read as
+    /// zeros.
     fn compare_seeks(&self) -> Result<(), Failure> {
         let (fs, file, size) = (self.fs(), self.file(), self.data.size());
         let mut at = 0;
@@ -316,7 +317,7 @@ impl Fsx {
     }
 }
 
-/// Where two sights of the bytes from `at` part.
+/// The first difference between two versions of the bytes from `at` on.
 fn difference(at: u64, got: &[u8], want: &[u8]) -> Failure {
     let first = got.iter().zip(want).position(|(a, b)| a != b);
     match first {

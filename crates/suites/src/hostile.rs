@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use victim::{Left, Victim};
 
-/// Device operations until an image counts as one that never ends. Good ones take some thousands.
+/// Device operations after which an image counts as endless. Good images take some thousands.
 const PATIENCE: u64 = 400_000;
-/// The same for work without device operations.
+/// The same limit for work without device operations.
 const TIME: Duration = Duration::from_secs(60);
-/// Memory that the process may ever have taken, in KiB.
+/// The largest memory of the process, in KiB.
 const MEMORY: u64 = 3 << 20;
 
 /// Sums over many images.
@@ -36,7 +36,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Counts one.
+    /// Adds an image's outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         self.images += 1;
         self.mounted += u64::from(outcome.mounted);
@@ -48,7 +48,7 @@ impl Judged {
 pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
     let device = Arc::new(Guarded::new(victim.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // A superblock that is damaged says where the file system ends.
+    // A damaged superblock may give another end of the file system.
     let mut end = [0; 4];
     let read = device.read_at(victim::SUPER + 4, &mut end);
     let end = u64::from(u32::from_le_bytes(end)) * victim.block_size();
@@ -58,12 +58,12 @@ pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Exercises an image; it stays as it is.
+/// Exercises an image, which does not change.
 pub fn judge_image(image: &Image, what: &str) -> Result<Outcome, String> {
     judge_device(OverlayDevice::new(image.device(), u64::MAX), what)
 }
 
-/// Exercises anything.
+/// Exercises a device.
 pub fn judge_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
     in_time(Arc::new(Guarded::new(device, PATIENCE)), what)
 }
@@ -103,7 +103,7 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What mke2fs is asked for where damage shall not be found by a checksum.
+/// Options for mke2fs, for damage that no checksum shall find.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
 /// `count` images with a few bytes of metadata changed at random.
@@ -132,7 +132,7 @@ pub fn random_damage(victim: &Victim, seed: u64) -> String {
     let ranges = victim.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock and descriptors are few among so many: they get their share all the same.
+        // The superblock and descriptors are few ranges among many, so they are chosen more often.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

@@ -1,4 +1,4 @@
-//! Images: made by mke2fs, judged by e2fsck, mounted by the kernel.
+//! Images: made by mke2fs, checked by e2fsck, mounted by the kernel.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, OverlayDevice};
 use std::os::unix::fs::FileExt;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-/// The features of mke2fs 1.47's own configuration, whatever the distribution's says.
+/// The features of mke2fs 1.47's own configuration; the distribution's may differ.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
-/// An image file in memory, gone with its folder when dropped.
+/// An image file in memory; removed with its folder when dropped.
 pub struct Image {
     folder: tempfile::TempDir,
     path: PathBuf,
 }
 
-/// Where temporary files go: memory if the machine has it.
+/// The folder of temporary files: in memory if the machine has such a folder.
 pub fn folder() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let root = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
@@ -23,7 +23,8 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// What mke2fs makes of `options` at `size`; `None`, with the reason printed, without mke2fs.
+    /// The image that mke2fs makes with `options` and `size`; `None`, with the reason printed,
+    /// without mke2fs.
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -45,7 +46,7 @@ impl Image {
         }
     }
 
-    /// A place for an image, with nothing there yet.
+    /// A path for an image, with nothing there yet.
     pub fn empty() -> Image {
         let folder = folder();
         Image { path: folder.path().join("image"), folder }
@@ -91,7 +92,7 @@ impl Image {
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
         command.args(["-t", "ext4", "-o", &loops.join(",")]).args([&self.path, &at]);
-        // Two mounts at once may be after the same free loop device.
+        // Two mounts at once may want the same free loop device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
         for _ in 0..20 {
@@ -116,16 +117,17 @@ impl Image {
     }
 }
 
-/// A machine that has loop devices and lets us be root mounts; elsewhere a failure says nothing.
+/// True on a machine with loop devices where this process is root; elsewhere a failure says
+/// nothing.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// An image file that many states of one base are written to, one after another.
+/// An image file to which many states of one base are written, one after another.
 pub struct Scratch {
     image: Image,
     len: u64,
-    /// What is not zeros in the base.
+    /// The parts of the base that are not zeros.
     base: Vec<(u64, Vec<u8>)>,
 }
 
@@ -151,7 +153,7 @@ impl Scratch {
     /// The image of `state`, which may be changed.
     ///
     /// # Errors
-    /// What the host says.
+    /// Those of the host.
     pub fn put(&self, state: &OverlayDevice) -> std::io::Result<&Image> {
         let file = std::fs::File::create(&self.image.path)?;
         for (at, bytes) in &self.base {
@@ -165,7 +167,7 @@ impl Scratch {
     }
 }
 
-/// What e2fsck said.
+/// The verdict of e2fsck.
 #[derive(Debug, Clone)]
 pub struct Verdict {
     /// Its exit code: 0 nothing, 1 repaired, 4 left as it was.
@@ -175,17 +177,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// True if a repairing run did no more than replay the log and finish orphans.
+    /// True if a repairing run only replayed the log and finished orphans.
     pub fn only_replayed(&self) -> bool {
-        // A question that was answered, or damage that it had to work around, is a repair.
+        // An answered question, or damage that it had to work around, is a repair.
         let text = without_orphan_file(&self.text);
         let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
         self.status <= 1 && !bad.iter().any(|word| text.contains(word))
     }
 }
 
-/// e2fsck's words without its tidying of the orphan file, which it does to the kernel's images too:
-/// it clears the entries of orphans that it has just finished, and the feature that says that
+/// e2fsck's output without its tidying of the orphan file, which it does on the kernel's images
+/// too: it clears the entries of orphans that it has just finished, and the feature that says that
 /// there may be some.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();
@@ -224,7 +226,7 @@ impl KernelMount {
             return;
         }
         // A program that another test started (e2fsck of 16 TiB takes a while) may have inherited a
-        // file that was open here when it was forked.
+        // file that was open here.
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

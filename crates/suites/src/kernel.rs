@@ -1,4 +1,4 @@
-//! The kernel's ext4, told by steps.
+//! Runs steps on the kernel's ext4.
 
 use crate::step::{File, Kind, Outcome, Path, Seen, Step, Tree, pattern};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
@@ -20,7 +20,7 @@ pub struct Kernel {
 impl Kernel {
     /// The tree below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
-        // Steps give modes as they shall be.
+        // The steps give complete modes.
         rustix::process::umask(Mode::empty());
         Kernel { root: root.to_path_buf(), open: HashMap::new() }
     }

@@ -1,8 +1,8 @@
-//! Suites that judge the whole file system through its library interface.
+//! Suites that test whole file systems through the library interface of ext4.
 //!
-//! Each suite is a module here, with what it needs to be run for as long as wanted; `tests/` runs
-//! a fixed sample of each, and the program `lanefs-suites` the long forms. `docs/suites.md` tells
-//! what each suite asks and how its own blindness is ruled out.
+//! Each suite is a module here that can run for any time; `tests/` runs a fixed sample of each, and
+//! the program `lanefs-suites` the long forms. `docs/suites.md` says what each suite asks, and
+//! which planted faults it must find.
 #![forbid(unsafe_code)]
 
 pub mod array;

@@ -1,4 +1,4 @@
-//! Lanefs through its library, told by steps.
+//! Runs steps on Lanefs, through its library.
 
 use crate::listing::library_names;
 use crate::step::{File, Kind, Outcome, Seen, Step, Tree, pattern, split};
@@ -16,7 +16,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Steps on `fs`.
+    /// For steps on `fs`.
     pub fn new(fs: &Arc<Fs>) -> Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }
@@ -30,7 +30,7 @@ impl Library {
             }
             let named = self.fs.lookup(&inode, name)?.ok_or(Error::NotFound)?;
             inode = match self.fs.get(named.ino, None) {
-                // Unlinked between the look-up and this: it is not there.
+                // It was unlinked after the look-up.
                 Err(Error::Stale) => return Err(Error::NotFound),
                 other => other?,
             };
@@ -54,7 +54,7 @@ impl Library {
         }
     }
 
-    /// Does `step` and says what came of it, with the library's own error.
+    /// Does `step`; returns its result, or the library's own error.
     pub fn act(&mut self, step: &Step) -> Result<Seen, Error> {
         let fs = self.fs.clone();
         match step {

@@ -1,4 +1,4 @@
-//! Everything that can be seen of a tree, so that two sights of it can be compared.
+//! A listing of everything visible in a tree, to be compared with another.
 
 use crate::step::{Path, join, show};
 use lanefs_ext4::{Error, Fs, InodeRef, Seek};
@@ -11,10 +11,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::OsStr, io};
 
-/// The grain of content digests: a stretch of zeros this long and a hole are the same.
+/// The unit of content digests: a run of zeros this long and a hole are the same.
 pub const GRAIN: usize = 4096;
 
-/// What is known of one name. What somebody cannot know is `None`, and not compared.
+/// The properties of one name. A property that the source of the listing cannot know is `None`, and
+/// not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // as in stat(2)
 pub struct Entry {
@@ -27,7 +28,7 @@ pub struct Entry {
     /// Digest of the data or the target.
     pub content: u64,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first path that leads to the same inode.
+    /// The first path to the same inode.
     pub twin: Path,
     pub ino: Option<u64>,
     pub sectors: Option<u64>,
@@ -54,13 +55,13 @@ impl Listing {
         }
     }
 
-    /// The part below (and without) these paths, and what `keep` says of the rest.
+    /// The part without these paths and what is below them, of the rest as `keep` says.
     pub fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Listing {
         self.entries.retain(|path, _| keep(path));
         self
     }
 
-    /// What is not the same, in words; empty if all is. At most twenty are told.
+    /// The differences in words, at most twenty; empty if there are none.
     pub fn differences(&self, other: &Listing) -> Vec<String> {
         let mut found = Vec::new();
         for (path, a) in &self.entries {
@@ -117,11 +118,11 @@ impl Entry {
     }
 }
 
-/// Digest of a file's data: every grain that is not all zeros, with its place.
+/// Digest of a file's data: of every grain that is not all zeros, with its position.
 pub struct Digest(DefaultHasher);
 
 impl Digest {
-    /// Of a file of `size` bytes, with nothing in it yet.
+    /// For a file of `size` bytes, with nothing in it yet.
     pub fn new(size: u64) -> Digest {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(size);

@@ -25,7 +25,8 @@ struct Arguments {
     /// Judge so many distinct crash states on all processors, and nothing else.
     #[arg(long)]
     states: Option<u64>,
-    /// Tell a story of threads that fails as it is, and look for no shorter one.
+    /// If random steps of threads fail, report them as they are, without looking for a shorter
+    /// sequence.
     #[arg(long)]
     no_shrink: bool,
     /// Only these suites.
@@ -44,14 +45,14 @@ enum Suite {
     Faults,
     /// Damaged images.
     Hostile,
-    /// Stories and one file on arrays: whole, degraded, being rebuilt.
+    /// Random steps and one file on arrays: whole, degraded, rebuilding.
     Arrays,
 }
 
 const ALL: [Suite; 6] =
     [Suite::Model, Suite::Fsx, Suite::Crash, Suite::Faults, Suite::Hostile, Suite::Arrays];
 
-/// One round of a suite. What it looked at, or what went wrong.
+/// Runs one round of a suite. Returns a summary, or the failure.
 fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String, String> {
     Ok(match suite {
         Suite::Model => {
@@ -135,7 +136,7 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// What is being done, for whoever watches.
+/// Prints the current job on a terminal.
 fn progress(what: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what} …\r");

@@ -1,4 +1,4 @@
-//! A tree in plain memory that does what a file system should: the oracle of the random suites.
+//! A tree in plain memory that behaves as a file system should: the oracle of the random suites.
 
 use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
 use crate::step::{File, Kind, Outcome, Path, Seen, Step, Tree, join, pattern, split};
@@ -7,7 +7,7 @@ use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// Data by grains; what is not there is zeros.
+/// Data by grains; an absent grain is zeros.
 #[derive(Clone, Default, Debug)]
 pub struct Data {
     size: u64,
@@ -43,11 +43,11 @@ impl Data {
         }
     }
 
-    /// Makes zeros of what is there of the range, without growing.
+    /// Zeroes the range as far as the file has it, without growing.
     pub fn zero(&mut self, offset: u64, len: u64) {
         const BYTES: u64 = GRAIN as u64;
         let end = offset.saturating_add(len);
-        // By what is there, not by the range, which may be most of a huge hole.
+        // Visits the grains that exist, not the whole range, which may be most of a huge hole.
         let touched = self.grains.range_mut(offset / BYTES..end.div_ceil(BYTES));
         for (grain, held) in touched {
             let start = grain * BYTES;
@@ -57,7 +57,7 @@ impl Data {
         }
     }
 
-    /// Cuts or grows with zeros.
+    /// Truncates, or grows with zeros.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             self.grains.retain(|grain, _| grain * (GRAIN as u64) < size);
@@ -104,7 +104,7 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     atime: Option<Time>,
     mtime: Option<Time>,
-    /// Made without a name and never given one: link may give it the first.
+    /// Made without a name, and none given since: link may give it the first.
     unnamed: bool,
 }
 
@@ -303,7 +303,7 @@ impl Model {
                 let mut permissions = if symlink { 0o777 } else { *permissions };
                 let mut gid = *gid;
                 if self.node(dir).permissions & SET_GROUP != 0 {
-                    // The directory gives its group, and directories below it do too.
+                    // The directory gives its group to it; a new directory also does so in turn.
                     gid = self.node(dir).gid;
                     permissions |= if *kind == Kind::Directory { SET_GROUP } else { 0 };
                 }
@@ -540,7 +540,7 @@ impl Model {
     }
 }
 
-/// What an open file is.
+/// The kind of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Openness {
     /// A regular file with a name, or one that was made without.

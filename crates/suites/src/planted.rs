@@ -1,18 +1,18 @@
-//! Devices with a planted fault: a suite that does not find it is blind.
+//! Devices with a planted fault, which a suite must find.
 
 use lanefs_device::{Device, DeviceError};
 use std::sync::Arc;
 
-/// Flips one bit of every write whose first byte divided by 32 leaves this: the same writes in
-/// every run of the same story.
+/// Flips one bit of every write whose first byte divided by 32 leaves this rest: the same writes in
+/// every run of the same steps.
 const MARK: u8 = 1;
 
-/// What a device does wrong, and says nothing.
+/// A fault that the device does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// It damages what is written, now and then.
+    /// It damages some writes.
     FlippedBit,
-    /// It says that it flushed and did not.
+    /// It reports flushes that it did not do.
     LostFlush,
 }
 

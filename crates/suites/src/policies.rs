@@ -1,13 +1,13 @@
-//! All policies and little memory under the same suites: what was done before is measured, so it has to
-//! be right, and so has what is evicted and loaded again.
+//! All policies and little memory under the same suites: the older policies are measured, so they
+//! have to be correct, and so does eviction and loading again.
 
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;
 
-/// Memory for caches with which hardly anything stays that is not held or dirty.
+/// Memory for caches that holds hardly anything but referenced and dirty objects.
 const LITTLE: u64 = 96 << 10;
 
-/// What each policy may be instead of the default.
+/// The values of the policies other than the default.
 const OTHERS: [&str; 8] = [
     "inode_claim=two-step",
     "placement=shared",
@@ -19,9 +19,9 @@ const OTHERS: [&str; 8] = [
     "name_cache=global",
 ];
 
-/// How a run of `seed` mounts: of five one with the policies of before, names and inodes behind one
-/// lock included, and one with some of them; of seven two with hardly any memory. Suites choose their
-/// images by the seed too, by threes and fours.
+/// The mount options of a run of `seed`: of five seeds one has all older policies, with names and
+/// inodes behind one lock, and one has some of them; of seven two have hardly any memory. Suites
+/// choose their images by the seed too, by threes and fours.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

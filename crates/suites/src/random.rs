@@ -1,8 +1,9 @@
-//! Where seeds come from: `LANEFS_SEED` alone, or some from `LANEFS_FIRST_SEED` on, or the fixed ones.
+//! The seeds of tests: `LANEFS_SEED` alone, or a series from `LANEFS_FIRST_SEED` on, or fixed ones.
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-/// `count` seeds: the one that the environment names alone, or so many from its first one, or from 1.
+/// `count` seeds: only the one of the environment, or a series from its first one, or a series from
+/// 1.
 pub fn seeds(count: u64) -> Vec<u64> {
     let named = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
     match (named("LANEFS_SEED"), named("LANEFS_FIRST_SEED").unwrap_or(1)) {

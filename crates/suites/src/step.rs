@@ -1,4 +1,4 @@
-//! One operation on a tree, as data: what every kind of tree here can be told to do.
+//! One operation on a tree, as data, for all kinds of trees.
 
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
@@ -35,7 +35,7 @@ pub enum Kind {
     BlockDevice(u32, u32),
 }
 
-/// One operation. Data is a pattern that its seed tells.
+/// One operation. Its data is a pattern made from a seed.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the arguments of the system calls of the same name
 pub enum Step {
@@ -133,7 +133,7 @@ pub enum Step {
     Sync,
 }
 
-/// What an operation showed, if it shows anything.
+/// The result of an operation.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Seen {
     /// It was done.
@@ -144,16 +144,17 @@ pub enum Seen {
     Names(Vec<Vec<u8>>),
 }
 
-/// What came of a step: what it showed, or the system's error number.
+/// The outcome of a step: its result, or the system's error number.
 pub type Outcome = Result<Seen, i32>;
 
-/// Something that holds files and can be told what to do.
+/// Something that holds files and can do steps.
 pub trait Tree {
     /// Does it.
     fn apply(&mut self, step: &Step) -> Outcome;
 }
 
-/// The bytes of a pattern: no 8 of them are zero, and every place of every seed differs.
+/// The bytes of a pattern: no 8 of them are zero, and they differ at every position and for every
+/// seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];

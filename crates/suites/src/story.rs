@@ -1,5 +1,5 @@
-//! Random stories: what one thread does to its own part of a tree, and now and then to a part
-//! where all meet.
+//! Random sequences of steps: what one thread does to its own part of a tree, and now and then to a
+//! part that all threads share.
 
 use crate::conditions::Handles;
 use crate::model::{Model, Openness};
@@ -9,18 +9,18 @@ use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 use std::collections::VecDeque;
 
-/// The mood of a story.
+/// The mix of steps in a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// Much is written into few files.
+    /// Much data in few files.
     FewLarge,
     /// Many files with little in them, in directories that grow.
     ManySmall,
 }
 
-/// Directories where every thread has names of its own beside those of the others.
+/// Directories where each thread has its own names beside those of the others.
 pub const SHARED: [&[u8]; 2] = [b"shared/a", b"shared/b"];
-/// The directory where threads use the same names: outcomes there are anybody's guess.
+/// The directory where threads use the same names: outcomes there cannot be predicted.
 pub const RACE: &[u8] = b"race";
 
 /// The directory of thread `n`.
@@ -55,7 +55,7 @@ pub fn is_race(step: &Step) -> bool {
     path.starts_with(RACE)
 }
 
-/// Writes stories.
+/// Makes sequences of steps.
 pub struct Author {
     rng: Rng,
     mood: Mood,
@@ -64,7 +64,7 @@ pub struct Author {
     prefix: String,
     model: Model,
     names: u32,
-    /// Comes back to files that may have left memory since.
+    /// Returns to files that may have left memory since.
     comes_back: bool,
     /// Opens no file.
     opens: bool,
@@ -85,8 +85,8 @@ impl Author {
         Author { rng, mood, home, prefix, model, names: 0, comes_back, opens, planned }
     }
 
-    /// One that cuts files in the middle of a block or changes them, looks at many others, and comes
-    /// back to grow or fsync them; and that keeps no file open without handles.
+    /// One that truncates files in the middle of a block or changes them, reads many others, and
+    /// returns to make them grow or durable. If `handles` says so, it keeps no file open.
     pub fn forgetful(self, handles: Handles) -> Author {
         Author { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
@@ -97,7 +97,8 @@ impl Author {
         while steps.len() < len {
             let step = self.step();
             if !is_race(&step) {
-                // What fails is told all the same: it must fail for the reader too.
+                // Steps that fail stay in the sequence: they must fail in the file system under
+                // test too.
                 let _ = self.model.apply(&step);
             }
             steps.push(step);
@@ -173,7 +174,7 @@ impl Author {
         join(&dir, name.as_bytes())
     }
 
-    /// Anything: mostly a path that is there, sometimes one that is not.
+    /// Any path: mostly one that exists, sometimes one that does not.
     fn any_path(&mut self) -> Path {
         let paths = self.own(|_| true);
         match self.pick(&paths) {
@@ -256,8 +257,8 @@ impl Author {
         }
     }
 
-    /// Cuts a file or adds to it; then looks at others, so that it may leave memory; then grows it or
-    /// makes it durable, and reads it.
+    /// Truncates a file or adds to it; then reads others, so that it may leave memory; then makes
+    /// it grow or makes it durable, and reads it.
     fn come_back(&mut self) -> Step {
         let files = self.own(|kind| *kind == Kind::Regular);
         let Some(file) = self.pick(&files).map(File::At) else { return self.create() };
@@ -342,7 +343,8 @@ impl Author {
         if self.rng.u32(..3) == 0 {
             return Step::RemoveXattr { path, name };
         }
-        // What surely fits beside what is there, into a block of 1 KiB and the inode.
+        // A size that surely fits beside the present attributes, into a block of 1 KiB and the
+        // inode.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let value = vec![self.rng.u8(..); self.rng.usize(..room.max(1))];
         let how = match self.rng.u32(..6) {

@@ -1,5 +1,5 @@
-//! The model suite: four threads live through random stories on one file system; each knows what
-//! must come of its own part, and at the end everything is there again, for e2fsck and the kernel too.
+//! The model suite: four threads run random steps on one file system. The outcomes in each thread's
+//! own part are known. At the end the whole tree must be there, for e2fsck and the kernel too.
 
 use crate::conditions::{self, Paced};
 use crate::image::Image;
@@ -19,12 +19,12 @@ use std::time::Duration;
 /// Threads of a story.
 pub const THREADS: usize = 4;
 
-/// A run: who does what on which file system.
+/// The input of a run: the image, the policies and the steps of each thread.
 #[derive(Clone)]
 pub struct Scenario {
-    /// What mke2fs is asked for.
+    /// The options for mke2fs.
     pub options: &'static str,
-    /// What chooses the policies.
+    /// Chooses the policies.
     pub seed: u64,
     /// The steps of each thread.
     pub stories: Vec<Vec<Step>>,
@@ -68,16 +68,16 @@ impl Bases {
     }
 }
 
-/// What a run is done on and how much it asks of it.
+/// How runs are made and checked.
 pub struct Judge<'a> {
     /// Where fresh images come from.
     pub bases: &'a Bases,
-    /// Wraps the device: a place to plant faults.
+    /// Wraps the device, to plant faults.
     pub wrap: &'a (dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Sync),
 }
 
 impl Judge<'_> {
-    /// Runs a scenario. What went wrong, in words, or nothing.
+    /// Runs a scenario. The error says what went wrong.
     pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
         let steps = AtomicU64::new(0);
         let run = self.run_counting(scenario, &steps);
@@ -143,7 +143,7 @@ impl Judge<'_> {
         mount.close().map_err(|e| format!("close: {e}"))
     }
 
-    /// Runs the scenario of a seed; if it fails, finds the shortest story that still does.
+    /// Runs the scenario of a seed; if it fails, finds a shortest one that still does.
     pub fn judge_seed(&self, seed: u64, len: usize) -> Result<(), String> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };
@@ -160,7 +160,7 @@ impl Judge<'_> {
                 return None;
             }
             tries -= 1;
-            // Threads may have to meet: once is not enough.
+            // A fault may need threads to meet, so each candidate is tried twice.
             (0..2).find_map(|_| self.run(candidate).err())
         };
         for n in 0..scenario.stories.len() {
@@ -191,7 +191,7 @@ impl Judge<'_> {
 }
 
 impl Scenario {
-    /// The stories in words.
+    /// The steps in words.
     pub fn tell(&self) -> String {
         let mut words = String::new();
         for (n, story) in self.stories.iter().enumerate().filter(|(_, story)| !story.is_empty()) {
@@ -214,7 +214,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Looks at every inode again and again, so that those that are not in use leave memory.
+/// Loads every inode again and again, so that inodes that are not in use leave memory.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![fs.root().map_err(|e| e.to_string())?];
@@ -234,7 +234,7 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     Ok(())
 }
 
-/// One thread's story, each step compared with what the model says of it; `done` hears of each.
+/// Runs one thread's steps and compares each outcome with the model's; `done` is called after each.
 fn tell(mut library: Library, n: usize, story: &[Step], done: &dyn Fn()) -> Result<Model, String> {
     let mut model = Model::new();
     for step in stage(THREADS) {
@@ -255,12 +255,12 @@ fn tell(mut library: Library, n: usize, story: &[Step], done: &dyn Fn()) -> Resu
             return Err(format!("thread {n}, step {at}, {step:?}: {why}"));
         }
     }
-    // Open files end with the library's own holds, before the unmount.
+    // The library's references to open files end before the unmount.
     model.close_all();
     Ok(model)
 }
 
-/// True if a rename is wrong in more than one way and another of them is told.
+/// True if a rename is wrong in more than one way and another of the errors is returned.
 fn is_choice(step: &Step, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
@@ -285,7 +285,7 @@ fn own_names(got: Outcome, step: &Step, n: usize) -> Outcome {
     })
 }
 
-/// Among threads anything may come of a step but damage.
+/// In a race a step may have any outcome but damage.
 fn check_race(got: &Result<crate::step::Seen, lanefs_ext4::Error>) -> Result<(), String> {
     match got {
         Ok(_)
@@ -303,7 +303,7 @@ fn check_race(got: &Result<crate::step::Seen, lanefs_ext4::Error>) -> Result<(),
     }
 }
 
-/// All models together are the tree, apart from what nobody can know.
+/// All models together are the tree, apart from what cannot be predicted.
 fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), String> {
     let mut want = Listing::default();
     for model in models {
@@ -325,7 +325,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
     }
     let race = join_slash(RACE);
     let seen = seen.clone().filter(|path| path != b"lost+found" && !path.starts_with(&race));
-    // Its entries come and go by races, and so do its links.
+    // Its entries come and go by races, and its links with them.
     if let Some(entry) = want.entries.get_mut(RACE) {
         entry.links = None;
     }

@@ -1,5 +1,5 @@
-//! A file system on an array whose members crash together, each with a cache of its own: after the
-//! log's recovery and the journal's, every file that was fsynced is there, and e2fsck finds nothing.
+//! A file system on an array whose members crash together, each with its own cache. After the log's
+//! recovery and the journal's, every file that was fsynced is there, and e2fsck finds nothing.
 
 #[path = "../../raid5/tests/rig/mod.rs"]
 mod rig;
@@ -24,9 +24,9 @@ struct History {
     rig: Rig,
     base: Vec<Vec<u8>>,
     events: Vec<Event>,
-    /// When what was promised of which file.
+    /// Promises: event, file and contents.
     promises: Vec<(usize, u8, Vec<u8>)>,
-    /// When a change of which file was begun.
+    /// Changes: the event at which one began, and its file.
     begun: Vec<(usize, u8)>,
 }
 
@@ -41,7 +41,7 @@ fn rig(seed: u64) -> Rig {
     rig
 }
 
-/// The array of a rig, on members with this content.
+/// The array of a rig, on members with these contents.
 fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     for (member, bytes) in members.iter().enumerate() {
         let (tape, bytes) = (tape.clone(), Mutex::new(bytes.clone()));
@@ -51,8 +51,8 @@ fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     Arc::new(rig.start())
 }
 
-/// As whoever starts an array does: headers of its last life have higher generations than the first
-/// ones of this, and would count instead of them.
+/// Empties the logs, as a start of an array does. Headers of its last run have higher
+/// generations than the first ones of this run, and would be used instead of them.
 fn empty_logs(members: &mut [Vec<u8>], rig: &Rig) {
     let log = rig.log().expect("a log");
     let bytes = log.offset as usize..(log.offset + log.len) as usize;
@@ -112,7 +112,7 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // Changed since, and not promised yet: anything between may be there.
+            // Changed since, and not promised yet: any contents between may be there.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Damaged images: errors that name what is damaged, and never a panic, a hang or a wild write.
+//! Damaged images: errors that name the damage, and never a panic, a hang or a write outside the
+//! file system.
 
 use lanefs_suites::hostile::exercise::Outcome;
 use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
@@ -67,7 +68,7 @@ fn an_image_without_damage_gives_no_errors() {
     for options in [PLAIN, "-b 1024 -J size=1", "-b 4096 -J size=4"] {
         let Some(victim) = Victim::make(options, 24, Left::Clean) else { return };
         let outcome = judge(&victim, "no damage").expect("it holds");
-        // What the exercise itself provokes: it uses some names twice.
+        // Errors that the exercise itself causes: it uses some names twice.
         let expected = |error: &&String| !error.contains("no space") && *error != "file exists";
         let errors: Vec<_> = outcome.errors.iter().filter(expected).collect();
         assert!(outcome.mounted && errors.is_empty(), "{options}: {errors:?}");
@@ -117,7 +118,7 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// What Lanefs said: the words that are asked for, or that it went unnoticed.
+/// The answer of Lanefs: an error with the expected words, or that it went unnoticed.
 fn said(says: &str, judged: Result<Outcome, String>) -> String {
     match judged {
         Err(why) => format!("**{why}**"),
@@ -140,7 +141,7 @@ fn said(says: &str, judged: Result<Outcome, String>) -> String {
 #[test]
 #[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
-    // Not as part of all tests: a kernel may not survive what Lanefs does.
+    // Not with the other tests: the kernel may not survive the images.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
         return;
     }
@@ -165,8 +166,8 @@ fn the_table_of_kinds_is_printed() {
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // Not to be tried on a machine that is needed: the kernel reads all descriptors, gigabytes of
-        // zeros, and keeps them, before it looks at one.
+        // Never on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and
+        // keeps them, before it looks at one.
         let Some(image) = (extreme.make)() else { return };
         let ours = said(extreme.says, judge_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);

@@ -10,7 +10,7 @@ use lanefs_suites::listing::{self, Listing};
 use lanefs_suites::step::{Step, Tree, show};
 use std::sync::Arc;
 
-/// What mke2fs is asked for, the size in MiB and the block size that comes of it.
+/// Options for mke2fs, the size in MiB and the resulting block size.
 const SETS: [(&str, u64, usize); 17] = [
     ("", 64, 1024),
     ("-b 2048", 64, 2048),
@@ -80,7 +80,7 @@ fn seen_by_library(image: &Image) -> Listing {
         .unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
 }
 
-/// Without what two file systems with the same content need not share.
+/// The listing without properties in which two file systems with the same contents may differ.
 fn content(mut listing: Listing) -> Listing {
     listing.entries.remove(&b"lost+found"[..]);
     for entry in listing.entries.values_mut() {
@@ -93,7 +93,7 @@ fn content(mut listing: Listing) -> Listing {
     listing
 }
 
-/// Both directions, for one set of options.
+/// Tests both directions for one set of options.
 fn both_ways(options: &str, size: &str, scale: Scale) {
     let what = format!("mke2fs {options} {size}");
     let (fill, change) = (fill(scale), change(scale));
@@ -110,7 +110,7 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
     after.assert_same(&seen_by_library(&ours), &format!("{what}: Lanefs's, kernel / Lanefs"));
     content(before).assert_same(&content(after), &format!("{what}: filled by kernel / by Lanefs"));
 
-    // Each changes what the other made.
+    // Each changes the image of the other.
     told_to_library(&kernels, &change);
     kernels.assert_clean(&format!("{what}: filled by the kernel, changed by Lanefs"));
     let Some(()) = told_to_kernel(&ours, &change) else { return };

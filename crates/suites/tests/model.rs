@@ -1,4 +1,4 @@
-//! Random stories of four threads against a model in memory.
+//! Random steps of four threads against a model in memory.
 
 use lanefs_device::Device;
 use lanefs_suites::planted::{Bug, Planted};

@@ -1,5 +1,5 @@
-//! The superblock over mount, work, failure and close, from every state that it can be found in, beside
-//! what the kernel's ext4 makes of the same image.
+//! The superblock over mount, work, failure and close, from every state, beside the result of the
+//! kernel's ext4 on the same image.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, OnError};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed";
 const NO_JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
 
-/// What is told apart of a superblock.
+/// The fields of a superblock that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     valid: bool,
@@ -48,7 +48,7 @@ enum Meets {
     Damage(OnError),
 }
 
-/// How an image is found and used.
+/// The state of an image, and its use.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     options: &'static str,
@@ -78,7 +78,7 @@ impl Case {
         all
     }
 
-    /// With a directory that is damaged if there is to be damage.
+    /// With a damaged directory, if the case has one.
     fn image(&self) -> Option<Image> {
         let image = Image::make(self.options, "8M")?;
         debugfs(&image, &format!("ssv state {}", self.state));
@@ -112,14 +112,14 @@ fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     };
     let mount = image.kernel_mount(&format!("{access},errors={errors}"))?;
     let _ = std::fs::read_dir(mount.path().join("damaged")).map(|entries| entries.count());
-    // With errors=remount-ro it is read-only by now, and says so.
+    // With errors=remount-ro it is read-only by now, and fails.
     let _ = rustix::fs::syncfs(std::fs::File::open(mount.path()).expect("the mount"));
     let during = Seen::on(image.path());
     mount.unmount();
     Some([during, Seen::on(image.path())])
 }
 
-/// The same by Lanefs.
+/// The same for Lanefs.
 fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let on_error = match case.meets {
@@ -142,15 +142,15 @@ fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     Some([during, Seen::of(&*device)])
 }
 
-/// Where the two differ, and why they may.
+/// Adapts the kernel's result where the two may differ, with the reason.
 fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
     let [during, after] = kernel;
     if let Meets::Damage(on_error) = case.meets {
         // The kernel writes the error at once, Lanefs with the next commit or at close.
         during.error = ours[0].error;
         if on_error == OnError::ReadOnly {
-            // The kernel leaves the log to the next mount; Lanefs has everything home at close, and
-            // says so: what there was to recover is recovered.
+            // The kernel leaves the log to the next mount. Lanefs has written everything in place
+            // at close, and clears the flag: nothing is left to recover.
             after.recover = ours[1].recover;
             after.orphans = ours[1].orphans;
         }

@@ -1,7 +1,6 @@
-//! What a round of a seed's workload costs one worker, policy by policy, counted by single steps:
-//! instructions and cache lines of the median operation, and the blocks that a commit logs for two
-//! workers.
-//! Counts, not times: they are the same on a busy machine.
+//! The cost of a round of a seed's workload for one worker, policy by policy, counted by single
+//! steps: instructions and cache lines of the median operation, and the blocks that a commit logs
+//! for two workers. Counts, not times: they are the same on a busy machine.
 //!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
@@ -25,7 +24,7 @@ const FILES: usize = 100;
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// Of so many operations one is counted.
+/// One of so many operations is counted.
 const STRIDE: usize = 7;
 
 const CLAIMS: [(&str, &str); 3] = [
@@ -61,12 +60,12 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-/// What one worker does, round after round.
+/// The work of one worker, round after round.
 struct Round {
     name: &'static str,
     steps: usize,
     worker: for<'a> fn(&'a FileSystem, usize) -> Step<'a>,
-    /// What step of the round it is.
+    /// The kind of a step of the round.
     kind: fn(usize) -> &'static str,
 }
 
@@ -99,11 +98,11 @@ fn measure(
     let fs = FileSystem::open_device(device, &options)?;
 
     let mut step = worker(&fs, 0);
-    // Twice to fill the caches: then all that is taken has been given back once.
+    // Twice to fill the caches: then everything taken has been given back once.
     (0..2 * steps).for_each(|n| step(n % steps));
     let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for n in 0..steps {
-        // Single steps take their time: every seventh operation, the last of S2 among them.
+        // Single-stepping is slow: it traces every seventh operation, the last of S2 among them.
         if n % STRIDE == (steps - 1) % STRIDE {
             let (_, footprint) = recorder.record(|| step(n))?;
             let instructions = footprint.instructions();
@@ -113,7 +112,7 @@ fn measure(
             step(n);
         }
     }
-    // Two at once, on lanes of their own, half a round each: so their files are there.
+    // Two workers at once, on their own lanes, half a round each, so that their files exist.
     fs.sync()?;
     let logged = fs.statistics().journal.blocks_logged;
     std::thread::scope(|s| {
@@ -130,7 +129,7 @@ fn measure(
     drop(step);
     print!("{:<24}{name:<10}", round.name);
     for (kind, mut all) in counted {
-        // Of a sweep of what was retired, one operation pays for many.
+        // One operation frees the retired memory of many.
         all.sort_unstable();
         let (instructions, lines) = all[all.len() / 2];
         print!("{kind} {instructions} ({lines}), ");

@@ -14,7 +14,7 @@ pub(crate) struct Decoder {
     known: HashMap<u64, Known>,
 }
 
-/// What of an instruction does not depend on registers.
+/// The properties of an instruction that do not depend on registers.
 struct Known {
     operands: Vec<Operand>,
     flow: Flow,
@@ -80,7 +80,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Calls that have returned, by whatever way, left their place on the stack.
+    /// Calls that have returned, in any way, have left their slot on the stack.
     fn arrive(&mut self, step: &Step) {
         while self.pointers.last().is_some_and(|at| step[4] > *at) {
             self.pointers.pop();

@@ -1,19 +1,18 @@
-//! A coherent machine of many processors, one for each thread, with caches that forget nothing.
+//! A coherent machine of many processors, one for each thread, with caches of unlimited size.
 
 use crate::{Footprint, Line};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Counts the lines that move between processors while they run one operation after the other.
 ///
-/// A read moves a line that another processor wrote since; a write moves or invalidates a line that
-/// another processor has. What a processor meets for the first time, and nobody else had, does not
-/// count: caches are cold once.
+/// A read moves a line that another processor wrote since. A write moves or invalidates a line that
+/// another processor has. A line that no processor had before does not count: caches are cold once.
 #[derive(Debug, Default)]
 pub struct Bus {
     lines: HashMap<Line, Copies>,
 }
 
-/// Who has a line.
+/// The processors that have a line.
 #[derive(Debug, Default)]
 struct Copies {
     holders: HashSet<usize>,
@@ -46,7 +45,7 @@ impl Bus {
         Bus::default()
     }
 
-    /// Processor `who` runs what left `footprint`; adds what moves to `transfers`.
+    /// Processor `who` executes a run with this footprint; adds the lines that move to `transfers`.
     pub fn run(&mut self, who: usize, footprint: &Footprint, transfers: &mut Transfers) {
         for (line, touch) in footprint.lines() {
             let copies = self.lines.entry(*line).or_default();

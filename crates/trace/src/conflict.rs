@@ -1,4 +1,4 @@
-//! Lines that one writes and another touches.
+//! Lines that one operation writes and another touches.
 
 use crate::{Footprint, Line, Touch};
 

@@ -1,17 +1,17 @@
-//! Threads that live together and work in turn.
+//! Threads that live at the same time and work in turn.
 
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Threads, each with a state of its own that was made on it and stays there.
+/// Threads, each with its own state, which was made on the thread and stays there.
 ///
-/// Handing over allocates nothing: memory that one thread allocates and another frees would end up
-/// in the latter's part of the allocator, and be found as a line that threads share.
+/// Passing a job allocates nothing: memory that one thread allocates and another frees would end up
+/// in the latter's part of the allocator, and would look like a line that threads share.
 pub struct Crew<'scope, S> {
     desks: &'scope [Desk<S>],
 }
 
-/// What a thread is to do next.
+/// The next job of a thread.
 struct Desk<S> {
     work: Mutex<Work<S>>,
     changed: Condvar,
@@ -23,7 +23,7 @@ enum Work<S> {
     Over,
 }
 
-/// A job on the stack of whoever waits for it.
+/// A job on the stack of the thread that waits for it.
 struct Job<S>(*mut (dyn FnMut(&mut S) + 'static));
 
 // SAFETY: the closure behind it is `Send`, as `Crew::on` demands, and while a thread has the
@@ -57,7 +57,7 @@ impl<S> Desk<S> {
     }
 }
 
-/// Ends the threads, also if the work panics.
+/// Ends the threads, even if the work panics.
 struct End<'a, S>(&'a [Desk<S>]);
 
 impl<S> Drop for End<'_, S> {
@@ -70,8 +70,8 @@ impl<S> Drop for End<'_, S> {
 }
 
 impl<S> Crew<'_, S> {
-    /// Starts `threads` threads, each with what `make` makes of its number, and runs `work` with
-    /// them; they end with it.
+    /// Starts `threads` threads, each with the state that `make` makes of its number, and runs
+    /// `work` with them; they end with it.
     pub fn with<R>(
         threads: usize,
         make: impl Fn(usize) -> S + Sync,
@@ -95,7 +95,7 @@ impl<S> Crew<'_, S> {
         self.desks.len()
     }
 
-    /// Runs `job` on thread number `thread`, and waits for what it gives.
+    /// Runs `job` on thread number `thread`, and waits for its result.
     ///
     /// # Panics
     /// If there is no such thread, or with the panic of the job.
@@ -109,7 +109,8 @@ impl<S> Crew<'_, S> {
             }
         };
         let erased: *mut (dyn FnMut(&mut S) + '_) = &mut once;
-        // SAFETY: only the lifetime is changed; nobody has the pointer once this function returns.
+        // SAFETY: only the lifetime is changed; no thread has the pointer once this function
+        // returns.
         let erased: *mut (dyn FnMut(&mut S) + 'static) = unsafe { std::mem::transmute(erased) };
         let mut work = desk.work();
         *work = Work::Todo(Job(erased));

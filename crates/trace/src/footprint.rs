@@ -13,7 +13,7 @@ impl Line {
     }
 }
 
-/// How much memory moves as one.
+/// How much memory moves as a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Granule {
     /// A line of 64 bytes.
@@ -52,7 +52,7 @@ pub struct Touch {
     pub writes: Vec<Site>,
 }
 
-/// Sites kept of one line and kind; more tell nothing new.
+/// Sites kept for each line and kind; more give no new information.
 const SITES: usize = 12;
 
 impl Touch {
@@ -76,7 +76,7 @@ fn add(sites: &mut Vec<Site>, ip: u64, site: impl FnOnce() -> Site) {
     }
 }
 
-/// The lines that a run touched, and how long it was.
+/// The lines that a run touched, and its number of instructions.
 #[derive(Debug, Clone, Default)]
 pub struct Footprint {
     lines: BTreeMap<Line, Touch>,
@@ -100,12 +100,12 @@ impl Footprint {
         self.instructions
     }
 
-    /// How many system calls were made. What the kernel shared in them is not known.
+    /// How many system calls were made. The lines that they shared in the kernel are not known.
     pub fn system_calls(&self) -> u64 {
         self.system_calls
     }
 
-    /// Adds what another run touched.
+    /// Adds the lines of another run.
     pub fn merge(&mut self, other: &Footprint) {
         for (line, touch) in &other.lines {
             self.lines.entry(*line).or_default().merge(touch);
@@ -114,7 +114,7 @@ impl Footprint {
         self.system_calls += other.system_calls;
     }
 
-    /// The same in greater pieces of memory.
+    /// The same footprint in larger units of memory.
     pub fn in_granules(&self, granule: Granule) -> Footprint {
         let mut coarse = Footprint { lines: BTreeMap::new(), ..*self };
         let shift = granule.shift() - Granule::Line.shift();
@@ -124,7 +124,7 @@ impl Footprint {
         coarse
     }
 
-    /// What is left when only the accesses that `keep` says are looked at.
+    /// The footprint of the accesses for which `keep` is true.
     pub fn only(&self, mut keep: impl FnMut(&Site) -> bool) -> Footprint {
         let mut left = Footprint { lines: BTreeMap::new(), ..*self };
         for (line, touch) in &self.lines {

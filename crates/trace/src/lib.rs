@@ -1,16 +1,16 @@
 //! Which cache lines do operations share?
 //!
-//! [`record`] single-steps a closure on the calling thread, with no special build: the processor's
-//! trap flag stops after each instruction, a signal handler notes the registers, and afterwards a
-//! decoder tells from them which memory each instruction read and wrote. [`Footprint`] is the cache
-//! lines that one run touched, with the calls that led there; [`Conflict`]s are the lines that one
-//! footprint writes and another touches; [`Bus`] counts what a coherent machine would transfer when
-//! many threads do one operation after the other.
+//! [`record`] single-steps a closure on the calling thread, with no special build. The processor's
+//! trap flag stops it after each instruction, and a signal handler saves the registers. Afterwards
+//! a decoder computes from them which memory each instruction read and wrote. A [`Footprint`] is
+//! the cache lines that one run touched, with the calls that led there. [`Conflict`]s are the lines
+//! that one footprint writes and another touches. [`Bus`] counts the lines that a coherent machine
+//! would transfer when many threads do one operation after the other.
 //!
-//! What it sees is what the processor executed: locks, reference counts, the allocator, thread
-//! locals. What it does not see is the kernel: system calls are counted, not followed.
+//! It sees everything that the processor executes: locks, reference counts, the allocator, thread
+//! locals. It does not see the kernel: system calls are counted, not followed.
 //!
-//! Only for Linux on x86-64; elsewhere [`record`] says so.
+//! Only for Linux on x86-64; elsewhere [`record`] returns an error.
 #![warn(missing_docs)]
 
 mod access;

@@ -1,10 +1,10 @@
-//! What kind of memory an address is in: from `/proc/self/maps`.
+//! The kind of memory at an address: from `/proc/self/maps`.
 
 use crate::Symbols;
 use std::fs;
 use std::io;
 
-/// The mappings of this process, as they were when asked.
+/// The mappings of this process when they were read.
 #[derive(Debug, Default)]
 pub struct Memory {
     mappings: Vec<Mapping>,
@@ -37,7 +37,7 @@ impl Memory {
         Memory { mappings: maps.lines().filter_map(mapping).collect() }
     }
 
-    /// Where the data at `address` lives: a static's name, the heap, a thread's stack, a file.
+    /// The location of the data at `address`: a static's name, the heap, a thread's stack, a file.
     pub fn place(&self, address: u64, symbols: &mut Symbols) -> String {
         let found = self.mappings.iter().position(|m| (m.start..m.end).contains(&address));
         let Some(at) = found else { return "unmapped since".into() };
@@ -60,8 +60,8 @@ impl Memory {
         }
     }
 
-    /// Whether a mapping is a thread's stack: this process maps them with a guard page below, which
-    /// is a mapping of its own that nobody may touch.
+    /// Whether a mapping is a thread's stack: this process maps stacks with a guard page below,
+    /// which is a separate mapping without any access.
     fn is_stack(&self, at: usize) -> bool {
         let Some(below) = at.checked_sub(1).map(|at| &self.mappings[at]) else { return false };
         below.end == self.mappings[at].start && below.end - below.start == 4096

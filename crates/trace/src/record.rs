@@ -1,7 +1,7 @@
 //! Single-stepping: the trap flag and the handler of its signal.
 //!
-//! One thread is recorded at a time. The handler does nothing but copy registers into memory that
-//! was there before: it may interrupt any instruction, of the allocator too.
+//! One thread is recorded at a time. The handler only copies registers into memory that existed
+//! before: it may interrupt any instruction, of the allocator too.
 
 use crate::Footprint;
 use std::fmt;
@@ -30,7 +30,7 @@ pub fn is_supported() -> bool {
     record(|| std::hint::black_box(1)).is_ok()
 }
 
-/// Runs `work` on the calling thread, each instruction stopped at, and tells what memory it
+/// Runs `work` on the calling thread, stops at each instruction, and returns the memory that it
 /// touched. Takes a few microseconds an instruction. Recordings of several threads wait for each
 /// other.
 ///
@@ -43,7 +43,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported
     Recorder::new()?.record(work)
 }
 
-/// What [`record`] needs, to be used again for the next recording.
+/// The buffers of [`record`], to be used again for the next recording.
 pub struct Recorder {
     machine: machine::Machine,
     decoder: crate::access::Decoder,
@@ -58,7 +58,7 @@ impl Recorder {
     pub fn new() -> Result<Recorder, Unsupported> {
         let mut recorder =
             Recorder { machine: machine::Machine::new()?, decoder: Default::default(), fs_base: 0 };
-        // An emulator may ignore the flag: a few instructions must leave a few steps.
+        // An emulator may ignore the flag. With the flag, a few instructions leave a few steps.
         let ((), probe) = recorder.record(|| std::hint::black_box(()))?;
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
     }
@@ -79,7 +79,7 @@ impl Recorder {
         result
     }
 
-    /// The second half, on any thread: what the last steps touched.
+    /// The second half, on any thread: the footprint of the last steps.
     pub fn footprint(&mut self) -> Footprint {
         self.decoder.footprint(self.machine.steps(), self.fs_base)
     }
@@ -91,10 +91,11 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // Of no rank: the lock is held while any other is taken, and the check would be in the trace.
+    // Without a rank: the lock is held while any other is taken, and the check would be in the
+    // trace.
     use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
-    /// Steps of one recording at most; memory is touched as far as steps come.
+    /// Steps of one recording at most; the memory is only used as far as there are steps.
     const STEPS: usize = 4 << 20;
 
     /// Where the handler writes: one recording at a time, under `TURN`.
@@ -136,7 +137,7 @@ mod machine {
         }
     }
 
-    /// The trap flag is set; cleared by the drop, by a panic's too.
+    /// The trap flag is set; the drop clears it, after a panic too.
     struct Armed;
 
     impl Armed {
@@ -160,8 +161,8 @@ mod machine {
 
     fn install() {
         // SAFETY: all zeros is a valid sigaction; the handler has the signature that SA_SIGINFO
-        // asks for, and calls nothing that a signal may not interrupt. SIGTRAP is nobody else's in
-        // this process but a debugger's, which would not get along with single steps anyway.
+        // asks for, and calls nothing that a signal may not interrupt. Only a debugger uses SIGTRAP
+        // in this process, and a debugger would not work with single steps anyway.
         let done = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_trap as *const () as usize;
@@ -172,7 +173,7 @@ mod machine {
         assert_eq!(done, 0, "sigaction of a valid signal and action");
     }
 
-    /// Notes the registers of the instruction that comes next.
+    /// Saves the registers of the next instruction.
     extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         use libc::{
             REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RAX, REG_RBP,
@@ -192,7 +193,8 @@ mod machine {
             FULL.store(true, Ordering::Relaxed);
             return;
         }
-        // SAFETY: the kernel hands the handler a valid context, nobody else's while it runs.
+        // SAFETY: the kernel hands the handler a valid context, which no other code uses while it
+        // runs.
         let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
         let step: Step = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
         // SAFETY: `at` is below the buffer's capacity, and only the thread whose turn it is steps.
@@ -200,7 +202,7 @@ mod machine {
         COUNT.store(at + 1, Ordering::Relaxed);
     }
 
-    /// Where the calling thread's locals are.
+    /// The base address of the calling thread's locals.
     fn fs_base() -> u64 {
         const ARCH_GET_FS: libc::c_int = 0x1003;
         let mut base = 0_u64;

@@ -1,17 +1,17 @@
-//! Names of what lies at an address.
+//! Names of functions and data at an address.
 
 use std::collections::HashMap;
 
-/// A function at an instruction, one that was inlined too.
+/// A function at an instruction, inlined ones included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Its path, without hashes.
     pub function: String,
-    /// The file's name and the line, where the binary tells them.
+    /// The file's name and the line, if the binary has them.
     pub place: Option<String>,
 }
 
-/// Looks up names in the binary that runs; what was looked up is remembered.
+/// Looks up names in the running binary, and remembers them.
 #[derive(Default)]
 pub struct Symbols {
     known: HashMap<u64, Vec<Frame>>,
@@ -28,7 +28,7 @@ impl Symbols {
         self.known.entry(ip).or_insert_with(|| look_up(ip))
     }
 
-    /// The static variable at an address, if the binary tells.
+    /// The static variable at an address, if the binary names it.
     pub fn variable(&mut self, address: u64) -> Option<String> {
         self.frames(address).first().map(|frame| frame.function.clone())
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Fails if a pair shares a line that is not in the list, in two runs: what the allocator of one run
-/// happened to lay side by side is not the file system's doing.
+/// Fails if two runs both find a pair that shares a line and is not in the list. In one run alone
+/// the allocator may have laid data side by side by chance.
 fn stays_free(arguments: &[&str]) {
     let first = shared_now(arguments);
     if first.is_empty() {
@@ -15,8 +15,8 @@ fn stays_free(arguments: &[&str]) {
     assert!(both.is_empty(), "pairs that were free share lines: {both:#?}");
 }
 
-/// Runs the tool on a file system of its own, in a process of its own: what other tests allocate
-/// and lock is not to be traced. The pairs that it complains of.
+/// Runs the tool in its own process, on its own file system, so that allocations and locks of other
+/// tests are not traced. Returns the pairs that it reports.
 fn shared_now(arguments: &[&str]) -> BTreeSet<String> {
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/known-conflicts.txt");
     let output = Command::new(env!("CARGO_BIN_EXE_lanefs-conflicts"))

@@ -25,14 +25,14 @@ const SIDE_BY_SIDE: [u64; 2] = [8, 9];
 /// Rows that have their parity on the same one of four members.
 const SAME_PARITY: [u64; 2] = [8, 12];
 
-/// How many lines two threads share when each does `work` in a row of its own.
+/// The number of lines that two threads share when each does `work` in its own row.
 fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Sync) -> usize {
     let work = &work;
     Crew::with(
         2,
         |number| rows[number],
         |crew| {
-            // Before: bits are set, the array is marked active, buffers are there.
+            // Before tracing: bits are set, the array is marked active, buffers exist.
             let warm = move |row: &mut u64| {
                 forget_foreign_memory();
                 work(array, *row);
@@ -62,8 +62,8 @@ fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Syn
     )
 }
 
-/// A thread's start frees what the one that started it allocated, so that its allocator first gives
-/// out blocks that lie beside those of others. Here they are taken and never used.
+/// A new thread frees memory that its parent allocated, so its allocator first gives out blocks
+/// that lie beside those of others. Here they are taken and never used.
 fn forget_foreign_memory() {
     for size in (16..=1040).step_by(16) {
         (0..16).for_each(|_| std::mem::forget(Vec::<u8>::with_capacity(size)));
@@ -76,7 +76,7 @@ fn write_row(array: &Array, row: u64) {
 }
 
 fn write_block(array: &Array, row: u64) {
-    // A part of a block: old data, old parity, and a merge.
+    // A part of a block: it needs old data, old parity, and a merge.
     array.write_at(row * 3 * CHUNK + 700, &[row as u8; 512]).expect("written");
 }
 
@@ -111,14 +111,14 @@ const CONSISTENCIES: [fn() -> Consistency; 2] =
 const LOGGED: usize = WORKS.len() * CONSISTENCIES.len();
 const SAME_LOG: usize = LOGGED + 1;
 
-/// Lines that the books of a log have: 72 were seen, of which 64 are the 4 KiB of partial parity that
-/// the next header carries on, since md's recovery looks at the newest header alone.
+/// The most lines that the records of a log share. Of 72 in a run, 64 are the 4 KiB of partial
+/// parity that the next header carries on, since md's recovery looks at the newest header alone.
 const BOOKS: usize = 160;
 
-/// Which case a process of its own is to look at.
+/// The case that a child process is to run.
 const CASE: &str = "LANEFS_ROWS_CASE";
 
-/// A case in a process whose allocator has not handed memory from thread to thread yet.
+/// Runs each case in a process whose allocator has not passed memory from thread to thread yet.
 #[test]
 fn a_case_that_the_environment_names() {
     let Some(case) = std::env::var(CASE).ok().and_then(|case| case.parse::<usize>().ok()) else {
@@ -156,7 +156,7 @@ fn two_rows_with_one_parity_log_share_its_books_alone() {
     assert!((1..=BOOKS).contains(&lines), "{said}");
 }
 
-/// Runs a case in a process of its own; gives what it said.
+/// Runs a case in its own process; returns its output.
 fn by_itself(case: usize) -> String {
     let output = Command::new(std::env::current_exe().expect("a path"))
         .args(["a_case_that_the_environment_names", "--exact", "--nocapture"])

@@ -1,4 +1,4 @@
-//! The tracer sees what it is there to see, and nothing else.
+//! The tracer sees all accesses, and no others.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use lanefs_trace::{Bus, Crew, Footprint, Granule, Transfers, conflicts, record};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// What each of two threads touches when it runs `work` with its number.
+/// The footprints of two threads that run `work` with their numbers.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
     let work = &work;
     Crew::with(
@@ -78,7 +78,7 @@ fn a_write_that_straddles_lines_touches_both() {
     let bytes = Racy(UnsafeCell::new(Straddling([0; 256])));
     let bytes = &bytes;
     let (one, two) = both(move |_| {
-        // SAFETY: bytes 60 to 67 are inside the array, and nobody else runs meanwhile.
+        // SAFETY: bytes 60 to 67 are inside the array, and no other thread runs meanwhile.
         unsafe { bytes.0.get().cast::<u8>().add(60).cast::<u64>().write_unaligned(7) }
     });
     assert_eq!(conflicts(&one, &two).len(), 2);
@@ -133,8 +133,8 @@ fn a_copy_by_a_string_instruction_is_followed() {
     let target = Words::new();
     let (one, two) = both(|_| {
         let source = [1_u64; 16];
-        // SAFETY: 128 bytes of the source go to the first 128 of the target; the crew's threads work
-        // in turn, so nobody else reads or writes them.
+        // SAFETY: 128 bytes of the source go to the first 128 of the target; the crew's threads
+        // work in turn, so no other thread reads or writes them.
         unsafe {
             std::arch::asm!("rep movsb", inout("rcx") 128_usize => _,
                 inout("rsi") source.as_ptr() => _, inout("rdi") target.0.as_ptr() => _);

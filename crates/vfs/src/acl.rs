@@ -1,4 +1,4 @@
-//! The access control list of an inode, as it decides.
+//! The access control list of an inode: whether it allows an access.
 
 use crate::{Credentials, Error, Vfs, Want};
 use lanefs_ext4::{InodeRef, Rights};
@@ -9,7 +9,7 @@ use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl Vfs {
-    /// Whether the list of `inode` lets `who` do `want`; `None` if it has none.
+    /// Whether the list of `inode` allows `want` to `who`; `None` if it has none.
     pub(crate) fn list_allows(
         &self,
         who: &Credentials,

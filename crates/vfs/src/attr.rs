@@ -1,4 +1,4 @@
-//! Attributes that are set: the rules, applied to the attributes that are changed.
+//! Setting attributes: the rules are applied under the lock under which the attributes change.
 
 use crate::rules::{
     Change, SGID, SUID, after_write, check_attributes, check_resize, is_touch, permitted,
@@ -11,7 +11,7 @@ use lanefs_ondisk::FileType;
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
-    /// Changes `set` of the inode, if `who` may.
+    /// Changes the attributes `set` of the inode, if `who` may.
     pub fn set_attr(
         &self,
         who: &Credentials,
@@ -34,7 +34,7 @@ impl Vfs {
         self.apply(inode, &judged, |attr| permitted(who, attr, set).map(Some))
     }
 
-    /// Sets the size of a file that is open for writing: no permission is asked again.
+    /// Sets the size of a file that is open for writing, without another permission check.
     pub(crate) fn set_len_open(
         &self,
         who: &Credentials,
@@ -46,8 +46,8 @@ impl Vfs {
         self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
-    /// Does what `judge` says of the attributes as they are when it is done: between a look at them and
-    /// the change, the file may become another one's. `set` is what it is about.
+    /// Does what `judge` decides from the present attributes, under the lock: between a look and a
+    /// later change, the file might get another owner. `set` says which attributes are concerned.
     fn apply(
         &self,
         inode: &InodeRef,
@@ -61,7 +61,7 @@ impl Vfs {
         self.fs().set_attr_as(inode, judge)
     }
 
-    /// Takes what a write by `who` takes from a program: its set-ID bits.
+    /// Clears the set-ID bits of a program that `who` writes to.
     pub(crate) fn drop_set_id(&self, who: &Credentials, inode: &InodeRef) -> Result<(), Error> {
         let rights = inode.rights();
         if rights.permissions & (SUID | SGID) == 0 || after_write(who, &rights).is_none() {

@@ -1,12 +1,14 @@
-//! The walk along names that are all in the cache: under one pin, without a lock, and without holding
-//! what is passed on the way, so that walks through one directory write nothing that others read.
+//! The walk along names that are all in the cache: under one pin, without a lock, and without
+//! references to the directories on the way. So walks through one directory write nothing that
+//! others read.
 //!
-//! It does the plain cases only: names, ".", directories whose mode lets the caller through, no
+//! It handles the plain cases only: names, ".", directories whose mode lets the caller through, no
 //! symbolic link but at the end. In any other case, and for every error, it gives up, and the walk
-//! that holds ([`crate::walk`]) decides.
+//! with references ([`crate::walk`]) decides.
 //!
-//! What a number leads to may change while it is looked up. So a name is looked at again after the
-//! inode was found: the same mark says that it led there all the while ([`crate::names::Sighting`]).
+//! A name may lead elsewhere while its inode is looked up. So the name is read again after the
+//! inode was found: the same mark says that it led there all the while
+//! ([`crate::names::Sighting`]).
 
 use crate::names::Known;
 use crate::path::{Component, Slash, first};
@@ -20,9 +22,9 @@ use std::ops::Deref;
 
 /// An inode on the way.
 enum Passed<'p> {
-    /// It is there as long as the pin is.
+    /// It is in memory as long as the pin lives.
     Pinned(&'p Arc<Inode>),
-    /// It is counted: found under the lock of a cache that has one.
+    /// It has a reference: it was found under the lock of a cache that has one.
     Counted(Arc<Inode>),
 }
 
@@ -36,7 +38,7 @@ impl Deref for Passed<'_> {
     }
 }
 
-/// A directory that was reached, and what is left of the path.
+/// A directory on the way, and the rest of the path.
 struct Reached<'p, 'a> {
     dir: Passed<'p>,
     name: &'a [u8],
@@ -49,14 +51,15 @@ fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
 
-/// Whether a walk may end there: it is not to be followed, and is a directory if a slash says so.
+/// Whether a walk may end there: the inode is not a link to be followed, and is a directory if a
+/// slash follows.
 fn ends_there(file_type: FileType, slash: Slash, follow: Follow) -> bool {
     let through = file_type == FileType::Symlink && follow == Follow::Links;
     !through && (!slash.follows() || file_type == FileType::Directory)
 }
 
 impl Vfs {
-    /// What `path` leads to, if that can be told from memory.
+    /// The inode that `path` leads to, if it can be found in memory.
     pub(crate) fn walk_cached(
         &self,
         who: &Credentials,
@@ -77,14 +80,14 @@ impl Vfs {
                     let sighting = self.names().sight(&pin, dir, reached.name);
                     let Known::Entry(named) = sighting.known else { return None };
                     let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
-                    // Held, the inode keeps its number, so that a name which leads to the number
-                    // leads to it.
+                    // With a reference the inode keeps its number, so a name which leads to the
+                    // number leads to it.
                     (Some(held), self.names().still(&pin, dir, reached.name, &sighting))
                 }
             };
             (dir, reached.name, reached.slash, held, still)
         };
-        // The pin is gone: the end of a hold may wait.
+        // The pin is gone by now: releasing a reference may wait.
         let inode = match held {
             Some(held) => held,
             None => self.one_lock()?.hold(dir, name)?,
@@ -92,7 +95,8 @@ impl Vfs {
         (still && ends_there(inode.file_type(), slash, follow)).then_some(inode)
     }
 
-    /// The attributes of what `path` leads to, if these can be told from memory. Nothing is held: the name leads there before and after they were read.
+    /// The attributes of the inode that `path` leads to, if they can be found in memory. No
+    /// reference is taken: the name leads there both before and after the attributes are read.
     pub(crate) fn stat_cached(
         &self,
         who: &Credentials,
@@ -120,8 +124,8 @@ impl Vfs {
         (still && ends_there(attr.file_type, slash, follow)).then_some(attr)
     }
 
-    /// The inode that `name` in `dir` leads to, held, or `None` if it is known to lead nowhere; nothing
-    /// if that cannot be told from memory.
+    /// The inode that `name` in `dir` leads to, with a reference, or `None` if it is known to lead
+    /// nowhere; nothing if memory cannot tell.
     pub(crate) fn child_cached(&self, dir: DirId, name: &[u8]) -> Option<Option<InodeRef>> {
         if let Some(cache) = self.one_lock() {
             return cache.hold(dir, name).map(Some);
@@ -137,12 +141,12 @@ impl Vfs {
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
             (held, self.names().still(&pin, dir, name, &sighting))
         };
-        // Dropped without the pin, if it is not the one.
+        // If it is not the right inode, it is dropped without the pin.
         still.then_some(Some(held))
     }
 
-    /// The directory of the last component of `path`, held, and how many bytes of the path lead to it;
-    /// if that can be told from memory, and is not `start` itself.
+    /// The directory of the last component of `path`, with a reference, and how many bytes of the
+    /// path lead to it. Nothing if memory cannot tell, or if it is `start` itself.
     pub(crate) fn parent_cached(
         &self,
         who: &Credentials,
@@ -154,8 +158,8 @@ impl Vfs {
         if id(&reached.dir) == id(start) {
             return None;
         }
-        // The directory may have moved since: then this is where it was when it was passed, as with
-        // any walk that is overtaken by a rename.
+        // The directory may have moved since. Then the result is where it was when the walk passed
+        // it, as for any walk that a rename overtakes.
         let dir = match &reached.dir {
             Passed::Pinned(inode) => InodeRef::found(inode)?,
             Passed::Counted(inode) => InodeRef::found(inode)?,
@@ -163,7 +167,7 @@ impl Vfs {
         Some((dir, reached.before))
     }
 
-    /// Goes to the directory of the last component.
+    /// Walks to the directory of the last component.
     fn reach<'p, 'a>(
         &'p self,
         pin: &'p Pin,
@@ -196,7 +200,7 @@ impl Vfs {
         }
     }
 
-    /// What `name` in `dir` leads to, if both the name and the inode are in memory.
+    /// The inode that `name` in `dir` leads to, if both the name and the inode are in memory.
     fn step<'p>(&'p self, pin: &'p Pin, dir: &Inode, name: &[u8]) -> Option<Passed<'p>> {
         if let Some(cache) = self.one_lock() {
             return cache.step(id(dir), name).map(Passed::Counted);

@@ -1,4 +1,4 @@
-//! Who asks.
+//! The caller of an operation.
 
 use lanefs_ext4::Privilege;
 
@@ -6,12 +6,12 @@ use lanefs_ext4::Privilege;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     uid: u32,
-    /// The group, then the supplementary ones.
+    /// The group, then the supplementary groups.
     gids: Vec<u32>,
     judge: Judge,
 }
 
-/// Who checks permissions.
+/// Where permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judge {
     Here,
@@ -25,24 +25,24 @@ impl Credentials {
         Credentials { uid, gids, judge: Judge::Here }
     }
 
-    /// User 0 and group 0, who may do all that is possible.
+    /// User 0 and group 0, which may do all that is possible.
     pub fn superuser() -> Credentials {
         Credentials::new(0, 0, [])
     }
 
     /// A user whose permissions were checked before the request came here, as a kernel does for a
-    /// FUSE mount with `default_permissions`. What is created belongs to it, and what it writes
-    /// loses its set-user-ID bits, but nothing is refused for a mode or an access control list.
+    /// FUSE mount with `default_permissions`. It owns the files that it creates, and its writes
+    /// clear set-user-ID bits, but nothing is refused for a mode or an access control list.
     pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
         Credentials { judge: Judge::Elsewhere, ..Credentials::new(uid, gid, []) }
     }
 
-    /// The user, who owns what is created.
+    /// The user, and owner of new files.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The group of what is created.
+    /// The group of new files.
     pub fn gid(&self) -> u32 {
         self.gids.first().copied().unwrap_or(u32::MAX)
     }
@@ -62,18 +62,17 @@ impl Credentials {
         self.uid == 0
     }
 
-    /// True if no check of ours may refuse: the superuser, or checked elsewhere.
+    /// True if no check here may refuse: the superuser, or checked elsewhere.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_superuser() || self.is_checked_elsewhere()
     }
 
-    /// True if somebody else has decided already.
+    /// True if another program has checked permissions already.
     pub(crate) fn is_checked_elsewhere(&self) -> bool {
         self.judge == Judge::Elsewhere
     }
 
-    /// True if the user is `uid`, or is trusted.
-    /// Whether the blocks reserved for root may be used.
+    /// Whether the user may use the blocks reserved for root.
     pub fn privilege(&self) -> Privilege {
         if self.uid == 0 { Privilege::Root } else { Privilege::Ordinary }
     }

@@ -1,9 +1,9 @@
 //! Names, path walk, permissions and open files over ext4.
 //!
-//! A [`Vfs`] is a mounted file system as programs expect one: it knows who asks
-//! ([`Credentials`]), walks paths, follows symbolic links, and keeps the names it has seen.
-//! Operations come in two forms: on a path ([`Vfs::walk`], [`Vfs::parent`] lead from one to the
-//! other) and on an inode and a name, as a FUSE server is asked. All take `&self`.
+//! A [`Vfs`] is a mounted file system as programs expect one: it knows the caller
+//! ([`Credentials`]), walks paths, follows symbolic links, and caches names. Operations come in two
+//! forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] lead from one form to the other), and on an
+//! inode and a name, as a FUSE server gets them. All take `&self`.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -1,4 +1,4 @@
-//! Names: made, linked, renamed, taken away.
+//! Operations on names: make, link, rename, remove.
 
 use crate::path::check_name;
 use crate::rules::{check_device, check_link, new_inode};
@@ -9,11 +9,11 @@ use lanefs_ondisk::{FileType, Ino};
 /// A new inode, as the caller describes it; the owner comes from the credentials.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: NewKind<'a>,
-    /// The low 12 bits of the mode asked for.
+    /// The low 12 bits of the requested mode.
     pub permissions: u16,
-    /// Bits taken from `permissions` unless the directory has a default access control list.
+    /// Bits cleared in `permissions` unless the directory has a default access control list.
     pub umask: u16,
 }
 
@@ -65,7 +65,7 @@ impl Vfs {
         self.fs().link(inode, dir, name)
     }
 
-    /// Takes the name of anything but a directory away.
+    /// Removes a name that does not lead to a directory.
     pub fn unlink(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         again(|| {
@@ -146,7 +146,7 @@ impl Vfs {
                 _ => {}
             }
         }
-        // A directory that changes its parent is written to: its ".." changes.
+        // Moving a directory to another parent writes to it: its ".." changes.
         if from.ino() != to.ino() {
             if is_dir(&source) {
                 self.check(who, &source, Want::WRITE)?;
@@ -158,7 +158,7 @@ impl Vfs {
         self.fs().rename_found(Ends::new((from, name), (to, new_name), source, target)?, how)
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
@@ -168,8 +168,8 @@ impl Vfs {
         Ok(target)
     }
 
-    /// What is not allowed fails because the name exists, if it does: that is said to anybody who may
-    /// search the directory.
+    /// An operation that is not permitted fails with "exists" if the name exists; any caller that
+    /// may search the directory learns that.
     fn or_exists(
         &self,
         allowed: Result<(), Error>,
@@ -212,8 +212,8 @@ impl Vfs {
     }
 }
 
-/// Looks, judges and acts until the names led to the same all the while: what may be done to one file
-/// says nothing of another that has the name by then.
+/// Repeats look-up, check and operation until the names led to the same inodes all the while: a
+/// permission for one file says nothing about another one that has the name by then.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::LeadsElsewhere {}
     Ok(())

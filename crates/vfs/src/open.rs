@@ -1,7 +1,7 @@
 //! Open files.
 //!
-//! Permissions are asked when a file is opened, and not again: reads and writes look at how it was
-//! opened.
+//! Permissions are checked when a file is opened, and not again: reads and writes look at its open
+//! flags.
 
 use crate::path::{Last, Slash, check_name};
 use crate::rules::{Opening, check_allocation, check_opening};
@@ -13,7 +13,7 @@ use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
 
 bitflags::bitflags! {
-    /// How a file is opened: the flags of open(2), under names of their own.
+    /// Open flags: those of open(2), with other names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
         /// Its data can be read, or a directory listed.
@@ -37,13 +37,13 @@ bitflags::bitflags! {
     }
 }
 
-/// An open file or directory; [`Vfs::release`] ends its use.
+/// An open file or directory; [`Vfs::release`] closes it.
 pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// File capabilities were looked for since this was opened: once is enough, as a write by
-    /// anybody takes them. Set late by two threads at once, it is looked twice.
+    /// File capabilities were looked for since this was opened. Once is enough, since a write by
+    /// any user clears them. If two threads set this late, they are looked for twice.
     capability_dropped: AtomicBool,
 }
 
@@ -63,7 +63,8 @@ const BAD_FLAGS: Error =
     Error::InvalidArgument { what: "a file is opened to be read, to be written, or both" };
 
 impl Vfs {
-    /// Opens what `path` leads to from `start`; `new` says what it is made as, if it is.
+    /// Opens the inode that `path` leads to from `start`; `new` describes it if it has to be
+    /// created.
     pub fn open_path(
         &self,
         who: &Credentials,
@@ -101,7 +102,7 @@ impl Vfs {
                 }
                 match self.make(who, walk.dir(), &name, new) {
                     Ok(inode) => return Ok(opened(who, inode, flags)),
-                    // Somebody else was faster; unless that is an error, it is opened.
+                    // Another caller was faster; unless that is an error, the file is opened.
                     Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                         walk.again(&name, slash);
                         continue;
@@ -139,7 +140,7 @@ impl Vfs {
         self.open_found(who, inode, flags)
     }
 
-    /// Opens `name` in `dir`, made as `new` if `flags` say so; symbolic links are not followed.
+    /// Opens `name` in `dir`, created as `new` if `flags` say so; symbolic links are not followed.
     pub fn open_at(
         &self,
         who: &Credentials,
@@ -181,7 +182,7 @@ impl Vfs {
         Ok(opened(who, self.make_unnamed(who, dir, new)?, flags))
     }
 
-    /// Opens what exists, with all checks.
+    /// Opens an existing inode, with all checks.
     fn open_found(
         &self,
         who: &Credentials,
@@ -201,7 +202,7 @@ impl Vfs {
         Ok(opened(who, inode, flags))
     }
 
-    /// Ends the use of an open file: to be called before it is dropped.
+    /// Closes an open file: to be called before it is dropped.
     pub fn release(&self, file: &OpenFile) {
         if file.flags.contains(OpenFlags::WRITE) {
             self.fs().release(&file.inode);
@@ -216,8 +217,8 @@ impl Vfs {
         Ok(read)
     }
 
-    /// Writes at `offset`, or at the end if the file was opened to append: gives where, and how many
-    /// bytes; fewer than given only if space ran out after some.
+    /// Writes at `offset`, or at the end if the file was opened to append. Returns the position and
+    /// the number of bytes, which is smaller than asked only if space ran out.
     pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(u64, usize), Error> {
         file.needs(OpenFlags::WRITE)?;
         self.before_write(file)?;
@@ -227,8 +228,8 @@ impl Vfs {
         Ok((offset, self.fs().write_at(&file.inode, offset, data, file.opener.privilege())?))
     }
 
-    /// Writes what comes from a kernel's writeback cache: nothing is known of who wrote it, and
-    /// times and modes were set by the kernel.
+    /// Writes data from a kernel's writeback cache: the writing caller is unknown, and the kernel
+    /// has set times and modes.
     pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
         file.needs(OpenFlags::WRITE)?;
         self.fs().write_back(&file.inode, offset, data, file.opener.privilege())
@@ -259,7 +260,7 @@ impl Vfs {
         self.fs().seek(&file.inode, what, offset)
     }
 
-    /// Forces the file out.
+    /// Makes the file durable.
     pub fn fsync(&self, file: &OpenFile, mode: SyncMode) -> Result<(), Error> {
         self.fs().fsync(&file.inode, mode)
     }
@@ -317,7 +318,7 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the type of an inode forbids to all.
+/// Checks what the type of an inode forbids to all callers.
 fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
     match file_type {
@@ -328,12 +329,13 @@ fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
         _ if flags.contains(OpenFlags::DIRECTORY) => Err(Error::NotDirectory),
         FileType::Symlink => Err(Error::Loop),
         FileType::Regular => Ok(()),
-        // What is behind a device, a pipe or a socket is not in the image.
+        // The data of a device, a pipe or a socket is not in the image.
         _ => Err(Error::NotSupported),
     }
 }
 
-/// What flags forbid, and that only the owner leaves the access time as it is. Asked after the mode.
+/// Checks the inode's flags, and that only the owner asks for an unchanged access time. After the
+/// mode.
 fn check_marks(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
     let opening = Opening {
         writes: flags.contains(OpenFlags::WRITE),

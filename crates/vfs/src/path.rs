@@ -25,14 +25,14 @@ pub enum Last {
 /// Whether a slash follows a last name, which then has to be a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slash {
-    /// One follows.
+    /// A slash follows.
     Trailing,
-    /// None does.
+    /// No slash follows.
     None,
 }
 
 impl Slash {
-    /// True if one follows.
+    /// True if a slash follows.
     pub fn follows(self) -> bool {
         self == Slash::Trailing
     }
@@ -46,8 +46,8 @@ pub(crate) enum Component<'a> {
     DotDot,
 }
 
-/// The first component of `path`, with what follows its slashes; and whether a slash followed.
-/// `None` if there is none left. Leading slashes are skipped.
+/// The first component of `path`, the rest after its slashes, and whether a slash followed. `None`
+/// if there is no component. Leading slashes are skipped.
 pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
     let path = path.trim_prefix_slashes();
     if path.is_empty() {
@@ -75,7 +75,7 @@ impl TrimSlashes for [u8] {
     }
 }
 
-/// Fails unless `path` can be a path at all.
+/// Fails if `path` cannot be a path.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     if path.is_empty() {
         return Err(Error::NotFound);
@@ -89,7 +89,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails unless `name` can be that of a new entry, or of one to be removed.
+/// Fails if `name` cannot be the name of a new entry, or of one to be removed.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => return Err(Error::NotFound),

@@ -1,4 +1,4 @@
-//! Permission checks of inodes and directories: the rules, applied to what is there.
+//! Permission checks of inodes and directories: the rules, applied to the present attributes.
 
 use crate::rules::{Verdict, by_mode, is_immutable, may_delete};
 use crate::{Credentials, Error, Vfs, Want};
@@ -48,7 +48,7 @@ impl Vfs {
         self.check(who, dir, Want::WRITE | Want::EXECUTE)
     }
 
-    /// Fails unless `who` may take the name of `victim` from `dir`.
+    /// Fails unless `who` may remove the name of `victim` from `dir`.
     pub(crate) fn check_delete(
         &self,
         who: &Credentials,

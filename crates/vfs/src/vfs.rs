@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// How a file system is mounted, names included.
 #[derive(Clone, Default)]
 pub struct VfsOptions {
-    /// What ext4 is to know. Its `names` is replaced by the name cache that its `policies` name.
+    /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
     pub mount: MountOptions,
-    /// How many names it may keep, about; if nothing is said, some ten thousand, as far as they fit
-    /// into their part of the caches.
+    /// About how many names it may keep; if `None`, some ten thousand, as far as they fit into
+    /// their part of the caches.
     pub names: Option<usize>,
 }
 
@@ -21,18 +21,18 @@ const NAMES: usize = 1 << 16;
 
 /// A mounted file system: paths, names, permissions and open files.
 ///
-/// *Invariants*: `root` is a hold on inode 2 as long as the file system is mounted. It is declared
-/// first, so that it is gone before the mount is.
+/// *Invariants*: `root` is a reference to inode 2 as long as the file system is mounted. It is
+/// declared first, so that it is dropped before the mount is.
 pub struct Vfs {
     root: InodeRef,
     names: Arc<dyn NameCache>,
-    /// `names` again, if it keeps the inodes too.
+    /// `names` again, if that cache keeps the inodes too.
     one_lock: Option<Arc<OneLockCache>>,
     mount: Mount,
 }
 
-/// How often a name is looked up again because the inode it led to was gone. More than that is not
-/// a race but an entry that leads to a free inode.
+/// How often a name is looked up again because its inode was gone. Beyond that it is no race, but
+/// an entry that leads to a free inode.
 const RETRIES: u32 = 16;
 
 impl Vfs {
@@ -47,15 +47,15 @@ impl Vfs {
         Ok(Vfs { root, names, one_lock, mount })
     }
 
-    /// Unmounts: everything is written home and the file system is marked clean.
+    /// Unmounts: everything is written in place and the file system is marked clean.
     pub fn close(self) -> Result<(), Error> {
         let Vfs { root, mount, .. } = self;
-        // The hold on the root ends before the mount does.
+        // The reference to the root ends before the mount does.
         drop(root);
         mount.close()
     }
 
-    /// What is below: no permission is checked there.
+    /// The ext4 file system below, which checks no permissions.
     pub fn fs(&self) -> &Fs {
         self.mount.fs()
     }
@@ -85,12 +85,12 @@ impl Vfs {
 
     /// The inode that `name` in `dir` leads to, or `None`. No permission is checked.
     ///
-    /// Between reading the name and holding the inode, the name may go and the inode be freed and
-    /// used again. So the name is read again under the hold: an inode that is held keeps its
+    /// Between reading the name and referencing the inode, the name may be removed and the inode be
+    /// freed and used again. So the name is read again after that: a referenced inode keeps its
     /// number, so if the name still leads to that number, it leads to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." changes when a directory moves, without being a name that anybody publishes.
+        // ".." changes when a directory moves, but no operation publishes it.
         if name != b".."
             && let Some(found) = self.child_cached(id, name)
         {
@@ -108,7 +108,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        // Damage, if the name leads to an inode that is free for good.
+        // It is damage if the name leads to an inode that stays free.
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 

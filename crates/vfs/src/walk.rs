@@ -17,13 +17,13 @@ pub(crate) type Child = Result<Option<InodeRef>, Error>;
 /// What a walk does with a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// Goes on to where it leads.
+    /// Follows it.
     Links,
     /// Stops at the link.
     Nothing,
 }
 
-/// Where a path's last component is, or would be.
+/// The directory of a path's last component, which may be absent.
 pub struct Parent {
     /// The directory, which may be searched.
     pub dir: InodeRef,
@@ -32,8 +32,8 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// The directory and the name, if the last component is one. `otherwise` is what the operation
-    /// answers for ".", ".." and the root.
+    /// The directory and the name, if the last component is a name. `otherwise` is the operation's
+    /// error for ".", ".." and the root.
     pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
         match &self.last {
             Last::Name(name, slash) => Ok((name, *slash)),
@@ -42,8 +42,8 @@ impl Parent {
     }
 }
 
-/// A directory that the caller holds, or one that the walk does: a start is not held twice, for a
-/// hold is a write.
+/// A directory that the caller references, or one that the walk does: the start is not referenced
+/// twice, since taking a reference is a write.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -69,8 +69,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk along `path` from `start`, or from the root if it begins with a slash; the directories
-    /// that are in memory are behind it.
+    /// A walk along `path` from `start`, or from the root if the path begins with a slash, already
+    /// past the directories that are in memory.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,
@@ -85,12 +85,12 @@ impl<'a> Walk<'a> {
         Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, links: 0 })
     }
 
-    /// Where it is: the parent of the last component once [`Walk::last`] has returned.
+    /// The present directory: the parent of the last component once [`Walk::last`] has returned.
     pub(crate) fn dir(&self) -> &InodeRef {
         self.at.inode()
     }
 
-    /// Goes to the directory of the last component. That may be asked again after [`Walk::follow`].
+    /// Walks to the directory of the last component. May be called again after [`Walk::follow`].
     pub(crate) fn last(&mut self) -> Result<Last, Error> {
         loop {
             let left = self.rest.get(self.pos..).unwrap_or_default();
@@ -129,8 +129,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Puts the target of `link`, which was found in the directory where the walk is, before what
-    /// is left of the path.
+    /// Puts the target of `link`, which was found in the present directory, before the rest of the
+    /// path.
     pub(crate) fn follow(&mut self, link: &InodeRef, slash: Slash) -> Result<(), Error> {
         self.links += 1;
         if self.links > MAX_SYMLINKS {
@@ -210,8 +210,8 @@ impl Vfs {
         }
     }
 
-    /// The attributes of what `path` leads to, as [`Vfs::walk`]: without making it an inode in memory,
-    /// where that is short, and without a hold.
+    /// The attributes of the inode that `path` leads to, as [`Vfs::walk`]: without loading the
+    /// inode into memory, where that is cheaper, and without a reference.
     pub fn stat(
         &self,
         who: &Credentials,
@@ -226,13 +226,13 @@ impl Vfs {
         }
     }
 
-    /// Where a walk along `path`, which can be one, begins.
+    /// The directory where a walk along `path` begins. Fails if it cannot be a path.
     fn start_of<'a>(&'a self, start: &'a InodeRef, path: &[u8]) -> Result<&'a InodeRef, Error> {
         check_path(path)?;
         Ok(if path.starts_with(b"/") { self.root() } else { start })
     }
 
-    /// The directory in which the last component of `path` is, or would be.
+    /// The directory that the last component of `path` is in, or would be in.
     pub fn parent(
         &self,
         who: &Credentials,

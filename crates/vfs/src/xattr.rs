@@ -5,8 +5,8 @@ use crate::{Credentials, Error, Vfs, Want};
 use lanefs_ext4::{Attr, InodeRef, SetXattr};
 
 impl Vfs {
-    /// Asks what does not depend on a lock: whether the mode and the access list let `who` do that to
-    /// the data. False if there is nothing to do.
+    /// Makes the checks that need no lock: whether the mode and the access list let `who` do
+    /// `what`. False if there is nothing to do.
     fn check_xattr(
         &self,
         who: &Credentials,
@@ -66,7 +66,7 @@ impl Vfs {
         })
     }
 
-    /// The full names of the attributes that `who` may know of.
+    /// The full names of the attributes that `who` may see.
     pub fn list_xattr(&self, who: &Credentials, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = self.fs().list_xattr(inode)?;
         names.retain(|name| is_listed(name, who.is_trusted()));
@@ -74,7 +74,7 @@ impl Vfs {
     }
 }
 
-/// Whether there is something to do; an error if it may not be done.
+/// Whether there is something to do; an error if it is forbidden.
 fn allowed(rule: Rule) -> Result<bool, Error> {
     match rule {
         Rule::Allowed | Rule::AsData => Ok(true),

@@ -1,7 +1,8 @@
-//! What was judged is what is done, whoever changes it meanwhile.
+//! The attributes that were checked are those that an operation acts on, even if others change them
+//! meanwhile.
 //!
-//! Nothing here depends on time but whether a bug would be found: who waits for a lock has begun by the
-//! time that it is let go.
+//! Only finding a bug depends on time: a thread that waits for a lock has begun before the lock is
+//! released.
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
@@ -10,7 +11,7 @@ use lanefs_vfs::{Credentials, NewNode, Vfs, VfsOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// User 7, whose program it is.
+/// User 7, the owner of the program.
 fn alice() -> Credentials {
     Credentials::new(7, 7, [])
 }
@@ -23,7 +24,7 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// What becomes of a program of Alice's, with these permissions, if `later` begins while `first` is being done.
+/// The attributes of Alice's program, with these permissions, after `later` began during `first`.
 fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,
@@ -100,7 +101,7 @@ fn an_access_list_is_refused_to_a_user_who_was_the_owner_when_it_was_asked_for()
 
 #[test]
 fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
-    // The program stays of the group 0, which Alice is not in.
+    // The program keeps group 0, which Alice is not in.
     let (came, attr) = overtaken(0o755, chmod(0o2755), |vfs, program| {
         vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
     });

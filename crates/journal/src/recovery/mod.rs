@@ -2,18 +2,19 @@
 //!
 //! Three passes, and nothing is written before all of them agree:
 //! 1. *scan*: follow the transactions from the tail to the last one with a commit block;
-//! 2. *revoke*: collect which blocks must not be replayed, and up to which transaction;
-//! 3. *replay*: check the copies that count, then write the newest of each block home.
+//! 2. *revoke*: collect the blocks that must not be replayed, and up to which transaction;
+//! 3. *replay*: check the copies that count, then write the newest copy of each block in place.
 //!
-//! Any flavour of jbd2: without checksums, with one per transaction, with v2 or v3; numbers of
-//! 32 or 64 bits. Replaying twice does what replaying once does, so a crash during recovery is
+//! Any flavour of jbd2: without checksums, with one per transaction, with v2 or v3; numbers of 32
+//! or 64 bits. Replaying twice has the same effect as replaying once, so a crash during recovery is
 //! harmless until [`mark_empty`] has moved the tail.
 //!
-//! *Where a log ends.* At the first block that is not of the expected transaction. A transaction
-//! whose commit block, descriptor or revoke block has a wrong checksum is taken as one that a
-//! crash interrupted, unless the log holds commit blocks which prove that it was committed: then
-//! it is corruption, as is a wrong copy in a committed transaction. (With `async_commit` the
-//! commit block may be there before the copies, so there the last transaction is dropped.)
+//! *Where a log ends.* At the first block that does not belong to the expected transaction. If the
+//! commit block, a descriptor or a revoke block of a transaction has a wrong checksum, a crash is
+//! taken to have interrupted that transaction, unless the log holds commit blocks which prove that
+//! it was committed: then it is corruption, as is a wrong copy in a committed transaction. (With
+//! `async_commit` the commit block may be there before the copies, so there the last transaction is
+//! dropped.)
 
 mod reader;
 mod replay;
@@ -30,9 +31,9 @@ use reader::Reader;
 /// A log to be replayed, and the file system it belongs to.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// Where the log lies; read only.
+    /// The device of the log; read only.
     pub device: &'a dyn Device,
-    /// Where in it.
+    /// Where the log lies on it.
     pub map: &'a LogMap,
     /// The checked journal superblock.
     pub superblock: &'a JournalSuperblock,
@@ -40,7 +41,7 @@ pub struct Source<'a> {
     pub blocks: u64,
 }
 
-/// What recovery found and did.
+/// The result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// Transactions replayed.
@@ -49,18 +50,19 @@ pub struct Recovered {
     pub blocks: u64,
     /// Copies left out because their block was freed later.
     pub revoked: u64,
-    /// The transaction after the last one: what the journal superblock is to say.
+    /// The transaction after the last one: the next number for the journal superblock.
     pub sequence: Sequence,
 }
 
-/// What a log will write home: checked, and nothing written yet.
+/// The writes of a replay: checked, and nothing written yet.
 pub struct Replay<'a> {
     /// `None` for an empty log.
     copies: Option<(Reader<'a>, replay::Plan)>,
     found: Recovered,
 }
 
-/// Reads and checks the whole log of `source`: the first two passes, and which copies count.
+/// Reads and checks the whole log of `source`: the first two passes, and the choice of the copies
+/// that count.
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
@@ -111,16 +113,16 @@ impl Replay<'_> {
 /// Replays the log of `source` onto `target`: [`plan`] and [`Replay::write`].
 ///
 /// # Errors
-/// Theirs. Before a write error nothing was written.
+/// Those of both. A failure of [`plan`] leaves `target` unwritten.
 pub fn recover(source: &Source<'_>, target: &dyn Device) -> Result<Recovered, Error> {
     plan(source)?.write(target)
 }
 
-/// Says on the device, durably, that the log is empty and goes on after `sequence`, which is
+/// Records on the device, durably, that the log is empty and goes on after `sequence`, which is
 /// [`Recovered::sequence`]. Only after everything replayed is durable.
 ///
 /// # Errors
-/// [`Error::Device`], and then the log is as before or empty.
+/// [`Error::Device`]; the log is then as before, or empty.
 pub fn mark_empty(
     device: &dyn Device,
     map: &LogMap,
@@ -134,7 +136,7 @@ pub fn mark_empty(
     Ok(())
 }
 
-/// Fast commits on top of the last transaction are changes that we cannot replay; leaving them
+/// Fast commits on top of the last transaction are changes that Lanefs cannot replay; leaving them
 /// out would lose what an fsync promised.
 fn refuse_fast_commits(
     reader: &Reader<'_>,

@@ -7,7 +7,7 @@ use lanefs_ondisk::Corruption;
 use lanefs_ondisk::jbd2::{Cause, LogFormat};
 use std::ops::Range;
 
-/// The log as blocks that go round in a ring.
+/// The log as a ring of blocks.
 pub(super) struct Reader<'a> {
     device: &'a dyn Device,
     map: &'a LogMap,
@@ -40,8 +40,8 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&self, at: u32) -> Result<Vec<u8>, Error> {
         let mut block = vec![0; self.format.block_size.bytes()];
         let (place, _) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
-        // The map lies within the file system, so this does not overflow; a device that is
-        // shorter than its file system says so itself.
+        // The map lies within the file system, so this does not overflow; a device that is shorter
+        // than its file system returns an error itself.
         self.device.read_at(place.0 << self.format.block_size.bits(), &mut block)?;
         Ok(block)
     }

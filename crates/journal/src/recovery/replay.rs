@@ -1,4 +1,4 @@
-//! The third pass: the copies that count go home.
+//! The third pass: writes the copies that count in place.
 
 use super::Source;
 use super::reader::Reader;
@@ -36,14 +36,14 @@ impl Copy {
     }
 }
 
-/// A copy that is not what its tag says.
+/// A copy that differs from what its tag says.
 struct Wrong {
     at: u32,
     cause: Cause,
 }
 
-/// Decides what to write, having checked it all. Drops the last transaction from `log` if its
-/// commit block may have come before its copies, and did.
+/// Checks everything and decides what to write. Drops the last transaction from `log` if its commit
+/// block was allowed to come before its copies, and did.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
@@ -111,7 +111,7 @@ impl Plan {
         self.copies.get(&block).map(|copy| copy.contents(reader)).transpose()
     }
 
-    /// Nothing outside the file system, and nothing into the log that is being read.
+    /// Refuses copies outside the file system, and copies into the log that is being read.
     fn check_places(&self, source: &Source<'_>) -> Result<(), Error> {
         let wild = |block: &Block| block.0 >= source.blocks || source.map.contains(*block);
         match self.copies.keys().find(|block| wild(block)) {
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-/// Writes the copies home; gives how many.
+/// Writes the copies in place; returns how many.
 pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Result<u64, Error> {
     let mut batch: Vec<(Block, Arc<[u8]>)> = Vec::with_capacity(BATCH);
     for (block, copy) in &plan.copies {

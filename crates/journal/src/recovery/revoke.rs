@@ -8,7 +8,7 @@ use lanefs_ondisk::jbd2::{Revokes, Sequence, Tags};
 use std::collections::HashMap;
 
 /// The blocks that the log has copies of, each with the last transaction that revoked it. Records
-/// of other blocks matter to nobody, and a hostile log could have very many.
+/// of other blocks have no effect, and a hostile log could have very many.
 pub(super) struct Revoked {
     last: HashMap<Block, Option<Sequence>>,
 }

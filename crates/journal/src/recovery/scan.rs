@@ -1,4 +1,4 @@
-//! The first pass: which transactions the log holds.
+//! The first pass: finds the transactions in the log.
 
 use super::reader::Reader;
 use crate::Error;
@@ -27,18 +27,18 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
-    /// The transaction that is not there any more.
+    /// The number of the first transaction that is not in the log.
     pub(super) fn end(&self) -> Sequence {
         self.transactions.last().map_or(self.first, |t| t.sequence.next())
     }
 }
 
-/// What is at a place where a transaction is expected.
+/// What stands where a transaction is expected.
 enum Found {
     Committed(Transaction),
     /// No commit block.
     Nothing,
-    /// Something of it, with a wrong checksum or count.
+    /// A part of it, with a wrong checksum or count.
     Damaged {
         at: u32,
         cause: Cause,
@@ -49,7 +49,7 @@ enum Found {
 pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<Scanned, Error> {
     let mut log = Scanned { first, transactions: Vec::new() };
     let mut at = start;
-    // A log that bites its own tail ends where it began.
+    // A log that runs into its own beginning ends there.
     let mut left = reader.size();
     loop {
         match transaction(reader, at, log.end(), &mut left)? {
@@ -68,7 +68,7 @@ pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<S
     }
 }
 
-/// The transaction `sequence` at log block `at`, of which at most `left` blocks are looked at.
+/// The transaction `sequence` at log block `at`, reading at most `left` blocks.
 fn transaction(
     reader: &Reader<'_>,
     mut at: u32,
@@ -132,15 +132,15 @@ fn transaction(
 }
 
 /// Whether the transaction after `log`, damaged at block `damaged`, was committed: its own commit
-/// block follows and is right, or that of the next. Blocks that an older log left behind,
-/// after its numbers were set back, are older than the last transaction.
+/// block follows and is right, or that of the next. Blocks that an older log left behind, after its
+/// numbers were set back, are older than the last transaction.
 ///
-/// From one block of the two transactions to the next there are no more copies than a descriptor
-/// can name, so the search ends where that many blocks have no header: an empty log of any length
-/// costs no more.
+/// Between two blocks of these transactions there are no more copies than a descriptor can name. So
+/// the search ends after that many blocks without a header: an empty log of any length costs no
+/// more.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
-        // Nothing tells a right commit block from chance; a count was wrong.
+        // Without checksums, a right commit block cannot be told from chance; a count was wrong.
         return Ok(false);
     }
     let lost = log.end();

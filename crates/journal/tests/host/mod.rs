@@ -8,7 +8,7 @@ use lanefs_ondisk::{Block, BlockSize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs a program; its output, whatever it says.
+/// Runs a program; returns its output even if it fails.
 pub fn run(program: &str, args: &[&str]) -> std::io::Result<Output> {
     Command::new(program).args(args).output()
 }
@@ -21,7 +21,7 @@ pub fn must(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Whether e2fsprogs is there; says so if not.
+/// Whether e2fsprogs is installed; prints if it is not.
 pub fn has_e2fsprogs() -> bool {
     let there = ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| run(tool, &["-V"]).is_ok());
     if !there {
@@ -36,7 +36,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// `None`, and says why, where the machine forbids mounting.
+    /// `None`, with the reason printed, where the machine forbids mounting.
     pub fn new(image: &Path, at: &Path, options: &str) -> Option<Mounted> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
@@ -127,7 +127,7 @@ impl Ext4 {
     }
 }
 
-/// What e2fsck makes of the log in `image`.
+/// The image after e2fsck has replayed its log.
 pub fn replayed_by_e2fsck(image: &Path, copy: &Path) -> RamDevice {
     std::fs::copy(image, copy).unwrap();
     let out = run("e2fsck", &["-p", "-E", "journal_only", arg(copy)]).unwrap();

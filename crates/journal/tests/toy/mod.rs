@@ -130,7 +130,7 @@ impl Toy {
         *stamp = new(*stamp);
     }
 
-    /// Frees a cell's block inside `handle`: it is nobody's metadata afterwards.
+    /// Frees a cell's block inside `handle`: it is not metadata afterwards.
     pub fn free(&self, handle: &mut Handle<'_, Toy>, cell: usize) {
         let mut guard = self.cells[cell].lock();
         let Cell { stamp, tracked } = &mut *guard;

@@ -4,10 +4,11 @@ use std::alloc::Layout;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
-/// No stricter alignment is served from classes: two lines, as of [`Padded`].
+/// The strictest alignment that classes serve: two lines, as of [`Padded`].
 const STRICTEST: usize = 128;
-/// Sizes of blocks: every multiple of a line up to eight, then multiples of two lines, so that what is
-/// aligned to two lines finds a class that is. The last ones hold a power of two and its owner's header.
+/// Sizes of blocks: every multiple of a line up to eight, then multiples of two lines, so that a
+/// layout aligned to two lines finds a class that is. The last ones hold a power of two and its
+/// owner's header.
 pub(super) const SIZES: [usize; 24] = [
     64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4224, 8320, 16512, 33024, 65792,
@@ -15,10 +16,11 @@ pub(super) const SIZES: [usize; 24] = [
 pub(super) const CLASSES: usize = SIZES.len();
 /// Sizes up to this one are found in a table.
 pub(super) const SMALL: usize = 4224;
-/// Bytes of a batch, about.
+/// The approximate size of a batch in bytes.
 const BATCH: usize = 8192;
-/// Blocks that a batch of small ones has at least: as many as a lane's limbo frees at once, so that
-/// what is freed there in one sweep and used up one by one does not pass through the depot.
+/// The least number of blocks in a batch of small ones: as many as a lane's limbo list frees at
+/// once. So blocks that are freed there in one sweep, and used up one by one, do not pass through
+/// the depot.
 const SWEEP: usize = crate::limbo::MOST;
 const CLASS_OF: [u8; SMALL / LINE] = {
     let mut table = [0; SMALL / LINE];
@@ -33,7 +35,7 @@ const CLASS_OF: [u8; SMALL / LINE] = {
     table
 };
 
-/// Blocks that a list has before they are a full batch.
+/// The number of blocks in a full batch.
 pub(super) const fn full(class: usize) -> u32 {
     let least = if SIZES[class] <= SMALL { SWEEP } else { 2 };
     let blocks = BATCH / SIZES[class];
@@ -55,7 +57,7 @@ pub(super) fn class_of(layout: Layout) -> Option<usize> {
     (0..CLASSES).rev().take_while(|class| SIZES[*class] >= size).last()
 }
 
-/// Bytes of a page of the system; of a larger one on some machines, where nothing is trimmed.
+/// The page size of the system. On machines with larger pages nothing is trimmed.
 pub(super) const PAGE: usize = 4096;
 /// Bytes asked of the system at once, and their alignment.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -69,7 +71,7 @@ pub(super) struct Span {
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class: as short as they can be with a sixteenth unused at most, since a span goes
+/// The spans of each class: as short as possible with a sixteenth unused at most, since a span goes
 /// back to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];

@@ -1,18 +1,20 @@
-//! Depots: what of a class no thread has, as batches of blocks and as chunks to carve blocks from.
+//! Depots: the memory of a class that no thread has, as batches of blocks and as chunks to carve
+//! blocks from.
 //!
-//! A chunk is of one class for good. Its first page is its header; the others are *spans*, whole pages
-//! of a number of blocks each. A span is carved (its blocks are with threads, in use, or in the depot)
-//! or not: then the system may have no memory there, and nothing lies in it.
+//! A chunk belongs to one class for good. Its first page is its header; the others are *spans*:
+//! whole pages with a number of blocks each. A span is carved or not. The blocks of a carved span
+//! are with threads, in use, or in the depot. A span that is not carved holds nothing, and the
+//! system may have no memory there.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::Padded;
 use crate::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::ptr;
 
-/// What lies in a free block.
+/// The contents of a free block.
 pub(super) struct Free {
     pub(super) next: *mut Free,
-    /// In the first block of a batch: how many it has, and the next batch of a depot.
+    /// In the first block of a batch: its number of blocks, and the next batch of the depot.
     pub(super) len: u32,
     pub(super) next_batch: *mut Free,
 }
@@ -20,7 +22,8 @@ pub(super) struct Free {
 /// Words of a set of spans.
 const WORDS: usize = CHUNK / PAGE / 64;
 
-/// The header of a chunk. [depot]: guarded by the lock of its class's depot; [trim]: by that of trims.
+/// The header of a chunk. [depot]: guarded by the lock of its class's depot; [trim]: by the lock of
+/// trims.
 pub(super) struct Chunk {
     /// The next chunk that has a span to carve. [depot]
     next: *mut Chunk,
@@ -35,17 +38,18 @@ pub(super) struct Chunk {
 
 const _: () = assert!(size_of::<Chunk>() <= PAGE);
 
-/// What of one class no thread has.
+/// The memory of one class that no thread has.
 pub(super) struct Depot {
     batches: *mut Free,
     /// Blocks in all batches.
     blocks: usize,
-    /// Chunks with a span to carve, and only they.
+    /// All chunks with a span to carve, and no others.
     roomy: *mut Chunk,
-    /// Free blocks that the last trim could not give back, or fewer if there were fewer since.
+    /// Free blocks that the last trim could not give back, or the smallest number of free blocks
+    /// since.
     kept: usize,
 }
-// SAFETY: what a depot refers to is used by the holder of its lock alone.
+// SAFETY: only the holder of its lock uses what a depot refers to.
 unsafe impl Send for Depot {}
 
 pub(super) static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] =
@@ -66,7 +70,8 @@ impl Depot {
     pub(super) fn take(&mut self) -> *mut Free {
         let batch = self.batches;
         if !batch.is_null() {
-            // SAFETY: a batch in the depot is its own, and its first block was filled in when it came.
+            // SAFETY: a batch in the depot belongs to it, and its first block was filled in when it
+            // came.
             unsafe {
                 self.batches = (*batch).next_batch;
                 self.blocks -= (*batch).len as usize;
@@ -75,7 +80,7 @@ impl Depot {
         batch
     }
 
-    /// Takes `batch`, which is nobody else's.
+    /// Takes `batch`, which belongs to the caller.
     pub(super) fn give(&mut self, batch: *mut Free) {
         // SAFETY: the giver's first block of a batch, which is the depot's now.
         unsafe {
@@ -91,7 +96,7 @@ impl Depot {
         std::mem::replace(&mut self.batches, ptr::null_mut())
     }
 
-    /// Takes what a trim leaves: the batches from `first` to `last`, of so many blocks.
+    /// Takes the rest of a trim: the batches from `first` to `last`, with so many blocks.
     pub(super) fn give_all(&mut self, first: *mut Free, last: *mut Free, blocks: usize) {
         if !last.is_null() {
             // SAFETY: first blocks of batches, which are the depot's now.
@@ -109,8 +114,8 @@ impl Depot {
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Claims up to `wanted` spans side by side to be carved: their address and number. None if there is
-    /// no memory.
+    /// Claims up to `wanted` adjacent spans to be carved: their address and number. None if there
+    /// is no memory.
     fn claim(&mut self, class: usize, wanted: usize) -> Option<(*mut u8, usize)> {
         if self.roomy.is_null() {
             self.roomy = new_chunk()?;
@@ -207,8 +212,8 @@ pub(super) fn span_at(chunk: *mut Chunk, class: usize, span: usize) -> *mut u8 {
 fn new_chunk() -> Option<*mut Chunk> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping; what is unmapped of it is what lies before and after the chunk, which
-    // nobody has seen. The system's allocator would keep both.
+    // SAFETY: a new mapping. The parts before and after the chunk are unmapped; no other code has
+    // seen them. The system's allocator would keep both.
     unsafe {
         let start = mmap_anonymous(ptr::null_mut(), 2 * CHUNK, access, MapFlags::PRIVATE).ok()?;
         let before = start.addr().next_multiple_of(CHUNK) - start.addr();

@@ -13,7 +13,7 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
         let class = class_of(layout(size, 8)).expect("not too large");
         let given = SIZES[class];
         assert!(given >= size);
-        // Beyond, there are few of them.
+        // Larger sizes have few classes.
         if size <= SMALL {
             assert!(given * 3 <= size.next_multiple_of(64) * 4, "{given} for {size}");
         }
@@ -30,7 +30,7 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
     }
 }
 
-/// A block with a pattern of its own.
+/// A block with its own pattern.
 struct Block {
     at: *mut u8,
     layout: Layout,
@@ -68,7 +68,7 @@ impl Block {
     fn resized(self, size: usize) -> Block {
         let old = self.layout.size().min(size);
         let layout = layout(size, self.layout.align());
-        // SAFETY: the block is ours, the size is not zero.
+        // SAFETY: the block belongs to this value, and the size is not zero.
         unsafe {
             let at = LineHeap.realloc(self.at, self.layout, size);
             assert!((0..old).all(|n| *at.add(n) == self.pattern));
@@ -78,7 +78,7 @@ impl Block {
     }
 
     fn end(self) {
-        // SAFETY: the block is ours.
+        // SAFETY: the block belongs to this value.
         unsafe {
             assert!((0..self.layout.size()).all(|n| *self.at.add(n) == self.pattern));
             LineHeap.dealloc(self.at, self.layout);
@@ -231,7 +231,7 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
         // SAFETY: the block was allocated so, and is freed once.
         unsafe { LineHeap.dealloc(ptr::with_exposed_provenance_mut(block), layout) };
     };
-    // Those of the first chunk stay in use in every other span, one block each.
+    // One block in every other span of the first chunk stays in use.
     let (blocks, kept) = std::thread::spawn(move || {
         let blocks = make();
         let kept =
@@ -247,7 +247,7 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     assert_eq!(given_back, all / span.blocks * span.bytes - in_use);
     assert_eq!(trim::trim(std::iter::once(class)), 0, "again");
     kept.iter().for_each(|n| check(*n, blocks[*n]));
-    // What was given back is carved anew, and no block in use is given out.
+    // Spans that were given back are carved anew, and no block in use is given out.
     let again = std::thread::spawn(move || {
         let blocks = make();
         blocks.iter().enumerate().for_each(|(n, block)| check(n, *block));
@@ -278,7 +278,7 @@ fn a_trim_is_due_once_much_more_is_free_than_the_last_one_kept() {
     assert!(!depot.is_due(0, 64), "just done");
     depot.give(free(30));
     assert!(depot.is_due(0, 5 * 64) && !depot.is_due(0, 6 * 64), "a quarter of 100 more, and five");
-    // What it kept was used since: what is free then is new.
+    // Blocks that it kept were used since, so later free blocks are new ones.
     let second = depot.take();
     let first = depot.take();
     assert!(!depot.is_due(0, 64));

@@ -1,9 +1,9 @@
-//! Gives what is free back to the system.
+//! Gives free memory back to the system.
 //!
-//! A trim of a class takes all batches out of the depot and counts, in the headers of their chunks, how
-//! many blocks of each span are among them. Spans that are free as a whole lose their memory and may be
-//! carved again; chunks without carved spans are unmapped; other blocks go back to the depot. Blocks in
-//! threads' own lists stay there, and so do their spans.
+//! A trim of a class takes all batches out of the depot and counts, in the headers of their chunks,
+//! how many blocks of each span are among them. Wholly free spans lose their memory and may be
+//! carved again; chunks without carved spans are unmapped; other blocks go back to the depot.
+//! Blocks in threads' own lists stay there, and so do their spans.
 
 use super::classes::{CHUNK, PAGE, SPANS, full};
 use super::depot::{Chunk, DEPOTS, Free, chunk_of, locked, span_at, span_of};
@@ -13,8 +13,8 @@ use std::ptr;
 /// Held by the one thread that trims. Taken before the locks of depots, and never waited for.
 static TRIMMING: Mutex<()> = Mutex::new(());
 
-/// Gives back what is free of those classes that `is_wanted`: bytes of what can be carved again or was
-/// unmapped. Nothing while another thread does this, or where pages are larger than a span may be.
+/// Gives back the free memory of `classes`. Returns the bytes that can be carved again or were
+/// unmapped. Does nothing while another thread trims, or where pages are larger than a span may be.
 pub(super) fn trim(classes: impl Iterator<Item = usize>) -> usize {
     if cfg!(miri) || rustix::param::page_size() != PAGE {
         return 0;
@@ -54,7 +54,7 @@ unsafe fn trim_class(class: usize) -> usize {
 /// Counts the blocks of each span, and lists the chunks that have one.
 ///
 /// # Safety
-/// The batches are the caller's, which holds [`TRIMMING`].
+/// The batches belong to the caller, which holds [`TRIMMING`].
 unsafe fn count(class: usize, batches: *mut Free) -> *mut Chunk {
     let mut seen = ptr::null_mut();
     for block in Blocks::of(batches) {
@@ -82,14 +82,14 @@ struct Left {
 /// Makes batches of the blocks whose spans are in use; the others are in no list any more.
 ///
 /// # Safety
-/// As of [`count`], which has counted them.
+/// As for [`count`], which has counted them.
 unsafe fn keep(class: usize, batches: *mut Free) -> Left {
     let mut left = Left { first: ptr::null_mut(), last: ptr::null_mut(), blocks: 0 };
     for block in Blocks::of(batches) {
         // SAFETY: as in `count`.
         let free = unsafe { (*chunk_of(block)).free[span_of(class, block)] };
         if usize::from(free) < SPANS[class].blocks {
-            // SAFETY: the block is the caller's, and its links were read.
+            // SAFETY: the block belongs to the caller, and its links were read.
             unsafe { left.push(class, block) };
         }
     }
@@ -101,7 +101,7 @@ impl Left {
     /// `block` is free, of the class, and in no list.
     unsafe fn push(&mut self, class: usize, block: *mut Free) {
         self.blocks += 1;
-        // SAFETY: the caller's promise, and of the first block that it came here the same way.
+        // SAFETY: the caller's promise; the first block came here the same way.
         unsafe {
             if !self.first.is_null() && (*self.first).len < full(class) {
                 (*block).next = (*self.first).next;
@@ -118,10 +118,11 @@ impl Left {
     }
 }
 
-/// Gives the memory of wholly free spans back, runs of them at once, and clears the counts. Bytes of it.
+/// Gives back the memory of wholly free spans, adjacent ones at once, and clears the counts.
+/// Returns the bytes.
 ///
 /// # Safety
-/// As of [`count`], which listed `chunk`; no list has a block of the spans that are wholly free.
+/// As for [`count`], which listed `chunk`; no list has a block of the spans that are wholly free.
 unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     let span = SPANS[class];
     let mut given_back = 0;
@@ -169,7 +170,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Of batches that are the caller's.
+    /// The blocks of batches that belong to the caller.
     fn of(batches: *mut Free) -> Blocks {
         Blocks { block: ptr::null_mut(), next_batch: batches }
     }

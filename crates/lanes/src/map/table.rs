@@ -12,9 +12,9 @@ pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 }
 /// Buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. All but `next` stays as it is.
-/// On a line of its own: who looks for another key passes it, and must not meet what its maker
-/// allocates beside it.
+/// An entry in a chain. All fields but `next` never change. It lies on its own line: readers that
+/// look for another key pass it, and must not share a line with other data that its maker
+/// allocated.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -23,11 +23,11 @@ pub(super) struct Node<K, V> {
     next: AtomicPtr<Node<K, V>>,
 }
 
-/// A chain, alone on its line: one that is changed disturbs no reader of another.
+/// A chain, alone on its line: a change of it disturbs no reader of another chain.
 #[repr(align(64))]
 pub(super) struct Bucket<K, V> {
     lock: Mutex<()>,
-    /// Nodes in the chain. Changed under `lock`, read by who sums up.
+    /// Nodes in the chain. Changed under `lock`, read without it by threads that add up.
     len: AtomicU32,
     /// The first node, null, or MOVED. Changed under `lock`.
     head: AtomicPtr<Node<K, V>>,
@@ -38,13 +38,14 @@ pub(super) struct Bucket<K, V> {
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
-    /// A power of two. The hash's highest bits choose one: of a successor two in a row.
+    /// A power of two. The hash's highest bits choose a bucket; of a successor they choose two
+    /// adjacent ones.
     buckets: Box<[Bucket<K, V>]>,
-    /// What leaves so many bits of a hash.
+    /// The shift that leaves so many bits of a hash.
     shift: u32,
-    /// Null until the table grows; not owned, the root is.
+    /// Null until the table grows; not owned by this table, but by the root.
     successor: AtomicPtr<Table<K, V>>,
-    /// The next bucket that nobody has set about moving.
+    /// The next bucket that no thread has begun to move.
     cursor: AtomicUsize,
     moved: AtomicUsize,
 }
@@ -95,7 +96,7 @@ impl<K, V> Table<K, V> {
     /// The table that this one's moved buckets went to.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
         // SAFETY: a bucket was moved, so there is a successor. It is the root or will be, after
-        // `self`: who pins when it is no root any more reaches neither of them.
+        // `self`. A pin that begins when it is the root no more reaches neither of them.
         unsafe { &*self.successor.load(Ordering::Acquire) }
     }
 
@@ -116,23 +117,23 @@ impl<K, V> Table<K, V> {
         let (acq_rel, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
         let none = ptr::null_mut();
         if self.successor.compare_exchange(none, successor, acq_rel, relaxed).is_err() {
-            // SAFETY: somebody was faster, so this one was never seen by anybody.
+            // SAFETY: another thread was faster, so this table was never published.
             drop(unsafe { Box::from_raw(successor) });
         }
     }
 
     /// Whether a table with a chain of `chain` nodes holds so many that it should grow.
     ///
-    /// Numbers in rows fill buckets evenly: a chain this long is rare before there are two or three
-    /// nodes per bucket. Only then other buckets are looked at, lest keys made to collide let the
-    /// table grow for nothing.
+    /// Consecutive numbers fill buckets evenly: a chain this long is rare before there are two or
+    /// three nodes per bucket. Only then other buckets are looked at, so that keys made to collide
+    /// cannot let the table grow for nothing.
     pub(super) fn is_crowded(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // Wherever the sample lies, a crafted chain is but one bucket of it.
+        // Wherever the sample lies, a crafted chain is only one bucket of it.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample
@@ -147,7 +148,7 @@ impl<K, V> Drop for Table<K, V> {
                 continue;
             }
             while !node.is_null() {
-                // SAFETY: the table owns the chains that were not moved, and nobody reads it.
+                // SAFETY: the table owns the chains that were not moved, and no thread reads it.
                 let owned = unsafe { Box::from_raw(node) };
                 node = owned.next.load(Ordering::Acquire);
             }
@@ -197,7 +198,7 @@ impl<K: Eq, V> Bucket<K, V> {
         if head == moved_mark() {
             return Err(Moved);
         }
-        // SAFETY: null or a node, whose contents the Acquire brings, and which is freed by the
+        // SAFETY: null or a node. The Acquire makes its contents visible, and it is freed by the
         // epochs after it was unlinked, or with the table that `self` borrows.
         Ok(unsafe { head.as_ref() })
     }
@@ -233,7 +234,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         self.bucket.len.load(Ordering::Relaxed)
     }
 
-    /// Puts `node` in the place of `old`, or in front.
+    /// Puts `node` in the place of `old`, or at the front.
     pub(super) fn put(
         &self,
         old: Option<&'p Node<K, V>>,
@@ -246,7 +247,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         node.next.store(next, Ordering::Relaxed);
         // Release: a reader that finds the node finds its contents. One store takes the old node
         // out and puts the new one in, so that a reader always meets one of them. The lock is held,
-        // so nobody else stores here.
+        // so no other thread stores here.
         let before = link.load(Ordering::Acquire);
         link.store(Box::into_raw(node), Ordering::Release);
         match old {
@@ -268,7 +269,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         Gone(gone)
     }
 
-    /// Takes out what `keep` does not want.
+    /// Removes the nodes for which `keep` is false.
     pub(super) fn retain(&self, keep: &mut impl FnMut(&K, &V) -> bool) -> Vec<Gone<K, V>> {
         let mut gone = Vec::new();
         let mut node = self.bucket.first(self.pin).expect("a locked bucket was not moved");
@@ -281,7 +282,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         gone
     }
 
-    /// What points to `node`, which is in the chain.
+    /// The pointer that leads to `node`, which is in the chain.
     fn link_to(&self, node: &Node<K, V>) -> &'p AtomicPtr<Node<K, V>> {
         let mut link = &self.bucket.head;
         loop {
@@ -289,7 +290,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
             if ptr::eq(to, node) {
                 return link;
             }
-            // SAFETY: the node is in this chain, so the chain does not end before it; nobody
+            // SAFETY: the node is in this chain, so the chain does not end before it; no thread
             // unlinks while the lock is held.
             link = unsafe { &(*to).next };
         }
@@ -313,15 +314,16 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
             self.at(index).move_to(successor, pin);
         }
         let mine = last.saturating_sub(first);
-        // AcqRel: who makes the successor the root comes after all who moved to it.
+        // AcqRel: the thread that makes the successor the root comes after all threads that moved
+        // to it.
         let before = self.moved.fetch_add(mine, Ordering::AcqRel);
         (mine > 0 && before + mine == self.len()).then(|| self.successor_or_null())
     }
 }
 
 impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
-    /// Copies the chain to `successor`, where nobody gets to the two buckets concerned before
-    /// this one's mark is set.
+    /// Copies the chain to `successor`. No thread reaches the two buckets there before this one's
+    /// mark is set.
     fn move_to(&self, successor: &Table<K, V>, pin: &Pin) {
         let Some(locked) = self.lock(pin) else { return };
         let mut node = self.first(pin).expect("a locked bucket was not moved");
@@ -333,12 +335,12 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
             to.len.store(to.len.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             node = at.next(pin);
         }
-        // Release: with the mark come the copies, through the successor's heads.
+        // Release: a thread that sees the mark sees the copies, through the successor's heads.
         let mut old = self.head.swap(moved_mark(), Ordering::AcqRel);
         locked.set_len(0);
         drop(locked);
         while !old.is_null() {
-            // SAFETY: the pin keeps what was reachable when it began, this chain too.
+            // SAFETY: the pin keeps every node that was reachable when it began, this chain too.
             let next = unsafe { (*old).next.load(Ordering::Relaxed) };
             // SAFETY: the swap took the chain out, and only this thread did.
             retire(unsafe { Retired::new(old) });
@@ -348,7 +350,7 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
 }
 
 impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
-    /// Its value, which readers may still be at.
+    /// Its value, which readers may still use.
     pub(super) fn value(&self) -> &V {
         // SAFETY: the node was in a chain under the caller's pin, and retiring it takes `self`.
         unsafe { &(*self.0).value }

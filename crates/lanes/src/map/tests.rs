@@ -87,7 +87,7 @@ mod production {
         let map = Map::new();
         let before = map.root(&pin()).len();
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), None));
-        // What is left to move is moved by changes.
+        // Changes move the rest of the buckets.
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), Some(n)));
         let after = map.root(&pin()).len();
         assert!(before == 64 && (4096..65536).contains(&after), "{before} -> {after} buckets");
@@ -95,7 +95,7 @@ mod production {
         assert_eq!(map.len(), 20_000);
     }
 
-    /// All equal by hash.
+    /// Keys whose hashes are all equal.
     #[derive(Clone, PartialEq, Eq)]
     struct Colliding(u64);
     impl Hash for Colliding {
@@ -112,7 +112,7 @@ mod production {
         assert_eq!(map.get(&Colliding(1999)), Some(1999));
     }
 
-    /// Counts the living.
+    /// Counts the live values.
     #[derive(Debug)]
     struct Counted(Arc<AtomicIsize>);
     impl Counted {
@@ -183,8 +183,8 @@ mod loom_tests {
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
-    /// A number in a cell whose making and end are writes, so that loom finds who reads too early
-    /// or too late.
+    /// A number in a cell whose making and end are writes, so that loom finds reads that come too
+    /// early or too late.
     struct Canary(u64, UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in whatever thread.
     unsafe impl Sync for Canary {}
@@ -222,8 +222,9 @@ mod loom_tests {
         map.with(&pin(), &key, Canary::read)
     }
 
-    // The writer is the model's main thread, which runs first: loom looks for other schedules
-    // from the last access to a place, and a writer that loads it before would hide the reader's.
+    // The writer is the model's main thread, which runs first: loom looks for other schedules from
+    // the last access to a location, and a writer that loads it before would hide the reader's
+    // access.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

@@ -1,4 +1,4 @@
-//! The model-checked worlds: what `loom` and `shuttle` give, in the shape of production.
+//! The model-checked worlds: the types of `loom` and `shuttle`, with the interface of production.
 
 #[cfg(loom)]
 use loom as checker;
@@ -17,10 +17,10 @@ pub use checker::sync::Arc;
 #[cfg(shuttle)]
 pub use std::sync::{Arc, Weak};
 
-/// How many lanes there are at most: the fewest that show what two lanes do to each other.
+/// The number of lanes: the fewest that show how two lanes affect each other.
 #[cfg(loom)]
 pub(crate) const LANES: usize = 2;
-/// How many lanes there are at most: few, so that threads also share one.
+/// The number of lanes: few, so that threads also share one.
 #[cfg(shuttle)]
 pub(crate) const LANES: usize = 4;
 
@@ -38,7 +38,7 @@ pub(crate) struct MutexGuard<'a, T> {
     inner: Option<checker::sync::MutexGuard<'a, T>>,
 }
 
-/// What an empty guard would be: a broken invariant of this file.
+/// The panic for an empty guard: a broken invariant of this file.
 const HELD: &str = "a guard is empty only while it waits";
 
 impl<T> Mutex<T> {
@@ -117,8 +117,8 @@ impl Condvar {
         let inner = guard.inner.take().expect(HELD);
         guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
-    /// The time is always over at once: the checkers have no clock, and waiting for ever would
-    /// make a deadlock of what is none.
+    /// The time has always passed: the checkers have no clock, and a wait without end would be
+    /// reported as a deadlock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         drop(guard.inner.take());
         thread::yield_now();

@@ -1,5 +1,5 @@
-//! Production: locks on a word of our own, `parking_lot`'s for readers and writers, `std` atomics and
-//! threads.
+//! Production: locks on a word of Lanefs's own, `parking_lot`'s for readers and writers, `std`
+//! atomics and threads.
 
 use crate::futex::FutexWord;
 use crate::lock_word::LockWord;
@@ -14,7 +14,7 @@ pub(crate) use std::sync::atomic;
 pub use std::sync::{Arc, Weak};
 pub use std::thread;
 
-/// How many lanes there are at most.
+/// The largest number of lanes.
 pub(crate) const LANES: usize = 64;
 
 /// Whether a lock first tries, so that only a contended wait reads the clock.
@@ -24,12 +24,12 @@ pub(crate) const COUNTS_WAITS: bool = true;
 pub(crate) type Mutex<T> = lock_api::Mutex<RawLock, T>;
 pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 
-/// A [`LockWord`] as `lock_api` wants it.
+/// A [`LockWord`] with the interface of `lock_api`.
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: a `LockWord` is had by one at a time: it is taken by an update of a word that says that
-// nobody has it, with Acquire, and let go with Release by who has it.
+// SAFETY: one thread at a time holds a `LockWord`: it takes it by an update, with Acquire, of a
+// word that says that it is free, and releases it with Release.
 unsafe impl lock_api::RawMutex for RawLock {
     #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make one
     const INIT: RawLock = RawLock(LockWord::new());
@@ -58,10 +58,10 @@ unsafe impl lock_api::RawMutex for RawLock {
 /// A condition variable of this world.
 #[derive(Debug)]
 pub(crate) struct Condvar {
-    /// Counts the times that it was told.
+    /// Counts the notifications.
     told: FutexWord,
-    /// How many wait. Counted with the mutex held, so who changes something under it sees who saw it
-    /// unchanged.
+    /// How many threads wait. Counted with the mutex held: a thread that changes something under
+    /// the mutex sees the waiters that saw it unchanged.
     waiting: AtomicU32,
 }
 
@@ -75,11 +75,11 @@ impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.waiting(guard, |told| self.told.sleep(told, FutexWord::ANY));
     }
-    /// True if notified, false if the time was over first.
+    /// True if notified, false if the time had passed first.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         !self.waiting(guard, |told| self.told.sleep_for(told, timeout))
     }
-    /// Runs `sleep` without the mutex, with how often it was told while the mutex was held.
+    /// Runs `sleep` without the mutex, with the number of notifications while the mutex was held.
     fn waiting<T>(&self, guard: &mut MutexGuard<'_, T>, sleep: impl FnOnce(u32) -> bool) -> bool {
         let told = self.told.load(Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Condvar {
 
 /// Lets another thread run, from a loop that waits for one.
 pub(crate) fn relax(round: u32) {
-    // A short wait is for a writer that runs; a long one is for a writer that was preempted.
+    // A short wait is for a writer that runs; a long one for a writer that was preempted.
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
@@ -110,8 +110,8 @@ pub(crate) fn relax(round: u32) {
 #[inline(always)]
 pub(crate) fn fence_after_update() {
     // On x86 the locked instruction before it is a full barrier already (Intel SDM volume 3,
-    // "Memory Ordering": no load or store passes one), so only the compiler is left to be told.
-    // A second barrier would double the price of a pin or a shared hold.
+    // "Memory Ordering": no load or store passes one), so only the compiler needs a fence. A second
+    // barrier would double the price of a pin or a shared hold.
     if cfg!(all(target_arch = "x86_64", not(miri))) {
         atomic::compiler_fence(atomic::Ordering::SeqCst);
     } else {
@@ -124,7 +124,7 @@ macro_rules! local {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
     };
 }
-// Without a look whether it was made yet, at each use.
+// A thread-local with a constant initialiser: no check at each use whether it was initialised.
 macro_rules! constant_local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         ::std::thread_local! { $(#[$meta])* static $name: $type = const { $init } }
@@ -135,7 +135,7 @@ macro_rules! global {
         $(#[$meta])* static $name: ::std::sync::LazyLock<$type> = ::std::sync::LazyLock::new(|| $init);
     };
 }
-// As `global`, of what can be made before the program begins: no look whether it was.
+// As `global`, with a constant initialiser: no check whether it was initialised.
 macro_rules! constant_global {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $(#[$meta])* static $name: $type = $init;

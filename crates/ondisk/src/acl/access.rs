@@ -1,8 +1,8 @@
-//! Who may do what.
+//! Access decisions of a list.
 
 use super::{Acl, Permissions, Tag};
 
-/// Who asks.
+/// The user and groups that request access.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The user.
@@ -11,7 +11,7 @@ pub struct Subject<'a> {
     pub gids: &'a [u32],
 }
 
-/// To whom the file belongs.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The user.
@@ -22,8 +22,8 @@ pub struct Owner {
 
 impl Acl {
     /// True if `subject` may do all of `wanted` with a file of `owner`, by the algorithm of acl(5):
-    /// the first of owner, named user, groups and others that fits decides. Of the groups any one
-    /// must give all that is wanted. Privileges are the caller's.
+    /// the first matching class of owner, named users, groups and others decides. Of the groups, a
+    /// single one must allow all that is wanted. The caller checks privileges.
     pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
         let gives =
             |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));
@@ -31,8 +31,8 @@ impl Acl {
             return gives(Tag::Owner);
         }
         if self.mode_bits() & 0o070 == 0 {
-            // Linux does not look into the list then, but at the mode alone: whom the list names is
-            // one of the others, where acl(5) would deny.
+            // Linux then ignores the list and uses the mode alone: a named user or group counts as
+            // one of the others, where acl(5) would deny access.
             return match subject.gids.contains(&owner.gid) {
                 true => wanted == Permissions::NONE,
                 false => gives(Tag::Other),

@@ -4,11 +4,11 @@ use super::{Acl, AclEntry, Cause, Permissions, Tag};
 
 const DISK_VERSION: u32 = 1;
 const SYSTEM_VERSION: u32 = 2;
-/// An id that is none.
+/// The id of an entry without one.
 const NO_ID: u32 = !0;
 
 impl Acl {
-    /// Decodes what ext4 keeps.
+    /// Decodes ext4's form.
     pub fn from_disk(bytes: &[u8]) -> Result<Acl, Cause> {
         let mut rest = after_version(bytes, DISK_VERSION)?;
         let mut entries = Vec::new();
@@ -33,8 +33,8 @@ impl Acl {
         bytes
     }
 
-    /// Decodes what setxattr(2) passes; `None` if it has no entries, which means that the list is to
-    /// be removed.
+    /// Decodes the form of setxattr(2); `None` if it has no entries, which means that the list is
+    /// to be removed.
     pub fn from_system(bytes: &[u8]) -> Result<Option<Acl>, Cause> {
         let mut rest = after_version(bytes, SYSTEM_VERSION)?;
         let mut entries = Vec::new();

@@ -2,17 +2,18 @@
 
 use super::{Acl, Permissions, Tag};
 
-/// What a new file gets from its directory's default list.
+/// The mode and list that a new file gets from its directory's default list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
-    /// The mode: that asked for, with the nine low bits reduced. No umask applies.
+    /// The requested mode, with the nine low bits reduced. No umask applies.
     pub mode: u16,
-    /// The access list, if it says more than the mode. (A new directory gets the default list too.)
+    /// The access list, unless the mode can express it. (A new directory gets the default list
+    /// too.)
     pub access: Option<Acl>,
 }
 
 impl Acl {
-    /// The nine bits of a mode that go with this list: owner, mask or owning group, others.
+    /// The nine bits of the mode that belongs to this list: owner, mask or owning group, others.
     pub fn mode_bits(&self) -> u16 {
         let bits = |tag| self.permissions(tag).unwrap_or(Permissions::NONE).bits();
         bits(Tag::Owner) << 6 | bits(self.group_class()) << 3 | bits(Tag::Other)
@@ -27,7 +28,7 @@ impl Acl {
         self
     }
 
-    /// Applies a directory's default list to a new file for which `mode` was asked: list and mode
+    /// Applies a directory's default list to a new file with the requested `mode`: list and mode
     /// both become what both allow.
     pub fn inherit(&self, mode: u16) -> Inherited {
         let reduced = self.mode_bits() & mode;

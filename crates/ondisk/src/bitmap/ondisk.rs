@@ -8,8 +8,8 @@ use crate::{Block, Corruption, Group};
 use std::ops::Range;
 
 impl Bitmap {
-    /// The block bitmap of a group, from the block that holds it. Checks length, checksum, count
-    /// of free blocks, and that the group's own metadata is in use.
+    /// The block bitmap of a group, from the block that holds it. Checks length, checksum, count of
+    /// free blocks, and that the group's own metadata are in use.
     ///
     /// Not for a group with `BLOCK_UNINIT`: see [`Bitmap::uninitialised_blocks`].
     ///
@@ -100,10 +100,10 @@ impl Bitmap {
         }
     }
 
-    /// The block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and what
-    /// `metadata` adds are in use, as far as they lie in the group. Usually that is the group's own
-    /// [`GroupDesc::metadata`]; a group that holds what belongs to others is initialised by whoever
-    /// puts it there.
+    /// The block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the runs of
+    /// `metadata` are in use, as far as they lie in the group. Usually these are the group's own
+    /// [`GroupDesc::metadata`]: a program that puts other groups' metadata into a group initialises
+    /// it.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if there is no such group.
@@ -139,7 +139,8 @@ impl GroupDesc {
     }
 }
 
-/// What must be in use in a group's block bitmap, as far as the group itself says.
+/// The runs that must be in use in a group's block bitmap, as far as the group itself determines
+/// them.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,
@@ -167,7 +168,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Over as many bytes as a whole group has bits, in the last group too; what is behind is not covered.
+/// Over as many bytes as a whole group has bits, in the last group too; later bytes are not
+/// covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,

@@ -100,7 +100,7 @@ impl Bitmap {
             let end = at.checked_add(len).filter(|&end| end <= self.bits)?;
             match self.next_set(at..end) {
                 None => return Some(at),
-                // Not before the next clear bit.
+                // The run cannot start before the next clear bit.
                 Some(set) => {
                     at = self.next_clear(set..self.bits)?.checked_next_multiple_of(len)?;
                 }

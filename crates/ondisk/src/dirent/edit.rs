@@ -16,7 +16,7 @@ pub fn space(name_len: usize) -> usize {
 /// An entry to be written by [`pack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed<'a> {
-    /// What it names.
+    /// Its inode.
     pub ino: Ino,
     /// The type, written if the format has types; `None` is "unknown".
     pub file_type: Option<FileType>,
@@ -95,7 +95,7 @@ pub fn find_room(
         let record = record?;
         let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
         if record.ino != 0 && record.name.is_empty() {
-            // It would get a record shorter than any may be.
+            // It would get a record shorter than the minimum.
             return Err(Cause::NameEmpty { offset });
         }
         if room.is_none() && rec_len - used >= needed {
@@ -105,8 +105,8 @@ pub fn find_room(
     Ok(room)
 }
 
-/// Puts an entry where [`find_room`] found room, and returns its offset.
-/// Does not look whether the name is there already.
+/// Puts an entry where [`find_room`] found room, and returns its offset. Does not check whether the
+/// name exists already.
 pub fn insert_at(format: &DirFormat, block: &mut [u8], room: Room, new: &Packed<'_>) -> usize {
     let Room { offset, used, rec_len } = room;
     if used > 0 {
@@ -141,7 +141,7 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // Not the slack behind it, which may be the whole block and never had this name.
+    // Without the slack behind it, which may be the whole block and never had this name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }
@@ -152,7 +152,7 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
     Ok(())
 }
 
-/// Lets the entry at `offset` name another inode. Works in the root of an index too ("..").
+/// Makes the entry at `offset` lead to another inode. Works in the root of an index too ("..").
 pub fn replace(
     format: &DirFormat,
     block: &mut [u8],

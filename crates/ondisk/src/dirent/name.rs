@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 
-/// Why bytes are not a name: the caller's fault, never the image's.
+/// Why bytes are not a name: an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
     /// No bytes.

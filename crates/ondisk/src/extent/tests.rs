@@ -34,7 +34,7 @@ fn bytes(node: &Node) -> Vec<u8> {
     bytes
 }
 
-/// What decoding says after `change` was made to the bytes of `node`.
+/// The result of decoding after `change` was made to the bytes of `node`.
 fn broken(node: &Node, change: impl FnOnce(&mut [u8])) -> Cause {
     let mut bytes = bytes(node);
     change(&mut bytes);
@@ -167,7 +167,7 @@ proptest! {
         for _ in 0..2 {
             let place = if root { Place::Root } else { Place::Depth(depth) };
             let _ = Node::decode(&bytes, &Expected { place, range: 0..END, space: 0..u64::MAX });
-            // Then with a header that lets the entries be looked at.
+            // Then with a header that lets the decoder reach the entries.
             if bytes.len() >= 12 {
                 let max = capacity(bytes.len());
                 put16(0, MAGIC)(&mut bytes);

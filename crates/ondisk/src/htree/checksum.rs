@@ -7,7 +7,7 @@ use crate::dirent::DirFormat;
 /// Sets the checksum of an index block; without `metadata_csum` does nothing.
 ///
 /// # Errors
-/// If limit and count, on which the place of the checksum depends, are wrong.
+/// If limit and count, which determine the position of the checksum, are wrong.
 pub fn seal(format: &DirFormat, kind: Kind, seed: Seed, block: &mut [u8]) -> Result<(), Cause> {
     if !format.has_checksums {
         return Ok(());
@@ -33,8 +33,8 @@ pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Resul
     Ok(())
 }
 
-/// Where the tail is, and the checksum: over the block up to the last entry in use, then over the
-/// tail with a checksum of zero. What lies between is not covered.
+/// The position of the tail, and the checksum: over the block up to the last entry in use, then
+/// over the tail with a checksum of zero. The bytes between are not covered.
 fn compute(
     format: &DirFormat,
     kind: Kind,

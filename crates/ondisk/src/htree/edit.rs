@@ -9,8 +9,8 @@ use crate::hash::HashVersion;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// A root with these entries: 1 to [`Kind::limit`] of them, or `None` comes back.
-/// The checksum is left to [`super::seal`].
+/// A root with these entries; `None` unless there are 1 to [`Kind::limit`] of them. [`super::seal`]
+/// sets the checksum.
 pub fn new_root(
     format: &DirFormat,
     ino: Ino,
@@ -35,7 +35,7 @@ pub fn new_root(
     write_entries(format, Kind::Root, &mut block, entries).then_some(block)
 }
 
-/// A node with these entries: 1 to [`Kind::limit`] of them, or `None` comes back.
+/// A node with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
 pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     let covers = u16::try_from(block.len()).unwrap_or(0xffff);
@@ -43,8 +43,8 @@ pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     write_entries(format, Kind::Node, &mut block, entries).then_some(block)
 }
 
-/// Replaces the entries of an index block. The hash of the first is not kept by the format.
-/// Returns false, having changed nothing, if there are none or too many.
+/// Replaces the entries of an index block. The format does not keep the hash of the first. Returns
+/// false, and changes nothing, if there are none or too many.
 #[must_use]
 pub fn write_entries(
     format: &DirFormat,

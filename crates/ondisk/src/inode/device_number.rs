@@ -3,9 +3,9 @@
 /// Major and minor number of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DeviceNumber {
-    /// Which driver; 12 bits are kept.
+    /// The driver; 12 bits are kept.
     pub major: u32,
-    /// Which of its devices; 20 bits are kept.
+    /// The device of that driver; 20 bits are kept.
     pub minor: u32,
 }
 

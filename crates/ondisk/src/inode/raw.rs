@@ -76,7 +76,7 @@ impl RawExtra {
     /// The fields at the front of `bytes`; zeros where those are shorter.
     #[inline]
     pub(super) fn from_front(bytes: &[u8]) -> RawExtra {
-        // The usual case apart: a copy of a fixed length is no call.
+        // The usual case is separate: a copy of a fixed length is no call.
         if let Ok((extra, _)) = RawExtra::read_from_prefix(bytes) {
             return extra;
         }
@@ -86,7 +86,7 @@ impl RawExtra {
         extra
     }
 
-    /// Puts back the fields that `extra_isize` reaches; that field itself always.
+    /// Puts back the fields within `extra_isize`; that field itself always.
     pub(super) fn put_front(&self, bytes: &mut [u8], extra_isize: u16) {
         let len = usize::from(extra_isize.max(2)).min(size_of::<RawExtra>()).min(bytes.len());
         bytes[..len].copy_from_slice(&self.as_bytes()[..len]);
@@ -156,8 +156,8 @@ fn checksum(
     Some(sum.value())
 }
 
-/// Of an inode of the usual size that has both halves. In one go over a copy, what its seed is made of in
-/// front: in parts it takes several times as long.
+/// The checksum of an inode of the usual size that has both halves. It runs once over a copy, with
+/// the bytes of the seed in front: in parts it takes several times as long.
 fn usual_checksum(seed: Seed, bytes: &[u8; USUAL_SIZE], ino: Ino, generation: u32) -> u32 {
     let mut copy = [0; SEEDED + USUAL_SIZE];
     copy[..4].copy_from_slice(&ino.0.to_le_bytes());

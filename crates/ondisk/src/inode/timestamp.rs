@@ -8,7 +8,7 @@ use crate::Time;
 const MIN: i64 = i32::MIN as i64;
 const MAX: i64 = MIN + (4 << 32) - 1;
 
-/// A value of a hostile image is brought below a second.
+/// A hostile image may have a value of a second and more; it is reduced.
 pub(super) fn join(secs: u32, extra: u32) -> Time {
     let epoch = i64::from(extra & 3) << 32;
     Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
@@ -20,8 +20,8 @@ pub(super) fn low(time: Time, extended: bool) -> u32 {
     time.secs.clamp(MIN, max) as u32
 }
 
-/// The nearest time that the words can say. At the ends of the range the nanoseconds go, as they do in
-/// Linux (observed with 6.18).
+/// The nearest time that the words can express. At the ends of the range the nanoseconds are
+/// dropped, as Linux does (observed with 6.18).
 pub(super) fn nearest(time: Time, extended: bool) -> Time {
     let max = if extended { MAX } else { i32::MAX.into() };
     let secs = time.secs.clamp(MIN, max);

@@ -21,8 +21,8 @@ static CRC32_BE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&crc::CRC_32_M
 pub struct Commit {
     /// The transaction that it ends.
     pub sequence: Sequence,
-    /// When, in seconds since 1970. Along a log it never goes back, which tells what is left from
-    /// an earlier round.
+    /// The time in seconds since 1970. Along a log it never goes back, so an earlier time shows a
+    /// block that is left from an earlier round.
     pub secs: u64,
     /// ... and nanoseconds.
     pub nanos: u32,
@@ -31,8 +31,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Checks kind, length and checksum of a commit block. A transaction's checksum is left to the
-    /// caller, who alone has its blocks: see [`TransactionChecksum`].
+    /// Checks kind, length and checksum of a commit block. The caller checks a transaction's
+    /// checksum, since only it has the blocks: see [`TransactionChecksum`].
     ///
     /// # Errors
     /// [`Cause::WrongKind`], [`Cause::Length`] or [`Cause::Checksum`].

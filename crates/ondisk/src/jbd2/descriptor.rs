@@ -27,11 +27,12 @@ bitflags! {
 /// One block of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// Where the copy belongs.
+    /// The block that the copy belongs to.
     pub block: Block,
     /// How it was written.
     pub flags: TagFlags,
-    /// Checksum of the copy as far as the format keeps it: 32 bits with v3, 16 with v2, otherwise 0.
+    /// Checksum of the copy, as much of it as the format keeps: 32 bits with v3, 16 with v2,
+    /// otherwise 0.
     pub checksum: u32,
 }
 
@@ -111,7 +112,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // Of v3 tags too, of which debugfs leaves the other half of this word as it finds it.
+    // In v3 tags too: debugfs does not set the other half of this word.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
@@ -120,9 +121,9 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
 /// A block of a transaction, to be written to the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Image<'b> {
-    /// Where it belongs.
+    /// The block that it belongs to.
     pub block: Block,
-    /// Its copy as it goes into the log: escaped if it had to be.
+    /// Its copy in the log: escaped if necessary.
     pub copy: &'b [u8],
     /// [`TagFlags::ESCAPE`] or nothing; the others are set as needed.
     pub flags: TagFlags,
@@ -132,7 +133,7 @@ pub struct Image<'b> {
 ///
 /// # Panics
 /// If there are none, or more than [`LogFormat::tags_per_descriptor`], or a block number is over 32
-/// bits where the format has no more: the caller's slip.
+/// bits where the format has no more: an error of the caller.
 pub fn encode_descriptor(
     images: &[Image<'_>],
     sequence: Sequence,
@@ -178,7 +179,7 @@ fn encode_tag(tag: &Tag, bytes: &mut [u8], format: &LogFormat) {
     }
 }
 
-/// True if a block, put into the log as it is, would look like a block of the log itself.
+/// True if an unchanged copy of the block would look like a block of the log itself.
 pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
 }

@@ -5,8 +5,8 @@ use super::Sequence;
 const TAG_HEAD: u16 = 0x0009;
 const HEAD_LEN: u16 = 8;
 
-/// The transaction that the fast commits in this area come on top of, if `block`, the first block
-/// of the fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), starts some.
+/// The transaction that the fast commits in this area follow, if `block`, the first block of the
+/// fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), begins any.
 ///
 /// They matter only if that is the transaction after the last complete one in the log.
 /// Unlike the rest of the journal, fast commits are little endian.

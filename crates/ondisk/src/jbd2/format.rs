@@ -1,4 +1,4 @@
-//! How the blocks of one log are laid out: what follows from its features.
+//! The layout of the blocks of one log, as its features determine it.
 
 use super::{Cause, HEADER_SIZE, word_at};
 use crate::BlockSize;
@@ -8,7 +8,7 @@ use crate::checksum::Seed;
 pub(super) const UUID_SIZE: usize = 16;
 const TAIL_SIZE: usize = 4;
 
-/// What is checksummed in a log, and how.
+/// The checksums of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogChecksums {
     /// Nothing.
@@ -68,7 +68,7 @@ impl LogFormat {
     pub(super) fn tag_size(&self) -> usize {
         match (self.checksums, self.numbers) {
             (LogChecksums::V3(_), _) => 16,
-            // With v2, two bytes more than its fields take: a slip that became the format.
+            // With v2, two bytes more than its fields take: an error that became the format.
             (LogChecksums::V2(_), BlockNumbers::Bits64) => 14,
             (LogChecksums::V2(_), BlockNumbers::Bits32) => 10,
             (_, BlockNumbers::Bits64) => 12,

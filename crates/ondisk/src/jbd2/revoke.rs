@@ -40,7 +40,7 @@ impl Iterator for Revokes<'_> {
 /// A revoke block for `blocks`.
 ///
 /// # Panics
-/// If there are more than [`LogFormat::revokes_per_block`]: the caller's slip.
+/// If there are more than [`LogFormat::revokes_per_block`]: an error of the caller.
 pub fn encode_revoke(blocks: &[Block], sequence: Sequence, format: &LogFormat) -> Vec<u8> {
     assert!(blocks.len() <= format.revokes_per_block(), "records of one revoke block");
     let mut bytes = vec![0; format.block_size.bytes()];

@@ -27,7 +27,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Features that forbid replay to whoever does not know them.
+    /// Features without which an implementation must not replay the log.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct JournalIncompat: u32 {
         /// There were revoke blocks.
@@ -46,7 +46,7 @@ bitflags! {
     }
 }
 
-/// Which form the superblock has.
+/// The form of the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalVersion {
     /// Without features.
@@ -86,7 +86,7 @@ struct RawJournalSuperblock {
 const _: () = assert!(size_of::<RawJournalSuperblock>() == SIZE);
 const _: () = assert!(std::mem::offset_of!(RawJournalSuperblock, s_checksum) == 0xfc);
 
-/// A checked journal superblock. Bytes that are not known here stay as they were.
+/// A checked journal superblock. Unknown bytes stay as they were.
 #[derive(Debug, Clone)]
 pub struct JournalSuperblock {
     raw: RawJournalSuperblock,
@@ -217,7 +217,7 @@ impl JournalSuperblock {
 
     /// Whether Lanefs can replay and write this journal.
     ///
-    /// `fast_commit` passes: whether there are any is found in their area, see [`super::fast_commit_head`].
+    /// `fast_commit` passes: its area shows whether there are any, see [`super::fast_commit_head`].
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.
@@ -296,7 +296,7 @@ impl JournalSuperblock {
         (start != 0).then_some(start)
     }
 
-    /// Where the log of a cleanly closed journal may go on; 0 if nobody noted that.
+    /// Where the log of a cleanly closed journal may go on; 0 if that was not recorded.
     pub fn head(&self) -> u32 {
         self.raw.s_head.get()
     }
@@ -316,7 +316,7 @@ impl JournalSuperblock {
         self.raw.s_sequence.set(sequence.0);
     }
 
-    /// See [`JournalSuperblock::start`]. A start outside of the log is the caller's slip.
+    /// See [`JournalSuperblock::start`]. A start outside of the log is an error of the caller.
     pub fn set_start(&mut self, start: Option<u32>) {
         debug_assert!(start.is_none_or(|start| self.log_area().contains(&start)));
         self.raw.s_start.set(start.unwrap_or(0));
@@ -332,8 +332,8 @@ impl JournalSuperblock {
         self.raw.s_errno.set(errno as u32);
     }
 
-    /// Sets all features, of an empty log only: they decide how its blocks read. The superblock
-    /// becomes one of version 2.
+    /// Sets all features, of an empty log only: they determine how its blocks are read. The
+    /// superblock becomes one of version 2.
     pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         self.version = JournalVersion::V2;
         self.raw.s_feature_compat.set(compat.bits());

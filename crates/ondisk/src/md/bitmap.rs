@@ -1,8 +1,9 @@
-//! The internal write-intent bitmap: which parts of the members may be out of step.
+//! The internal write-intent bitmap: which parts of the members may differ.
 //!
-//! One bit stands for a chunk of every member's data area (of member space, not of the array's),
-//! set and durable before anything there is written. After a crash only what is set needs its
-//! parity made again; a member that comes back needs only what was set while it was away.
+//! One bit stands for a chunk of every member's data area (of member space, not of the array's). It
+//! is set and durable before anything there is written. After a crash only the chunks of set bits
+//! need new parity; a member that comes back needs only the chunks whose bits were set while it was
+//! away.
 //!
 //! Source: `md-bitmap.h` as documented in md(4), and bitmaps that Linux's md wrote.
 
@@ -44,14 +45,14 @@ struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 
-/// Which bitmap is looked for.
+/// The properties that a bitmap must have.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// The array's uuid.
     pub set: Uuid,
     /// Sectors used on each member.
     pub sync_size: u64,
-    /// Bytes there are for header and bits.
+    /// Bytes available for header and bits.
     pub space: u64,
 }
 
@@ -62,7 +63,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a new bitmap: nothing set.
+    /// The header of a new bitmap: no bit is set.
     pub fn new(set: Uuid, sync_size: u64, chunk: u32) -> Header {
         let mut raw = RawHeader::new_zeroed();
         raw.magic.set(MAGIC);
@@ -144,8 +145,8 @@ impl Header {
         self.raw.events.get()
     }
 
-    /// The event count up to which cleared bits were in step on *all* members: who has seen that
-    /// event can be brought up to date from the bits.
+    /// The event count up to which cleared bits were right on *all* members: a member that has seen
+    /// that event can be brought up to date from the bits.
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()
     }
@@ -155,7 +156,7 @@ impl Header {
         self.raw.daemon_sleep.get()
     }
 
-    /// Whether the bits must not be believed: all count as set.
+    /// Whether the bits cannot be trusted: all count as set.
     pub fn is_stale(&self) -> bool {
         self.raw.state.get() & (STALE | WRITE_ERROR) != 0
     }
@@ -170,13 +171,13 @@ impl Header {
         self.raw.events_cleared.set(events);
     }
 
-    /// Says that the bits can be believed again.
+    /// Declares that the bits can be trusted again.
     pub fn set_fresh(&mut self) {
         self.raw.state.set(self.raw.state.get() & !(STALE | WRITE_ERROR));
     }
 }
 
-/// What the versions are called that are refused.
+/// The names of refused versions.
 pub fn version_name(version: u32) -> Option<&'static str> {
     match version {
         VERSION_CLUSTERED => Some("clustered bitmap"),

@@ -1,9 +1,9 @@
-//! The partial parity log of a RAID-5 member: what closes the write hole.
+//! The partial parity log of a RAID-5 member, which closes the write hole.
 //!
-//! A header (one block) names up to 148 writes whose parity this member has; behind it follow, in
-//! that order, their partial parities: the XOR of the data that each write leaves alone. With the
-//! data then found on the members that were written, that gives parity again, whatever part of
-//! the write reached them.
+//! A header (one block) names up to 148 writes whose parity this member has. Behind it follow, in
+//! that order, their partial parities: the XOR of the data that each write does not change.
+//! Together with the data found on the written members, this gives the parity again, whatever part
+//! of the write reached them.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).
@@ -71,13 +71,13 @@ pub struct Header {
     pub entries: Vec<Entry>,
 }
 
-/// What headers of the array with this uuid are signed with.
+/// The signature of headers of the array with this uuid.
 pub fn signature(set: Uuid) -> u32 {
     // A CRC chained from all ones and not inverted, then inverted: the standard one.
     checksum(&set.0)
 }
 
-/// CRC-32C as headers and entries have it.
+/// The CRC-32C of headers and entries.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
@@ -91,8 +91,8 @@ impl Header {
     /// The header at the start of `bytes`, checked.
     ///
     /// # Errors
-    /// [`Cause::NotALog`] if it has another signature than `signature`, which is how a log ends;
-    /// also a wrong checksum and an impossible count.
+    /// [`Cause::NotALog`] if its signature is not `signature`, which is how a log ends; also a
+    /// wrong checksum and an impossible count.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
@@ -119,7 +119,7 @@ impl Header {
     /// Makes `block` this header, checksum included.
     ///
     /// # Panics
-    /// If there are more than [`MAX_ENTRIES`] entries, which is the caller's slip.
+    /// If there are more than [`MAX_ENTRIES`] entries: an error of the caller.
     pub fn encode_into(&self, block: &mut [u8; HEADER_SIZE]) {
         assert!(self.entries.len() <= MAX_ENTRIES, "{} entries", self.entries.len());
         let mut raw = RawHeader::new_zeroed();
@@ -140,7 +140,7 @@ impl Header {
         block.copy_from_slice(raw.as_bytes());
     }
 
-    /// Bytes from this header to where the next one is: itself and all partial parities.
+    /// Bytes from this header to the next one: itself and all partial parities.
     pub fn span(&self) -> u64 {
         let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
         HEADER_SIZE as u64 + parities

@@ -1,4 +1,5 @@
-//! The superblock of version 1.2: what array a member belongs to, its part in it, and its state.
+//! The superblock of version 1.2: the array that a member belongs to, its role there, and its
+//! state.
 
 use super::{Cause, SECTOR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Uuid, level_name};
 use crate::Unsupported;
@@ -26,7 +27,7 @@ bitflags! {
     pub struct Features: u32 {
         /// There is an internal write-intent bitmap.
         const BITMAP_OFFSET = 1;
-        /// This member is rebuilt only up to a place.
+        /// Only a part of this member is rebuilt.
         const RECOVERY_OFFSET = 2;
         /// The array is changing its shape.
         const RESHAPE_ACTIVE = 4;
@@ -55,7 +56,7 @@ bitflags! {
 }
 
 impl Features {
-    /// What is read and written here.
+    /// The features that are read and written here.
     const SUPPORTED: Features = Features::BITMAP_OFFSET
         .union(Features::RECOVERY_OFFSET)
         .union(Features::BAD_BLOCKS)
@@ -66,7 +67,7 @@ impl Features {
     /// Either form of the partial parity log.
     pub const ANY_PPL: Features = Features::PPL.union(Features::MULTIPLE_PPLS);
 
-    /// The features' names in words, for those that have none their bits.
+    /// The names of the features in words; bit numbers for unnamed ones.
     pub fn names(self) -> Vec<String> {
         let name = |bit: u32| match Features::from_bits_retain(bit) {
             Features::BITMAP_OFFSET => "a bitmap".into(),
@@ -89,12 +90,12 @@ impl Features {
     }
 }
 
-/// The part that a device has in an array.
+/// The role of a device in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A member in this slot.
     Active(u16),
-    /// None yet, or none any more without fault.
+    /// Without a role: not yet in use, or removed without a fault.
     Spare,
     /// It failed.
     Faulty,
@@ -131,7 +132,7 @@ pub struct Area {
     pub len: u64,
 }
 
-/// How far a member holds what its role says.
+/// How much of a member holds valid contents for its role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     /// Wholly.
@@ -180,7 +181,7 @@ struct RawSuperblock {
     resync_offset: U64,
     sb_csum: U32,
     max_dev: U32,
-    /// 0 in what older kernels can assemble.
+    /// 0 in arrays that older kernels can assemble.
     logical_block_size: U32,
     pad3: [u8; 28],
 }
@@ -189,8 +190,8 @@ const _: () = assert!(size_of::<RawSuperblock>() == HEAD);
 
 /// The superblock of one member, checked.
 ///
-/// What is not understood here (device flags, read errors counted, reshape fields of old) is kept
-/// as it was found.
+/// Fields that are not understood here (device flags, counts of read errors, old reshape fields)
+/// are kept as found.
 #[derive(Debug, Clone)]
 pub struct Superblock {
     raw: RawSuperblock,
@@ -203,7 +204,7 @@ pub struct Superblock {
 pub struct NewArray<'a> {
     /// The array's uuid.
     pub set: Uuid,
-    /// `HOST:NAME`; what is over 32 bytes is cut off.
+    /// `HOST:NAME`; cut off after 32 bytes.
     pub name: &'a str,
     /// The time now, in microseconds since 1970.
     pub time: u64,
@@ -277,11 +278,11 @@ impl Superblock {
         superblock
     }
 
-    /// Checks everything that can be told from one member alone. `bytes` are at least 4096 from
+    /// Makes every check that is possible on one member alone. `bytes` are at least 4096 from
     /// [`SUPERBLOCK_OFFSET`]; `len` is the member's length in bytes.
     ///
-    /// Whether Lanefs can use it is asked for by [`Superblock::support`]: other levels have other
-    /// rules, so what depends on the level is checked for level 5 alone.
+    /// [`Superblock::support`] says whether Lanefs can use it. Other levels have other rules, so
+    /// checks that depend on the level are made for level 5 alone.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -371,7 +372,7 @@ impl Superblock {
     fn check_shape(&self) -> Result<(), Cause> {
         let raw = &self.raw;
         let sectors = raw.chunksize.get();
-        // Below a page or not a power of two, the kernel refuses it too.
+        // The kernel also refuses a chunk below a page, or one that is not a power of two.
         if !sectors.is_power_of_two() || sectors < 8 || u64::from(sectors) > raw.size.get() {
             return Err(Cause::Chunk { sectors });
         }
@@ -403,7 +404,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The areas between superblock and data lie where they harm neither.
+    /// Checks that the areas beside superblock and data overlap neither.
     fn check_areas(&self, len: u64) -> Result<(), Cause> {
         let raw = &self.raw;
         if self.features().contains(Features::BITMAP_OFFSET) {
@@ -492,7 +493,7 @@ impl Superblock {
     }
 }
 
-/// What it says.
+/// Fields.
 impl Superblock {
     /// The array's features.
     pub fn features(&self) -> Features {
@@ -520,8 +521,8 @@ impl Superblock {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// The same in microseconds, as far as its writer had them: all that one change of the array wrote
-    /// to its active members has one such time.
+    /// The same in microseconds, if its writer had them. The superblocks that one change of the
+    /// array wrote to its active members all have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
@@ -566,8 +567,8 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// Where the bitmap is, and how long it can be before it meets the data area, the bad-block
-    /// log or the end of a member of `len` bytes.
+    /// The bitmap's area: at most up to the data area, the bad-block log or the end of a member of
+    /// `len` bytes.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
         let data = self.data().offset;
@@ -611,7 +612,7 @@ impl Superblock {
         self.raw.bblog_shift
     }
 
-    /// How far this member holds what its role says.
+    /// How much of this member holds valid contents for its role.
     pub fn recovery(&self) -> Recovery {
         match self.features().contains(Features::RECOVERY_OFFSET) {
             true => Recovery::Below(self.raw.recovery_offset.get()),
@@ -629,13 +630,13 @@ impl Superblock {
         Uuid(self.raw.device_uuid)
     }
 
-    /// The part that device `number` has, as far as this superblock knows.
+    /// The role of device `number`, as far as this superblock knows.
     pub fn role_of(&self, number: u32) -> Role {
         let role = usize::try_from(number).ok().and_then(|number| self.roles.get(number));
         role.map_or(Role::Spare, |role| Role::from_number(*role))
     }
 
-    /// The part that this device has.
+    /// The role of this device.
     pub fn role(&self) -> Role {
         self.role_of(self.number())
     }
@@ -651,7 +652,7 @@ impl Superblock {
         self.raw.max_dev.get()
     }
 
-    /// How often the array's state changed: the member with most knows best.
+    /// How often the array's state changed: the member with the highest count is the newest.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
@@ -668,10 +669,11 @@ impl Superblock {
     }
 }
 
-/// Changes, each of one fact. None is durable before what [`Superblock::encode`] gives is written.
+/// Changes, each of one fact. A change is durable once the bytes of [`Superblock::encode`] are
+/// written.
 impl Superblock {
-    /// Makes this the superblock of device `number`, otherwise the same: how the facts about the
-    /// array reach a member that knows older ones.
+    /// Takes the facts about the array from `fresh`; those about this device stay. So a member with
+    /// older facts is brought up to date.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -689,7 +691,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // Bitmap and log have one place relative to the superblock on all members: `fresh`'s.
+        // Bitmap and log have the same position relative to the superblock on all members: that of
+        // `fresh`.
     }
 
     /// Gives device `number` a role; `false` if there is no such number.

@@ -1,4 +1,4 @@
-//! Every check of a superblock, in one place: what passes here needs no second look.
+//! Every check of a superblock, in one file: a superblock that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
 use crate::BlockSize;
@@ -21,7 +21,7 @@ pub(super) fn features(raw: &RawSuperblock) -> Features {
     }
 }
 
-/// A count whose upper half is there with `64bit` alone.
+/// A count whose upper half exists with `64bit` alone.
 pub(super) fn wide(features: Features, lo: u32, hi: u32) -> u64 {
     let hi = if features.incompat.contains(Incompat::BIT64) { hi } else { 0 };
     u64::from(hi) << 32 | u64::from(lo)
@@ -161,7 +161,7 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// 1, that is no flexible groups, for a size out of range, as the kernel takes it.
+/// 1, that is no flexible groups, for a size out of range: the kernel treats it so.
 fn flex_size(raw: &RawSuperblock, features: Features) -> u32 {
     match raw.s_log_groups_per_flex {
         log @ 1..=31 if features.incompat.contains(Incompat::FLEX_BG) => 1 << log,

@@ -1,12 +1,12 @@
-//! Two superblocks held against each other: a torn one against a backup, and the one on the device
-//! against the one in the log.
+//! Comparisons of two superblocks: a torn one with a backup, and the one on the device with the one
+//! in the log.
 
 use super::{Cause, RawSuperblock, Superblock, check};
 use crate::Corruption;
 use crate::features::{Compat, Incompat, RoCompat};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Features that come and go, or come, while mounted.
+/// Features that are set or cleared while mounted.
 const COMPAT_IN_USE: Compat = Compat::EXT_ATTR.union(Compat::DIR_INDEX);
 const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::DIR_NLINK)
@@ -14,9 +14,9 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::ORPHAN_PRESENT);
 
 impl Superblock {
-    /// As [`Superblock::decode`], without a look at the checksum: of a superblock of which a crash
-    /// left some sectors old and some new. To be trusted only if [`Superblock::agrees_with`] a
-    /// copy of it whose checksum is right.
+    /// As [`Superblock::decode`], without a check of the checksum: for a superblock of which a
+    /// crash left some sectors old and some new. It may be trusted only if
+    /// [`Superblock::agrees_with`] a copy of it whose checksum is right.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -29,14 +29,15 @@ impl Superblock {
         }
     }
 
-    /// True if both say the same but for what mounts, checks and settings change: a backup is as old
-    /// as the last change of the layout. No field of those lies in two sectors.
+    /// True if both agree in every field that mounts, checks and settings do not change: a backup
+    /// is as old as the last change of the layout. None of these fields lies in two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
-    /// Fails unless `next`, the superblock in the log, leaves everything that the log was found by,
-    /// and that nothing changes while mounted. It may have more blocks, since a file system can grow.
+    /// Fails unless `next`, the superblock in the log, agrees in everything by which the log was
+    /// found, and in everything that does not change while mounted. It may have more blocks, since
+    /// a file system can grow.
     ///
     /// # Errors
     /// [`Cause::ChangedInLog`].
@@ -68,7 +69,7 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// The fields that stay as they are from one change of the layout to the next, the others blank.
+/// The fields that stay the same from one change of the layout to the next; the others are blank.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();

@@ -1,10 +1,10 @@
-//! Where things lie: plain numbers of a checked superblock, and the arithmetic on them.
+//! Sizes and positions: plain numbers of a checked superblock, and the arithmetic on them.
 
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::{Block, BlockSize, Group, Ino};
 use std::ops::Range;
 
-/// Where an inode lies.
+/// The position of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodePlace {
     /// The group it belongs to.
@@ -126,7 +126,7 @@ impl Geometry {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Groups of which the bitmaps and tables may lie together: 1 without `flex_bg`.
+    /// The number of groups whose bitmaps and tables may lie together: 1 without `flex_bg`.
     pub fn flex_size(&self) -> u32 {
         self.flex_size
     }
@@ -136,8 +136,8 @@ impl Geometry {
         self.features
     }
 
-    /// True if `block` can hold anything but the boot block: not before the first data block, not
-    /// beyond the end.
+    /// True if `block` can hold anything but the boot block: neither before the first data block
+    /// nor beyond the end.
     pub fn contains(&self, block: Block) -> bool {
         block.0 >= self.first_data_block.into() && block.0 < self.block_count
     }
@@ -199,11 +199,11 @@ impl Geometry {
         (1..=self.inode_count).contains(&ino.0)
     }
 
-    /// Where an inode lies.
+    /// The position of an inode.
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
-        // Both sizes are powers of two, and this is asked for each look at an inode: no divisions.
+        // Both sizes are powers of two. Every access to an inode calls this, so it does not divide.
         let size = self.inode_size.trailing_zeros();
         let per_block = self.block_size.bits() - size;
         Some(InodePlace {

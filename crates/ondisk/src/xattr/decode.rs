@@ -16,17 +16,17 @@ pub struct AttributeBlock<'a> {
     pub attributes: Vec<Attribute<'a>>,
 }
 
-/// What tells the two areas apart.
+/// The differences between the two areas.
 struct Area<'a> {
     bytes: &'a [u8],
     /// Where the first entry is.
     entries: usize,
-    /// Where offsets of values count from.
+    /// The offset from which offsets of values count.
     base: usize,
     checks_hashes: bool,
 }
 
-/// Decodes a block. The checksum is [`super::verify`]'s.
+/// Decodes a block. [`super::verify`] checks the checksum.
 pub fn decode_block(block: &[u8]) -> Result<AttributeBlock<'_>, Cause> {
     let (header, _) =
         RawHeader::ref_from_prefix(block).map_err(|_| Cause::Length { len: block.len() })?;
@@ -139,7 +139,8 @@ fn value<'a>(
     area.bytes.get(start..start + size).ok_or(out_of_range)
 }
 
-/// A hash of 0 says that none was computed. Both signs of the bytes of names are in the field.
+/// A hash of 0 means that none was computed. Images in use have hashes with names' bytes of both
+/// signs.
 fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<(), Cause> {
     let computed = entry_hash(name, value, unsigned);
     if found == 0 || found == computed || found == entry_hash(name, value, signed) {

@@ -8,13 +8,13 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 /// A block of these attributes, sorted here, that one inode uses. `None` if they do not fit.
-/// The checksum is left to [`super::seal`].
+/// [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|attribute| attribute.name);
     let mut block = vec![0; block_size];
     let hashes = encode(&mut block, HEADER, 0, &sorted, block_hash)?;
-    // An entry without a hash makes the block one that cannot be compared with others.
+    // An entry without a hash means that the block cannot be compared with others.
     let hash = match hashes.contains(&0) {
         true => 0,
         false => hashes.iter().fold(0u32, |hash, entry| hash.rotate_left(16) ^ entry),

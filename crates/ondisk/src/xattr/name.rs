@@ -1,11 +1,11 @@
-//! Names of attributes: a prefix, kept as a number, and the rest.
+//! Names of attributes: a prefix, stored as a number, and the rest.
 
 use super::MAX_NAME;
 use std::cmp::Ordering;
 use thiserror::Error;
 
-/// The prefixes that the kernel's ext4 serves, with their numbers. An entry whose prefix is the
-/// whole name has no rest.
+/// The prefixes that the kernel's ext4 serves, with their numbers. If the prefix is the whole name,
+/// the rest is empty.
 const PREFIXES: [(u8, &[u8]); 5] = [
     (AttributeName::USER, b"user."),
     (AttributeName::ACL_ACCESS, b"system.posix_acl_access"),
@@ -20,11 +20,11 @@ const PREFIXES: [(u8, &[u8]); 5] = [
 pub struct AttributeName<'a> {
     /// The number of the prefix (`e_name_index`).
     pub index: u8,
-    /// What follows the prefix: at most 255 bytes without NUL.
+    /// The part after the prefix: at most 255 bytes without NUL.
     pub rest: &'a [u8],
 }
 
-/// Why bytes are not a name: the caller's fault, never the image's.
+/// Why bytes are not a name: an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
     /// The prefix is none that ext4 serves.
@@ -60,7 +60,7 @@ impl<'a> AttributeName<'a> {
         AttributeName { index: AttributeName::ACL_DEFAULT, rest: &[] }
     }
 
-    /// Takes a name as getxattr(2) has it apart.
+    /// Splits a name as getxattr(2) has it.
     pub fn parse(full: &'a [u8]) -> Result<AttributeName<'a>, NameError> {
         if full.len() > MAX_NAME {
             return Err(NameError::TooLong);
@@ -76,8 +76,8 @@ impl<'a> AttributeName<'a> {
         Err(NameError::Prefix)
     }
 
-    /// The name as listxattr(2) has it, without a NUL; `None` if the prefix's number is none that
-    /// the kernel's ext4 serves.
+    /// The name as listxattr(2) has it, without a NUL; `None` if the kernel's ext4 does not serve
+    /// the prefix's number.
     pub fn full(&self) -> Option<Vec<u8>> {
         let (_, prefix) = PREFIXES.iter().find(|(index, _)| *index == self.index)?;
         Some([*prefix, self.rest].concat())

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// The features of mke2fs 1.47's own configuration, whatever the distribution's says.
+/// The features of mke2fs 1.47's own configuration; the distribution's may differ.
 const CONFIG: &str = include_str!("../../testdata/mke2fs.conf");
 
 /// An image in memory.

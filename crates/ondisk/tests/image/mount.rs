@@ -1,24 +1,25 @@
-//! Images as the kernel leaves them in the middle of its work.
+//! Images in the states in which the kernel leaves them while mounted.
 
 use super::Image;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-/// The image as it is on disk after the kernel, having it mounted, ran `work` and synced: its log
-/// is not empty. `None`, with the reason printed, where this machine cannot mount.
+/// The image on disk after the kernel mounted it, ran `work` and synced: its log is not empty.
+/// `None`, with the reason printed, where this machine cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, options, work).map(|(during, _)| during)
 }
 
-/// The image after the kernel, having it mounted, ran `work` and unmounted it. `None`, with the
-/// reason printed, where this machine cannot mount.
+/// The image after the kernel mounted it, ran `work` and unmounted it. `None`, with the reason
+/// printed, where this machine cannot mount.
 pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, "", work).map(|(_, after)| after)
 }
 
-/// The image with all in its place while the kernel has it mounted and what `work` returned is
-/// still open. `None`, with the reason printed, where this machine cannot mount.
+/// The image with everything written in place, while the kernel has it mounted and the files that
+/// `work` returned are still open. `None`, with the reason printed, where this machine cannot
+/// mount.
 pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
     let mountpoint = mount(&folder, &image, "")?;

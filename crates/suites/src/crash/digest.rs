@@ -4,22 +4,22 @@ use lanefs_device::{Device, OverlayDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Computes digests of states over one base. What most states share is hashed once.
+/// Computes digests of states over one base. Contents that most states share are hashed once.
 pub struct Digests<'h> {
     base: &'h OverlayDevice,
-    /// Tells bases apart.
+    /// The digest of the base, different for each.
     start: u64,
     /// By offset, the last content and its part of the digest.
     known: HashMap<u64, (Arc<[u8]>, u64)>,
 }
 
 impl<'h> Digests<'h> {
-    /// Of states over `base`, which `name` tells from other bases.
+    /// For states over `base`; `name` distinguishes it from other bases.
     pub fn new(base: &'h OverlayDevice, name: &str) -> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }
 
-    /// The digest of a state: the base's, changed by what each changed granule contributes.
+    /// The digest of a state: the base's, changed by the part of each changed granule.
     pub fn of(&mut self, state: &OverlayDevice) -> u64 {
         let changes = state.changes();
         changes
@@ -44,7 +44,7 @@ impl<'h> Digests<'h> {
     }
 }
 
-/// A hash of `bytes` at `at`: folded products of words, good enough to tell states apart.
+/// A hash of `bytes` at `at`: folded products of words, good enough to distinguish states.
 fn hash(at: u64, bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |sum: u64, word: u64| {

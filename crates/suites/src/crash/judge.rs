@@ -1,4 +1,4 @@
-//! What must hold in a crash state.
+//! The checks of a crash state.
 
 use super::digest::Digests;
 use super::tally::{AGAIN, Tally, kind};
@@ -13,7 +13,7 @@ use lanefs_ondisk::superblock::Superblock;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// When a crash happened.
+/// The moment of a crash.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     /// The first event that had not begun.
@@ -31,15 +31,15 @@ impl Moment {
     }
 }
 
-/// What is looked at of one cut.
+/// The crash states to check at one cut.
 pub struct Ways {
-    /// What a crash keeps, each in turn. [`Kept::Unended`] first is cheapest.
+    /// What a crash keeps, one after another. [`Kept::Unended`] first is cheapest.
     pub kept: Vec<Kept>,
     /// Second crashes in the recovery from the first of these.
     pub again: usize,
 }
 
-/// Judges the crash states of a workload.
+/// Checks the crash states of a workload.
 pub struct Judge<'h> {
     history: &'h History,
     tally: &'h Tally,
@@ -52,7 +52,7 @@ pub struct Judge<'h> {
 }
 
 impl<'h> Judge<'h> {
-    /// Of this workload, counting in `tally`.
+    /// For this workload, counting in `tally`.
     ///
     /// # Errors
     /// If the recording cannot be read.
@@ -83,10 +83,10 @@ impl<'h> Judge<'h> {
         matches!(event, Some(Event::DurableWrite { .. }))
     }
 
-    /// The states at these cuts (ascending), in each of these ways.
+    /// Checks the states at these cuts (ascending), in each of these ways.
     ///
     /// # Errors
-    /// What does not hold in one of them.
+    /// A state in which a check fails, and which.
     pub fn judge(&mut self, cuts: &[usize], ways: &dyn Fn(usize) -> Ways) -> Result<(), String> {
         let mut replay = self.history.recording.replay();
         for &cut in cuts {
@@ -123,7 +123,7 @@ impl<'h> Judge<'h> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // A promise that cost no write was made in a step that began at this very cut.
+        // A promise that cost no write was made in a step that began at this cut.
         (lo, begun.max(lo))
     }
 
@@ -147,7 +147,7 @@ impl<'h> Judge<'h> {
             self.tally.count(|findings| findings.refused += u64::from(is_new));
             return Ok(());
         }
-        // e2fsck does not replay a log that a torn superblock leads to; Lanefs does.
+        // e2fsck does not replay a log if the superblock is torn; Lanefs does.
         if checks && !torn {
             let image = self.scratch.put(&state).map_err(|e| e.to_string())?;
             let verdict = image.repair();
@@ -169,8 +169,8 @@ impl<'h> Judge<'h> {
         Ok(())
     }
 
-    /// Without a backup a superblock that was torn while the log was empty has no copy: the mount is
-    /// refused, as docs/crash-consistency.md says.
+    /// Without a backup, a superblock that was torn while the log was empty has no copy: the mount
+    /// is refused, as docs/crash-consistency.md says.
     fn may_be_refused(&self, state: &OverlayDevice) -> bool {
         !self.has_backup && mount(Arc::new(state.fork())).is_err()
     }
@@ -231,7 +231,7 @@ impl<'h> Judge<'h> {
         if let Some(step) = (lo..=hi).find(same) {
             return Ok(step);
         }
-        // A write or fallocate may be done in parts, and the size tells how far it got.
+        // A write or fallocate may be done in parts, and the size shows how far it got.
         let partial = |step: &usize| {
             step + 1 < shapes.len() && is_between(&shapes[*step], &shapes[step + 1], seen)
         };
@@ -241,14 +241,14 @@ impl<'h> Judge<'h> {
         let least = (lo..=hi).map(|step| (shapes[step].differences(seen).len(), step)).min();
         let nearest = least.map_or(hi, |(_, step)| step);
         let why = shapes[nearest].differences(seen).join("\n  ");
-        // Would another step have fitted?
+        // Would a step outside of the bounds have fitted?
         let outside = (0..shapes.len()).find(same);
         Err(format!(
             "no step between leaves this tree (step {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
         ))
     }
 
-    /// Every word of a file must be one that may be there.
+    /// Checks that every word of a file is one that may be there.
     fn check_data(
         &self,
         at: Moment,

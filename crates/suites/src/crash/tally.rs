@@ -1,11 +1,11 @@
-//! What was looked at, counted by kind; shared by the threads that judge.
+//! Counts of the checked states by kind, shared by the threads that check.
 
 use lanefs_device::Kept;
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-/// Counts of what was looked at.
+/// Counts of the checked states.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
     /// Workloads, and those of them with little memory and slow flushes.
@@ -14,9 +14,9 @@ pub struct Findings {
     pub steps: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// States that were met before, byte for byte. Judged again if more was promised.
+    /// States that were met before, byte for byte. They are checked again if more was promised.
     pub repeated: u64,
-    /// Distinct states that e2fsck replayed, and that it judged after Lanefs recovered them.
+    /// Distinct states that e2fsck replayed, and that it checked after Lanefs recovered them.
     pub checked: u64,
     /// Distinct states whose superblock was torn.
     pub torn_superblocks: u64,
@@ -51,16 +51,16 @@ impl fmt::Display for Findings {
     }
 }
 
-/// The states that were met, and the counts.
+/// The states met so far, and the counts.
 pub struct Tally {
     seen: Mutex<HashSet<u64>>,
     findings: Mutex<Findings>,
-    /// Of so many distinct states e2fsck judges one.
+    /// e2fsck checks one of so many distinct states.
     every: u64,
 }
 
 impl Tally {
-    /// Nothing was looked at yet; e2fsck judges one of `every` distinct states.
+    /// Empty; e2fsck checks one of `every` distinct states.
     pub fn new(every: u64) -> Tally {
         let seen = Mutex::new(Rank::Bucket, HashSet::new());
         Tally { seen, findings: Mutex::new(Rank::Bucket, Findings::default()), every }
@@ -78,7 +78,8 @@ impl Tally {
         new
     }
 
-    /// True for a state that e2fsck is to judge: by the digest, so that it is the same in each run.
+    /// True for a state that e2fsck is to check: chosen by digest, so that it is the same in each
+    /// run.
     pub(super) fn is_for_e2fsck(&self, digest: u64) -> bool {
         digest.is_multiple_of(self.every)
     }

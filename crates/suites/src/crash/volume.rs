@@ -1,5 +1,5 @@
 //! Crash states by the hundred thousand: workload after workload on all processors, until enough
-//! distinct states were judged.
+//! distinct states were checked.
 
 use super::{Cuts, Findings, Tally, judge_workload};
 use crate::together::Bases;
@@ -9,16 +9,16 @@ use std::time::Instant;
 
 /// Steps of each workload.
 const STEPS: usize = 250;
-/// Cuts of each workload: so few that many workloads are looked at.
+/// Cuts of each workload: so few that there are many workloads.
 const CUTS: Cuts = Cuts::About(400);
-/// Of so many distinct states e2fsck judges one.
+/// e2fsck checks one of so many distinct states.
 const E2FSCK: u64 = 8;
 
-/// Judges `states` distinct crash states at least, of workloads from `seed` on, until `end` if it is
-/// given; `progress` hears of each workload.
+/// Checks at least `states` distinct crash states, of workloads from `seed` on, until `end` if it
+/// is given; `progress` is called for each workload.
 ///
 /// # Errors
-/// What does not hold in one of them.
+/// A state in which a check fails, and which.
 pub fn many(
     seed: u64,
     states: u64,

@@ -1,4 +1,4 @@
-//! What is done before the crash, and what is known about each step.
+//! The workload before the crash, and what is known about each step.
 
 use super::words;
 use crate::conditions::{self, Handles, Paced};
@@ -34,26 +34,27 @@ pub enum Zeros {
     No,
 }
 
-/// From event `mark` of the recording on, this holds after any crash.
+/// A promise: from event `mark` of the recording on, this holds after any crash.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
     /// The event.
     pub mark: usize,
     /// The tree is not older than after this step.
     pub tree: usize,
-    /// This file's data is not older than after this step; all files' if there is no number.
+    /// This file's data is not older than after this step; the data of all files if there is no
+    /// number.
     pub data: (Option<u64>, usize),
 }
 
-/// All that is known of a workload.
+/// The record of a workload.
 pub struct History {
-    /// What tells the image it began with from others.
+    /// The name of the image that it began with.
     pub image: String,
     /// Whether there was little memory and flushes were slow.
     pub forgetful: bool,
-    /// What came to the device.
+    /// The device events.
     pub recording: Recording,
-    /// In words, by step; 0 is the start.
+    /// The steps in words; 0 is the start.
     pub steps: Vec<String>,
     /// Events before each step.
     pub begun: Vec<usize>,
@@ -63,7 +64,7 @@ pub struct History {
     pub ids: Vec<BTreeMap<Path, u64>>,
     /// What happened to each file's data.
     pub changes: BTreeMap<u64, Vec<Change>>,
-    /// What was promised when.
+    /// The promises.
     pub promises: Vec<Promise>,
 }
 
@@ -84,13 +85,13 @@ struct Workload<'a> {
     handles: Handles,
 }
 
-/// Offsets and lengths are multiples of this, so that no word is torn by anything but the device.
+/// Offsets and lengths are multiples of this, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
-/// Does `steps` steps on `image`, through `wrap` where a fault can be planted.
+/// Does `steps` steps on `image`; `wrap` may plant a fault.
 ///
 /// # Errors
-/// What went wrong before any crash.
+/// A failure before any crash.
 pub fn record(
     image: OverlayDevice,
     seed: u64,
@@ -99,7 +100,7 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // Below the recording: what is written while a flush is held back is not covered by it.
+    // Below the recording: a flush that is held back does not cover writes made meanwhile.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
@@ -157,8 +158,8 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Changes a file or cuts it; looks at others, so that it may leave memory; then grows it or makes
-    /// it durable.
+    /// Changes or truncates a file, reads others so that it may leave memory, then makes it grow or
+    /// makes it durable.
     fn come_back(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         let file = File::At(path.clone());
@@ -182,7 +183,7 @@ impl Workload<'_> {
         self.write(&path, size, len)
     }
 
-    /// Looks at so many other files, or until something happens.
+    /// Reads so many other files, or fewer if `until` becomes true.
     fn look_at_others(&mut self, most: u32, until: &dyn Fn(&Paced) -> bool) -> Result<(), String> {
         for _ in 0..most {
             if until(self.paced) {
@@ -198,7 +199,7 @@ impl Workload<'_> {
         self.history.steps.len()
     }
 
-    /// Does a step that is not about data.
+    /// Does a step that does not change data.
     fn step(&mut self, step: Step) -> Result<(), String> {
         self.begin(format!("{step:?}"));
         let number = self.number() - 1;
@@ -338,7 +339,7 @@ impl Workload<'_> {
     }
 
     fn next(&mut self) -> Result<(), String> {
-        // What fills up makes room first.
+        // Steps that fill the image make room first.
         if self.files.len() > 150 {
             return self.unlink();
         }
@@ -468,8 +469,8 @@ impl Workload<'_> {
         self.step(Step::Unlink { path })
     }
 
-    /// A file of so many pieces that cutting it takes several transactions' handles: a crash between
-    /// them must leave it cut, and leak nothing.
+    /// Truncates a file of so many extents that it takes handles of several transactions. After a
+    /// crash between them the file must still be truncated, and nothing leaked.
     fn truncate_in_steps(&mut self) -> Result<(), String> {
         let path = self.create()?;
         let pieces = 40 + self.rng.u64(..60);
@@ -483,7 +484,7 @@ impl Workload<'_> {
         self.zeros(&path, Step::Truncate { file: File::At(path.clone()), size })
     }
 
-    /// Many names at once, so that directories get and lose blocks and transactions fill.
+    /// Many names at once, so that directories get and lose blocks and transactions become full.
     fn batch(&mut self) -> Result<(), String> {
         for _ in 0..15 {
             self.create()?;

@@ -1,4 +1,4 @@
-//! Everything that can be done to a file system, done, whatever comes of it.
+//! Does everything that can be done to a file system, and collects the errors.
 
 use super::guard::Guarded;
 use lanefs_device::Device;
@@ -11,16 +11,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What was said.
+/// The outcome for an image.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Whether it could be mounted.
     pub mounted: bool,
-    /// Every different error, in words.
+    /// Every different error message.
     pub errors: BTreeSet<String>,
     /// Inodes that were visited.
     pub visited: usize,
-    /// Numbers of new inodes that inodes in use have.
+    /// Numbers given to new inodes although inodes in use have them.
     pub given_twice: BTreeSet<Ino>,
 }
 
@@ -35,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// Names of one directory that are looked at.
+/// Names of one directory that are visited.
 const NAMES: usize = 400;
 /// Inodes that are visited, and changed.
 const VISITS: usize = 600;
@@ -118,7 +118,7 @@ fn read(fs: &Fs, inode: &InodeRef, outcome: &mut Outcome) {
     }
 }
 
-/// Moves a directory of the root into `dir`, which asks for the way up from there, and back.
+/// Moves a directory of the root into `dir` and back: the loop check walks up from `dir`.
 fn move_into(fs: &Fs, dir: &InodeRef, outcome: &mut Outcome) {
     let new = NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
     let Some(root) = outcome.note(fs.root()) else { return };

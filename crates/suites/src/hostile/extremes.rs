@@ -1,5 +1,5 @@
-//! Images that are hostile as a whole: counts as large as the format lets them be, on sparse files, and
-//! superblocks that are changed by the log.
+//! Images that are hostile as a whole: the largest counts that the format allows, on sparse files,
+//! and superblocks that the log changes.
 
 use crate::image::Image;
 use lanefs_device::Device;
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Extreme {
     /// Its name.
     pub name: &'static str,
-    /// What some error must say; empty if it is mounted without one.
+    /// Words of the expected error; empty if it is mounted without one.
     pub says: &'static str,
     /// Makes it; `None`, with the reason printed, without mke2fs.
     pub make: fn() -> Option<Image>,
@@ -83,7 +83,7 @@ pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: no magic", "superblock", || logged(|raw| raw.s_magic.set(0))),
 ];
 
-/// A sparse image of so many groups, of these numbers of blocks and inodes.
+/// A sparse image with so many groups, blocks and inodes.
 fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
     let image = Image::make(BARE, "8M")?;
     let count = u64::from(groups) * u64::from(blocks) + 1;
@@ -97,7 +97,7 @@ fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
         raw.s_blocks_count_lo.set(count as u32);
         raw.s_blocks_count_hi.set((count >> 32) as u32);
     });
-    // What it has of descriptors is of the small one.
+    // Clears the descriptors of the small image.
     image.device().write_at(2048, &[0; 2048]).expect("inside");
     Some(image)
 }
@@ -119,7 +119,7 @@ fn ro_compat(feature: RoCompat) -> Option<Image> {
     logged(|raw| raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | feature.bits()))
 }
 
-/// An image whose log holds a superblock that was changed so.
+/// An image whose log holds a superblock changed by `change`.
 fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     let image = Image::make(PLAIN, "16M")?;
     let mut bytes = [0; 1024];

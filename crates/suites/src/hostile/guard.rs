@@ -1,4 +1,4 @@
-//! A device with something behind the file system that must not be touched, and an end to patience.
+//! A device with bytes behind the file system that must not change, and a limit of operations.
 
 use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::io;
 
 /// Bytes behind the file system.
 pub const GUARD: u64 = 1 << 20;
-/// What they are.
+/// The value of these bytes.
 pub const FILL: u8 = 0xa5;
 
-/// A device that refuses to go on after a number of operations, so that a loop over it ends.
+/// A device that fails after a number of operations, so that a loop over it ends.
 pub struct Guarded {
     inner: OverlayDevice,
     left: AtomicU64,
@@ -21,12 +21,12 @@ impl Guarded {
         Guarded { inner, left: AtomicU64::new(patience) }
     }
 
-    /// True if the patience is at its end.
+    /// True if the limit is reached.
     pub fn is_exhausted(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// True if everything from `end` on is as it was.
+    /// True if no byte from `end` on has changed.
     pub fn is_untouched_from(&self, end: u64) -> bool {
         let mut bytes = vec![0; (self.inner.len() - end) as usize];
         self.inner.read_at(end, &mut bytes).is_ok() && bytes.iter().all(|b| *b == FILL)

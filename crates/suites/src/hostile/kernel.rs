@@ -1,13 +1,13 @@
-//! What the kernel's ext4 says of a hostile image, to be put beside what Lanefs says.
+//! The answer of the kernel's ext4 to a hostile image, to be compared with that of Lanefs.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Files that are looked at.
+/// Files that are visited.
 const VISITS: usize = 600;
 
-/// The kernel's first words on `image` when it is mounted and everything in it is read; `None` where
-/// that is forbidden. The image is changed.
+/// The kernel's first message about `image` when it is mounted and everything in it is read; `None`
+/// where mounting is forbidden. The image is changed.
 pub fn says(image: &Path) -> Option<String> {
     let at = image.with_extension("mounted");
     std::fs::create_dir_all(&at).ok()?;
@@ -38,7 +38,7 @@ fn uptime() -> f64 {
     text.split_whitespace().next().and_then(|secs| secs.parse().ok()).unwrap_or(0.0)
 }
 
-/// Lines that say nothing of damage.
+/// Messages that are not about damage.
 const ROUTINE: [&str; 6] = [
     "mounted filesystem",
     "unmounting",
@@ -50,7 +50,7 @@ const ROUTINE: [&str; 6] = [
 /// As much of a line as fits into a table.
 const WORDS: usize = 120;
 
-/// The first line on `device` in the kernel's log that is no routine.
+/// The first line on `device` in the kernel's log that is not a routine one.
 fn words(device: &str, since: f64) -> Option<String> {
     let log = run("dmesg", &[])?;
     log.lines().find_map(|line| {
@@ -63,7 +63,7 @@ fn words(device: &str, since: f64) -> Option<String> {
         }
         let mut said = text.replace(&format!(" ({device})"), "");
         said = said.replace(&format!(" (device {device})"), "");
-        // The name of the process that met it.
+        // Leaves out the name of the process.
         if let Some((before, after)) = said.split_once(" comm ") {
             let after = after.split_once(": ").map_or("", |(_, after)| after);
             said = format!("{before} {after}");

@@ -1,4 +1,4 @@
-//! One damage of each kind, and the words that an error must have for it.
+//! One damage of each kind, and the words of the expected error.
 
 use super::victim::{I_BLOCK, I_FILE_ACL, SUPER, Victim};
 use lanefs_ondisk::Ino;
@@ -7,7 +7,7 @@ use lanefs_ondisk::Ino;
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// What some error must say; empty if it may go unnoticed.
+    /// Words of the expected error; empty if the damage may go unnoticed.
     pub says: &'static str,
     /// Does it.
     pub damage: fn(&Victim),
@@ -158,7 +158,7 @@ pub const CLEAN: &[Kind] = &[
     kind("a log that starts out of range", "journal", |v| v.put(log(v) + 28, &[127, 0, 0, 0])),
     kind("bits of open inodes clear", "bitmap", |v| {
         for group in 0..2 {
-            // Those of the reserved inodes stay, and the descriptor agrees.
+            // The bits of the reserved inodes stay, and the descriptor agrees.
             let (bits, free) = (v.group_blocks(group)[1] + 2, v.descriptor(group) + 14);
             let set: u32 = v.read(bits, 200).iter().map(|byte| byte.count_ones()).sum();
             v.put(bits, &[0; 200]);

@@ -1,4 +1,4 @@
-//! An image to be damaged: where its parts lie, and how to change them.
+//! An image to be damaged: the positions of its parts, and ways to change them.
 //!
 //! Offsets are those of the kernel documentation, "Data Structures and Algorithms" of ext4.
 
@@ -22,7 +22,7 @@ pub const I_BLOCK: u64 = 0x28;
 /// The block of attributes in an inode.
 pub const I_FILE_ACL: u64 = 0x68;
 
-/// How the image was left.
+/// The state in which the image was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Unmounted.
@@ -202,7 +202,7 @@ impl Victim {
         self.get32(self.log()[0] + 28).swap_bytes() as usize
     }
 
-    /// Ranges of bytes that are metadata in use: what random damage aims at.
+    /// Ranges of bytes that are metadata in use: the targets of random damage.
     pub fn metadata(&self) -> Vec<(u64, u64)> {
         let block = self.block_size();
         let mut ranges = vec![(SUPER, 0x300)];
@@ -230,7 +230,7 @@ impl Victim {
             }
         }
         let log = self.log();
-        // Its superblock, and what a crash left in it.
+        // Its superblock, and the transactions that a crash left.
         ranges.push((log[0], 0x54));
         let live = log.iter().skip(self.log_start()).take(60);
         ranges.extend(live.map(|at| (*at, 200)));
@@ -264,7 +264,7 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
     listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
 }
 
-/// The device in the middle of more work: committed, not written home, with orphans.
+/// The device in the middle of more work: committed, not written in place, with orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());

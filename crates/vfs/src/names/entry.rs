@@ -1,5 +1,5 @@
-//! A cached name: where it leads changes in place ([`VersionedWord`]). What makes room ends, so that
-//! nobody who saw it takes it for what a later entry of the same name says.
+//! A cached name: the inode that it leads to changes in place ([`VersionedWord`]). An evicted entry
+//! is ended, so that a thread that saw it does not take it for a later entry of the same name.
 
 use super::Known;
 use lanefs_ext4::{DirId, Named};
@@ -10,17 +10,18 @@ use lanefs_ondisk::{FileType, Ino};
 /// Names up to this long lie in the entry, which is one cache line then.
 const SHORT: usize = 22;
 
-/// What leads nowhere: no type has this bit.
+/// A name that leads nowhere: no type has this bit.
 const ABSENT: u64 = 1 << 63;
 
-/// A name in a directory, on lines of its own.
+/// A name in a directory, on its own cache lines.
 #[repr(align(64))]
 pub(crate) struct Entry {
     hash: u64,
     dir: DirId,
     /// The inode's number, and above it the type as in a mode; or [`ABSENT`].
     leads_to: VersionedWord,
-    /// Found since the bucket last made room: it gets a second chance then. A hint, so relaxed.
+    /// Found since the bucket last evicted an entry: it then gets a second chance. A hint, so
+    /// relaxed.
     pub(super) used: AtomicBool,
     name: EntryName,
 }
@@ -82,17 +83,17 @@ impl Entry {
         self.hash == hash && self.dir == dir && *self.name.bytes() == *name
     }
 
-    /// It leads there from now on. Under the bucket's lock.
+    /// Sets where the name leads. Under the bucket's lock.
     pub(super) fn change(&self, leads_to: Option<Named>) {
         self.leads_to.change(word_of(leads_to));
     }
 
-    /// It makes room. Under the bucket's lock, before it is taken out.
+    /// Ends the entry for eviction. Under the bucket's lock, before it is taken out.
     pub(super) fn go(&self) {
         self.leads_to.end();
     }
 
-    /// Where it leads.
+    /// The present target.
     #[inline]
     pub(super) fn look(&self) -> Seen {
         // Read first: many threads that find one name must not write its line each time.
@@ -102,7 +103,7 @@ impl Entry {
         self.leads_to.look()
     }
 
-    /// Whether nothing was published for it since it was looked at.
+    /// Whether nothing was published for it since the look `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         self.leads_to.is_still(seen)

@@ -1,11 +1,11 @@
-//! The scalable name cache: buckets on cache lines of their own, read without a write.
+//! The scalable name cache: buckets on their own cache lines, read without a write.
 //!
-//! A table of a fixed number of buckets with a few ways each, so that memory is bounded without
-//! a list that everybody writes: what makes room is in the bucket that needs it. A look-up pins,
-//! reads one bucket's ways, and writes nothing, except once for an entry that was not used since
-//! the bucket last looked for room. That nothing was published meanwhile is told by the entry alone.
+//! A table of a fixed number of buckets with a few ways each: memory is bounded without a list that
+//! all threads write, since each bucket evicts its own entries. A look-up pins, reads one bucket's
+//! ways, and writes nothing, except once for an entry that was not used since the bucket last
+//! evicted. The entry alone shows whether anything was published meanwhile.
 //!
-//! A name that is known and published again is changed in place; a new one is one allocation.
+//! Publishing a known name again changes it in place; a new name is one allocation.
 //!
 //! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
 
@@ -26,11 +26,11 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 /// Two lines, the second one of addresses.
 #[repr(align(128))]
 struct Bucket {
-    /// Where to look for room next.
+    /// The way at which the next search for room begins.
     change: Mutex<usize>,
-    /// Part of each entry's hash, so that others need not be looked at: [`TAGS`] in a word, looked at
-    /// together. A tag and its way are not changed together: who meets that finds nothing, as a moment
-    /// before. Written under `change`.
+    /// Part of each entry's hash, so that other entries need not be read: [`TAGS`] in a word,
+    /// compared together. A tag and its way do not change together: a reader in between finds
+    /// nothing, as a moment before. Written under `change`.
     tags: [AtomicU64; WAYS / TAGS],
     ways: [Slot<Entry>; WAYS],
 }
@@ -49,8 +49,8 @@ impl Bucket {
         let wanted = tag_of(hash) * ONES;
         for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
             let other = tags.load(Ordering::Relaxed) ^ wanted;
-            // The highest bit of each tag that is zero now, and of some after such a one: an entry
-            // says for itself whether it is the one.
+            // The highest bit of each tag that is zero now, and of some after such a one: the entry
+            // itself decides whether it is the right one.
             let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
             while same != 0 {
                 let entry = ways[same.trailing_zeros() as usize / 16].get(pin);
@@ -72,12 +72,12 @@ impl Bucket {
     }
 
     /// A way for another entry: a free one, or that of an entry that was not used since the last
-    /// time. `next` is where to begin.
+    /// search. The search begins at `next`.
     fn room(&self, pin: &Pin, next: &mut usize) -> usize {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // Once around nothing is used any more, but for what is used again at once.
+        // After one round only entries that were used again meanwhile are marked.
         let mut at = *next % WAYS;
         for _ in 0..=WAYS {
             at = *next % WAYS;
@@ -100,7 +100,7 @@ fn tag_of(hash: u64) -> u64 {
     hash >> 48
 }
 
-/// A name cache in which names that hash to different buckets share nothing.
+/// A name cache in which names with hashes in different buckets share nothing.
 pub struct LaneNames {
     buckets: Box<[Bucket]>,
 }
@@ -143,7 +143,8 @@ impl Names for LaneNames {
     }
 
     fn forget(&self, _: DirId) {
-        // Nobody asks for a generation that is gone; its entries make room when room is needed.
+        // No caller asks for a generation that is gone; its entries are evicted when room is
+        // needed.
     }
 }
 
@@ -158,7 +159,7 @@ impl NameCache for LaneNames {
     }
 
     fn still(&self, _: &Pin, _: DirId, _: &[u8], seen: &Sighting<'_>) -> bool {
-        // What was not seen may have come.
+        // A name that was not found may have been published since.
         seen.entry.is_some_and(|entry| entry.is_still(seen.seen))
     }
 }

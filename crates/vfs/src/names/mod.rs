@@ -1,10 +1,10 @@
-//! The name cache: what names in directories lead to, nothing included.
+//! The name cache: where names in directories lead, absent names included.
 //!
-//! ext4 tells it of every name that is read or changed, while it holds the directory's operation
-//! lock ([`Names`]); so an entry is never older than its directory, and a look-up that finds one
-//! asks nobody else. Two implementations, one for each side of the comparison in `docs/vfs.md`:
-//! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which
-//! keeps the inodes too.
+//! ext4 publishes every name that is read or changed, while it holds the directory's operation lock
+//! ([`Names`]). So an entry is never older than its directory, and a look-up that finds one needs
+//! no other check. There are two implementations, one for each side of the comparison in
+//! `docs/vfs.md`: [`LaneNames`] (the default) and ext4's [`OneLockCache`], which keeps the inodes
+//! too.
 
 mod entry;
 mod lanes;
@@ -16,14 +16,14 @@ use lanefs_ext4::{DirId, NameCachePolicy, Named, Names, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 use std::sync::Arc;
 
-/// What the cache knows of a name.
+/// The cache's answer for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// It leads to this inode.
     Entry(Named),
     /// There is no such name.
     Absent,
-    /// Not in the cache: the directory has to be asked.
+    /// Not in the cache: the directory has to be read.
     Unknown,
 }
 
@@ -33,14 +33,14 @@ impl From<Option<Named>> for Known {
     }
 }
 
-/// What was found, and a mark of when it was published.
+/// The answer, and a mark of when it was published.
 #[derive(Clone, Copy)]
 pub struct Sighting<'p> {
-    /// What the name leads to.
+    /// Where the name leads.
     pub known: Known,
-    /// That, as the cache has it, and a mark of when it was published.
+    /// The cache's own form of it, with a mark of when it was published.
     pub(crate) seen: Seen,
-    /// The entry, if the cache keeps it where it was as long as the pin lives.
+    /// The entry, if the cache keeps it in place as long as the pin lives.
     pub(crate) entry: Option<&'p Entry>,
 }
 
@@ -51,7 +51,7 @@ impl Sighting<'_> {
 
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
-    /// What `name` in `dir` leads to, as far as is known.
+    /// Where `name` in `dir` leads, if the cache knows.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
     /// Whether nothing was published for the name since `seen`, under the same pin.
@@ -139,7 +139,7 @@ mod tests {
             let pin = pin();
             names.publish(dir(2), b"a", named(12));
             let first = names.sight(&pin, dir(2), b"a");
-            // Others take its room, twice over, for it was used.
+            // Enough other names to evict it twice over, since it was used.
             (0..64u32).for_each(|n| names.publish(dir(3), &n.to_le_bytes(), named(n)));
             assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
             names.publish(dir(2), b"a", named(14));

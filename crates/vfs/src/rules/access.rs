@@ -1,11 +1,11 @@
-//! What modes allow.
+//! Rules of access: what modes allow.
 
 use crate::Credentials;
 use lanefs_ext4::{Inode, Rights};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
-    /// What is asked of an inode; the bits of one class of a mode.
+    /// The requested access to an inode; the bits of one class of a mode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Want: u16 {
         /// Read data, or list a directory.
@@ -20,12 +20,12 @@ bitflags::bitflags! {
 const GROUP_CLASS: u16 = 0o070;
 const ANY_EXECUTE: u16 = 0o111;
 
-/// What mode bits alone decide.
+/// The decision of the mode bits alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Yes,
     No,
-    /// The access control list decides if there is one; if not, this.
+    /// The access control list decides if there is one; if not, this value does.
     AskList(bool),
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn by_mode(
 ) -> Verdict {
     let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
     if who.is_superuser() {
-        // What has no execute bit is not executed; directories are always searched.
+        // A file without an execute bit is not executed; directories are always searched.
         let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
         return if executable || !want.contains(Want::EXECUTE) {
             Verdict::Yes
@@ -56,7 +56,7 @@ pub(crate) fn by_mode(
     if allowed { Verdict::Yes } else { Verdict::No }
 }
 
-/// True if the mode alone lets `who` search the directory: nothing has to be read to know it.
+/// True if the mode alone lets `who` search the directory: no list has to be read.
 pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
     let verdict = || by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE);
     who.is_checked_elsewhere() || verdict() == Verdict::Yes

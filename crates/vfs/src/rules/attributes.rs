@@ -1,4 +1,4 @@
-//! Who may change which attributes, and what a change takes with it.
+//! Which callers may change which attributes, and what a change clears.
 
 use super::set_id::{Member, after_write, settable, without_set_id};
 use super::{Change, check_attributes, check_flags};
@@ -7,7 +7,7 @@ use lanefs_ext4::flags::{APPEND_ONLY, IMMUTABLE, is_append_only};
 use lanefs_ext4::{Attr, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 
-/// Fails if the size of an inode cannot be set: what it is, or its flags, forbid it.
+/// Fails if the type of an inode, or its flags, forbid setting its size.
 pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     match attr.file_type {
         FileType::Regular if is_append_only(&attr.rights()) => Err(Error::NotPermitted),
@@ -17,12 +17,13 @@ pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     }
 }
 
-/// Both times become now, as touch(1) asks. A caller that may write may do that.
+/// Whether both times become the present time, as touch(1) asks. A caller that may write may do
+/// that.
 pub(crate) fn is_touch(set: &SetAttr) -> bool {
     matches!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::Now)))
 }
 
-/// What flags may forbid of `set`.
+/// The change for the rules of flags.
 fn change_of(set: &SetAttr) -> Change {
     let times = set.atime.is_some() || set.mtime.is_some();
     let mut change = Change::empty();
@@ -35,8 +36,8 @@ fn change_of(set: &SetAttr) -> Change {
     change
 }
 
-/// `set` as it is to be done, if `who` may do it. Whether the mode lets `who` set the size or touch the
-/// inode is for the caller to ask.
+/// The change `set` with its consequences, if `who` may make it. The caller checks whether the mode
+/// lets `who` set the size or touch the inode.
 pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
     let change = change_of(set);
     check_attributes(&attr.rights(), change)?;
@@ -53,13 +54,13 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     }
     let permissions = permissions_after(who, attr, set);
     if permissions.is_some() {
-        // Flags forbid a change of the mode that only follows from another, too.
+        // Flags also forbid a change of the mode that only follows from another change.
         check_attributes(&attr.rights(), Change::MODE)?;
     }
     Ok(SetAttr { permissions, ..*set })
 }
 
-/// What only the superuser may do.
+/// Refuses changes that only the superuser may make.
 fn check_unprivileged(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<(), Error> {
     let gives_away = set.uid.is_some_and(|uid| uid != attr.uid);
     let foreign = set.gid.is_some_and(|gid| gid != attr.gid && !who.in_group(gid));

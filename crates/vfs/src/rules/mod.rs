@@ -1,8 +1,9 @@
-//! The rules: which caller may do what, what flags forbid, what a change costs and what is inherited.
+//! The rules: which operations a caller may do, what flags forbid, what a change clears and what is
+//! inherited.
 //!
-//! Pure functions of credentials and attributes. The library applies all of them. A FUSE mount leaves
-//! to the kernel what the kernel checks (modes, access lists, owners), and applies the rest: flags,
-//! the loss of set-ID bits, attributes that are hidden.
+//! Pure functions of credentials and attributes. The library applies all of them. A FUSE mount
+//! leaves modes, access lists and owners to the kernel, and applies the rest: flags, the loss of
+//! set-ID bits, hidden attributes.
 //!
 //! The rules are those of POSIX as Linux applies them: path_resolution(7), inode(7), acl(5),
 //! unlink(2), rename(2), chmod(2), chown(2), utimensat(2), truncate(2), xattr(7), ioctl_iflags(2).

@@ -1,11 +1,11 @@
-//! Names: what may be taken from a directory, and what a new inode is.
+//! Rules of names: which may be removed from a directory, and what a new inode inherits.
 
 use super::set_id::{Member, STICKY, inherited};
 use super::{SGID, check_deletion};
 use crate::{Credentials, Error, NewNode};
 use lanefs_ext4::{NewInode, NewKind, Rights};
 
-/// Fails unless `who`, who may write to `dir`, may take the name of `victim` from it.
+/// Fails unless `who`, which may write to `dir`, may remove the name of `victim` from it.
 pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Result<(), Error> {
     if dir.permissions & STICKY != 0 && !who.owns(victim.uid) && !who.owns(dir.uid) {
         return Err(Error::NotPermitted);
@@ -13,14 +13,14 @@ pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Re
     check_deletion(dir, victim)
 }
 
-/// Fails if `who` may not make what `kind` says: devices are for the superuser.
+/// Fails if `who` may not make an inode of `kind`: devices are for the superuser.
 pub(crate) fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
     let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
     if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// `new` as `who` makes it in `dir`. ext4 gives it the group of a set-group-ID directory, and what
-/// the directory's default list says.
+/// The inode that `who` makes in `dir` by `new`. ext4 gives it the group of a set-group-ID
+/// directory, and the access list that the directory's default list defines.
 pub(crate) fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
     let mut permissions = new.permissions & 0o7777;
     if dir.permissions & SGID != 0 && !matches!(new.kind, NewKind::Directory) {

@@ -1,4 +1,4 @@
-//! Set-user-ID and set-group-ID: what takes them from a file.
+//! Set-user-ID and set-group-ID: what clears them.
 
 use crate::Credentials;
 use lanefs_ext4::Rights;
@@ -7,15 +7,15 @@ use lanefs_ext4::Rights;
 pub const SUID: u16 = 0o4000;
 /// Set-group-ID.
 pub const SGID: u16 = 0o2000;
-/// Only owners delete.
+/// The sticky bit: only owners remove names.
 pub const STICKY: u16 = 0o1000;
-/// May be executed by the group.
+/// The group may execute the file.
 const GROUP_EXECUTE: u16 = 0o010;
 
 /// Whether a caller is in a file's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
-    /// It is, or has the privileges of one that is, or it is not known.
+    /// It is, or has the same privileges, or it is not known.
     Possibly,
     /// It is not.
     No,
@@ -44,7 +44,8 @@ pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
     (kept != rights.permissions).then_some(kept)
 }
 
-/// `permissions` as a caller who is a member, or not, may set them on a file of the group.
+/// `permissions` as a caller may set them on a file of the group; `member` says whether it is in
+/// the group.
 pub(super) fn settable(permissions: u16, member: Member) -> u16 {
     permissions & !(if member == Member::No { SGID } else { 0 })
 }

@@ -1,4 +1,5 @@
-//! Extended attributes: who may read, change and know of which. The rules are those of xattr(7).
+//! Extended attributes: which callers may read, change and list which. The rules are those of
+//! xattr(7).
 
 use super::check_xattrs;
 use super::set_id::STICKY;
@@ -9,7 +10,7 @@ use lanefs_ondisk::FileType;
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
-/// What is done with an attribute.
+/// The operation on an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
@@ -17,7 +18,7 @@ pub(crate) enum Use {
     Remove,
 }
 
-/// What the name alone decides.
+/// The decision of the name alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allowed,
@@ -27,7 +28,7 @@ pub(crate) enum Rule {
     Denied,
     /// There is nothing to remove, which is no error for any caller.
     Nothing,
-    /// What it is cannot have such an attribute.
+    /// An inode of this type cannot have such an attribute.
     Impossible,
 }
 
@@ -40,7 +41,7 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
         return if who.is_superuser() { Rule::Allowed } else { refused };
     }
     if name.starts_with(b"user.") {
-        // On other types the mode says nothing about who may store data.
+        // On other types the mode does not say which callers may store data.
         if !matches!(attr.file_type, FileType::Regular | FileType::Directory) {
             return refused;
         }
@@ -61,7 +62,7 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
     if allowed { Rule::Allowed } else { Rule::Denied }
 }
 
-/// What the rules say of `name`, an attribute of an inode with `attr`.
+/// The rule for the attribute `name` of an inode with `attr`.
 ///
 /// # Errors
 /// [`Error::NotPermitted`] if flags forbid it.
@@ -77,12 +78,12 @@ pub(crate) fn on_xattr(
     Ok(by_name(who, attr, name, what))
 }
 
-/// Whether a caller is told of the name. Those of `trusted.` are for the superuser.
+/// Whether a caller may see the name. Those of `trusted.` are for the superuser.
 pub fn is_listed(name: &[u8], superuser: bool) -> bool {
     superuser || !name.starts_with(b"trusted.")
 }
 
-/// Whether the attribute is the access list, whose entries are the mode's too.
+/// Whether the attribute is the access list, whose entries are also in the mode.
 pub fn is_access_list(name: &[u8]) -> bool {
     name == ACCESS_LIST
 }

@@ -95,7 +95,8 @@ fn main() -> ExitCode {
 type AnyError = Box<dyn std::error::Error>;
 
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
-    // Operations are traced one after another: what one freed and the next was given would look shared.
+    // Operations are traced one after another: memory freed by one and given to the next would look
+    // shared.
     LineHeap::forget_what_is_freed();
     lanefs_lanes::fix_hash_keys();
     let is_known = |only: &&String| operations::OPERATIONS.iter().any(|op| op.name.contains(*only));
@@ -130,7 +131,7 @@ fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
-    // So many names that no two of the run are likely to meet in one bucket of the name cache.
+    // So many slots that two names of the run hardly meet in one bucket of the name cache.
     let options = OpenOptions::new()
         .commit_interval(Duration::from_secs(3600))
         .policies(policies)

@@ -22,14 +22,14 @@ pub struct Pair {
     pub reasons: BTreeSet<Reason>,
 }
 
-/// What one operation touched on one of two threads.
+/// The lines that one operation touched on each of two threads.
 struct Trace {
     name: &'static str,
     steady: [Footprint; 2],
     whole: [Footprint; 2],
 }
 
-/// The operations of a setting, of those whose names contain one of `only`; all, if there is none.
+/// The operations of a setting whose names contain one of `only`; all, if `only` is empty.
 pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()
@@ -37,16 +37,16 @@ pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'s
         .filter(move |op| only.is_empty() || only.iter().any(|part| op.name.contains(part)))
 }
 
-/// What is traced now, where somebody looks: a line that is overwritten.
+/// Prints the current operation on a terminal, on a line that is overwritten.
 fn progress(name: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{name}");
-        // Nothing depends on it.
+        // A failure does not matter.
         let _ = std::io::stderr().flush();
     }
 }
 
-/// Traces each operation on two threads, and compares all pairs of one's and the other's.
+/// Traces each operation on two threads, and compares all pairs of their traces.
 pub fn trace(
     troupe: &Troupe<'_, '_>,
     reasons: &mut Reasons,

@@ -1,4 +1,4 @@
-//! The operations, each with what is prepared for it, untraced, on the thread that does it.
+//! The operations, each with its untraced preparation on the same thread.
 
 use crate::stage::{ATTRIBUTE, FILE, PAGE, Stage};
 use lanefs::{FileOptions, FileTimes, Follow, NewKind, NewNode, Rename, SetAttr};
@@ -7,9 +7,9 @@ use lanefs_vfs::OpenFlags;
 /// An operation of the library.
 pub struct Operation {
     pub name: &'static str,
-    /// Whether several do it to one file at once, each unaffected by the others.
+    /// Whether several threads may do it to one file at once without affecting each other.
     pub commutes: bool,
-    /// Makes what `act` needs.
+    /// Prepares what `act` needs.
     pub prepare: fn(&mut Stage<'_>),
     /// The operation and nothing else.
     pub act: fn(&mut Stage<'_>),
@@ -33,7 +33,7 @@ const fn fresh(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
     changing(name, nothing, act)
 }
 
-/// What fails in here is the tool's fault: the image is large and the device does not fail.
+/// A failure here is a fault of the tool: the image is large and the device does not fail.
 fn done<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.expect("an operation that cannot fail")
 }
@@ -84,7 +84,7 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     changing("rename of a directory", a_directory, |s| done(s.fs.rename(&s.name, &s.other))),
     commuting("readdir", |s| {
-        // Of 256 entries at most, in one directory as in others.
+        // At most 256 entries, in every directory.
         assert!(done(s.fs.read_dir(&s.home)).next().is_some());
     }),
     commuting("getxattr", |s| assert!(done(s.fs.xattr(&s.file, ATTRIBUTE)).is_some())),
@@ -118,7 +118,7 @@ fn an_empty_file(s: &mut Stage<'_>) {
     drop(done(s.fs.create_file(&s.name)));
 }
 
-/// Of `pages` written pages, held open.
+/// A file of `pages` written pages, held open.
 fn file_of(s: &mut Stage<'_>, pages: u64) {
     let options = FileOptions::new().read().write().create_new();
     let file = done(s.fs.open_file_with(&s.name, &options));

@@ -1,17 +1,17 @@
-//! Why a line is shared: where its data is, and what touched it.
+//! Why a line is shared: the location of its data, and the functions that touched it.
 
 use lanefs_trace::{Conflict, Footprint, Granule, Memory, Site, Symbols, Touch};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What happens now and then, on behalf of many operations, and is counted apart. Told by the
+/// Work that happens now and then, for many operations, and is counted apart. Recognised by the
 /// functions on the way to an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
     /// A lane's stash or a thread's blocks of the heap are refilled or given back, an epoch ends, a
-    /// transaction is committed, the caches are looked at.
+    /// transaction is committed, the caches are checked.
     Refill,
     /// The clock ticked since the last change or read of this file.
     Tick,
@@ -31,7 +31,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_ext4", "touch_atime", Apart::Tick),
 ];
 
-/// Whether what `function` does, or what is done for it, is counted apart.
+/// Whether the work of `function`, or work done for it, is counted apart.
 fn apart(function: &str) -> Option<Apart> {
     let is = |name: &str| function.split("::").any(|word| word == name);
     let found = APART.iter().find(|(path, name, _)| function.contains(path) && is(name));
@@ -41,11 +41,11 @@ fn apart(function: &str) -> Option<Apart> {
 /// A line that two operations share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Reason {
-    /// Where the data is.
+    /// The location of the data.
     pub place: String,
-    /// What the first did, and by which functions.
+    /// The first operation's access, and its functions.
     pub first: String,
-    /// What the second did.
+    /// The second operation's access.
     pub second: String,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Explains accesses; what was explained is remembered.
+/// Explains accesses, and remembers its explanations.
 pub struct Reasons {
     symbols: Symbols,
     memory: Memory,
@@ -70,12 +70,12 @@ impl Reasons {
         Reasons { symbols: Symbols::new(), memory, apart: HashMap::new() }
     }
 
-    /// Mappings may have come since the last look.
+    /// Reads the mappings again: there may be new ones.
     pub fn look_again(&mut self) {
         self.memory = Memory::look().unwrap_or_default();
     }
 
-    /// What of `footprint` happens in every operation.
+    /// The part of `footprint` that happens in every operation.
     pub fn steady(&mut self, footprint: &Footprint) -> Footprint {
         footprint.only(|site| self.apart(site).is_none())
     }
@@ -116,8 +116,8 @@ impl Reasons {
         format!("{verb} by {}", self.way(site))
     }
 
-    /// The functions of ours that lead to an access, innermost first. Of those of a lock or another
-    /// building block only the innermost one: who uses it is what matters.
+    /// The functions of Lanefs that lead to an access, innermost first. Of a lock or another
+    /// building block only the innermost function is named: its caller matters.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();

@@ -21,14 +21,14 @@ pub struct Troupe<'c, 'fs> {
 }
 
 impl Troupe<'_, '_> {
-    /// All threads go to their places in `setting`.
+    /// Moves all threads to their directories in `setting`.
     pub fn enter(&self, setting: Setting) {
         for thread in 0..self.crew.threads() {
             self.crew.on(thread, |stage| stage.enter(setting));
         }
         if matches!(setting, Setting::Names | Setting::Small) {
-            // In turns, so that the directories are known to be of several lanes, and long enough
-            // after the last split for their locks to be read without a shared line.
+            // In turns, so that the directories count as contended, and long enough after the last
+            // split for their locks to be read without a shared line.
             for _ in 0..MINGLING {
                 for thread in 0..self.crew.threads() {
                     self.crew.on(thread, Stage::mingle);
@@ -37,8 +37,8 @@ impl Troupe<'_, '_> {
         }
     }
 
-    /// What each of the first `threads` threads touches in each of `rounds` rounds of `operation`,
-    /// the committer being at rest: `[round][thread]`.
+    /// The lines that each of the first `threads` threads touches in each of `rounds` rounds of
+    /// `operation`, while no commit runs: `[round][thread]`.
     pub fn run(
         &self,
         operation: &'static Operation,

@@ -7,9 +7,9 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Setting {
-    /// Each in a directory of its own.
+    /// Each in its own directory.
     Directories,
-    /// In one directory, each with names of its own. It is a large one, indexed, and the names of
+    /// In one directory, each with its own names. It is a large one, indexed, and the names of
     /// different threads lie in different leaves.
     Names,
     /// As that, in a directory of one block.

@@ -1,4 +1,4 @@
-//! Where a thread works: its directory, its files, what the next operation needs.
+//! A thread's directory and files, and what its next operation needs.
 
 use crate::setting::Setting;
 use lanefs::{File, FileOptions, FileSystem};
@@ -15,8 +15,8 @@ pub const PAGE: u64 = 4096;
 /// Groups of a lane, and a few more.
 const GROUPS: usize = 10;
 
-/// A thread's place in the tree, and what its operations work on. All was made on the thread
-/// itself, as by a program that minds its own files.
+/// A thread's part of the tree, and the objects of its operations. The thread made all of them
+/// itself, as a program does with its own files.
 pub struct Stage<'fs> {
     pub fs: &'fs FileSystem,
     me: usize,
@@ -24,15 +24,15 @@ pub struct Stage<'fs> {
     /// The directory of the operations, and the one that renames lead to.
     pub home: String,
     pub away: String,
-    /// A file that is there, with an attribute; and a symbolic link.
+    /// A file that exists, with an attribute; and a symbolic link.
     pub file: String,
     pub link: String,
-    /// What this round makes, moves or removes.
+    /// The name that this round makes, moves or removes.
     pub name: String,
     pub other: String,
     /// `file`, open; set by entering a setting.
     open: Option<File<'fs>>,
-    /// Opened by an operation's preparation, to be used or let go by the operation.
+    /// Opened by an operation's preparation, to be used or closed by the operation.
     pub held: Option<File<'fs>>,
     pub page: Vec<u8>,
     /// How an index sorts names.
@@ -83,7 +83,7 @@ impl<'fs> Stage<'fs> {
         self.me as u64 % (FILE / PAGE) * PAGE
     }
 
-    /// Goes to the thread's place in `setting`, and makes it if it is not there.
+    /// Goes to the thread's directory in `setting`, and makes it if it does not exist.
     pub fn enter(&mut self, setting: Setting) {
         let me = self.me;
         (self.open, self.held) = (None, None);
@@ -116,7 +116,8 @@ impl<'fs> Stage<'fs> {
             self.fs.symlink("file", &self.link).expect("room for a link");
         }
         if matches!(setting, Setting::Directories | Setting::Names) {
-            // Directories go round the lane's groups: all are read before anything is traced.
+            // Directories are made in the lane's groups in turn: all groups are read before
+            // tracing.
             for n in 0..GROUPS {
                 let name = format!("{}/{me}-{n}", self.home);
                 self.fs.create_dir(&name).expect("room for a directory");
@@ -138,7 +139,7 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Makes and removes a name, as many do before there is anything to trace.
+    /// Makes and removes a name; called many times before tracing.
     pub fn mingle(&mut self) {
         self.next_round();
         for dir in [&self.home, &self.away] {
@@ -148,8 +149,8 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Names for the next round that nobody else has, and that were not there before. What the
-    /// last round left is removed, so that directories stay as small as they were.
+    /// Names for the next round that no other thread has, and that did not exist before. Names that
+    /// the last round left are removed, so that directories keep their size.
     pub fn next_round(&mut self) {
         self.round += 1;
         self.held = None;
@@ -166,7 +167,8 @@ impl<'fs> Stage<'fs> {
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // Far from the first threads' next, and without its borders: a leaf may lie on both sides.
+        // Far from the parts of the next threads, and without its borders: a leaf may lie on both
+        // sides.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;

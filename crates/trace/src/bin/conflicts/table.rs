@@ -7,7 +7,7 @@ use crate::setting::Setting;
 use lanefs_trace::{Bus, Footprint, Granule, Transfers, conflicts};
 use serde::Serialize;
 
-/// What an operation costs in lines that move, on so many threads.
+/// The cost of an operation in lines that move, on so many threads.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub setting: Setting,
@@ -19,11 +19,11 @@ pub struct Row {
     pub transfers: f64,
     pub hottest: f64,
     pub apart: f64,
-    /// Why, if any: of one line.
+    /// The reason for one of the lines, if there are any.
     pub reason: Option<crate::reason::Reason>,
 }
 
-/// Traces the operations on as many of the threads as `counts` say.
+/// Traces the operations on each of the numbers of threads in `counts`.
 pub fn trace(
     troupe: &Troupe<'_, '_>,
     reasons: &mut Reasons,
@@ -37,8 +37,8 @@ pub fn trace(
     let mut rows = Vec::new();
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
-            // One round that fills the caches, and one that counts; the same again if tracing so
-            // many threads twice would take all day.
+            // The first round fills the caches, the others count. With many threads a second round
+            // would take too long, so one round stands for both.
             let rounds = if threads > 8 { 1 } else { 3 };
             let mut traced = troupe.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));
@@ -92,7 +92,7 @@ fn count(
     }
 }
 
-/// What moves in all rounds but the first, which fills the caches.
+/// Lines that move in all rounds but the first, which fills the caches.
 fn transfers(rounds: &[Vec<Footprint>]) -> Transfers {
     let (mut bus, mut cold, mut counted) = (Bus::new(), Transfers::default(), Transfers::default());
     for (round, footprints) in rounds.iter().enumerate() {
