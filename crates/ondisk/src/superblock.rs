@@ -62,6 +62,8 @@ pub enum Cause {
     FirstInode { ino: u32 },
     #[error("descriptor size is {size}")]
     DescSize { size: u16 },
+    #[error("flexible groups are of 2^{log} groups")]
+    FlexSize { log: u8 },
     #[error("{blocks} blocks in {clusters} clusters per group")]
     BlocksPerGroup { blocks: u32, clusters: u32 },
     #[error("{inodes} inodes per group")]

@@ -26,7 +26,9 @@ use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::superblock::{
     Geometry, JournalPlace, OrphanEntries, Recovery as NeedsRecovery, State, SuperFlags, Superblock,
 };
-use lanefs_ondisk::{Block, Group, Ino, Unsupported, checksum::Checksums, inode as disk};
+use lanefs_ondisk::{
+    Block, Corruption, FileType, Group, Ino, Unsupported, checksum::Checksums, inode as disk,
+};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -222,10 +224,17 @@ impl Fs {
     }
 }
 
-/// Files that an ext3 had before it became an ext4 are refused one by one; if the root directory is one
-/// of them, there is nothing that could be done.
+/// The kernel refuses a root that is no directory, or has nothing in it. Files that an ext3 had before it
+/// became an ext4 are refused one by one; if the root directory is one of them, there is nothing that
+/// could be done.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
-    let flags = disk::InodeFlags::from_bits_retain(fs.root()?.attr().flags);
+    let attr = fs.root()?.attr();
+    let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
+    if kind != FileType::Directory || size == 0 || sectors == 0 {
+        let cause = disk::Cause::NotARoot { kind, size, sectors };
+        return Err(Corruption::Inode { ino: Ino::ROOT, cause }.into());
+    }
+    let flags = disk::InodeFlags::from_bits_retain(attr.flags);
     match flags.contains(disk::InodeFlags::EXTENTS) {
         true => Ok(()),
         false => {
