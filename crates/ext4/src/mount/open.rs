@@ -130,6 +130,10 @@ impl Mount {
             if aborted {
                 mount.found |= State::ERROR;
             }
+            mount.mark_in_use()?;
+            if aborted {
+                mount.fs.journal.forget_abort()?;
+            }
             mount.begin_writing()?;
         }
         Ok(mount)
@@ -140,13 +144,11 @@ impl Mount {
         &self.fs
     }
 
-    /// Marks the file system as in use, starts the committer, finishes what the last mount left.
-    fn begin_writing(&mut self) -> Result<(), Error> {
-        let fs = self.fs.clone();
-        let superblock = fs.superblock.snapshot();
-        let orphan_file = superblock.orphan_file();
+    /// Marks the file system as in use, durably.
+    fn mark_in_use(&self) -> Result<(), Error> {
+        let orphan_file = self.fs.superblock.snapshot().orphan_file();
         let (now, found) = (seconds(), self.found);
-        fs.write_superblock(|superblock| {
+        self.fs.write_superblock(|superblock| {
             superblock.set_mount_time(now);
             superblock.set_write_time(now);
             superblock.set_mount_count(superblock.mount_count().saturating_add(1));
@@ -161,7 +163,13 @@ impl Mount {
                 // Nothing says so but the state.
                 superblock.set_state(found - State::VALID);
             }
-        })?;
+        })
+    }
+
+    /// Starts the committer, and finishes what the last mount left.
+    fn begin_writing(&mut self) -> Result<(), Error> {
+        let fs = self.fs.clone();
+        let superblock = fs.superblock.snapshot();
         let serving = fs.clone();
         let committer = thread::Builder::new()
             .name("lanefs-commit".into())
@@ -169,7 +177,7 @@ impl Mount {
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
         // The close of this mount that failed is to remember damage, as any other.
-        fs.finish_orphans(orphan_file, superblock.last_orphan())
+        fs.finish_orphans(superblock.orphan_file(), superblock.last_orphan())
             .inspect_err(|error| fs.note_error(error))
     }
 
