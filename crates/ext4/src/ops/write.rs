@@ -77,6 +77,20 @@ impl Fs {
 
     fn write(
         &self,
+        inode: &InodeRef,
+        at: At,
+        data: &[u8],
+        stamp: Stamp,
+        by: Privilege,
+    ) -> Result<(u64, usize), Error> {
+        let written = self.write_unsynced(inode, at, data, stamp, by)?;
+        self.obey_sync(inode)?;
+        Ok(written)
+    }
+
+    /// As [`Fs::write`], whatever the flags of the inode say about durability.
+    fn write_unsynced(
+        &self,
         inode: &Arc<Inode>,
         at: At,
         data: &[u8],
