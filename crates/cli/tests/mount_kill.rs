@@ -95,6 +95,30 @@ fn what_was_answered_survives_the_killing_of_the_server_after_a_pause() {
 
 #[test]
 #[ignore = "long: a real mount"]
+fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
+    if !can_mount() || !needs("chattr") {
+        return;
+    }
+    for options in [&[][..], &["no_writeback"]] {
+        let image = Image::new("64M");
+        let mut mounted = Mounted::in_foreground(&image, options);
+        shell(&mounted.path, "mkdir d && echo old >f && chattr +D d && chattr +S f && sync f d");
+        // No pause, in which the server would commit by itself. The writeback cache keeps what is
+        // written until the file is closed.
+        shell(&mounted.path, "echo new >f; mkdir d/made; mv d/made d/moved");
+        mounted.server().kill().unwrap();
+        mounted.server().wait().unwrap();
+        drop(mounted);
+        let again = Mounted::new(&image, &[]);
+        assert_eq!(fs::read_to_string(again.path.join("f")).unwrap(), "new\n", "{options:?}");
+        assert!(again.path.join("d/moved").is_dir(), "{options:?}");
+        again.umount();
+        image.assert_clean();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
 fn what_was_synced_survives_the_killing_of_the_server() {
     if !can_mount() {
         return;

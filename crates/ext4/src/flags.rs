@@ -1,4 +1,5 @@
-//! What the flags of an inode forbid, to the superuser too: immutable and append-only.
+//! What the flags of an inode forbid, to the superuser too: immutable and append-only; and what they
+//! ask for: synchronous data and names.
 //!
 //! Pure functions, applied here under the locks of an operation where every front end needs them
 //! (names, allocation), and by `vfs::rules` where what is asked depends on the front end.
@@ -50,6 +51,16 @@ pub fn is_immutable(rights: &Rights) -> bool {
 /// True if data only grows, and names are only added.
 pub fn is_append_only(rights: &Rights) -> bool {
     rights.flags & APPEND_ONLY != 0
+}
+
+/// True if what is written is durable when the write returns: chattr +S.
+pub fn is_synchronous(rights: &Rights) -> bool {
+    rights.flags & InodeFlags::SYNC.bits() != 0
+}
+
+/// True if what changes of a directory's names is durable at once: chattr +D, or +S.
+pub fn has_synchronous_names(rights: &Rights) -> bool {
+    rights.flags & (InodeFlags::SYNC | InodeFlags::DIRSYNC).bits() != 0
 }
 
 fn is_frozen(rights: &Rights) -> bool {

@@ -25,7 +25,7 @@ use lanefs_ondisk::dirent::DirFormat;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::orphan::{OrphanBlock, OrphanSeed};
-use lanefs_ondisk::superblock::{ErrorRecord, Geometry, Superblock};
+use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Geometry, Superblock};
 use lanefs_ondisk::{Block, Group, Ino, extent as disk_extent, inode as disk, orphan};
 
 /// The operations of a mounted file system. All take `&self`, from any number of threads.
@@ -150,8 +150,7 @@ impl Fs {
             block: block.map_or(0, |block| block.0),
             function: "lanefs".into(),
             line: 0,
-            // EFSCORRUPTED in the superblock's own numbering (kernel documentation, "Super Block").
-            code: 16,
+            code: ErrorCode::Damage,
         });
         if self.on_error == OnError::ReadOnly {
             self.become_read_only();

@@ -3,7 +3,11 @@
 mod image;
 
 use image::{Image, file};
-use lanefs_ext4::{Access, MountOptions, Privilege, SyncMode};
+use lanefs_device::{
+    Access as Opened, Duration as Lasting, Fault, FaultyDevice, FileDevice, OpenOptions, Operation,
+};
+use lanefs_ext4::{Access, Mount, MountOptions, Privilege, SyncMode};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -54,9 +58,67 @@ fn damage_is_recorded_in_the_superblock_with_its_inode() {
     assert!(fs.lookup(&dir, b"x").is_err());
     drop((root, dir));
     mount.close().unwrap();
+    assert_eq!(header(&image, "Last error inode #"), Some(ino.0.to_string()));
+    assert_eq!(header(&image, "Last error err").as_deref(), Some("EFSCORRUPTED"));
+}
+
+/// What `dumpe2fs -h` says behind `name`.
+fn header(image: &Image, name: &str) -> Option<String> {
     let output = std::process::Command::new("dumpe2fs").arg("-h").arg(image.path()).output();
     let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
-    let line = said.lines().find(|line| line.starts_with("Last error inode #:"));
-    let recorded = line.and_then(|line| line.split(':').nth(1)).map(str::trim);
-    assert_eq!(recorded, Some(ino.0.to_string().as_str()), "{said}");
+    let line = said.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.split(':').nth(1)).map(|found| found.trim().to_owned())
+}
+
+/// Mounts with one operation of the device failing, works and closes. True if the log failed.
+fn fails_once(image: &Image, operation: Operation, nth: u64) -> bool {
+    let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
+    let fault = Fault { operation, nth, duration: Lasting::Once };
+    let device = FaultyDevice::new(Arc::new(opened.unwrap()), Some(fault));
+    let options =
+        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let Ok(mount) = Mount::open(Arc::new(device), options) else { return false };
+    let fs = mount.fs().clone();
+    for name in [&b"one"[..], b"two"] {
+        let made = fs.root().and_then(|root| fs.create(&root, name, &file(0o644)));
+        let _ = made.and_then(|inode| {
+            fs.write_at(&inode, 0, &[1; 9000], Privilege::Root)?;
+            fs.fsync(&inode, SyncMode::Full)
+        });
+    }
+    let closed = mount.close();
+    let failed = fs.failure().is_some();
+    assert!(closed.is_err() || !failed);
+    failed
+}
+
+#[test]
+fn a_log_that_failed_is_recorded_where_the_next_mount_and_e2fsck_look() {
+    let base = Image::made(&["-b", "4096"], "32M");
+    let mut met = 0;
+    for operation in [Operation::Write, Operation::Flush] {
+        for nth in 1..40 {
+            let image = base.copied();
+            if !fails_once(&image, operation, nth) {
+                continue;
+            }
+            met += 1;
+            let about = format!("{operation:?} {nth}");
+            let errno = header(&image, "Journal errno");
+            assert_eq!(errno.as_deref(), Some("-5"), "{about}");
+            let state = header(&image, "Filesystem state").unwrap();
+            assert!(state.contains("with errors"), "{about}: {state}");
+            // A replay may bring back the superblock from before: the next mount knows all the same.
+            image.mount(Access::ReadWrite).close().unwrap();
+            let state = header(&image, "Filesystem state").unwrap();
+            assert_eq!(state, "clean with errors", "{about}");
+            assert_eq!(header(&image, "Journal errno"), None, "{about}: it is told");
+            let e2fsck = std::process::Command::new("e2fsck").arg("-p").arg(image.path()).output();
+            let said = String::from_utf8_lossy(&e2fsck.unwrap().stdout).into_owned();
+            assert!(said.contains("contains a file system with errors"), "{about}: {said}");
+            assert_eq!(header(&image, "Filesystem state").as_deref(), Some("clean"), "{about}");
+            image.check();
+        }
+    }
+    assert!(met > 6, "{met} faults were met by the log");
 }

@@ -1,11 +1,12 @@
-//! Writers at the end of a full file system, while reads of bitmaps block: none is refused as long
-//! as there is room.
+//! Writers at the end of a full file system, while reads of bitmaps or commits block: none is
+//! refused as long as there is room, and none waits for another's commit.
 
 mod image;
 
 use image::{Image, file};
 use lanefs_device::{Access as Opened, Device, DeviceError, FileDevice, OpenOptions};
-use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege};
+use lanefs_ext4::{Access, Error, Fs, Mount, MountOptions, Privilege, SetAttr};
+use lanefs_lanes::sync::unscheduled::mpsc::channel;
 use lanefs_lanes::sync::unscheduled::{Barrier, Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,12 +28,19 @@ enum Gate {
 struct GatedDevice {
     inner: FileDevice,
     gate: Mutex<Gate>,
+    /// Flushes wait while it is [`Gate::Closed`].
+    flushes: Mutex<Gate>,
     changed: Condvar,
 }
 
 impl GatedDevice {
     fn set(&self, gate: Gate) {
         *self.gate.lock().unwrap() = gate;
+        self.changed.notify_all();
+    }
+
+    fn set_flushes(&self, gate: Gate) {
+        *self.flushes.lock().unwrap() = gate;
         self.changed.notify_all();
     }
 }
@@ -64,6 +72,11 @@ impl Device for GatedDevice {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        let mut gate = self.flushes.lock().unwrap();
+        while *gate == Gate::Closed {
+            gate = self.changed.wait(gate).unwrap();
+        }
+        drop(gate);
         self.inner.flush()
     }
 
@@ -111,6 +124,7 @@ fn mounted(image: &Image) -> (Arc<GatedDevice>, Mount) {
     let device = GatedDevice {
         inner: opened.unwrap(),
         gate: Mutex::new(Gate::Open),
+        flushes: Mutex::new(Gate::Open),
         changed: Condvar::new(),
     };
     let device = Arc::new(device);
@@ -129,6 +143,57 @@ fn append(fs: &Fs, name: &[u8], blocks: u64, piece: u64) -> Result<(), Error> {
         left -= (len / BLOCK) as u64;
     }
     Ok(())
+}
+
+/// Writes to a new file `name` until `by` is refused.
+fn fill(fs: &Fs, name: &[u8], by: Privilege) {
+    let inode = fs.create(&fs.root().unwrap(), name, &file(0o644)).unwrap();
+    let mut end = 0;
+    while let Ok(len) = fs.write_at(&inode, end, &vec![2; 64 * BLOCK], by) {
+        end += len as u64;
+    }
+    fs.release(&inode);
+}
+
+#[test]
+fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
+    let image = Image::made(&["-b", "1024", "-m", "10", "-O", "^flex_bg"], "24M");
+    let (device, mount) = mounted(&image);
+    let fs = mount.fs();
+    let root = fs.root().unwrap();
+    for name in [&b"one"[..], b"two"] {
+        fs.create(&root, name, &file(0o644)).unwrap();
+        append(fs, name, 1, 1).unwrap();
+    }
+    let two = fs.find(&root, b"two").unwrap().unwrap();
+    // What ordinary writers may have is used up, and what comes back is the reserve's until a
+    // commit: so a refused writer asks for one.
+    fill(fs, b"ordinary", Privilege::Ordinary);
+    let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
+    fs.sync().unwrap();
+    let cut = SetAttr { size: Some(64 * BLOCK as u64), ..SetAttr::default() };
+    fs.set_attr(&filler, &cut).unwrap();
+    let (told, hears) = channel();
+    device.set_flushes(Gate::Closed);
+    std::thread::scope(|s| {
+        let refused =
+            s.spawn(|| fs.write_at(&two, BLOCK as u64, &vec![4; 8 * BLOCK], Privilege::Ordinary));
+        // It waits for its commit by then.
+        std::thread::sleep(Duration::from_millis(200));
+        let one = s.spawn(move || {
+            let done = append(fs, b"one", 8, 2);
+            told.send(()).unwrap();
+            done
+        });
+        let in_time = hears.recv_timeout(Duration::from_secs(10));
+        device.set_flushes(Gate::Open);
+        assert!(one.join().unwrap().is_ok());
+        assert!(refused.join().unwrap().is_ok(), "its room came with the commit");
+        assert!(in_time.is_ok(), "the privileged writer waited for a commit of another");
+    });
+    drop((filler, two, root));
+    mount.close().unwrap();
+    image.check();
 }
 
 fn free_blocks(fs: &Fs) -> u64 {

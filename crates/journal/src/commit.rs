@@ -34,6 +34,16 @@ impl Committer {
         Ok(Committer { log })
     }
 
+    /// See [`LogWriter::record_abort`].
+    pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
+        self.log.as_mut().map_or(Ok(()), |log| log.record_abort(device))
+    }
+
+    /// See [`LogWriter::forget_abort`].
+    pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
+        self.log.as_mut().map_or(Ok(()), |log| log.forget_abort(device))
+    }
+
     /// The first transaction.
     pub(crate) fn first(&self) -> Tid {
         self.log.as_ref().map_or(Tid(1 << 32), LogWriter::first)

@@ -337,14 +337,26 @@ impl<C: Client> Journal<C> {
         self.counters.snapshot()
     }
 
-    /// Aborts the journal: every join and wait from now on fails, and nothing more is written. The
-    /// first cause is kept.
+    /// Aborts the journal: every join and wait from now on fails, and nothing more is written but
+    /// the record of the abort in the journal's superblock. The first cause is kept.
     pub fn abort(&self, cause: Error) {
         // A cause that comes from an earlier abort says nothing new.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }
         self.wake_everybody();
+    }
+
+    /// Takes the abort of an earlier mount out of the journal's superblock, durably: to be called once
+    /// the file system's superblock says that there were errors.
+    ///
+    /// # Errors
+    /// [`Error::Device`]
+    pub fn forget_abort(&self) -> Result<(), Error> {
+        match self.sit().committer.as_deref_mut() {
+            Some(committer) => committer.forget_abort(&*self.device),
+            None => Ok(()),
+        }
     }
 
     fn wake_everybody(&self) {
@@ -515,6 +527,10 @@ impl<C: Client> Journal<C> {
     fn tell(&self, client: &C) {
         let Some(cause) = self.cause() else { return };
         if !self.fate.told.swap(true, Ordering::AcqRel) {
+            if let Some(committer) = self.sit().committer.as_deref_mut() {
+                // A device that takes no more writes cannot remember it either.
+                let _ = committer.record_abort(&*self.device);
+            }
             client.aborted(&cause);
         }
     }

@@ -24,6 +24,9 @@ pub(crate) struct LogWriter {
     last_commit: CoarseTime,
 }
 
+/// As the kernel's jbd2 records it (kernel documentation, "Journal (jbd2)", `s_errno`).
+const EIO: i32 = 5;
+
 /// Where the log starts, as the journal superblock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
@@ -143,6 +146,19 @@ impl LogWriter {
     pub(crate) fn move_tail(&mut self, flusher: &Flusher, tail: Tail) -> Result<(), Error> {
         self.set_tail(tail);
         Ok(flusher.write_durable(self.superblock_offset()?, &self.superblock.encode())?)
+    }
+
+    /// The journal was aborted: its superblock says so, for the next mount and e2fsck. Where the log
+    /// begins it says as before; a write that failed is made good at most.
+    pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
+        self.superblock.set_errno(-EIO);
+        Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
+    }
+
+    /// An abort of an earlier mount is known elsewhere by now: its superblock says nothing of it.
+    pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
+        self.superblock.set_errno(0);
+        Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
     /// Whether the superblock on the device says that there is something to replay.

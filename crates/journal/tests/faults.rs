@@ -45,7 +45,8 @@ fn live(fault: Option<Fault>) -> Life {
     if life.failed.is_some() {
         let cause = journal.cause().expect("a failure aborts the journal");
         assert!(matches!(cause, Error::Device(_)), "{cause}");
-        // Nothing works any more, though the device may.
+        // Nothing works any more, though the device may; that is written down with the next round.
+        assert!(matches!(journal.commit_now(&life.toy), Err(Error::Aborted { .. })));
         let marked = life.recorder.mark();
         assert!(matches!(journal.join(1), Err(Error::Aborted { .. })));
         assert!(matches!(journal.commit(journal.running()), Err(Error::Aborted { .. })));

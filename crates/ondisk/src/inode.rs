@@ -38,6 +38,8 @@ pub enum Cause {
     ExtraSize { size: u16 },
     #[error("mode is {mode:#o}")]
     Mode { mode: u16 },
+    #[error("{kind:?} of {size} bytes in {sectors} sectors: not a root directory")]
+    NotARoot { kind: crate::FileType, size: u64, sectors: u64 },
     #[error("size is {size}")]
     Size { size: u64 },
     #[error("attribute block is {block}")]

@@ -61,6 +61,8 @@ pub enum Cause {
     FirstInode { ino: u32 },
     #[error("descriptor size is {size}")]
     DescSize { size: u16 },
+    #[error("flexible groups are of 2^{log} groups")]
+    FlexSize { log: u8 },
     #[error("{blocks} blocks in {clusters} clusters per group")]
     BlocksPerGroup { blocks: u32, clusters: u32 },
     #[error("{inodes} inodes per group")]
@@ -184,8 +186,20 @@ pub struct ErrorRecord {
     pub function: String,
     /// The line there.
     pub line: u32,
-    /// One of the superblock's own error codes (`EXT4_ERR_*`: 1 unknown, 2 EIO, 8 EFSCORRUPTED, ...).
-    pub code: u8,
+    /// What kind of error.
+    pub code: ErrorCode,
+}
+
+/// An error in the superblock's own numbering (`EXT4_ERR_*`), of which dumpe2fs shows the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ErrorCode {
+    /// None of those that have a number.
+    Unknown = 1,
+    /// The device failed: EIO.
+    Io = 2,
+    /// The file system is damaged: EFSCORRUPTED.
+    Damage = 5,
 }
 
 /// A checked superblock.
@@ -572,14 +586,14 @@ impl Superblock {
             raw.s_first_error_block.set(error.block);
             fill(&mut raw.s_first_error_func, error.function.as_bytes());
             raw.s_first_error_line.set(error.line);
-            raw.s_first_error_errcode = error.code;
+            raw.s_first_error_errcode = error.code as u8;
         }
         (raw.s_last_error_time, raw.s_last_error_time_hi) = split_time(error.time);
         raw.s_last_error_ino.set(error.ino);
         raw.s_last_error_block.set(error.block);
         fill(&mut raw.s_last_error_func, error.function.as_bytes());
         raw.s_last_error_line.set(error.line);
-        raw.s_last_error_errcode = error.code;
+        raw.s_last_error_errcode = error.code as u8;
         raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
     }
 }

@@ -267,22 +267,22 @@ impl Groups {
         read: &dyn BlockReader,
         group: Group,
     ) -> Result<GroupHold<'_>, Error> {
-        loop {
-            if let Some(hold) = self.hold_ready(group.0) {
-                return Ok(hold);
-            }
-            self.read_bitmaps(read, group)?;
-            self.make_room(read);
+        if let Some(hold) = self.hold_ready(group.0) {
+            return Ok(hold);
         }
+        let hold = self.read_bitmaps(read, group)?;
+        self.make_room(read);
+        Ok(hold)
     }
 
-    /// Reads the bitmaps of `group`, unless somebody did meanwhile.
-    fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<(), Error> {
+    /// Reads the bitmaps of `group`, unless another thread did meanwhile. They are held before the
+    /// guard is let go: making room does not take away what was just read.
+    fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<GroupHold<'_>, Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));
         };
         let is_there = |state: &GroupState| match &state.maps {
-            Maps::Ready(_) => Some(Ok(())),
+            Maps::Ready(_) => Some(Ok(cell.presence.hold_resident())),
             Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
             Maps::Unread => None,
         };
@@ -310,7 +310,7 @@ impl Groups {
                 state.make_ready(blocks, inodes, reserved);
                 self.shared.tell(group, &mut state);
                 self.note_arrival(group.0);
-                Ok(())
+                Ok(cell.presence.hold_resident())
             }
             Err(error) => {
                 if let Error::Corruption(cause) = &error {

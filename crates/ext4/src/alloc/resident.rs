@@ -39,6 +39,13 @@ impl Presence {
         ready
     }
 
+    /// Holds a group whose bitmaps are in memory, as its guard, which is held, says.
+    pub(super) fn hold_resident(&self) -> GroupHold<'_> {
+        let ready = self.hold();
+        assert!(ready, "under the guard, presence and bitmaps agree");
+        GroupHold { presence: self }
+    }
+
     fn let_go(&self) {
         let before = self.0.fetch_sub(1, Ordering::Release);
         debug_assert!(before & !READY > 0, "let go once for each hold");

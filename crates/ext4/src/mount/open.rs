@@ -26,7 +26,9 @@ use lanefs_ondisk::hash::{HashVersion, NameBytes, NameHasher};
 use lanefs_ondisk::superblock::{
     Geometry, JournalPlace, OrphanEntries, Recovery as NeedsRecovery, State, SuperFlags, Superblock,
 };
-use lanefs_ondisk::{Block, Group, Ino, Unsupported, checksum::Checksums, inode as disk};
+use lanefs_ondisk::{
+    Block, Corruption, FileType, Group, Ino, Unsupported, checksum::Checksums, inode as disk,
+};
 
 /// A mounted file system and the thread that commits its transactions.
 ///
@@ -128,6 +130,10 @@ impl Mount {
             if aborted {
                 mount.found |= State::ERROR;
             }
+            mount.mark_in_use()?;
+            if aborted {
+                mount.fs.journal.forget_abort()?;
+            }
             mount.begin_writing()?;
         }
         Ok(mount)
@@ -138,13 +144,11 @@ impl Mount {
         &self.fs
     }
 
-    /// Marks the file system as in use, starts the committer, finishes what the last mount left.
-    fn begin_writing(&mut self) -> Result<(), Error> {
-        let fs = self.fs.clone();
-        let superblock = fs.superblock.snapshot();
-        let orphan_file = superblock.orphan_file();
+    /// Marks the file system as in use, durably.
+    fn mark_in_use(&self) -> Result<(), Error> {
+        let orphan_file = self.fs.superblock.snapshot().orphan_file();
         let (now, found) = (seconds(), self.found);
-        fs.write_superblock(|superblock| {
+        self.fs.write_superblock(|superblock| {
             superblock.set_mount_time(now);
             superblock.set_write_time(now);
             superblock.set_mount_count(superblock.mount_count().saturating_add(1));
@@ -159,7 +163,13 @@ impl Mount {
                 // Nothing says so but the state.
                 superblock.set_state(found - State::VALID);
             }
-        })?;
+        })
+    }
+
+    /// Starts the committer, and finishes what the last mount left.
+    fn begin_writing(&mut self) -> Result<(), Error> {
+        let fs = self.fs.clone();
+        let superblock = fs.superblock.snapshot();
         let serving = fs.clone();
         let committer = thread::Builder::new()
             .name("lanefs-commit".into())
@@ -167,7 +177,7 @@ impl Mount {
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
         // The close of this mount that failed is to remember damage, as any other.
-        fs.finish_orphans(orphan_file, superblock.last_orphan())
+        fs.finish_orphans(superblock.orphan_file(), superblock.last_orphan())
             .inspect_err(|error| fs.note_error(error))
     }
 
@@ -222,10 +232,17 @@ impl Fs {
     }
 }
 
-/// Files that an ext3 had before it became an ext4 are refused one by one; if the root directory is one
-/// of them, there is nothing that could be done.
+/// The kernel refuses a root that is no directory, or has nothing in it. Files that an ext3 had before it
+/// became an ext4 are refused one by one; if the root directory is one of them, there is nothing that
+/// could be done.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
-    let flags = disk::InodeFlags::from_bits_retain(fs.root()?.attr().flags);
+    let attr = fs.root()?.attr();
+    let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
+    if kind != FileType::Directory || size == 0 || sectors == 0 {
+        let cause = disk::Cause::NotARoot { kind, size, sectors };
+        return Err(Corruption::Inode { ino: Ino::ROOT, cause }.into());
+    }
+    let flags = disk::InodeFlags::from_bits_retain(attr.flags);
     match flags.contains(disk::InodeFlags::EXTENTS) {
         true => Ok(()),
         false => {

@@ -100,8 +100,10 @@ impl Client for Fs {
         self.reclaim_after_commit();
     }
 
-    fn aborted(&self, _cause: &lanefs_journal::Error) {
+    fn aborted(&self, cause: &lanefs_journal::Error) {
         self.become_read_only();
+        // A device that takes no more writes cannot remember it either.
+        let _ = self.record_abort(cause);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::fs::Fs;
 use crate::object::inode::Inode;
+use crate::object::window::Windows;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
 use lanefs_lanes::{LaneArc, LaneCounter, Padded, PerLane, Shares};
@@ -22,6 +23,7 @@ pub(crate) struct Home {
     pub(crate) evicted_mark: Padded<AtomicU64>,
     /// Bytes of large mappings ([`crate::data::map_slot`]).
     pub(crate) mapped: LaneCounter,
+    pub(crate) windows: Windows,
 }
 
 /// How many directories in memory lanes take notes of at most: some 8 KiB each.
@@ -62,6 +64,7 @@ impl Home {
             crowds: AtomicUsize::new(0),
             evicted_mark: Padded(AtomicU64::new(0)),
             mapped: LaneCounter::new(0),
+            windows: Windows::new(),
         })
     }
 

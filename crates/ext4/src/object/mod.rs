@@ -13,3 +13,4 @@ pub(crate) mod pressure;
 pub(crate) mod record;
 pub(crate) mod superblock;
 pub(crate) mod table;
+pub(crate) mod window;

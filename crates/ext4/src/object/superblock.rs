@@ -4,7 +4,7 @@ use crate::Error;
 use crate::fs::Fs;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
-use lanefs_ondisk::superblock::{ErrorRecord, Superblock};
+use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 use lanefs_ondisk::{Block, Ino};
 use std::collections::HashMap;
 
@@ -86,6 +86,25 @@ impl SuperState {
     /// An error to be remembered with the next image.
     pub(crate) fn note_error(&self, error: ErrorRecord) {
         *self.error.lock() = Some(error);
+    }
+}
+
+impl Fs {
+    /// The journal was aborted: the superblock on the device says so, if the device still takes it.
+    /// It is changed as it lies there, for the one in memory may be of a transaction that is lost.
+    pub(crate) fn record_abort(&self, cause: &lanefs_journal::Error) -> Result<(), Error> {
+        let code = match cause {
+            lanefs_journal::Error::Device(_) => ErrorCode::Io,
+            lanefs_journal::Error::Corruption(_) => ErrorCode::Damage,
+            _ => ErrorCode::Unknown,
+        };
+        let time = crate::ops::read::now().secs.try_into().unwrap_or(0);
+        let function = "lanefs: journal aborted".into();
+        let mut bytes = [0; SUPERBLOCK.end - SUPERBLOCK.start];
+        self.device.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
+        let mut superblock = Superblock::decode(&bytes)?;
+        superblock.record_error(&ErrorRecord { time, ino: 0, block: 0, function, line: 0, code });
+        Ok(self.device.write_durable_at(SUPERBLOCK.start as u64, &superblock.encode())?)
     }
 }
 

@@ -32,7 +32,7 @@ impl Fs {
         judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.check_writable()?;
-        let _exclusive = inode.op.exclusive();
+        let exclusive = inode.op.exclusive();
         let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
         if let Some(size) = set.size {
             match inode.file_type {
@@ -76,6 +76,9 @@ impl Fs {
                 disk.flags = (disk.flags & !CHANGEABLE) | asked;
             }
         });
+        drop(handle);
+        drop(exclusive);
+        self.obey_sync(inode)?;
         Ok(inode.attr())
     }
 

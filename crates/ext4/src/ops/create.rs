@@ -113,10 +113,12 @@ impl Fs {
     ) -> Result<InodeRef, Error> {
         self.check_writable()?;
         let name = checked_entry(name, Error::Exists)?;
-        match self.create_beside(dir, name, new, Beside::Others)? {
-            Some(inode) => Ok(inode),
-            None => self.create_beside(dir, name, new, Beside::Nobody)?.ok_or(Error::Busy),
-        }
+        let inode = match self.create_beside(dir, name, new, Beside::Others)? {
+            Some(inode) => inode,
+            None => self.create_beside(dir, name, new, Beside::Nobody)?.ok_or(Error::Busy)?,
+        };
+        self.obey_dirsync(&[dir])?;
+        Ok(inode)
     }
 
     /// Creates; `None` if that cannot be beside others. The inode is born before the names are locked,

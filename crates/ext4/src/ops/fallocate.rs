@@ -53,24 +53,26 @@ impl Fs {
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         self.check_size(end)?;
-        let _exclusive = inode.op.exclusive();
+        let exclusive = inode.op.exclusive();
         let size = inode.attr().size;
         if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {
             self.prepare_growth(inode, size, end)?;
         }
         match how {
-            Fallocate::Allocate => self.reserve(inode, offset, end, end, by),
-            Fallocate::AllocateKeepSize => self.reserve(inode, offset, end, 0, by),
-            Fallocate::PunchHole => self.punch(inode, offset, end),
+            Fallocate::Allocate => self.reserve(inode, offset, end, end, by)?,
+            Fallocate::AllocateKeepSize => self.reserve(inode, offset, end, 0, by)?,
+            Fallocate::PunchHole => self.punch(inode, offset, end)?,
             Fallocate::ZeroRange => {
                 self.zero_range(inode, offset, end, by)?;
-                self.grow_to(inode, end)
+                self.grow_to(inode, end)?;
             }
             Fallocate::ZeroRangeKeepSize => {
                 self.zero_range(inode, offset, end, by)?;
-                self.grow_to(inode, 0)
+                self.grow_to(inode, 0)?;
             }
         }
+        drop(exclusive);
+        self.obey_sync(inode)
     }
 
     /// Sets the times, and the size if it is below `end`.

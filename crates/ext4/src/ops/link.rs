@@ -49,9 +49,10 @@ impl Fs {
             return Err(Error::NotPermitted);
         }
         match self.link_beside(inode, dir, name, Beside::Others)? {
-            Some(()) => Ok(()),
-            None => self.link_beside(inode, dir, name, Beside::Nobody)?.ok_or(Error::Busy),
+            Some(()) => {}
+            None => self.link_beside(inode, dir, name, Beside::Nobody)?.ok_or(Error::Busy)?,
         }
+        self.obey_dirsync(&[dir])
     }
 
     /// Links; `None` if that cannot be beside others.
@@ -152,10 +153,14 @@ impl Fs {
             (Removal::Directory, false) => return Err(Error::NotDirectory),
             _ => {}
         }
-        match self.remove_beside(dir, name, victim, Beside::Others)? {
-            Some(acted) => Ok(acted),
-            None => self.remove_beside(dir, name, victim, Beside::Nobody)?.ok_or(Error::Busy),
+        let acted = match self.remove_beside(dir, name, victim, Beside::Others)? {
+            Some(acted) => acted,
+            None => self.remove_beside(dir, name, victim, Beside::Nobody)?.ok_or(Error::Busy)?,
+        };
+        if acted == Acted::Done {
+            self.obey_dirsync(&[dir])?;
         }
+        Ok(acted)
     }
 
     /// Removes `name` if it leads to `victim`; `None` if that cannot be beside others.

@@ -77,7 +77,7 @@ impl Fs {
             let ends = Ends { from, name, to, new_name, source, target };
             // Names changed meanwhile: start again.
             if self.try_rename(&ends, how)? {
-                return Ok(());
+                return self.obey_dirsync(&[from, to]);
             }
         }
     }
@@ -85,10 +85,11 @@ impl Fs {
     /// Renames what the caller found and judged.
     pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
         self.check_writable()?;
-        Ok(match self.try_rename(&ends, how)? {
-            true => Acted::Done,
-            false => Acted::LeadsElsewhere,
-        })
+        if !self.try_rename(&ends, how)? {
+            return Ok(Acted::LeadsElsewhere);
+        }
+        self.obey_dirsync(&[ends.from, ends.to])?;
+        Ok(Acted::Done)
     }
 
     fn try_rename(&self, ends: &Ends<'_>, how: Rename) -> Result<bool, Error> {

@@ -1,5 +1,6 @@
 //! fsync, fdatasync, sync.
 
+use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::{Inode, InodeRef};
 use crate::plant::{Step, left_out};
@@ -28,6 +29,28 @@ impl Fs {
         }
         let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));
         Ok(self.journal.flush_if_needed(mark)?)
+    }
+
+    /// After a change of the data or the size: durable by now, if the flag of chattr +S asks for that.
+    ///
+    /// # Errors
+    /// The change was made, and it is not known whether it will last.
+    pub(crate) fn obey_sync(&self, inode: &InodeRef) -> Result<(), Error> {
+        match flags::is_synchronous(&inode.rights()) {
+            true => self.fsync(inode, SyncMode::Data),
+            false => Ok(()),
+        }
+    }
+
+    /// After a change of names in `dirs`: durable by now, if one of them has the flag of chattr +D or +S.
+    ///
+    /// # Errors
+    /// As [`Fs::obey_sync`].
+    pub(crate) fn obey_dirsync(&self, dirs: &[&InodeRef]) -> Result<(), Error> {
+        match dirs.iter().any(|dir| flags::has_synchronous_names(&dir.rights())) {
+            true => self.sync(),
+            false => Ok(()),
+        }
     }
 
     /// Data of the inode was written to the device, in place or where a handle maps it later.

@@ -5,68 +5,12 @@ use crate::alloc::{Claim, Found, Overwrite, Privilege, Request};
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::fs::Fs;
 use crate::object::inode::{Concerns, Inode, InodeRef};
+use crate::object::window::Window;
 use crate::ops::read::now;
 use crate::plan::extent::{Extent, Map, Mapping, State};
 use crate::plant::{Step, left_out};
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::{FileBlock, FileType};
-
-/// Blocks claimed ahead for a file that grows: `claim` begins at the block that file block `next`
-/// would use.
-pub(crate) struct Window {
-    pub(crate) next: u32,
-    pub(crate) claim: Claim,
-}
-
-/// Where an inode keeps its window.
-pub(crate) struct WindowSlot {
-    window: Mutex<Option<Window>>,
-    /// Whether there is one: who closes a file looks here first, and mostly takes no lock.
-    is_there: AtomicBool,
-}
-
-impl WindowSlot {
-    pub(crate) fn new() -> WindowSlot {
-        WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
-    }
-
-    /// Claims up to `len` blocks of the window, if it continues at `at`; otherwise gives it back.
-    /// All under its lock: blocks are in the window, claimed or free, for all who take it.
-    fn claim(&self, at: u32, len: u32) -> Option<Claim> {
-        if !self.is_there.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut slot = self.window.lock();
-        if let Some(window) = &mut *slot
-            && window.next == at
-            && window.claim.len() > len
-        {
-            window.next += len;
-            return Some(window.claim.split_front(len));
-        }
-        self.is_there.store(false, Ordering::Relaxed);
-        slot.take().filter(|window| window.next == at).map(|window| window.claim)
-    }
-
-    /// Gives the window back.
-    pub(crate) fn give_back(&self) {
-        // One that is put here at this moment is its owner's, who puts it under the operation lock.
-        if self.is_there.load(Ordering::Acquire) {
-            let mut slot = self.window.lock();
-            self.is_there.store(false, Ordering::Relaxed);
-            *slot = None;
-        }
-    }
-
-    /// Puts a new window; the operation lock is held exclusively.
-    fn put(&self, new: Window) {
-        let mut window = self.window.lock();
-        *window = Some(new);
-        self.is_there.store(true, Ordering::Release);
-    }
-}
 
 /// Where a write goes.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +37,8 @@ const CHUNK: usize = 4 << 20;
 const STREAM: u32 = 16;
 /// Blocks of the longest extent whose blocks are written.
 const LONGEST: u32 = 32768;
+/// Commits that a claim waits for before it is refused: what they freed, others may take first.
+const MOST_COMMITS: u32 = 3;
 /// The largest window, in bytes; it starts at what the file holds already.
 const WINDOW: u64 = 8 << 20;
 
@@ -130,6 +76,20 @@ impl Fs {
     }
 
     fn write(
+        &self,
+        inode: &InodeRef,
+        at: At,
+        data: &[u8],
+        stamp: Stamp,
+        by: Privilege,
+    ) -> Result<(u64, usize), Error> {
+        let written = self.write_unsynced(inode, at, data, stamp, by)?;
+        self.obey_sync(inode)?;
+        Ok(written)
+    }
+
+    /// As [`Fs::write`], whatever the flags of the inode say about durability.
+    fn write_unsynced(
         &self,
         inode: &Arc<Inode>,
         at: At,
@@ -366,35 +326,45 @@ impl Fs {
         })?;
         if claim.len() > len {
             let front = claim.split_front(len);
-            inode.window.put(Window { next: at + len, claim });
+            inode.window.put(Window::new(inode, at + len, claim));
             claim = front;
         }
         drop(drawn);
         Ok(claim)
     }
 
-    /// A claim. Before it is refused it runs alone: claims under way have ended, windows are given
-    /// back, and the frees of the running transaction are durable. Holds no handle.
+    /// A claim. Before it is refused it runs alone: claims under way have ended, and windows are
+    /// given back. If blocks wait for a commit, it waits too, with others claiming meanwhile, and
+    /// tries again. Holds no handle.
     pub(crate) fn claim_or_reclaim(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
             other => return other,
         }
-        let alone = self.groups.alone();
-        self.drop_windows();
-        // Looked at first: what becomes durable after the claim was refused is not pending.
-        let pending = self.groups.pending() > 0;
-        match self.groups.claim_blocks(self, request, Some(&alone)) {
-            Err(Error::NoSpace) if pending => {}
-            other => return other,
+        let mut commits = 0;
+        loop {
+            let alone = self.groups.alone();
+            self.drop_windows();
+            // Looked at first: what becomes durable after the claim was refused is not pending.
+            let pending = self.groups.pending() > 0;
+            match self.groups.claim_blocks(self, request, Some(&alone)) {
+                Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,
+                other => return other,
+            }
+            drop(alone);
+            self.journal.settle(self.journal.running())?;
         }
-        self.journal.settle(self.journal.running())?;
-        self.groups.claim_blocks(self, request, Some(&alone))
     }
 
-    /// Gives every window back.
-    pub(crate) fn drop_windows(&self) {
-        self.inodes.for_each(|inode| inode.window.give_back());
+    /// Gives every window back; looks at inodes that have one, and says at how many.
+    pub(crate) fn drop_windows(&self) -> usize {
+        let listed = self.home.windows.listed();
+        for ino in &listed {
+            if let Some(inode) = self.inodes.get(*ino) {
+                inode.window.give_back();
+            }
+        }
+        listed.len()
     }
 
     /// Writes `data` to the device, by the extents that cover it; blocks that were not written

@@ -67,7 +67,7 @@ pub(super) fn geometry(raw: &RawSuperblock) -> Result<Geometry, Cause> {
         reserved_gdt_blocks: raw.s_reserved_gdt_blocks.get(),
         first_meta_bg: raw.s_first_meta_bg.get(),
         backup_groups: raw.s_backup_bgs.map(|g| g.get()),
-        flex_size: flex_size(raw, features),
+        flex_size: flex_size(raw, features)?,
         features,
     };
     descriptors(raw, &geometry)?;
@@ -161,12 +161,13 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// 1, that is no flexible groups, for a size out of range: the kernel treats it so.
-fn flex_size(raw: &RawSuperblock, features: Features) -> u32 {
-    match raw.s_log_groups_per_flex {
-        log @ 1..=31 if features.incompat.contains(Incompat::FLEX_BG) => 1 << log,
-        _ => 1,
+/// 1 without flexible groups. As in the kernel (6.18) the field means nothing then, and 0 is 1.
+fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
+    if !features.incompat.contains(Incompat::FLEX_BG) {
+        return Ok(1);
     }
+    let log = raw.s_log_groups_per_flex;
+    1u32.checked_shl(log.into()).ok_or(Cause::FlexSize { log })
 }
 
 fn descriptors(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {

@@ -31,7 +31,7 @@ pub const CLEAN: &[Kind] = &[
     kind("more blocks than the image", "", |v| v.put32(SUPER + 4, 1 << 28)),
     kind("descriptors of 3 bytes", "superblock", |v| v.put16(SUPER + 0xfe, 3)),
     kind("a first inode of 0", "superblock", |v| v.put32(SUPER + 0x54, 0)),
-    kind("groups of 2^200", "", |v| v.put(SUPER + 0x174, &[200])),
+    kind("groups of 2^200", "superblock", |v| v.put(SUPER + 0x174, &[200])),
     kind("too many reserved descriptors", "superblock", |v| v.put16(SUPER + 0xce, 60_000)),
     kind("an unknown feature", "not supported", |v| {
         v.put32(SUPER + 0x60, v.get32(SUPER + 0x60) | 1 << 31);
@@ -55,7 +55,7 @@ pub const CLEAN: &[Kind] = &[
     kind("a block bitmap of ones", "", |v| v.put(v.group_blocks(0)[0], &[255; 1024])),
     kind("an inode bitmap of zeros", "", |v| v.put(v.group_blocks(0)[1], &[0; 1024])),
     kind("an inode bitmap of ones", "", |v| v.put(v.group_blocks(0)[1], &[255; 1024])),
-    kind("a root that is a file", "", |v| v.put16(v.inode(Ino::ROOT), 0x81a4)),
+    kind("a root that is a file", "inode 2", |v| v.put16(v.inode(Ino::ROOT), 0x81a4)),
     kind("a root of no type", "", |v| v.put16(v.inode(Ino::ROOT), 0)),
     kind("an inode of no type", "stale", |v| v.put16(v.inode_of("data/large"), 0)),
     kind("an inode without links", "stale", |v| v.put16(v.inode_of("data/large") + 0x1a, 0)),

@@ -4,6 +4,7 @@ mod claims;
 mod commits;
 mod damage;
 mod placement;
+mod residents;
 mod scale;
 mod threads;
 

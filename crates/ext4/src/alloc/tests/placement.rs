@@ -78,6 +78,16 @@ pub(super) fn imagined_with(
     count: u32,
     change: &dyn Fn(u32, &mut GroupDesc),
 ) -> (Groups, Geometry) {
+    let policies = Policies::default();
+    imagined_set_up(count, Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX }, change)
+}
+
+/// As [`imagined_with`], set up in some way.
+pub(super) fn imagined_set_up(
+    count: u32,
+    setup: Setup,
+    change: &dyn Fn(u32, &mut GroupDesc),
+) -> (Groups, Geometry) {
     const PER_GROUP: u32 = 8192;
     let mut raw = RawSuperblock::zeroed();
     raw.s_magic.set(0xef53);
@@ -120,17 +130,7 @@ pub(super) fn imagined_with(
     });
     let descriptors: Vec<GroupDesc> = descriptors.collect();
     let system = Arc::new(SystemBlocks::new(&geometry, &descriptors, []));
-    let policies = Policies::default();
-    (
-        Groups::new(
-            geometry,
-            superblock.checksums(),
-            descriptors,
-            system,
-            Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX },
-        ),
-        geometry,
-    )
+    (Groups::new(geometry, superblock.checksums(), descriptors, system, setup), geometry)
 }
 
 struct Nothing;

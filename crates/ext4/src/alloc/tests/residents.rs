@@ -1,0 +1,36 @@
+//! Bitmaps that come and go, with room for few of them.
+
+use super::placement::imagined_set_up;
+use super::*;
+use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+
+/// A reader whose commits take away all bitmaps that nothing holds.
+struct Committing<'g> {
+    groups: &'g Groups,
+    rounds: AtomicU64,
+}
+
+impl BlockReader for Committing<'_> {
+    fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        panic!("{block} is read, though no group was ever initialised")
+    }
+
+    fn crowded(&self) {
+        let before = self.rounds.fetch_add(1, Ordering::Relaxed);
+        assert!(before < 100, "what was just read was taken away 100 times");
+        // What was used has a second chance, and no third.
+        (0..3).for_each(|_| self.groups.committed(Tid(1)));
+    }
+}
+
+#[test]
+fn bitmaps_that_were_just_read_are_not_taken_away_before_they_are_used() {
+    let setup = Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: 0 };
+    let (groups, _) = imagined_set_up(64, setup, &|_, _| ());
+    let read = Committing { groups: &groups, rounds: AtomicU64::new(0) };
+    let held = (0..64).map(|group| groups.load(&read, Group(group)).expect("no damage"));
+    let held: Vec<_> = held.collect();
+    assert!(read.rounds.load(Ordering::Relaxed) > 0, "there was room for all");
+    drop(held);
+    assert_eq!(groups.bitmap_bytes(), 64 * groups.shared.bitmap_bytes());
+}

@@ -1,0 +1,156 @@
+//! Preallocation windows: blocks claimed ahead for files that grow, and the inodes that have one.
+
+use super::home::Home;
+use super::inode::Inode;
+use crate::alloc::Claim;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
+use lanefs_ondisk::Ino;
+use std::collections::BTreeSet;
+
+/// Blocks claimed ahead: `claim` begins at the block that file block `next` would use.
+pub(crate) struct Window {
+    next: u32,
+    claim: Claim,
+    _listed: Listed,
+}
+
+impl Window {
+    /// For `inode`, which is listed from now on.
+    pub(crate) fn new(inode: &Inode, next: u32, claim: Claim) -> Box<Window> {
+        Box::new(Window { next, claim, _listed: Listed::new(&inode.home, inode.ino) })
+    }
+}
+
+/// Where an inode keeps its window.
+pub(crate) struct WindowSlot {
+    /// In a box: few inodes have one.
+    window: Mutex<Option<Box<Window>>>,
+    /// Whether there is one. Closing a file looks here first, and mostly takes no lock.
+    is_there: AtomicBool,
+}
+
+impl WindowSlot {
+    pub(crate) fn new() -> WindowSlot {
+        WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
+    }
+
+    /// Claims up to `len` blocks of the window, if it continues at `at`; otherwise gives it back.
+    /// All under its lock: blocks are in the window, claimed or free, for all who take it.
+    pub(crate) fn claim(&self, at: u32, len: u32) -> Option<Claim> {
+        if !self.is_there.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut slot = self.window.lock();
+        if let Some(window) = &mut *slot
+            && window.next == at
+            && window.claim.len() > len
+        {
+            window.next += len;
+            return Some(window.claim.split_front(len));
+        }
+        self.is_there.store(false, Ordering::Relaxed);
+        slot.take().filter(|window| window.next == at).map(|window| window.claim)
+    }
+
+    /// Gives the window back.
+    pub(crate) fn give_back(&self) {
+        // One that is put here at this moment is its owner's, which puts it under the operation lock.
+        if self.is_there.load(Ordering::Acquire) {
+            let mut slot = self.window.lock();
+            self.is_there.store(false, Ordering::Relaxed);
+            *slot = None;
+        }
+    }
+
+    /// Puts a new window where there is none; the operation lock is held exclusively.
+    pub(crate) fn put(&self, new: Box<Window>) {
+        let mut window = self.window.lock();
+        debug_assert!(window.is_none(), "the new one would be listed no more");
+        *window = Some(new);
+        self.is_there.store(true, Ordering::Release);
+    }
+}
+
+/// The inodes that have a window, on the lists of the lanes that claimed it: when space is short,
+/// no other inode is looked at.
+pub(crate) struct Windows {
+    /// [rank LaneList]
+    lists: PerLane<Mutex<BTreeSet<Ino>>>,
+}
+
+impl Windows {
+    pub(crate) fn new() -> Windows {
+        Windows { lists: PerLane::new(|_| Mutex::new(Rank::LaneList, BTreeSet::new())) }
+    }
+
+    /// All of them.
+    pub(crate) fn listed(&self) -> Vec<Ino> {
+        let mut all = Vec::new();
+        for list in self.lists.iter() {
+            all.extend(list.lock().iter());
+        }
+        all
+    }
+}
+
+/// A window's place on a list, for as long as there is the window.
+struct Listed {
+    home: LaneArc<Home>,
+    lane: Lane,
+    ino: Ino,
+}
+
+impl Listed {
+    fn new(home: &LaneArc<Home>, ino: Ino) -> Listed {
+        let lane = Lane::current();
+        home.windows.lists.of(lane).lock().insert(ino);
+        Listed { home: home.clone(), lane, ino }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.home.windows.lists.of(self.lane).lock().remove(&self.ino);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::mkfs::{Contents, MkfsOptions, mkfs};
+    use crate::{Mount, MountOptions, NewInode, NewKind, Privilege};
+    use lanefs_device::RamDevice;
+    use lanefs_lanes::sync::Arc;
+
+    #[test]
+    fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
+        let ram = RamDevice::create(64 << 20).expect("memory");
+        let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+        mkfs(&ram, &options).expect("room for a file system");
+        let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+        let fs = mount.fs();
+        let root = fs.root().expect("a root");
+        let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+        let files: Vec<_> = (0..500)
+            .map(|n| fs.create(&root, format!("{n}").as_bytes(), &new).expect("room"))
+            .collect();
+        assert!(fs.cached().0 > 500);
+        assert_eq!(fs.drop_windows(), 0);
+        let grow = |file: usize| {
+            for _ in 0..2 {
+                fs.append(&files[file], &[1; 8192], Privilege::Root).expect("room");
+            }
+        };
+        (0..7).for_each(grow);
+        // Closed, and cut: those gave theirs back.
+        fs.release(&files[0]);
+        let cut = crate::SetAttr { size: Some(0), ..crate::SetAttr::default() };
+        fs.set_attr(&files[1], &cut).expect("no fault");
+        assert_eq!(fs.drop_windows(), 5);
+        assert_eq!(fs.drop_windows(), 0, "all were given back");
+        grow(2);
+        assert_eq!(fs.drop_windows(), 1);
+        drop((files, root));
+        mount.close().expect("no fault");
+    }
+}
