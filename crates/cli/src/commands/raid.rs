@@ -5,8 +5,11 @@ mod create;
 mod examine;
 mod facts;
 mod live;
+mod member_name;
+mod members;
 mod new_member;
 mod progress;
+mod recover;
 mod scrub;
 mod status;
 
@@ -42,11 +45,11 @@ enum Command {
     Create(create::Arguments),
     Examine(examine::Arguments),
     Status(status::Arguments),
-    Fail(change::FailArguments),
-    Remove(change::RemoveArguments),
-    Add(change::AddArguments),
-    Replace(change::ReplaceArguments),
-    Recover(change::RecoverArguments),
+    Fail(members::FailArguments),
+    Remove(members::RemoveArguments),
+    Add(members::AddArguments),
+    Replace(members::ReplaceArguments),
+    Recover(recover::Arguments),
     Scrub(scrub::Arguments),
 }
 
@@ -56,11 +59,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Create(arguments) => create::run(arguments),
         Command::Examine(arguments) => examine::run(arguments),
         Command::Status(arguments) => status::run(arguments),
-        Command::Fail(arguments) => change::fail(arguments),
-        Command::Remove(arguments) => change::remove(arguments),
-        Command::Add(arguments) => change::add(arguments),
-        Command::Replace(arguments) => change::replace(arguments),
-        Command::Recover(arguments) => change::recover(arguments),
+        Command::Fail(arguments) => members::fail(arguments),
+        Command::Remove(arguments) => members::remove(arguments),
+        Command::Add(arguments) => members::add(arguments),
+        Command::Replace(arguments) => members::replace(arguments),
+        Command::Recover(arguments) => recover::run(arguments),
         Command::Scrub(arguments) => scrub::run(arguments),
     }
 }

@@ -1,6 +1,6 @@
 //! `lanefs raid create`
 
-use super::change::bring_in_step;
+use super::recover::bring_in_step;
 use super::refused;
 use crate::cli::{Failure, Report, Size, human, open_image};
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -1,6 +1,6 @@
 //! A device or file that becomes a member: made, opened, and refused if it holds something.
 
-use super::change::real;
+use super::member_name::real;
 use crate::cli::{Failure, open_image};
 use lanefs::device::{Access, Device, OpenOptions};
 use lanefs::raid5::{Candidate, NewMember, OpenArray, Uuid};

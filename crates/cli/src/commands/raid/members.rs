@@ -1,0 +1,155 @@
+//! `lanefs raid fail`, `remove`, `add`, `replace`
+
+use super::change::{Change, Step};
+use super::member_name::{absolute, name_of, real_or_as_is, slot_of};
+use super::new_member::{MadeFile, new_member};
+use super::progress::Bar;
+use super::{ArrayArgument, Found, NothingMore, live};
+use crate::cli::{Failure, Report, printable};
+use lanefs::raid5::Progress;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Records that a member failed: it is not used any more
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid fail md:a.img,b.img,c.img b.img")]
+pub struct FailArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The member, or its slot's number
+    member: PathBuf,
+}
+
+/// Forgets members that failed or are missing, so that their device numbers are free again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid remove md:a.img,missing,c.img")]
+pub struct RemoveArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
+}
+
+/// Gives a device the slot that misses its member, and rebuilds it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid add md:a.img,missing,c.img new.img
+  lanefs raid add md:a.img,missing,c.img b.img      a member that was away: if it missed nothing,
+                                                    it is one again at once; with a bitmap, only
+                                                    what it missed is copied
+A rebuild that is interrupted goes on when the array is used next.")]
+pub struct AddArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The device or image file; a file that is not there is made
+    device: PathBuf,
+    /// Leave the rebuild to whoever uses the array next
+    #[arg(long)]
+    no_wait: bool,
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+}
+
+/// Copies a member to another device, which then takes its slot
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  lanefs raid replace md:a.img,b.img,c.img b.img new.img")]
+pub struct ReplaceArguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    /// The member, or its slot's number
+    member: PathBuf,
+    /// The device or image file that takes its place; a file that is not there is made
+    device: PathBuf,
+    /// Overwrite what seems to hold something already
+    #[arg(short = 'F', long)]
+    force: bool,
+}
+
+/// `fail`
+pub fn fail(arguments: &FailArguments) -> ExitCode {
+    let change = Change::Fail { member: real_or_as_is(&arguments.member) };
+    run("raid fail", &arguments.array, &change, Wait::ToTheEnd)
+}
+
+/// `remove`
+pub fn remove(arguments: &RemoveArguments) -> ExitCode {
+    run("raid remove", &arguments.array, &Change::Remove, Wait::ToTheEnd)
+}
+
+/// `add`
+pub fn add(arguments: &AddArguments) -> ExitCode {
+    let change = Change::Add {
+        device: absolute(&arguments.device),
+        shown: arguments.device.display().to_string(),
+        force: arguments.force,
+    };
+    let wait = if arguments.no_wait { Wait::ForTheSlot } else { Wait::ToTheEnd };
+    run("raid add", &arguments.array, &change, wait)
+}
+
+/// How long a command waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Until all is done.
+    ToTheEnd,
+    /// Until the new member has its slot: the next user of the array rebuilds.
+    ForTheSlot,
+}
+
+/// Carries a change out, here or beside the mount of the array.
+fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
+    let report = Report::new(command);
+    let mut bar: Option<(Step, Bar)> = None;
+    let mut step = |step: Step, progress: Progress| {
+        if bar.as_ref().is_none_or(|(shown, _)| *shown != step) {
+            bar = Some((step, Bar::new(step.name())));
+        }
+        match (&bar, wait) {
+            (_, Wait::ForTheSlot) => ControlFlow::Break(()),
+            (Some((_, bar)), Wait::ToTheEnd) => bar.go_on(progress),
+            (None, Wait::ToTheEnd) => ControlFlow::Continue(()),
+        }
+    };
+    let done = match array.open_or_mounted() {
+        Ok(Found::Open(open)) => change.carry_out(&open, &mut step).and_then(|text| {
+            array.close(open)?;
+            Ok(text)
+        }),
+        Ok(Found::Mounted(place)) => live::ask(&place, change, &mut step),
+        Err(failure) => Err(failure),
+    };
+    drop(bar);
+    tell(&report, done);
+    report.exit()
+}
+
+/// `replace`
+pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
+    let report = Report::new("raid replace");
+    let work = || -> Result<String, Failure> {
+        let array = arguments.array.open_to_change()?;
+        let slot = slot_of(&array, &arguments.member)?;
+        let before = name_of(&array, slot);
+        let made = MadeFile::for_member(&arguments.device, &array)?;
+        let new = new_member(&arguments.device, &array, arguments.force)?;
+        let bar = Bar::new("copying");
+        let done = array.replace(slot, new, &mut |progress| bar.show(progress));
+        done.map_err(|error| arguments.array.refused(error))?;
+        made.keep();
+        Ok(format!("{}: in slot {slot}, in place of {before}", arguments.device.display()))
+    };
+    tell(&report, work());
+    report.exit()
+}
+
+/// Says what was done, or why not.
+fn tell(report: &Report, done: Result<String, Failure>) {
+    match done {
+        Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),
+        Err(failure) => report.fail(failure),
+    }
+}

@@ -1,0 +1,101 @@
+//! `lanefs raid recover`
+
+use super::progress::Bar;
+use super::{ArrayArgument, NothingMore};
+use crate::cli::{Failure, Report};
+use lanefs::device::{Access, DeviceError};
+use lanefs::raid5::{
+    ArrayOptions, DirtyAndDegraded, LogOutcome, OpenArray, Rebuild, Standing, Status, Upkeep,
+};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Does now what is left to do after a crash: applies the log, rebuilds, makes parity right
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  lanefs raid recover md:a.img,b.img,c.img
+  lanefs raid recover --force md:a.img,missing,c.img
+
+An array that was being written when it stopped, and now misses a member, is refused if it has no
+partial parity log: what the missing member held in rows under way cannot be told any more. --force
+takes all parity as right; blocks in those rows may then read back wrong, without an error.")]
+pub struct Arguments {
+    #[command(flatten)]
+    array: ArrayArgument,
+    #[command(flatten)]
+    nothing_more: NothingMore,
+    /// Accept that blocks of rows that were being written may be wrong
+    #[arg(long)]
+    force: bool,
+}
+
+/// Rebuilds what is to be rebuilt, and makes parity right.
+pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
+    let status = array.array().status();
+    for (slot, standing) in status.members.iter().enumerate() {
+        if matches!(standing, Standing::Rebuilding { .. }) {
+            let bar = Bar::new("rebuilding");
+            array.array().rebuild(slot, Rebuild::Whole, &mut |progress| bar.go_on(progress))?;
+        }
+    }
+    if status.unsynced_rows > 0 {
+        let bar = Bar::new("making parity right");
+        array.array().resync(&mut |progress| bar.go_on(progress))?;
+    }
+    Ok(())
+}
+
+/// `recover`
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let report = Report::new("raid recover");
+    let work = || -> Result<Vec<String>, Failure> {
+        let array = arguments.array.open(ArrayOptions {
+            upkeep: Upkeep::Caller,
+            dirty_and_degraded: match arguments.force {
+                true => DirtyAndDegraded::Accept,
+                false => DirtyAndDegraded::Refuse,
+            },
+            ..ArrayOptions::new(Access::ReadWrite)
+        })?;
+        let found = array.array().status();
+        bring_in_step(&array).map_err(|error| arguments.array.failure(error))?;
+        let log = array.log();
+        arguments.array.close(array)?;
+        Ok(recovered(&found, log))
+    };
+    match work() {
+        Ok(lines) => {
+            report.printed(lines.iter().try_for_each(|line| writeln!(std::io::stdout(), "{line}")));
+        }
+        Err(failure) => report.fail(failure),
+    }
+    report.exit()
+}
+
+/// What there was to do.
+fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(log) = log {
+        lines.push(format!(
+            "partial parity log: {} entries applied, {} damaged",
+            log.entries, log.damaged
+        ));
+    }
+    for (slot, standing) in found.members.iter().enumerate() {
+        match standing {
+            Standing::Rebuilding { row } => {
+                lines.push(format!("slot {slot} rebuilt from row {row} on"));
+            }
+            Standing::Missing => lines.push(format!("slot {slot} has no member")),
+            Standing::InSync => {}
+        }
+    }
+    if found.unsynced_rows > 0 {
+        lines.push(format!("parity of {} rows made right", found.unsynced_rows));
+    }
+    if lines.is_empty() {
+        lines.push("nothing was left to do".to_owned());
+    }
+    lines
+}
