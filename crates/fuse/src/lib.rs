@@ -6,36 +6,21 @@
 //! The server speaks the kernel's protocol itself ([`abi`]): requests are read into a thread's own
 //! buffer and served from there, so bulk data is not copied between reading and the device, and what
 //! the protocol has for set-user-ID, ACLs, unnamed files and creation times is all used.
+//!
+//! Floors, from the top, with imports downward only: `mount`, `session`, `service`, `transport`,
+//! `protocol`.
 
-pub mod abi;
-mod buffer;
-mod channel;
-mod control;
-pub mod daemon;
-mod ending;
-mod errno;
-mod handshake;
-mod mount_table;
-mod mountpoint;
-mod node;
-mod options;
-mod pace;
-mod readers;
-mod request;
-mod server;
+mod mount;
+mod protocol;
 mod service;
 mod session;
-mod wake;
+mod transport;
 
-pub use buffer::Outbox;
-pub use channel::Channel;
-pub use control::Control;
-pub use ending::{Ended, Ending, Watch};
-pub use errno::Errno;
-pub use mount_table::MountEntry;
-pub use mountpoint::{Busy, MountError, MountPoint, detach};
-pub use options::{OptionError, Options};
-pub use request::Request;
-pub use server::Server;
-pub use service::{Answer, AsyncDirect, Caching, Opens, Service, Wishes};
+pub use mount::daemon;
+pub use mount::{
+    Busy, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch, detach,
+};
+pub use protocol::{AsyncDirect, Caching, Errno, Opens, Outbox, Request, Wishes, abi};
+pub use service::{Answer, Control, Server, Service};
 pub use session::{Farewell, Session};
+pub use transport::Channel;

@@ -1,18 +1,4 @@
-//! What stands behind a session: whatever answers requests.
-
-use crate::buffer::Outbox;
-use crate::channel::Channel;
-use crate::errno::Errno;
-use crate::request::Request;
-
-/// Whether a request was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// What is in the outbox goes to the kernel.
-    Reply,
-    /// The kernel waits for no reply.
-    Silence,
-}
+//! What a mount wants of the kernel, agreed on in the handshake.
 
 /// What the kernel does with what programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,30 +42,4 @@ pub struct Wishes {
     pub opens: Opens,
     /// What it does with asynchronous direct I/O.
     pub async_direct: AsyncDirect,
-}
-
-/// Answers the requests of one mount, from several threads. [`crate::Server`] is the one that serves
-/// ext4; the example `floor` measures what a session costs without a file system behind it.
-pub trait Service: Sync {
-    /// What is wanted of the kernel.
-    fn wishes(&self) -> Wishes {
-        Wishes::default()
-    }
-
-    /// What kernel and session have agreed on: bits of [`crate::abi::init`].
-    fn agreed(&mut self, _flags: u64) {}
-
-    /// No request came for a moment, after there were some. Requests are served meanwhile.
-    fn paused(&self) {}
-
-    /// Does what `request` asks, leaving the reply in `outbox`.
-    ///
-    /// # Errors
-    /// What the kernel is to be told.
-    fn serve(
-        &self,
-        request: Request<'_>,
-        outbox: &mut Outbox,
-        kernel: &Channel,
-    ) -> Result<Answer, Errno>;
 }

@@ -6,8 +6,8 @@
 //! Nothing is left behind, and there is no socket to protect: the kernel lets root and the server's
 //! user open it.
 
-use crate::control::Control;
-use crate::errno::Errno;
+use crate::protocol::Errno;
+use crate::service::Control;
 use rustix::fd::AsRawFd;
 use rustix::fs::{FlockOperation, MemfdFlags};
 use std::fs::File;

@@ -2,10 +2,8 @@
 
 use super::attrs::rdev_of;
 use super::{FOREVER, Server};
-use crate::abi;
-use crate::buffer::{MAX_DATA, Outbox};
-use crate::errno::Errno;
-use crate::request::Request;
+use crate::protocol::abi;
+use crate::protocol::{Errno, MAX_DATA, Outbox, Request};
 use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use std::ops::ControlFlow;

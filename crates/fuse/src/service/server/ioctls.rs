@@ -1,12 +1,10 @@
 //! ioctl(2): the flags of chattr and lsattr, and the generation.
 
 use super::Server;
-use crate::abi;
-use crate::buffer::Outbox;
-use crate::channel::Channel;
-use crate::errno::Errno;
-use crate::node::Node;
-use crate::request::Request;
+use crate::protocol::abi;
+use crate::protocol::{Errno, Outbox, Request};
+use crate::service::node::Node;
+use crate::transport::Channel;
 use lanefs_ext4::flags::IMMUTABLE;
 use lanefs_ext4::{InodeRef, SetAttr};
 use lanefs_vfs::rules;

@@ -5,16 +5,17 @@
 //! signal interrupts. When all have ended, the caller closes the file system, and then lets go of the
 //! [`Farewell`], which answers.
 
-use crate::abi::opcode;
-use crate::buffer::{Inbox, Outbox};
-use crate::channel::Channel;
-use crate::errno::Errno;
-use crate::handshake::agree;
-use crate::pace::Pace;
-use crate::readers::{Join, Readers};
-use crate::request::Request;
+mod pace;
+mod readers;
+mod wake;
+
+use crate::protocol::abi::opcode;
+use crate::protocol::agree;
+use crate::protocol::{Errno, Outbox, Request};
 use crate::service::{Answer, Service};
-use crate::wake;
+use crate::transport::{Channel, Inbox};
+use pace::Pace;
+use readers::{Join, Readers};
 use rustix::fd::OwnedFd;
 use std::io;
 use std::thread::{self, ScopedJoinHandle};

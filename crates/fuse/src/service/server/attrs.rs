@@ -1,12 +1,10 @@
 //! Attributes: GETATTR, STATX, SETATTR.
 
 use super::{FOREVER, Server};
-use crate::abi::{self, fattr};
-use crate::buffer::Outbox;
-use crate::channel::Channel;
-use crate::errno::Errno;
-use crate::node::Node;
-use crate::request::Request;
+use crate::protocol::abi::{self, fattr};
+use crate::protocol::{Errno, Outbox, Request};
+use crate::service::node::Node;
+use crate::transport::Channel;
 use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTime};
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::rules::{self, Change, Member, without_set_id};

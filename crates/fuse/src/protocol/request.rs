@@ -1,7 +1,7 @@
 //! One request of the kernel: a header and a body that is taken apart from the front.
 
-use crate::abi::InHeader;
-use crate::errno::Errno;
+use crate::protocol::Errno;
+use crate::protocol::abi::InHeader;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// A request as it lies in the buffer. What is taken from it borrows from there.
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::RenameIn;
+    use crate::protocol::abi::RenameIn;
 
     fn with_body(body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<InHeader>()];

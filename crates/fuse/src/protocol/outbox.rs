@@ -1,56 +1,17 @@
-//! The two buffers of a serving thread. Both put the bulk data of a request or reply on a page
-//! boundary, so that it can go to a device opened for direct I/O without a copy, and header and
-//! data are one piece, so that one read(2) or write(2) moves them.
+//! Where a reply is put together, header and data in one piece, so that one write(2) moves it.
 
-use crate::abi::{InHeader, OutHeader, WriteIn};
+use crate::protocol::abi::OutHeader;
+use crate::protocol::pages::{PAGE, Pages};
 use zerocopy::{Immutable, IntoBytes};
 
 /// The largest write and read that the kernel is told of, in bytes.
 pub const MAX_DATA: usize = 1 << 20;
-const PAGE: usize = 4096;
-
-/// Bytes of which the one at `lead` is on a page boundary. Untouched pages cost nothing.
-fn aligned(len: usize, lead: usize) -> (Vec<u8>, usize) {
-    let bytes = vec![0u8; len + 2 * PAGE];
-    let start = (bytes.as_ptr() as usize + lead).next_multiple_of(PAGE) - lead;
-    let offset = start - bytes.as_ptr() as usize;
-    (bytes, offset)
-}
-
-/// Where a request is read to.
-pub struct Inbox {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl Inbox {
-    const LEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
-    const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
-
-    /// Room for the largest request.
-    pub fn new() -> Inbox {
-        let (bytes, start) = aligned(Self::LEN, Self::LEAD);
-        Inbox { bytes, start }
-    }
-
-    /// All of the room.
-    pub fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + Self::LEN]
-    }
-
-    /// The first `len` bytes of it.
-    pub fn filled(&self, len: usize) -> &[u8] {
-        &self.bytes[self.start..self.start + len.min(Self::LEN)]
-    }
-}
 
 /// Where a reply is put together. One of records begins on a page boundary with its header, so that a
 /// short one is a single page to the kernel; one of bulk data has its data on a page boundary.
 pub struct Outbox {
-    bytes: Vec<u8>,
-    /// A page boundary.
-    start: usize,
-    /// Where the header begins, from `start`.
+    pages: Pages,
+    /// Where the header begins.
     header: usize,
     len: usize,
 }
@@ -68,9 +29,12 @@ impl Outbox {
     const BULK: usize = PAGE - Self::LEAD;
 
     /// Room for the largest reply.
+    ///
+    /// # Panics
+    /// If the host has no memory.
     pub fn new() -> Outbox {
-        let (bytes, start) = aligned(Self::LEN, 0);
-        Outbox { bytes, start, header: 0, len: 0 }
+        let pages = Pages::new(Self::LEN).expect("memory for a buffer");
+        Outbox { pages, header: 0, len: 0 }
     }
 
     /// Empties it.
@@ -99,7 +63,7 @@ impl Outbox {
     /// Appends bytes; panics as [`Outbox::put`].
     pub fn put_bytes(&mut self, bytes: &[u8]) {
         let at = self.body() + self.len;
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.pages.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
 
@@ -113,7 +77,7 @@ impl Outbox {
     pub fn data(&mut self, len: usize) -> &mut [u8] {
         (self.header, self.len) = (Self::BULK, 0);
         let at = self.body();
-        &mut self.bytes[at..at + len.min(MAX_DATA)]
+        &mut self.pages.bytes_mut()[at..at + len.min(MAX_DATA)]
     }
 
     /// Says how long the reply is, without the header.
@@ -122,15 +86,15 @@ impl Outbox {
     }
 
     fn body(&self) -> usize {
-        self.start + self.header + Self::LEAD
+        self.header + Self::LEAD
     }
 
     /// The whole reply to request `unique`: header and what was put, or header and error number.
     pub fn finish(&mut self, unique: u64, errno: Option<i32>) -> &[u8] {
         let len = Self::LEAD + if errno.is_some() { 0 } else { self.len };
         let header = OutHeader { len: len as u32, error: -errno.unwrap_or(0), unique };
-        let at = self.start + self.header;
-        let reply = &mut self.bytes[at..at + len];
+        let at = self.header;
+        let reply = &mut self.pages.bytes_mut()[at..at + len];
         reply[..Self::LEAD].copy_from_slice(header.as_bytes());
         reply
     }
@@ -142,9 +106,7 @@ mod tests {
 
     #[test]
     fn bulk_data_lies_on_a_page_boundary() {
-        let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let written = inbox.room()[Inbox::LEAD..].as_ptr() as usize;
-        assert_eq!(written % PAGE, 0);
+        let mut outbox = Outbox::new();
         assert_eq!(outbox.data(MAX_DATA).as_ptr() as usize % PAGE, 0);
         assert_eq!(outbox.data(MAX_DATA).len(), MAX_DATA);
         outbox.set_len(MAX_DATA);

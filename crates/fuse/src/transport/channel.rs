@@ -1,9 +1,8 @@
 //! The connection to the kernel: whole requests in, whole replies out.
 
-use crate::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
-use crate::buffer::{Inbox, Outbox};
-use crate::errno::Errno;
-use crate::request::Request;
+use crate::protocol::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use crate::protocol::{Errno, Outbox, Request};
+use crate::transport::inbox::Inbox;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io::{self, IoSlice};
 use zerocopy::IntoBytes;

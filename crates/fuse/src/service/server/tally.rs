@@ -4,7 +4,7 @@
 //! answer much without asking, so these are requests and not system calls.
 
 use super::Server;
-use crate::abi::{self, InHeader, opcode};
+use crate::protocol::abi::{self, InHeader, opcode};
 use lanefs_lanes::PerLane;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write;

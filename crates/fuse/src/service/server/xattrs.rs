@@ -2,10 +2,8 @@
 
 use super::Server;
 use super::attrs::CAPABILITIES;
-use crate::abi;
-use crate::buffer::{MAX_DATA, Outbox};
-use crate::errno::Errno;
-use crate::request::Request;
+use crate::protocol::abi;
+use crate::protocol::{Errno, MAX_DATA, Outbox, Request};
 use lanefs_ext4::SetXattr;
 use lanefs_vfs::rules::{self, SGID};
 

@@ -1,6 +1,6 @@
 //! Making a mount and taking it away: by mount(2) where that is allowed, else by fusermount3.
 
-use crate::options::Options;
+use super::options::Options;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};

@@ -1,6 +1,6 @@
 //! Node ids: how the kernel names inodes to us.
 
-use crate::abi::ROOT_ID;
+use crate::protocol::abi::ROOT_ID;
 use lanefs_ondisk::Ino;
 
 /// An inode and its generation in one number, so that a node id of a deleted inode never names the

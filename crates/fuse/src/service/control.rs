@@ -1,6 +1,6 @@
 //! Attributes of the root that belong to the server and to no file.
 
-use crate::Errno;
+use crate::protocol::Errno;
 
 /// Answers `getxattr` and `setxattr` of names on the root of a mount, for root and for the user that
 /// the server runs as. These names begin with [`PREFIX`]; they are in no list and never on the disk.

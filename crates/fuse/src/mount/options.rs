@@ -1,6 +1,6 @@
 //! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
 
-use crate::service::{AsyncDirect, Caching, Opens, Wishes};
+use crate::protocol::{AsyncDirect, Caching, Opens, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;

@@ -1,13 +1,11 @@
 //! Files: opening, reading, writing, space, holes.
 
 use super::Server;
-use crate::abi::{self, fopen};
-use crate::buffer::{MAX_DATA, Outbox};
-use crate::channel::Channel;
-use crate::errno::Errno;
-use crate::node::Node;
-use crate::request::Request;
-use crate::service::{Caching, Opens};
+use crate::protocol::abi::{self, fopen};
+use crate::protocol::{Caching, Errno, Opens, Request};
+use crate::protocol::{MAX_DATA, Outbox};
+use crate::service::node::Node;
+use crate::transport::Channel;
 use lanefs_ext4::{Fallocate, InodeRef, Privilege, Seek, SetAttr};
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;

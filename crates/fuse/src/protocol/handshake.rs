@@ -1,10 +1,8 @@
 //! The first request: what kernel and server agree on.
 
-use crate::abi::{self, init};
-use crate::buffer::{MAX_DATA, Outbox};
-use crate::errno::Errno;
-use crate::request::Request;
-use crate::service::{AsyncDirect, Caching, Opens, Wishes};
+use crate::protocol::abi::{self, init};
+use crate::protocol::{AsyncDirect, Caching, Errno, Opens, Request, Wishes};
+use crate::protocol::{MAX_DATA, Outbox};
 
 /// The agreement with the kernel: what it offers of what this server wants, which is returned as bits of
 /// [`init`].

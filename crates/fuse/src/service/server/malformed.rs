@@ -2,11 +2,10 @@
 //! transport) must get errors, never a panic, a hang or a damaged file system.
 
 use super::Server;
-use crate::abi::{InHeader, opcode};
-use crate::buffer::Outbox;
-use crate::channel::Channel;
-use crate::request::Request;
-use crate::service::{Service, Wishes};
+use crate::protocol::abi::{InHeader, opcode};
+use crate::protocol::{Outbox, Request, Wishes};
+use crate::service::api::Service;
+use crate::transport::Channel;
 use fastrand::Rng;
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};

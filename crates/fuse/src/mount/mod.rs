@@ -1,0 +1,12 @@
+//! The mount around a session: made, found in the table, ended; its options; the background process.
+
+pub mod daemon;
+mod ending;
+mod options;
+mod point;
+mod table;
+
+pub use ending::{Ended, Ending, Watch};
+pub use options::{OptionError, Options};
+pub use point::{Busy, MountError, MountPoint, detach};
+pub use table::MountEntry;
