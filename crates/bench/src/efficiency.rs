@@ -1,8 +1,11 @@
 //! What an operation costs the whole machine: the library on a device in memory beside the kernel's
 //! ext4 on a loop device in memory.
 
+use crate::cpu::Cpu;
+use crate::figures::Measured;
+use crate::machine::Machine;
 use crate::report::{factor, short};
-use crate::{Cpu, Machine, Measured, Workload};
+use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -88,7 +91,7 @@ pub fn efficiency_foot() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Figures, Outcome};
+    use crate::figures::{Figures, Outcome};
 
     #[test]
     fn the_loop_device_is_told_apart() {

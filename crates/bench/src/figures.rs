@@ -1,7 +1,8 @@
 //! What was measured.
 
+use crate::cpu::Cpu;
+use crate::latency::Latencies;
 use crate::statistics::Summary;
-use crate::{Cpu, Latencies};
 use lanefs_lanes::{Contention, Rank};
 
 /// What one workload gave with one number of threads: an outcome for each target.

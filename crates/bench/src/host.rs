@@ -1,6 +1,7 @@
 //! A directory of the host: whatever file system is mounted there.
 
-use crate::{Error, How, Opened, Place, Result};
+use crate::error::{Error, Result};
+use crate::place::{How, Opened, Place};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;

@@ -2,8 +2,10 @@
 
 mod plot;
 
+use crate::figures::{Measured, Outcome};
+use crate::machine::Machine;
+use crate::record::{Chapter, Ending, Record};
 use crate::report::{factor, short};
-use crate::{Chapter, Ending, Machine, Measured, Outcome, Record};
 use plot::{Across, Plot, Point, Series, escaped};
 use std::fmt::Write;
 use std::time::Duration;
@@ -195,7 +197,9 @@ const LEAST: f64 = 0.005;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Figures, Workload, chapters};
+    use crate::figures::Figures;
+    use crate::record::chapters;
+    use crate::workload::Workload;
 
     #[test]
     fn a_page_has_every_target_and_fetches_nothing() {

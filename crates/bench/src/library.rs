@@ -1,6 +1,7 @@
 //! Lanefs in this process, without a mount.
 
-use crate::{Error, How, Opened, Place, Result};
+use crate::error::{Error, Result};
+use crate::place::{How, Opened, Place};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::{DirEntry, Fallocate, InodeRef, NewKind, Policies, SetAttr, SetTime, SyncMode};
 use lanefs_lanes::sync::Arc;

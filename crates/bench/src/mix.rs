@@ -1,6 +1,6 @@
 //! Which workloads are mixed, and their shares.
 
-use crate::Workload;
+use crate::workload::Workload;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 

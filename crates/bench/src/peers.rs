@@ -4,8 +4,12 @@
 //! system in memory that is mounted there too, and servers die with their parent: so even if the
 //! process is killed, nothing is left but the empty directory on which that was mounted.
 
+use crate::error::{Error, Result};
+use crate::host::HostDirectory;
+use crate::library::{Library, Mounting};
 use crate::programs::{call, find, make_image};
-use crate::{Error, HostDirectory, Library, Mounting, Result, Server, Stop, Target};
+use crate::stop::Stop;
+use crate::target::{Server, Target};
 use lanefs_lanes::sync::Arc;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! What a workload works on: a tree of files, wherever it is.
 
-use crate::Result;
+use crate::error::Result;
 use std::path::Path;
 
 /// A tree of files. Paths are relative to its top.

@@ -1,6 +1,8 @@
 //! What is to be measured, and how large an image in memory has to be for it.
 
-use crate::{Scale, Stop, Workload};
+use crate::scale::Scale;
+use crate::stop::Stop;
+use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +77,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tree;
+    use crate::tree::Tree;
 
     fn room(workload: Workload, threads: u32) -> u64 {
         let plan = Plan {

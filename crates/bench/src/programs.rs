@@ -1,6 +1,6 @@
 //! Programs of this machine, mke2fs among them.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,9 @@
 //! All workers of a target at once, for one slice.
 
+use crate::error::Result;
+use crate::latency::Latencies;
+use crate::stop::Stop;
 use crate::worker::{Operation, Worker};
-use crate::{Latencies, Result, Stop};
 use lanefs_lanes::sync::thread;
 use std::time::{Duration, Instant};
 

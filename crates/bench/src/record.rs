@@ -1,6 +1,7 @@
 //! All that a run gave, and what it was.
 
-use crate::{Machine, Measured};
+use crate::figures::Measured;
+use crate::machine::Machine;
 
 /// A run.
 #[derive(Debug)]

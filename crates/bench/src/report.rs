@@ -1,6 +1,9 @@
 //! Figures for people and for programs.
 
-use crate::{Ending, Figures, Machine, Measured, Outcome, Record, Summary};
+use crate::figures::{Figures, Measured, Outcome};
+use crate::machine::Machine;
+use crate::record::{Ending, Record};
+use crate::statistics::Summary;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -165,7 +168,9 @@ pub fn json(record: &Record) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cpu, Workload, chapters};
+    use crate::cpu::Cpu;
+    use crate::record::chapters;
+    use crate::workload::Workload;
 
     fn measured() -> Measured {
         let ran = |rates: &[f64]| {

@@ -1,11 +1,16 @@
 //! Targets take turns, slice by slice.
 
 use crate::cpu::{Cpu, Reading};
+use crate::error::{Error, Result};
+use crate::figures::{Figures, Measured, Outcome};
 use crate::place::Place;
+use crate::plan::Plan;
 use crate::race::race;
+use crate::target::{Server, Target};
 use crate::threads::one_by_one;
 use crate::worker::{Assignment, Worker};
-use crate::{Error, Figures, Measured, Outcome, Plan, Result, Server, Target, Workload, workloads};
+use crate::workload::Workload;
+use crate::workloads;
 use std::time::{Duration, Instant};
 
 /// Measures what `plan` says on `targets`; `each` hears of every workload when it is done. A run that
@@ -209,7 +214,11 @@ fn own_memory() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mounting, Scale, Stop, TargetSpec, Tree};
+    use crate::library::Mounting;
+    use crate::scale::Scale;
+    use crate::stop::Stop;
+    use crate::target::TargetSpec;
+    use crate::tree::Tree;
     use lanefs_ext4::Policies;
     use lanefs_lanes::sync::Arc;
 
@@ -299,7 +308,7 @@ mod tests {
     fn what_is_in_memory_is_not_charged_for_loop_devices() {
         let spent = Cpu { loop_devices: Duration::from_micros(46), ..Cpu::default() };
         let dir = in_memory();
-        let host = crate::HostDirectory::open(dir.path()).unwrap();
+        let host = crate::host::HostDirectory::open(dir.path()).unwrap();
         assert_eq!(charged(spent, &host).loop_devices, spent.loop_devices);
         for target in [
             Target::in_memory(64 << 20, Mounting::default()).unwrap(),
@@ -342,7 +351,7 @@ mod tests {
     #[test]
     fn every_workload_runs_on_a_directory() {
         let dir = in_memory();
-        let place = Box::new(crate::HostDirectory::open(dir.path()).unwrap());
+        let place = Box::new(crate::host::HostDirectory::open(dir.path()).unwrap());
         let targets = [Target { name: "dir".into(), place, server: Server::None }];
         let mut plan = tiny();
         if crate::programs::program("git").is_none() {
@@ -358,7 +367,7 @@ mod tests {
 
     /// Asks for the end after so many files were made, from within the run.
     struct Stopping {
-        place: crate::HostDirectory,
+        place: crate::host::HostDirectory,
         stop: Arc<Stop>,
         left: lanefs_lanes::sync::atomic::AtomicU64,
     }
@@ -367,7 +376,11 @@ mod tests {
         fn make_dir(&self, path: &str) -> Result<()> {
             self.place.make_dir(path)
         }
-        fn open<'a>(&'a self, path: &str, how: crate::How) -> Result<Box<dyn crate::Opened + 'a>> {
+        fn open<'a>(
+            &'a self,
+            path: &str,
+            how: crate::place::How,
+        ) -> Result<Box<dyn crate::place::Opened + 'a>> {
             use lanefs_lanes::sync::atomic::Ordering;
             if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.stop.ask();
@@ -377,7 +390,7 @@ mod tests {
         fn stat(&self, path: &str) -> Result<u64> {
             self.place.stat(path)
         }
-        fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn crate::Opened + 'a>> {
+        fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn crate::place::Opened + 'a>> {
             self.place.make_unnamed(dir)
         }
         fn remove(&self, path: &str) -> Result<()> {
@@ -413,7 +426,7 @@ mod tests {
             ..tiny()
         };
         let place = Box::new(Stopping {
-            place: crate::HostDirectory::open(dir.path()).unwrap(),
+            place: crate::host::HostDirectory::open(dir.path()).unwrap(),
             stop: plan.stop.clone(),
             left: files.into(),
         });
@@ -440,7 +453,7 @@ mod tests {
         let (good, gone) = (in_memory(), in_memory());
         let open = |dir: &tempfile::TempDir| Target {
             name: "dir".into(),
-            place: Box::new(crate::HostDirectory::open(dir.path()).unwrap()),
+            place: Box::new(crate::host::HostDirectory::open(dir.path()).unwrap()),
             server: Server::None,
         };
         let targets = [open(&gone), open(&good)];

@@ -1,6 +1,7 @@
 //! How large the files and directories of a benchmark are.
 
-use crate::{Mix, Tree};
+use crate::mix::Mix;
+use crate::tree::Tree;
 use lanefs_lanes::sync::Arc;
 
 /// How large things are.

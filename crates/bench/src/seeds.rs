@@ -1,11 +1,17 @@
 //! The seeds: each workload with the policies of before, of the steps published since, and of now,
 //! in turn on images in this process's memory.
 
+use crate::error::Result;
+use crate::figures::{Figures, Measured, Outcome};
+use crate::library::Mounting;
+use crate::machine::Machine;
+use crate::plan::Plan;
 use crate::report::{factor, short};
-use crate::{
-    Figures, Machine, Measured, Mounting, Outcome, Plan, Result, Scale, Stop, Summary, Target,
-    Workload,
-};
+use crate::scale::Scale;
+use crate::statistics::Summary;
+use crate::stop::Stop;
+use crate::target::Target;
+use crate::workload::Workload;
 use lanefs_ext4::{
     BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
     StreamGoal,
@@ -145,7 +151,7 @@ pub fn run_seed(
         threads: plan.threads.clone(),
         slices: plan.slices,
         slice: plan.slice,
-        scale: Scale::full(crate::Tree::default()),
+        scale: Scale::full(crate::tree::Tree::default()),
         stop: plan.stop.clone(),
     };
     Ok(crate::run(&plan, &targets, |measured| each(measured)))

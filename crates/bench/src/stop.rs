@@ -1,6 +1,6 @@
 //! A run that is to end before its time.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
 /// Asked by one thread and seen by all: what is measured ends soon, and takes down what it made.

@@ -1,8 +1,11 @@
 //! What is measured against what.
 
+use crate::error::{Error, Result};
+use crate::host::HostDirectory;
+use crate::library::{Library, Mounting};
+use crate::place::Place;
 use crate::programs::make_image_with;
 use crate::raid::array::array;
-use crate::{Error, HostDirectory, Library, Mounting, Place, Result};
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, InodeCount, InodeTables, MkfsOptions, mkfs};
 use lanefs_lanes::sync::Arc;

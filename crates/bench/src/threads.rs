@@ -1,6 +1,6 @@
 //! What each worker needs, made on a thread of its own.
 
-use crate::Result;
+use crate::error::Result;
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::thread;
 use lanefs_lanes::sync::unscheduled::{Barrier, mpsc};
@@ -45,7 +45,7 @@ pub(crate) fn one_by_one<T: Send, U: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
+    use crate::error::Error;
     use std::collections::HashSet;
 
     #[test]

@@ -1,6 +1,9 @@
 //! One thread's part of a workload, as the runner sees it.
 
-use crate::{Place, Result, Scale, Stop};
+use crate::error::Result;
+use crate::place::Place;
+use crate::scale::Scale;
+use crate::stop::Stop;
 use std::time::Instant;
 
 /// What a worker gets: where it works, and how much it does.

@@ -1,6 +1,6 @@
 //! The workloads by name, and what each needs.
 
-use crate::Place;
+use crate::place::Place;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -33,7 +33,7 @@ pub enum Workload {
     Rename,
     /// Lists a directory.
     Readdir,
-    /// Reads 4 KiB, or [`crate::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
+    /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
     DirectRead,
     /// Overwrites as much at a random place of one file that all threads share, past the page cache.
     DirectWrite,
@@ -51,7 +51,7 @@ pub enum Workload {
     GitStatus,
     /// Asks for the free blocks: of a FUSE mount, one request with next to no work behind it.
     Statfs,
-    /// Others by chance, each with its share: [`crate::Scale::mix`].
+    /// Others by chance, each with its share: [`crate::scale::Scale::mix`].
     Mix,
 }
 
@@ -122,19 +122,19 @@ impl Workload {
         }
     }
 
-    /// True if how many files a directory or tree has is a matter of [`crate::Scale::files`].
+    /// True if how many files a directory or tree has is a matter of [`crate::scale::Scale::files`].
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
     }
 
-    /// True if it works on files of [`crate::Scale::file_bytes`].
+    /// True if it works on files of [`crate::scale::Scale::file_bytes`].
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// True if how much is read or written at once is a matter of [`crate::Scale::access_bytes`].
+    /// True if how much is read or written at once is a matter of [`crate::scale::Scale::access_bytes`].
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
@@ -147,7 +147,7 @@ impl Workload {
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
-    /// True if it works on [`crate::Scale::tree`].
+    /// True if it works on [`crate::scale::Scale::tree`].
     pub fn needs_tree(self) -> bool {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }

@@ -8,8 +8,9 @@ pub(crate) mod names;
 mod rounds;
 pub(crate) mod untar;
 
+use crate::error::Result;
 use crate::worker::{Assignment, Worker};
-use crate::{Result, Workload};
+use crate::workload::Workload;
 
 /// Makes what `workload` needs once, and the worker that does what `given` says.
 pub(crate) fn start<'a>(workload: Workload, given: Assignment<'a>) -> Result<Box<dyn Worker + 'a>> {

@@ -201,8 +201,8 @@ fn the_largest_file_is_as_large_as_the_kernels() {
         assert!(fails(&["truncate", "-s", &(size + 1).to_string(), &ours]).contains("too large"));
         let fs = lanefs::FileSystem::open(&image.path).unwrap();
         let file = fs.create_file("/end").unwrap();
-        file.write_all_at(last, b"z").unwrap();
-        assert!(file.write_all_at(size, b"z").is_err());
+        file.write_all_at(b"z", last).unwrap();
+        assert!(file.write_all_at(b"z", size).is_err());
         file.allocate(size - 100_000, 100_000).unwrap();
         drop(file);
         fs.close().unwrap();
@@ -221,7 +221,7 @@ fn the_largest_file_is_as_large_as_the_kernels() {
         let fs = lanefs::FileSystem::open(&image.path).unwrap();
         let mut byte = [0];
         let file = fs.open_file("/theirs").unwrap();
-        assert_eq!((file.read_at(last, &mut byte).unwrap(), byte), (1, *b"k"));
+        assert_eq!((file.read_at(&mut byte, last).unwrap(), byte), (1, *b"k"));
         drop(file);
         fs.remove_file("/theirs").unwrap();
         fs.remove_file("/end").unwrap();

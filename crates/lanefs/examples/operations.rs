@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "rename" if n % 2 == 0 => fs.rename("/dir/file", "/dir/other")?,
             "rename" => fs.rename("/dir/other", "/dir/file")?,
-            "overwrite" => file.write_all_at(0, &[2; 4096])?,
+            "overwrite" => file.write_all_at(&[2; 4096], 0)?,
             _ => return Err(usage.into()),
         }
     }

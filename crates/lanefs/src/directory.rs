@@ -1,14 +1,14 @@
 //! Reading directories.
 
-use crate::FileSystem;
 use crate::error::{At, Result};
+use crate::mounted::Shared;
 use lanefs_ondisk::{FileType, Ino};
 use lanefs_vfs::OpenFile;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// Entries fetched at once: bounds the memory, whatever the directory's size.
@@ -38,9 +38,12 @@ impl DirEntry {
 }
 
 /// The entries of a directory in the order that the directory has them, "." and ".." left out.
-pub struct ReadDir<'fs> {
-    fs: &'fs FileSystem,
+///
+/// It keeps the file system mounted, as an open [`crate::File`] does.
+pub struct ReadDir {
     dir: OpenFile,
+    /// Dropped after `dir`, which is a file of it.
+    mounted: Shared,
     path: PathBuf,
     cookie: u64,
     fetched: VecDeque<DirEntry>,
@@ -53,9 +56,9 @@ enum AtEnd {
     No,
 }
 
-impl<'fs> ReadDir<'fs> {
-    pub(crate) fn new(fs: &'fs FileSystem, dir: OpenFile, path: PathBuf) -> ReadDir<'fs> {
-        ReadDir { fs, dir, path, cookie: 0, fetched: VecDeque::new(), at_end: AtEnd::No }
+impl ReadDir {
+    pub(crate) fn new(mounted: Shared, dir: OpenFile, path: PathBuf) -> ReadDir {
+        ReadDir { dir, mounted, path, cookie: 0, fetched: VecDeque::new(), at_end: AtEnd::No }
     }
 
     fn fetch(&mut self) -> Result<()> {
@@ -77,17 +80,17 @@ impl<'fs> ReadDir<'fs> {
             }
             ControlFlow::Continue(())
         };
-        self.fs.vfs().read_dir(&self.dir, from, each).at(&self.path)
+        self.mounted.vfs.read_dir(&self.dir, from, each).at(&self.path)
     }
 }
 
-impl fmt::Debug for ReadDir<'_> {
+impl fmt::Debug for ReadDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadDir").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Iterator for ReadDir<'_> {
+impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
@@ -100,9 +103,4 @@ impl Iterator for ReadDir<'_> {
         }
         self.fetched.pop_front().map(Ok)
     }
-}
-
-/// A path of the host as the bytes that the file system knows.
-pub(crate) fn bytes(path: &std::path::Path) -> &[u8] {
-    path.as_os_str().as_bytes()
 }

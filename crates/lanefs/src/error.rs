@@ -28,6 +28,13 @@ pub enum Cause {
     /// A file system cannot be made.
     #[error(transparent)]
     Format(#[from] lanefs_ext4::mkfs::MkfsError),
+    /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
+    #[error("the file ends too early")]
+    UnexpectedEof,
+    /// Files or directories of the file system are still open. It is unmounted when the last of
+    /// them is dropped.
+    #[error("files of the file system are still open")]
+    FilesOpen,
 }
 
 /// What the operations of this crate give.
@@ -54,9 +61,10 @@ impl Error {
             Cause::Open(lanefs_device::OpenError::InUse { .. }) => {
                 rustix::io::Errno::BUSY.raw_os_error()
             }
-            Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) => {
+            Cause::Format(lanefs_ext4::mkfs::MkfsError::Device(_)) | Cause::UnexpectedEof => {
                 rustix::io::Errno::IO.raw_os_error()
             }
+            Cause::FilesOpen => rustix::io::Errno::BUSY.raw_os_error(),
             Cause::Array(error) => match **error {
                 lanefs_raid5::AssembleError::Device { .. }
                 | lanefs_raid5::AssembleError::Failed(_)
@@ -79,8 +87,12 @@ impl Error {
         matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::Exists))
     }
 
+    pub(crate) fn new(path: &Path, cause: Cause) -> Error {
+        Error { path: Some(path.into()), cause }
+    }
+
     pub(crate) fn at(path: &Path, error: lanefs_ext4::Error) -> Error {
-        Error { path: Some(path.into()), cause: error.into() }
+        Error::new(path, error.into())
     }
 }
 
@@ -101,7 +113,10 @@ impl fmt::Display for Error {
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
-        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        let kind = match error.cause {
+            Cause::UnexpectedEof => std::io::ErrorKind::UnexpectedEof,
+            _ => std::io::Error::from_raw_os_error(error.errno()).kind(),
+        };
         std::io::Error::new(kind, error)
     }
 }

@@ -1,7 +1,8 @@
 //! Open files.
 
-use crate::error::{At, Result};
-use crate::{FileSystem, Metadata};
+use crate::error::{At, Cause, Error, Result};
+use crate::metadata::Metadata;
+use crate::mounted::Shared;
 use lanefs_ext4::{Fallocate, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_vfs::OpenFile;
@@ -14,35 +15,55 @@ use std::path::PathBuf;
 /// An open file: read and written at its position as [`std::fs::File`] is, or at any offset, by
 /// several threads at once, with the methods that end in `_at`.
 ///
-/// It borrows the file system, so that the latter cannot be closed while a file is open.
-pub struct File<'fs> {
-    fs: &'fs FileSystem,
+/// It keeps the file system mounted: it can be stored beside its [`crate::FileSystem`], and moved to
+/// another thread. [`crate::FileSystem::close`] fails while a file is open.
+pub struct File {
     open: OpenFile,
+    /// Dropped after `open`, which is a file of it.
+    mounted: Shared,
     path: PathBuf,
     position: AtomicU64,
 }
 
-impl Drop for File<'_> {
+impl Drop for File {
     fn drop(&mut self) {
-        self.fs.vfs().release(&self.open);
+        self.mounted.vfs.release(&self.open);
     }
 }
 
-impl<'fs> File<'fs> {
-    pub(crate) fn new(fs: &'fs FileSystem, open: OpenFile, path: PathBuf) -> File<'fs> {
-        File { fs, open, path, position: AtomicU64::new(0) }
+impl File {
+    pub(crate) fn new(mounted: Shared, open: OpenFile, path: PathBuf) -> File {
+        File { open, mounted, path, position: AtomicU64::new(0) }
     }
 
-    /// Reads from `offset`; fewer bytes than asked only at the end of the file.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.fs.vfs().read(&self.open, offset, buf).at(&self.path)
+    /// Reads into `buf` from `offset`, and returns how many bytes: fewer than `buf` has only at the
+    /// end of the file.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
 
-    /// Writes all of `data` at `offset` (at the end, if the file was opened to append).
-    pub fn write_all_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (mut at, mut left) = (offset, data);
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`Cause::UnexpectedEof`] if the file ends before; what is in `buf` then is not specified.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match self.read_at(buf, offset)? {
+            read if read == buf.len() => Ok(()),
+            _ => Err(Error::new(&self.path, Cause::UnexpectedEof)),
+        }
+    }
+
+    /// Writes at `offset` (at the end, if the file was opened to append), and returns how many
+    /// bytes: fewer than `buf` has only if space ran out.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        Ok(self.mounted.vfs.write(&self.open, offset, buf).at(&self.path)?.1)
+    }
+
+    /// Writes all of `buf` at `offset` (at the end, if the file was opened to append).
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let (mut at, mut left) = (offset, buf);
         while !left.is_empty() {
-            let (_, written) = self.fs.vfs().write(&self.open, at, left).at(&self.path)?;
+            let written = self.write_at(left, at)?;
             if written == 0 {
                 return Err(lanefs_ext4::Error::NoSpace).at(&self.path);
             }
@@ -52,11 +73,6 @@ impl<'fs> File<'fs> {
         Ok(())
     }
 
-    /// Writes at `offset`; gives the bytes written, fewer than given only if space ran out.
-    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        Ok(self.fs.vfs().write(&self.open, offset, data).at(&self.path)?.1)
-    }
-
     /// Size, owner, times and so on.
     pub fn metadata(&self) -> Metadata {
         self.open.inode().attr().into()
@@ -64,22 +80,22 @@ impl<'fs> File<'fs> {
 
     /// Cuts the file to `size` bytes, or lets it grow to that with a hole.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.fs.vfs().set_len(&self.open, size).at(&self.path).map(drop)
+        self.mounted.vfs.set_len(&self.open, size).at(&self.path).map(drop)
     }
 
     /// Forces data and metadata out. What returned from here survives a crash.
     pub fn sync_all(&self) -> Result<()> {
-        self.fs.vfs().fsync(&self.open, SyncMode::Full).at(&self.path)
+        self.mounted.vfs.fsync(&self.open, SyncMode::Full).at(&self.path)
     }
 
     /// Forces out the data, and of the metadata what is needed to read it.
     pub fn sync_data(&self) -> Result<()> {
-        self.fs.vfs().fsync(&self.open, SyncMode::Data).at(&self.path)
+        self.mounted.vfs.fsync(&self.open, SyncMode::Data).at(&self.path)
     }
 
     /// Allocates, punches or zeroes `len` bytes at `offset`.
     pub fn fallocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.fs.vfs().fallocate(&self.open, how, offset, len).at(&self.path)
+        self.mounted.vfs.fallocate(&self.open, how, offset, len).at(&self.path)
     }
 
     /// Reserves space for `len` bytes at `offset`; the file grows to cover them.
@@ -104,7 +120,7 @@ impl<'fs> File<'fs> {
     }
 
     fn seek_for(&self, what: lanefs_ext4::Seek, offset: u64) -> Result<Option<u64>> {
-        match self.fs.vfs().seek(&self.open, what, offset) {
+        match self.mounted.vfs.seek(&self.open, what, offset) {
             Ok(found) => Ok(Some(found)),
             Err(lanefs_ext4::Error::NoSuchOffset) => Ok(None),
             Err(error) => Err(error).at(&self.path),
@@ -114,7 +130,7 @@ impl<'fs> File<'fs> {
     /// The value of an extended attribute; `None` if there is no such.
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
         let name = name.as_ref().as_bytes();
-        match self.fs.vfs().get_xattr(self.fs.who(), self.open.inode(), name) {
+        match self.mounted.vfs.get_xattr(&self.mounted.credentials, self.open.inode(), name) {
             Ok(value) => Ok(Some(value)),
             Err(lanefs_ext4::Error::NoAttribute) => Ok(None),
             Err(error) => Err(error).at(&self.path),
@@ -127,29 +143,29 @@ impl<'fs> File<'fs> {
     }
 }
 
-impl fmt::Debug for File<'_> {
+impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ino, path) = (self.metadata().ino(), &self.path);
         f.debug_struct("File").field("path", path).field("ino", &ino).finish_non_exhaustive()
     }
 }
 
-/// As of [`std::fs::File`]: all who share a file share its position. Threads that read or write at
-/// one position at the same time may both use the same; [`File::read_at`] and [`File::write_at`]
-/// have none.
-impl io::Read for &File<'_> {
+/// As of [`std::fs::File`]: threads that share a file share its position. Two that read or write
+/// through it at the same time may use the same position; [`File::read_at`] and [`File::write_at`]
+/// use none.
+impl io::Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let position = self.position.load(Ordering::Relaxed);
-        let read = self.read_at(position, buf)?;
+        let read = self.read_at(buf, position)?;
         self.position.store(position + read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
 
-impl io::Write for &File<'_> {
+impl io::Write for &File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let position = self.position.load(Ordering::Relaxed);
-        let (at, written) = self.fs.vfs().write(&self.open, position, buf).at(&self.path)?;
+        let (at, written) = self.mounted.vfs.write(&self.open, position, buf).at(&self.path)?;
         self.position.store(at + written as u64, Ordering::Relaxed);
         Ok(written)
     }
@@ -160,7 +176,7 @@ impl io::Write for &File<'_> {
     }
 }
 
-impl io::Seek for &File<'_> {
+impl io::Seek for &File {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let place = match to {
             io::SeekFrom::Start(offset) => Some(offset),
@@ -175,13 +191,13 @@ impl io::Seek for &File<'_> {
     }
 }
 
-impl io::Read for File<'_> {
+impl io::Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         (&*self).read(buf)
     }
 }
 
-impl io::Write for File<'_> {
+impl io::Write for File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         (&*self).write(buf)
     }
@@ -191,7 +207,7 @@ impl io::Write for File<'_> {
     }
 }
 
-impl io::Seek for File<'_> {
+impl io::Seek for File {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         (&*self).seek(to)
     }

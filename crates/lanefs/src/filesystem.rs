@@ -1,11 +1,12 @@
 //! The file system: what can be done by path.
 
-use crate::directory::bytes;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Cause, Error, Result};
+use crate::mounted::{Mounted, Shared};
 use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir, Source};
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};
+use lanefs_lanes::LaneArc;
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, Follow, Last, NewNode, OpenFlags, Slash, Vfs};
 use std::ffi::{OsStr, OsString};
@@ -22,15 +23,12 @@ type Ext4Error = lanefs_ext4::Error;
 /// Paths start at its root, with a slash or without. Everything takes `&self`: threads share it as
 /// it is, and those that work in different directories do not meet.
 pub struct FileSystem {
-    vfs: Vfs,
-    who: Credentials,
-    /// What it is on, if it was opened by name. Dropped after the file system.
-    source: Option<Source>,
+    mounted: Shared,
 }
 
 impl fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileSystem").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("FileSystem").field("source", &self.mounted.source).finish_non_exhaustive()
     }
 }
 
@@ -72,62 +70,78 @@ impl FileSystem {
 
     /// Opens the file system on `source`; the offset in `options` does not count.
     pub fn open_source(source: Source, options: &OpenOptions) -> Result<FileSystem> {
-        let fs = FileSystem::open_device(source.device(), options)?;
-        Ok(FileSystem { source: Some(source), ..fs })
+        FileSystem::mount(source.device(), Some(source), options)
     }
 
     /// Opens the file system on any device; the offset in `options` does not count.
     pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<FileSystem> {
-        let vfs = Vfs::open(device, options.vfs.clone())?;
-        Ok(FileSystem { vfs, who: options.who.clone(), source: None })
+        FileSystem::mount(device, None, options)
     }
 
-    /// Writes everything home and marks the file system clean. Dropping does the same, but has
-    /// nobody to tell of an error.
+    fn mount(
+        device: Arc<dyn Device>,
+        source: Option<Source>,
+        options: &OpenOptions,
+    ) -> Result<FileSystem> {
+        let vfs = Vfs::open(device, options.vfs.clone())?;
+        let credentials = options.credentials.clone();
+        Ok(FileSystem { mounted: LaneArc::new(Mounted { vfs, credentials, source }) })
+    }
+
+    /// Writes everything home and marks the file system clean. Dropping does the same, but cannot
+    /// report an error.
+    ///
+    /// # Errors
+    /// [`Cause::FilesOpen`] while a [`File`] or a [`ReadDir`] of it exists: drop those first. The
+    /// file system then stays mounted until the last of them is dropped.
     pub fn close(self) -> Result<()> {
-        self.vfs.close()?;
+        let Some(mounted) = LaneArc::into_inner(self.mounted) else {
+            return Err(Cause::FilesOpen.into());
+        };
+        mounted.vfs.close()?;
         // Of what the caches had; nothing if the program has another heap.
         lanefs_lanes::LineHeap::trim_excess();
-        self.source.map_or(Ok(()), Source::close)
+        mounted.source.map_or(Ok(()), Source::close)
     }
 
     /// The floor below: inodes, names and credentials.
     pub fn vfs(&self) -> &Vfs {
-        &self.vfs
+        &self.mounted.vfs
     }
 
     /// What it is on, if it was opened by name.
     pub fn source(&self) -> Option<&Source> {
-        self.source.as_ref()
+        self.mounted.source.as_ref()
     }
 
-    /// Who the operations are done as.
-    pub fn who(&self) -> &Credentials {
-        &self.who
+    /// The user that the operations run as, and that owns what they make.
+    pub fn credentials(&self) -> &Credentials {
+        &self.mounted.credentials
     }
 
     /// Space and inodes, used and free.
     pub fn space(&self) -> StatFs {
-        self.vfs.stat_fs()
+        self.vfs().stat_fs()
     }
 
     /// What was done and is held: waits for locks, commits, caches. `lanefs stats` shows the same of a
     /// mount.
     pub fn statistics(&self) -> Statistics {
-        self.vfs.fs().statistics()
+        self.vfs().fs().statistics()
     }
 
     /// Makes durable all that was done before the call.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.vfs.sync()?)
+        Ok(self.vfs().sync()?)
     }
 
     fn find(&self, path: &Path, follow: Follow) -> Result<InodeRef> {
-        self.vfs.walk(&self.who, self.vfs.root(), bytes(path), follow).at(path)
+        self.vfs().walk(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)
     }
 
     fn stat(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        let attr = self.vfs.stat(&self.who, self.vfs.root(), bytes(path), follow).at(path)?;
+        let attr =
+            self.vfs().stat(self.credentials(), self.vfs().root(), bytes(path), follow).at(path)?;
         Ok(attr.into())
     }
 
@@ -137,7 +151,8 @@ impl FileSystem {
         path: &Path,
         act: impl FnOnce(&InodeRef, &Last) -> std::result::Result<T, Ext4Error>,
     ) -> Result<T> {
-        let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
+        let parent =
+            self.vfs().parent(self.credentials(), self.vfs().root(), bytes(path)).at(path)?;
         act(&parent.dir, &parent.last).at(path)
     }
 
@@ -152,7 +167,7 @@ impl FileSystem {
         self.in_parent(path, |dir, last| match last {
             // What ends in a slash would be a directory, and this is to be none.
             Last::Name(name, Slash::Trailing) if slash == Slash::None => {
-                Err(match self.vfs.lookup(&self.who, dir, name) {
+                Err(match self.vfs().lookup(self.credentials(), dir, name) {
                     Ok(_) => Ext4Error::Exists,
                     Err(error) => error,
                 })
@@ -163,27 +178,25 @@ impl FileSystem {
     }
 
     /// Opens a file to be read.
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File<'_>> {
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_file_with(path, &FileOptions::new().read())
     }
 
     /// Opens a file to be read and written, made or emptied.
-    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File<'_>> {
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_file_with(path, &FileOptions::new().read().write().create().truncate())
     }
 
     /// Opens a file as `options` say.
-    pub fn open_file_with(
-        &self,
-        path: impl AsRef<Path>,
-        options: &FileOptions,
-    ) -> Result<File<'_>> {
+    pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
         let new = NewNode { kind: NewKind::Regular, permissions: options.permissions, umask: 0 };
-        let root = self.vfs.root();
-        let open =
-            self.vfs.open_path(&self.who, root, bytes(path), options.flags, &new).at(path)?;
-        Ok(File::new(self, open, path.into()))
+        let root = self.vfs().root();
+        let open = self
+            .vfs()
+            .open_path(self.credentials(), root, bytes(path), options.flags, &new)
+            .at(path)?;
+        Ok(File::new(self.mounted.clone(), open, path.into()))
     }
 
     /// The contents of a file.
@@ -206,12 +219,12 @@ impl FileSystem {
     }
 
     /// The entries of a directory.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<'_>> {
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
         let dir = self.find(path, Follow::Links)?;
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        let open = self.vfs.open_inode(&self.who, dir, flags).at(path)?;
-        Ok(ReadDir::new(self, open, path.into()))
+        let open = self.vfs().open_inode(self.credentials(), dir, flags).at(path)?;
+        Ok(ReadDir::new(self.mounted.clone(), open, path.into()))
     }
 
     /// Makes a directory, with permissions 0755.
@@ -249,7 +262,7 @@ impl FileSystem {
             _ => Slash::None,
         };
         self.with_new_name(path.as_ref(), slash, |dir, name| {
-            self.vfs.make(&self.who, dir, name, new).map(drop)
+            self.vfs().make(self.credentials(), dir, name, new).map(drop)
         })
     }
 
@@ -263,23 +276,23 @@ impl FileSystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let inode = self.find(original.as_ref(), Follow::Nothing)?;
         self.with_new_name(path.as_ref(), Slash::None, |dir, name| {
-            self.vfs.link(&self.who, &inode, dir, name)
+            self.vfs().link(self.credentials(), &inode, dir, name)
         })
     }
 
     /// Where a symbolic link leads.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let target = self.vfs.read_link(&self.find(path, Follow::Nothing)?).at(path)?;
+        let target = self.vfs().read_link(&self.find(path, Follow::Nothing)?).at(path)?;
         Ok(OsString::from_vec(target).into())
     }
 
     /// Removes anything but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |dir, last| match last {
-            Last::Name(name, Slash::None) => self.vfs.unlink(&self.who, dir, name),
+            Last::Name(name, Slash::None) => self.vfs().unlink(self.credentials(), dir, name),
             Last::Name(name, Slash::Trailing) => {
-                let victim = self.vfs.lookup(&self.who, dir, name)?;
+                let victim = self.vfs().lookup(self.credentials(), dir, name)?;
                 let is_dir = victim.attr().file_type == FileType::Directory;
                 Err(if is_dir { Ext4Error::IsDirectory } else { Ext4Error::NotDirectory })
             }
@@ -290,7 +303,7 @@ impl FileSystem {
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |dir, last| match last {
-            Last::Name(name, _) => self.vfs.rmdir(&self.who, dir, name),
+            Last::Name(name, _) => self.vfs().rmdir(self.credentials(), dir, name),
             Last::Dot => Err(Ext4Error::InvalidArgument { what: "a path that ends in ." }),
             Last::DotDot => Err(Ext4Error::NotEmpty),
             Last::Root => Err(Ext4Error::Busy),
@@ -300,18 +313,19 @@ impl FileSystem {
     /// Removes a file, or a directory with all that is in it. Symbolic links are not followed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let parent = self.vfs.parent(&self.who, self.vfs.root(), bytes(path)).at(path)?;
+        let parent =
+            self.vfs().parent(self.credentials(), self.vfs().root(), bytes(path)).at(path)?;
         let Last::Name(name, slash) = &parent.last else {
             return Err(Error::at(path, Ext4Error::Busy));
         };
         if slash.follows() {
             // "link/" is what the link leads to, which cannot be removed by that name.
-            let victim = self.vfs.lookup(&self.who, &parent.dir, name).at(path)?;
+            let victim = self.vfs().lookup(self.credentials(), &parent.dir, name).at(path)?;
             if victim.attr().file_type != FileType::Directory {
                 return Err(Error::at(path, Ext4Error::NotDirectory));
             }
         }
-        crate::remove::remove_tree(&self.vfs, &self.who, &parent.dir, name).at(path)
+        crate::remove::remove_tree(self.vfs(), self.credentials(), &parent.dir, name).at(path)
     }
 
     /// Moves `from` to `to`; a file or an empty directory that is there is replaced.
@@ -327,14 +341,14 @@ impl FileSystem {
         how: Rename,
     ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let root = self.vfs.root();
-        let source = self.vfs.parent(&self.who, root, bytes(from)).at(from)?;
-        let target = self.vfs.parent(&self.who, root, bytes(to)).at(to)?;
+        let root = self.vfs().root();
+        let source = self.vfs().parent(self.credentials(), root, bytes(from)).at(from)?;
+        let target = self.vfs().parent(self.credentials(), root, bytes(to)).at(to)?;
         let (name, slash) = source.name(Ext4Error::Busy).at(from)?;
         let (new_name, new_slash) = target.name(Ext4Error::Busy).at(to)?;
         if slash.follows() || new_slash.follows() {
-            let moved = self.vfs.lookup(&self.who, &source.dir, name).at(from)?;
-            match self.vfs.lookup(&self.who, &target.dir, new_name) {
+            let moved = self.vfs().lookup(self.credentials(), &source.dir, name).at(from)?;
+            match self.vfs().lookup(self.credentials(), &target.dir, new_name) {
                 Ok(_) | Err(Ext4Error::NotFound) => {}
                 Err(error) => return Err(Error::at(to, error)),
             }
@@ -342,7 +356,9 @@ impl FileSystem {
                 return Err(Error::at(from, Ext4Error::NotDirectory));
             }
         }
-        self.vfs.rename(&self.who, &source.dir, name, &target.dir, new_name, how).at(from)
+        self.vfs()
+            .rename(self.credentials(), &source.dir, name, &target.dir, new_name, how)
+            .at(from)
     }
 
     /// What is at `path`; a symbolic link is followed.
@@ -368,7 +384,7 @@ impl FileSystem {
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
-        self.vfs.set_attr(&self.who, &inode, set).at(path).map(drop)
+        self.vfs().set_attr(self.credentials(), &inode, set).at(path).map(drop)
     }
 
     /// Sets the low 12 bits of the mode.
@@ -402,7 +418,7 @@ impl FileSystem {
     ) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
-        match self.vfs.get_xattr(&self.who, &inode, name.as_ref().as_bytes()) {
+        match self.vfs().get_xattr(self.credentials(), &inode, name.as_ref().as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(Ext4Error::NoAttribute) => Ok(None),
             Err(error) => Err(Error::at(path, error)),
@@ -419,23 +435,30 @@ impl FileSystem {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
         let name = name.as_ref().as_bytes();
-        self.vfs.set_xattr(&self.who, &inode, name, value.as_ref(), SetXattr::Any).at(path)
+        self.vfs()
+            .set_xattr(self.credentials(), &inode, name, value.as_ref(), SetXattr::Any)
+            .at(path)
     }
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
-        self.vfs.remove_xattr(&self.who, &inode, name.as_ref().as_bytes()).at(path)
+        self.vfs().remove_xattr(self.credentials(), &inode, name.as_ref().as_bytes()).at(path)
     }
 
     /// The names of the extended attributes.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
-        let names = self.vfs.list_xattr(&self.who, &inode).at(path)?;
+        let names = self.vfs().list_xattr(self.credentials(), &inode).at(path)?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
+}
+
+/// A path of the host as the bytes that the file system knows.
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }
 
 /// The error of ours inside one that went through [`std::io`].

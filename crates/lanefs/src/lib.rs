@@ -48,6 +48,7 @@ mod error;
 mod file;
 mod filesystem;
 mod metadata;
+mod mounted;
 mod options;
 mod remove;
 mod source;

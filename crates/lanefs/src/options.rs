@@ -11,7 +11,7 @@ pub struct OpenOptions {
     pub(crate) vfs: VfsOptions,
     pub(crate) offset: u64,
     pub(crate) len: Option<u64>,
-    pub(crate) who: Credentials,
+    pub(crate) credentials: Credentials,
 }
 
 impl Default for OpenOptions {
@@ -23,8 +23,8 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// The defaults.
     pub fn new() -> OpenOptions {
-        let (vfs, who) = (VfsOptions::default(), Credentials::superuser());
-        OpenOptions { vfs, offset: 0, len: None, who }
+        let (vfs, credentials) = (VfsOptions::default(), Credentials::superuser());
+        OpenOptions { vfs, offset: 0, len: None, credentials }
     }
 
     /// Nothing is written, not even to replay a log: that is done in memory.
@@ -51,9 +51,9 @@ impl OpenOptions {
         self
     }
 
-    /// Who the operations are done as, and who owns what they make.
-    pub fn credentials(mut self, who: Credentials) -> OpenOptions {
-        self.who = who;
+    /// The user that the operations run as, and that owns what they make.
+    pub fn credentials(mut self, credentials: Credentials) -> OpenOptions {
+        self.credentials = credentials;
         self
     }
 

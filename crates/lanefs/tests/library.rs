@@ -3,7 +3,7 @@
 mod images;
 
 use images::{Image, assert_clean};
-use lanefs::{FileOptions, FileSystem, FileTimes, OpenOptions, Rename};
+use lanefs::{Cause, File, FileOptions, FileSystem, FileTimes, OpenOptions, ReadDir, Rename};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ fn a_file_is_read_written_and_sought_as_on_the_host() {
     assert_eq!(text, "hello there");
     assert_eq!(file.seek(SeekFrom::End(-5)).unwrap(), 6);
     assert!(file.seek(SeekFrom::Current(-7)).is_err());
-    file.write_all_at(1 << 20, b"far").unwrap();
+    file.write_all_at(b"far", 1 << 20).unwrap();
     assert_eq!(file.metadata().len(), (1 << 20) + 3);
     assert_eq!(file.seek_hole(0).unwrap(), Some(1024));
     assert_eq!(file.seek_data(1024).unwrap(), Some(1 << 20));
@@ -62,6 +62,69 @@ fn fs_kind(errno: i32) -> ErrorKind {
     std::io::Error::from_raw_os_error(errno).kind()
 }
 
+/// What a program keeps: a file system, and files and a listing of it, in one struct.
+struct Log {
+    fs: FileSystem,
+    file: File,
+    listing: ReadDir,
+}
+
+impl Log {
+    fn open(image: &Image) -> Log {
+        let fs = open(image);
+        let file = fs.create_file("/log").unwrap();
+        let listing = fs.read_dir("/").unwrap();
+        Log { fs, file, listing }
+    }
+}
+
+#[test]
+fn a_file_is_stored_beside_its_file_system_and_moved_to_a_thread() {
+    let image = Image::new("64M");
+    let Log { fs, file, listing } = std::thread::spawn({
+        let log = Log::open(&image);
+        move || {
+            log.file.write_all_at(b"hello", 3).unwrap();
+            log
+        }
+    })
+    .join()
+    .unwrap();
+    let mut names: Vec<_> = listing.map(|entry| entry.unwrap().file_name().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["log", "lost+found"]);
+    let mut text = [9; 8];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"\0\0\0hello");
+    let early = file.read_exact_at(&mut text, 1).unwrap_err();
+    assert_eq!(early.to_string(), "/log: the file ends too early");
+    assert_eq!(std::io::Error::from(early).kind(), ErrorKind::UnexpectedEof);
+    drop(file);
+    fs.close().unwrap();
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_file_system_stays_mounted_until_its_last_file_is_dropped() {
+    let image = Image::new("64M");
+    let Log { fs, file, listing } = Log::open(&image);
+    file.write_all_at(b"before", 0).unwrap();
+    let open_files = fs.close().unwrap_err();
+    assert!(matches!(open_files.cause(), Cause::FilesOpen));
+    assert_eq!(open_files.errno(), rustix::io::Errno::BUSY.raw_os_error());
+    file.write_all_at(b"after", 6).unwrap();
+    drop(file);
+    assert!(FileSystem::open(&image.path).is_err(), "the listing keeps it mounted");
+    assert_eq!(listing.count(), 2);
+    assert_clean(&image.path);
+    // A struct may drop its file system before its files.
+    drop(Log::open(&image));
+    assert_clean(&image.path);
+    let fs = open(&image);
+    assert_eq!(fs.metadata("/log").unwrap().len(), 0);
+    fs.close().unwrap();
+}
+
 #[test]
 fn space_is_allocated_and_punched() {
     let image = Image::new("64M");
@@ -70,10 +133,10 @@ fn space_is_allocated_and_punched() {
     file.allocate(0, 1 << 20).unwrap();
     assert_eq!(file.metadata().len(), 1 << 20);
     assert_eq!(file.metadata().attr().sectors, 2048);
-    file.write_all_at(0, &[1; 8192]).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
     file.punch(1024, 4096).unwrap();
     let mut data = vec![9; 8192];
-    assert_eq!(file.read_at(0, &mut data).unwrap(), 8192);
+    assert_eq!(file.read_at(&mut data, 0).unwrap(), 8192);
     assert!(data[1024..5120].iter().all(|&b| b == 0) && data[5120..].iter().all(|&b| b == 1));
     drop(file);
     fs.close().unwrap();

@@ -50,6 +50,13 @@ impl<T> LaneArc<T> {
     pub fn ptr_eq(this: &LaneArc<T>, other: &LaneArc<T>) -> bool {
         Arc::ptr_eq(&this.count.body, &other.count.body)
     }
+
+    /// The value, if `this` is its last handle. Otherwise the last one drops it.
+    pub fn into_inner(this: LaneArc<T>) -> Option<T> {
+        let body = this.count.body.clone();
+        drop(this);
+        Arc::into_inner(body).map(|body| body.value)
+    }
 }
 
 impl<T> Clone for LaneArc<T> {
@@ -119,6 +126,19 @@ mod tests {
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);
         drop(clones);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_last_handle_alone_gets_the_value_back() {
+        let drops = AtomicUsize::new(0);
+        let first = LaneArc::new(Counted(&drops));
+        let clone = std::thread::scope(|s| s.spawn(|| first.clone()).join().expect("no panic"));
+        assert!(LaneArc::into_inner(first).is_none());
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        let value = LaneArc::into_inner(clone).expect("the last one");
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        drop(value);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
     }
 }

@@ -155,8 +155,7 @@ fn create_stat_remove(fs: &FileSystem, me: usize) -> Step<'_> {
 fn fallocate(fs: &FileSystem, me: usize) -> Step<'_> {
     fs.create_dir(format!("/{me}")).expect("room for a directory");
     let options = FileOptions::new().read().write().create();
-    let file: File<'_> =
-        fs.open_file_with(format!("/{me}/grows"), &options).expect("room for a file");
+    let file: File = fs.open_file_with(format!("/{me}/grows"), &options).expect("room for a file");
     Box::new(move |n| {
         let at = n as u64 * ADDED;
         if at < FULL {

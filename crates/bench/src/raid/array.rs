@@ -1,6 +1,6 @@
 //! Arrays in this process's memory.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use lanefs_lanes::sync::Arc;
 use lanefs_raid5::{Array, Consistency, Geometry, Layout, Policies};
 

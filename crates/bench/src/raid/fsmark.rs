@@ -15,7 +15,9 @@ mod line;
 pub use line::FsMarkLine;
 
 use super::distant::Distant;
-use crate::{Error, Latencies, Result, Stop};
+use crate::error::{Error, Result};
+use crate::latency::Latencies;
+use crate::stop::Stop;
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::{MkfsOptions, mkfs};
 use lanefs_ext4::{Fs, Mount, MountOptions, NewInode, NewKind, Privilege, SyncMode};

@@ -1,6 +1,6 @@
 //! Rows written as fast as memory allows, and what small writes cost in member operations.
 
-use crate::Result;
+use crate::error::Result;
 use lanefs_device::{Device, RamDevice};
 use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
@@ -69,7 +69,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     let rams: Vec<RamDevice> = (0..members)
         .map(|_| RamDevice::create(shape.member_len()))
         .collect::<std::io::Result<_>>()
-        .map_err(|e| crate::Error::host("devices in memory", e))?;
+        .map_err(|e| crate::error::Error::host("devices in memory", e))?;
     let mut parity = vec![0; chunk as usize];
     let mut bound = || -> Result<Bound> {
         let parts: Vec<&[u8]> = row.chunks(chunk as usize).collect();

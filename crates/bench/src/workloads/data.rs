@@ -1,7 +1,8 @@
 //! File data: at random places, in sequence, at the end.
 
+use crate::error::Result;
+use crate::place::{How, Opened};
 use crate::worker::{Assignment, Operation, Worker};
-use crate::{How, Opened, Result};
 
 /// Where memory for direct access begins.
 const PAGE: usize = 4096;

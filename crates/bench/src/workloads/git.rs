@@ -1,8 +1,8 @@
 //! `git status`, the program, on a real source tree.
 
 use super::untar::make_tree;
+use crate::error::{Error, Result};
 use crate::worker::{Assignment, Operation, Worker};
-use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -1,6 +1,6 @@
 //! A directory read, and the free blocks asked for.
 
-use crate::Result;
+use crate::error::Result;
 use crate::worker::{Assignment, Operation, Worker};
 
 /// Lists a directory.
@@ -25,7 +25,7 @@ impl Worker for List<'_> {
         if found != u64::from(wanted) {
             let path = self.given.own.clone();
             let done = usize::try_from(found).unwrap_or(usize::MAX);
-            return Err(crate::Error::Short { path, done, wanted: wanted as usize });
+            return Err(crate::error::Error::Short { path, done, wanted: wanted as usize });
         }
         Ok(Operation::Done)
     }

@@ -1,7 +1,8 @@
 //! Several workloads mixed by chance.
 
+use crate::error::Result;
+use crate::mix::Mix;
 use crate::worker::{Operation, Worker};
-use crate::{Mix, Result};
 use std::time::Instant;
 
 /// Does one operation of one part, drawn by its share.

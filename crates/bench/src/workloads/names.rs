@@ -1,8 +1,9 @@
 //! Names: made, asked for, moved, taken away.
 
 use super::rounds::Rounds;
+use crate::error::Result;
+use crate::place::How;
 use crate::worker::{Assignment, Operation, Worker};
-use crate::{How, Result};
 use std::time::Instant;
 
 /// Makes files.

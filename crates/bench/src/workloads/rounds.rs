@@ -1,6 +1,6 @@
 //! A new directory for each slice.
 
-use crate::Result;
+use crate::error::Result;
 use crate::worker::Assignment;
 
 /// A directory for each slice: what one made is gone before the next begins.

@@ -1,9 +1,11 @@
 //! A source tree unpacked: what tar does with an archive that is in memory.
 
 use super::rounds::Rounds;
+use crate::error::Result;
+use crate::place::{How, Place};
 use crate::tree::Kind;
+use crate::tree::Tree;
 use crate::worker::{Assignment, Operation, Worker};
-use crate::{How, Place, Result, Tree};
 use std::time::Instant;
 
 /// Copies of the tree that one thread unpacks in one slice at most.

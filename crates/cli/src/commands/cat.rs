@@ -45,12 +45,12 @@ pub fn print(
     report: &Report,
 ) -> Result<(), Failure> {
     let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
-    let file: File<'_> = fs.open_file(&place.path).map_err(within)?;
+    let file: File = fs.open_file(&place.path).map_err(within)?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(CHUNK);
     let mut buf = vec![0; size.clamp(1, CHUNK)];
     let mut at = 0;
     loop {
-        let read = file.read_at(at, &mut buf).map_err(within)?;
+        let read = file.read_at(&mut buf, at).map_err(within)?;
         if read == 0 {
             break;
         }

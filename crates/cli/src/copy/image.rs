@@ -35,7 +35,8 @@ impl<'fs> ImageTree<'fs> {
     /// What `path` leads to.
     pub fn find(&self, path: &Path, follow: Follow) -> Result<ImageNode, Failure> {
         let vfs = self.vfs();
-        let inode = vfs.walk(self.fs.who(), vfs.root(), path.as_os_str().as_bytes(), follow);
+        let inode =
+            vfs.walk(self.fs.credentials(), vfs.root(), path.as_os_str().as_bytes(), follow);
         let node = |inode| ImageNode { inode, path: path.into() };
         inode.map(node).map_err(|error| self.failure(path, &error))
     }
@@ -64,7 +65,7 @@ impl<'fs> ImageTree<'fs> {
     }
 
     fn open_for(&self, node: &ImageNode, flags: OpenFlags) -> Result<ImageFile<'fs>, Failure> {
-        let open = self.vfs().open_inode(self.fs.who(), node.inode.clone(), flags);
+        let open = self.vfs().open_inode(self.fs.credentials(), node.inode.clone(), flags);
         let open = open.map_err(|error| self.failure(&node.path, &error))?;
         Ok(self.file(open, node.path.clone()))
     }
@@ -83,7 +84,7 @@ impl<'fs> ImageTree<'fs> {
     ) -> Result<ImageNode, Failure> {
         let path = dir.path.join(OsStr::from_bytes(name));
         let new = NewNode { kind, permissions, umask: 0 };
-        match self.vfs().make(self.fs.who(), &dir.inode, name, &new) {
+        match self.vfs().make(self.fs.credentials(), &dir.inode, name, &new) {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
         }
@@ -175,7 +176,7 @@ impl<'fs> Source for ImageTree<'fs> {
 
     fn child(&self, dir: &ImageNode, name: &[u8]) -> Result<ImageNode, Failure> {
         let path = dir.path.join(OsStr::from_bytes(name));
-        match self.vfs().lookup(self.fs.who(), &dir.inode, name) {
+        match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
             Ok(inode) => Ok(ImageNode { inode, path }),
             Err(error) => Err(self.failure(&path, &error)),
         }
@@ -195,13 +196,13 @@ impl<'fs> Source for ImageTree<'fs> {
 
     fn attributes(&self, node: &ImageNode) -> Result<Vec<Attribute>, Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
-        let names = match self.vfs().list_xattr(self.fs.who(), &node.inode) {
+        let names = match self.vfs().list_xattr(self.fs.credentials(), &node.inode) {
             Err(Error::NotSupported) => Vec::new(),
             names => names.map_err(|error| failed(&error))?,
         };
         let mut attributes = Vec::with_capacity(names.len());
         for name in names {
-            match self.vfs().get_xattr(self.fs.who(), &node.inode, &name) {
+            match self.vfs().get_xattr(self.fs.credentials(), &node.inode, &name) {
                 Ok(value) => attributes.push((name, value)),
                 Err(Error::NoAttribute) => {}
                 Err(error) => return Err(failed(&error)),
@@ -224,7 +225,7 @@ impl<'fs> Target for ImageTree<'fs> {
 
     fn look(&self, dir: &ImageNode, name: &[u8]) -> Result<Option<(ImageNode, Meta)>, Failure> {
         let path = dir.path.join(OsStr::from_bytes(name));
-        match self.vfs().lookup(self.fs.who(), &dir.inode, name) {
+        match self.vfs().lookup(self.fs.credentials(), &dir.inode, name) {
             Ok(inode) => {
                 let meta = self.meta_of(&inode.attr());
                 Ok(Some((ImageNode { inode, path }, meta)))
@@ -253,7 +254,7 @@ impl<'fs> Target for ImageTree<'fs> {
         let flags =
             OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE | OpenFlags::NO_FOLLOW;
         let new = NewNode { kind: NewKind::Regular, permissions, umask: 0 };
-        match self.vfs().open_at(self.fs.who(), &dir.inode, name, flags, &new) {
+        match self.vfs().open_at(self.fs.credentials(), &dir.inode, name, flags, &new) {
             Ok(open) => {
                 let node = ImageNode { inode: open.inode().clone(), path: path.clone() };
                 Ok((node, self.file(open, path)))
@@ -291,18 +292,18 @@ impl<'fs> Target for ImageTree<'fs> {
     }
 
     fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
-        let linked = self.vfs().link(self.fs.who(), &node.inode, &dir.inode, name);
+        let linked = self.vfs().link(self.fs.credentials(), &node.inode, &dir.inode, name);
         linked.map_err(|error| self.failure(&dir.path.join(OsStr::from_bytes(name)), &error))
     }
 
     fn remove(&self, dir: &ImageNode, name: &[u8]) -> Result<(), Failure> {
-        let removed = self.vfs().unlink(self.fs.who(), &dir.inode, name);
+        let removed = self.vfs().unlink(self.fs.credentials(), &dir.inode, name);
         removed.map_err(|error| self.failure(&dir.path.join(OsStr::from_bytes(name)), &error))
     }
 
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
-        let who = self.fs.who();
+        let who = self.fs.credentials();
         // The owner first, as it takes set-ID bits and capabilities; then the mode, that the lists
         // refine; the times last, as they are what every other change sets.
         if let Some((uid, gid)) = settings.owner {

@@ -1,6 +1,10 @@
 //! What fsmark gave: for people, and in the form of all other results.
 
-use crate::{Chapter, Count, Cpu, Figures, Latencies, Measured, Outcome, Summary};
+use crate::cpu::Cpu;
+use crate::figures::{Count, Figures, Measured, Outcome};
+use crate::latency::Latencies;
+use crate::record::Chapter;
+use crate::statistics::Summary;
 use lanefs_raid5::{Statistics, StripeWake};
 use std::fmt::Write;
 use std::time::Duration;

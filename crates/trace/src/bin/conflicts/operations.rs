@@ -49,12 +49,12 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     commuting("read", |s| {
         let (mut page, at) = (std::mem::take(&mut s.page), s.offset());
-        done(s.open().read_at(at, &mut page));
+        done(s.open().read_at(&mut page, at));
         s.page = page;
     }),
-    commuting("overwrite", |s| done(s.open().write_all_at(s.offset(), &s.page))),
-    changing("append", a_small_file, |s| done(held(s).write_all_at(PAGE, &s.page))),
-    changing("write into a hole", a_sparse_file, |s| done(held(s).write_all_at(0, &s.page))),
+    commuting("overwrite", |s| done(s.open().write_all_at(&s.page, s.offset()))),
+    changing("append", a_small_file, |s| done(held(s).write_all_at(&s.page, PAGE))),
+    changing("write into a hole", a_sparse_file, |s| done(held(s).write_all_at(&s.page, 0))),
     changing("fallocate", a_small_file, |s| done(held(s).allocate(PAGE, 2 * PAGE))),
     changing("truncate", a_file_of_pages, |s| done(held(s).set_len(PAGE))),
     changing("grow", a_small_file, |s| done(held(s).set_len(FILE))),
@@ -98,7 +98,7 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     fresh("utimens", |s| done(s.fs.set_times(&s.file, FileTimes::now()))),
     changing("temporary file", a_directory, |s| {
-        let (vfs, who) = (s.fs.vfs(), s.fs.who());
+        let (vfs, who) = (s.fs.vfs(), s.fs.credentials());
         let new = NewNode { kind: NewKind::Regular, permissions: 0o600, umask: 0 };
         let dir = done(vfs.walk(who, vfs.root(), s.home.as_bytes(), Follow::Links));
         let open = done(vfs.open_unnamed(who, &dir, OpenFlags::WRITE, &new));
@@ -108,7 +108,7 @@ pub const OPERATIONS: &[Operation] = &[
     Operation { most_threads: 8, ..changing("fsync", a_small_file, |s| done(held(s).sync_all())) },
 ];
 
-fn held<'s, 'fs>(s: &'s Stage<'fs>) -> &'s lanefs::File<'fs> {
+fn held<'s>(s: &'s Stage<'_>) -> &'s lanefs::File {
     s.held.as_ref().expect("prepared")
 }
 
@@ -122,7 +122,7 @@ fn an_empty_file(s: &mut Stage<'_>) {
 fn file_of(s: &mut Stage<'_>, pages: u64) {
     let options = FileOptions::new().read().write().create_new();
     let file = done(s.fs.open_file_with(&s.name, &options));
-    (0..pages).for_each(|page| done(file.write_all_at(page * PAGE, &s.page)));
+    (0..pages).for_each(|page| done(file.write_all_at(&s.page, page * PAGE)));
     s.held = Some(file);
 }
 

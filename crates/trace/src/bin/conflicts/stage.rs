@@ -31,9 +31,9 @@ pub struct Stage<'fs> {
     pub name: String,
     pub other: String,
     /// `file`, open; set by entering a setting.
-    open: Option<File<'fs>>,
-    /// Opened by an operation's preparation, to be used or closed by the operation.
-    pub held: Option<File<'fs>>,
+    open: Option<File>,
+    /// Opened by an operation's preparation, to be used or let go by the operation.
+    pub held: Option<File>,
     pub page: Vec<u8>,
     /// How an index sorts names.
     hasher: NameHasher,
@@ -74,7 +74,7 @@ impl<'fs> Stage<'fs> {
     }
 
     /// The thread's file, open for reading and writing.
-    pub fn open(&self) -> &File<'fs> {
+    pub fn open(&self) -> &File {
         self.open.as_ref().expect("a setting was entered")
     }
 

@@ -1,0 +1,17 @@
+//! The mounted file system, which a [`crate::FileSystem`] shares with its open files.
+
+use crate::Source;
+use lanefs_lanes::LaneArc;
+use lanefs_vfs::{Credentials, Vfs};
+
+/// A file system, whose operations run with one set of credentials.
+pub(crate) struct Mounted {
+    pub vfs: Vfs,
+    pub credentials: Credentials,
+    /// The image or array, if it was opened by name. Dropped after the file system.
+    pub source: Option<Source>,
+}
+
+/// A handle that keeps the file system mounted. An open file has one; making and dropping it writes
+/// to a line of the lane, and using it to none.
+pub(crate) type Shared = LaneArc<Mounted>;
