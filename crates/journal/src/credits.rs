@@ -37,7 +37,7 @@ struct Stash {
 struct Pool {
     /// Grains that no lane has drawn.
     left: u64,
-    queue: VecDeque<Place>,
+    queue: VecDeque<Request>,
     next_ticket: u64,
     /// The last transaction whose credits were too few for the queue: it has to close, even if its
     /// members have changed nothing.
@@ -45,7 +45,7 @@ struct Pool {
 }
 
 /// A thread's request in the queue.
-struct Place {
+struct Request {
     number: u64,
     /// The grains that it waits for.
     grains: u64,
@@ -194,7 +194,7 @@ impl Credits {
 
     /// Wakes all waiters, to look at the journal's state again.
     pub(crate) fn wake_all(&self) {
-        self.pool.0.lock().queue.iter_mut().for_each(Place::call);
+        self.pool.0.lock().queue.iter_mut().for_each(Request::call);
     }
 
     /// Queues for `grains`.
@@ -203,8 +203,8 @@ impl Credits {
         let mut pool = self.pool.0.lock();
         let number = pool.next_ticket;
         pool.next_ticket += 1;
-        let place = Place { number, grains, called: false, call: Arc::clone(&call) };
-        pool.queue.push_back(place);
+        let request = Request { number, grains, called: false, call: Arc::clone(&call) };
+        pool.queue.push_back(request);
         pool.call();
         self.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
         Ticket { credits: self, number, call }
@@ -215,25 +215,25 @@ impl Pool {
     /// Grains that the threads before `ticket` in the queue wait for; without a ticket, all threads
     /// in it.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
-        let before = self.queue.iter().take_while(|place| Some(place.number) != ticket);
-        before.map(|place| place.grains).sum()
+        let before = self.queue.iter().take_while(|request| Some(request.number) != ticket);
+        before.map(|request| request.grains).sum()
     }
 
     /// Calls every waiter for which there is enough beside what those before it wait for, and the
     /// first in any case: there may be enough in the stashes, or something to commit.
     fn call(&mut self) {
         let mut wanted = 0u64;
-        for (position, place) in self.queue.iter_mut().enumerate() {
-            wanted = wanted.saturating_add(place.grains);
+        for (position, request) in self.queue.iter_mut().enumerate() {
+            wanted = wanted.saturating_add(request.grains);
             if position > 0 && wanted > self.left {
                 break;
             }
-            place.call();
+            request.call();
         }
     }
 }
 
-impl Place {
+impl Request {
     fn call(&mut self) {
         if !self.called {
             self.called = true;
@@ -261,19 +261,19 @@ impl Ticket<'_> {
     }
 
     fn take_call(&self, pool: &mut Pool) -> bool {
-        let place = pool.queue.iter_mut().find(|place| place.number == self.number);
-        place.is_none_or(|place| std::mem::take(&mut place.called))
+        let request = pool.queue.iter_mut().find(|request| request.number == self.number);
+        request.is_none_or(|request| std::mem::take(&mut request.called))
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut pool = self.credits.pool.lock();
-        pool.queue.retain(|place| place.number != self.number);
+        pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
         // For the others nothing changed: this one drew what was set apart for it. But the new
         // first one may look into the stashes.
-        pool.queue.front_mut().map(Place::call);
+        pool.queue.front_mut().map(Request::call);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counters that lanes add to without a shared line.
 
-use crate::lane::Seat;
+use crate::lane::LaneSlot;
 use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
 use crate::{Lane, PerLane};
 
@@ -31,7 +31,7 @@ impl LaneCounter {
     /// Adds `delta`, which may be negative, on the caller's lane.
     #[inline]
     pub fn add(&self, delta: i64) {
-        let Seat { lane, owner } = Seat::current();
+        let LaneSlot { lane, owner } = LaneSlot::current();
         let part = self.parts.of(lane);
         if owner {
             let sum = part.own.load(Ordering::Relaxed).wrapping_add(delta);

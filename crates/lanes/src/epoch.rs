@@ -20,7 +20,7 @@
 //! seldom: once or twice for each 8 to 16 values that the busiest lane retires.
 
 use crate::held::holds_leaf;
-use crate::lane::Seat;
+use crate::lane::LaneSlot;
 use crate::limbo::{Limbo, Retired, crowded};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{Lane, MAX_LANES, Padded, PerLane, world};
@@ -96,7 +96,7 @@ pub(crate) fn is_pinned() -> bool {
 #[inline]
 fn enter() {
     let domain: &Domain = &DOMAIN;
-    let Seat { lane, owner } = Seat::current();
+    let LaneSlot { lane, owner } = LaneSlot::current();
     let pins = &domain.pins[lane.index()].0;
     if !owner {
         return pins.enter_as_guest(&domain.epoch);
@@ -150,7 +150,7 @@ impl Drop for Pin {
             return;
         }
         let domain: &Domain = &DOMAIN;
-        let Seat { lane, owner } = Seat::current();
+        let LaneSlot { lane, owner } = LaneSlot::current();
         let pins = &domain.pins[lane.index()].0;
         // Release: reads under the pin come before the pin counts as gone.
         if owner {

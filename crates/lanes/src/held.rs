@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 /// A lock's position in the lock order: its rank, and its order among the locks of that rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LockKey {
     pub(crate) rank: Rank,
     /// `Some` for a lock that may be held together with others of its rank, in ascending order.
     pub(crate) order: Option<u64>,
@@ -21,7 +21,7 @@ pub(crate) struct Held {
     /// Counted in [`LEAVES`].
     leaf: bool,
     #[cfg(debug_assertions)]
-    place: Place,
+    key: LockKey,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -33,35 +33,35 @@ pub(crate) fn holds_leaf() -> bool {
 }
 
 #[cfg(debug_assertions)]
-crate::world::local! { static HELD: std::cell::RefCell<Vec<Place>> = std::cell::RefCell::new(Vec::new()) }
+crate::world::local! { static HELD: std::cell::RefCell<Vec<LockKey>> = std::cell::RefCell::new(Vec::new()) }
 
 impl Held {
-    /// Checks that the lock at `place` may be waited for now, and records it.
+    /// Checks that the lock at `key` may be waited for now, and records it.
     ///
     /// # Panics
-    /// In debug builds, when the thread holds a lock that does not come before `place`.
+    /// In debug builds, when the thread holds a lock that does not come before `key`.
     #[inline]
     #[track_caller]
-    pub(crate) fn in_order(place: Place) -> Held {
+    pub(crate) fn in_order(key: LockKey) -> Held {
         #[cfg(debug_assertions)]
-        check(place);
-        Held::tried(place)
+        check(key);
+        Held::tried(key)
     }
 
     /// Records a lock that was taken by a try: a thread that does not wait cannot deadlock.
     #[inline]
-    pub(crate) fn tried(place: Place) -> Held {
-        let leaf = place.rank >= Rank::Guard;
+    pub(crate) fn tried(key: LockKey) -> Held {
+        let leaf = key.rank >= Rank::Guard;
         if leaf {
             let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
         }
         // A thread that is ending has no list any more, and no order to keep.
         #[cfg(debug_assertions)]
-        let _ = HELD.try_with(|held| held.borrow_mut().push(place));
+        let _ = HELD.try_with(|held| held.borrow_mut().push(key));
         Held {
             leaf,
             #[cfg(debug_assertions)]
-            place,
+            key,
             _not_send: PhantomData,
         }
     }
@@ -69,13 +69,12 @@ impl Held {
 
 #[cfg(debug_assertions)]
 #[track_caller]
-fn check(place: Place) {
-    let offending =
-        HELD.try_with(|held| held.borrow().iter().copied().find(|h| !before(*h, place)));
+fn check(key: LockKey) {
+    let offending = HELD.try_with(|held| held.borrow().iter().copied().find(|h| !before(*h, key)));
     if let Ok(Some(held)) = offending {
         // A panic is already on its way: one report is enough, and two would abort.
         if !std::thread::panicking() {
-            panic!("lock order: taking {place} while holding {held}");
+            panic!("lock order: taking {key} while holding {held}");
         }
     }
 }
@@ -92,7 +91,7 @@ pub(crate) fn may_sleep(own: Option<Rank>) {
     let _ = own;
     #[cfg(debug_assertions)]
     {
-        let leaf = |h: &Place| h.rank >= Rank::Guard && Some(h.rank) != own;
+        let leaf = |h: &LockKey| h.rank >= Rank::Guard && Some(h.rank) != own;
         let offending = HELD.try_with(|held| held.borrow().iter().copied().find(leaf));
         if let Ok(Some(held)) = offending
             && !std::thread::panicking()
@@ -103,7 +102,7 @@ pub(crate) fn may_sleep(own: Option<Rank>) {
 }
 
 #[cfg(debug_assertions)]
-fn before(held: Place, wanted: Place) -> bool {
+fn before(held: LockKey, wanted: LockKey) -> bool {
     match held.rank.cmp(&wanted.rank) {
         std::cmp::Ordering::Less => true,
         std::cmp::Ordering::Greater => false,
@@ -113,7 +112,7 @@ fn before(held: Place, wanted: Place) -> bool {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LockKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.order {
             Some(order) => write!(f, "{:?} {order}", self.rank),
@@ -131,7 +130,7 @@ impl Drop for Held {
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|h| *h == self.place) {
+            if let Some(at) = held.iter().rposition(|h| *h == self.key) {
                 held.remove(at);
             }
         });

@@ -42,11 +42,11 @@ world::local! { static LEASE: Lease = Lease::take() }
 
 // A copy of the lane of the thread's lease. The lease is made late and has a destructor, so reading
 // it costs more.
-world::constant_local! { static MINE: Cell<Option<Seat>> = Cell::new(None) }
+world::constant_local! { static MINE: Cell<Option<LaneSlot>> = Cell::new(None) }
 
 /// A thread's lane, and its role there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct LaneSlot {
     pub(crate) lane: Lane,
     /// Whether the thread is the owner, and alone writes the owner's words.
     pub(crate) owner: bool,
@@ -59,7 +59,7 @@ static GIVEN: AtomicUsize = AtomicUsize::new(1);
 
 /// A thread's use of a lane, until the thread ends.
 struct Lease {
-    seat: Seat,
+    slot: LaneSlot,
     registry: std::sync::Arc<Registry>,
 }
 
@@ -74,13 +74,13 @@ impl Lease {
         let owner = !std::mem::replace(&mut users[least].owned, true);
         drop(users);
         GIVEN.fetch_max(least + 1, Ordering::Relaxed);
-        Lease { seat: Seat { lane: Lane(least as u16), owner }, registry }
+        Lease { slot: LaneSlot { lane: Lane(least as u16), owner }, registry }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Seat { lane, owner } = self.seat;
+        let LaneSlot { lane, owner } = self.slot;
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
@@ -89,29 +89,29 @@ impl Drop for Lease {
         if owner && !epoch::is_pinned() {
             users.owned = false;
             // Later destructors of the thread work as a guest.
-            let _ = MINE.try_with(|mine| mine.set(Some(Seat { lane, owner: false })));
+            let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }
 }
 
-impl Seat {
+impl LaneSlot {
     /// The calling thread's.
     #[inline]
-    pub(crate) fn current() -> Seat {
+    pub(crate) fn current() -> LaneSlot {
         match MINE.with(Cell::get) {
-            Some(seat) => seat,
-            None => Seat::leased(),
+            Some(slot) => slot,
+            None => LaneSlot::leased(),
         }
     }
 
     #[cold]
-    fn leased() -> Seat {
+    fn leased() -> LaneSlot {
         // A thread whose locals are already gone shares the first lane; that is always right, since
         // no lane belongs to one thread only.
-        let guest = Seat { lane: Lane::FIRST, owner: false };
-        let seat = LEASE.try_with(|lease| lease.seat).unwrap_or(guest);
-        MINE.with(|mine| mine.set(Some(seat)));
-        seat
+        let guest = LaneSlot { lane: Lane::FIRST, owner: false };
+        let slot = LEASE.try_with(|lease| lease.slot).unwrap_or(guest);
+        MINE.with(|mine| mine.set(Some(slot)));
+        slot
     }
 }
 
@@ -122,7 +122,7 @@ impl Lane {
     /// The calling thread's lane.
     #[inline]
     pub fn current() -> Lane {
-        Seat::current().lane
+        LaneSlot::current().lane
     }
 
     /// As an index below [`MAX_LANES`].
@@ -234,12 +234,12 @@ mod tests {
         }
     }
 
-    fn seat_of_a_thread(work: impl FnOnce() + Send + 'static) -> Seat {
-        let seat = || {
+    fn slot_of_a_thread(work: impl FnOnce() + Send + 'static) -> LaneSlot {
+        let slot = || {
             work();
-            Seat::current()
+            LaneSlot::current()
         };
-        std::thread::spawn(seat).join().expect("no panic")
+        std::thread::spawn(slot).join().expect("no panic")
     }
 
     fn is_owned(lane: Lane) -> bool {
@@ -248,20 +248,20 @@ mod tests {
 
     #[test]
     fn a_thread_alone_in_its_lane_owns_it_until_it_ends() {
-        let seat = seat_of_a_thread(|| assert!(is_owned(Lane::current())));
-        assert!(seat.owner);
+        let slot = slot_of_a_thread(|| assert!(is_owned(Lane::current())));
+        assert!(slot.owner);
     }
 
     #[test]
     fn a_lane_gets_no_new_owner_while_a_pin_of_the_last_one_may_live() {
         thread_local! { static KEPT: Cell<Option<crate::Pin>> = const { Cell::new(None) } }
-        let seat = seat_of_a_thread(|| {
+        let slot = slot_of_a_thread(|| {
             // Looked at before the lane is, so that it ends after the lease.
             KEPT.with(|kept| drop(kept.take()));
             KEPT.with(|kept| kept.set(Some(crate::pin())));
         });
-        assert!(seat.owner);
-        assert!(is_owned(seat.lane));
+        assert!(slot.owner);
+        assert!(is_owned(slot.lane));
     }
 
     #[test]

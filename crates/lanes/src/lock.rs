@@ -1,7 +1,7 @@
 //! Locks with a rank: a mutex, a readers-writer lock and a condition variable.
 
 use crate::contention::waited;
-use crate::held::{Held, Place, may_sleep};
+use crate::held::{Held, LockKey, may_sleep};
 use crate::{Rank, world};
 use std::ops::{Deref, DerefMut};
 
@@ -48,7 +48,7 @@ impl<T> Mutex<T> {
     #[inline]
     #[track_caller]
     fn lock_as(&self, order: Option<u64>) -> MutexGuard<'_, T> {
-        let held = Held::in_order(Place { rank: self.rank, order });
+        let held = Held::in_order(LockKey { rank: self.rank, order });
         let inner = match self.try_first() {
             Some(inner) => inner,
             None if world::COUNTS_WAITS => waited(self.rank, || self.inner.lock()),
@@ -65,7 +65,7 @@ impl<T> Mutex<T> {
     /// Takes the lock if it is free. Exempt from the lock order, since it does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        let held = Held::tried(Place { rank: self.rank, order: None });
+        let held = Held::tried(LockKey { rank: self.rank, order: None });
         Some(MutexGuard { inner, rank: self.rank, _held: held })
     }
 
@@ -131,7 +131,7 @@ impl<T> RwLock<T> {
     /// In debug builds, if the thread holds a lock whose rank is not below this one's.
     #[track_caller]
     pub fn read(&self) -> RwReadGuard<'_, T> {
-        let held = Held::in_order(Place { rank: self.rank, order: None });
+        let held = Held::in_order(LockKey { rank: self.rank, order: None });
         let tried = if world::COUNTS_WAITS { self.inner.try_read() } else { None };
         let inner = match tried {
             Some(inner) => inner,
@@ -147,7 +147,7 @@ impl<T> RwLock<T> {
     /// In debug builds, if the thread holds a lock whose rank is not below this one's.
     #[track_caller]
     pub fn write(&self) -> RwWriteGuard<'_, T> {
-        let held = Held::in_order(Place { rank: self.rank, order: None });
+        let held = Held::in_order(LockKey { rank: self.rank, order: None });
         let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
         let inner = match tried {
             Some(inner) => inner,
@@ -160,7 +160,7 @@ impl<T> RwLock<T> {
     /// Exclusive access if no thread has any. Exempt from the lock order, since it does not wait.
     pub fn try_write(&self) -> Option<RwWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        Some(RwWriteGuard { inner, _held: Held::tried(Place { rank: self.rank, order: None }) })
+        Some(RwWriteGuard { inner, _held: Held::tried(LockKey { rank: self.rank, order: None }) })
     }
 
     /// Without locking: the caller has the only reference.

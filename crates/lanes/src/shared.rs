@@ -20,7 +20,7 @@
 //! lets no reader past a waiting writer.
 
 use crate::contention::waited;
-use crate::held::{Held, Place};
+use crate::held::{Held, LockKey};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 use crate::{Lane, Padded, PerLane, Rank, world};
 
@@ -136,7 +136,7 @@ impl SharedLock {
     #[track_caller]
     #[inline]
     pub fn shared(&self) -> SharedHold<'_> {
-        let held = Held::in_order(self.place());
+        let held = Held::in_order(self.key());
         let way = match self.enter() {
             Some(visible) => Way::Fast(visible),
             None => Way::Inner(self.shared_inner()),
@@ -150,7 +150,7 @@ impl SharedLock {
             Some(visible) => Way::Fast(visible),
             None => Way::Inner(self.inner.try_read()?),
         };
-        Some(SharedHold { _way: way, _held: Held::tried(self.place()) })
+        Some(SharedHold { _way: way, _held: Held::tried(self.key()) })
     }
 
     /// Waits for the exclusive hold.
@@ -159,7 +159,7 @@ impl SharedLock {
     /// As [`SharedLock::shared`].
     #[track_caller]
     pub fn exclusive(&self) -> ExclusiveHold<'_> {
-        let held = Held::in_order(self.place());
+        let held = Held::in_order(self.key());
         let tried = if world::COUNTS_WAITS { self.inner.try_write() } else { None };
         let inner = match tried {
             Some(inner) => inner,
@@ -178,7 +178,7 @@ impl SharedLock {
         if self.bias.load(Ordering::Relaxed) && !self.try_revoke() {
             return None;
         }
-        Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.place()) })
+        Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.key()) })
     }
 
     /// The lock's order among those of its rank.
@@ -186,8 +186,8 @@ impl SharedLock {
         self.order
     }
 
-    fn place(&self) -> Place {
-        Place { rank: self.rank, order: Some(self.order) }
+    fn key(&self) -> LockKey {
+        LockKey { rank: self.rank, order: Some(self.order) }
     }
 
     /// The lock's name in the slots; it cannot move while a hold borrows it.

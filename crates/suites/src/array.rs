@@ -30,7 +30,7 @@ impl Health {
     pub const ALL: [Health; 3] = [Health::Whole, Health::Degraded, Health::Rebuilding];
 }
 
-/// Runs random steps of four threads on an array, against the model.
+/// Runs random operations of four threads on an array, against the model.
 ///
 /// # Errors
 /// A fault of the array or the file system.

@@ -1,9 +1,9 @@
 //! The conditions of a run, by its seed.
 //!
 //! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
-//! back until some steps were done, a commit every millisecond, and (with exceptions) no file that
-//! stays open. Then inodes leave memory and are loaded again while the commit that changed them is
-//! not durable.
+//! back until some operations were done, a commit every millisecond, and (with exceptions) no file
+//! that stays open. Then inodes leave memory and are loaded again while the commit that changed
+//! them is not durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};
@@ -17,7 +17,7 @@ pub struct Conditions {
     pub mount: MountOptions,
     /// How long flushes take.
     pub pace: Option<Pace>,
-    /// Whether files stay open from one step to another.
+    /// Whether files stay open from one operation to another.
     pub handles: Handles,
 }
 
@@ -26,11 +26,11 @@ pub struct Conditions {
 pub enum Handles {
     /// Some do.
     Kept,
-    /// Each step finds its inodes by name and releases them.
+    /// Each operation finds its inodes by name and releases them.
     None,
 }
 
-/// Longer than any step that need not wait for a flush.
+/// Longer than any operation that need not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// The conditions of `seed`. `interval` is the commit interval of a suite that has one.
@@ -58,7 +58,7 @@ pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }
 
-/// A device with flushes at some pace, and the gate that counts a run's steps.
+/// A device with flushes at some pace, and the gate that counts a run's operations.
 pub struct Paced {
     /// The device.
     pub device: Arc<dyn Device>,
@@ -79,8 +79,8 @@ impl Paced {
         self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }
 
-    /// Counts a step.
-    pub fn step(&self) {
+    /// Counts an operation.
+    pub fn op(&self) {
         if let Some(gate) = &self.gate {
             gate.step();
         }

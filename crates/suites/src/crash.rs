@@ -2,8 +2,8 @@
 //! recording allows, everything promised must be there, and nothing else.
 //!
 //! One thread runs the workload, so what survives a crash must be the tree as it was after *some*
-//! step: not before the last one that was promised, not after the last one that was begun. Each
-//! word of data names the file, step and position it was written for (see [`words`]).
+//! operation: not before the last one that was promised, not after the last one that was begun.
+//! Each word of data names the file, operation and position it was written for (see [`words`]).
 
 mod digest;
 pub mod judge;
@@ -38,13 +38,13 @@ pub enum Cuts {
     About(usize),
 }
 
-/// Records a workload of `steps` steps and checks its crash states, all of them by e2fsck too.
+/// Records a workload of `ops` operations and checks its crash states, all of them by e2fsck too.
 ///
 /// # Errors
 /// A state in which a check fails, and which.
-pub fn judge(seed: u64, steps: usize, cuts: Cuts) -> Result<Findings, String> {
+pub fn judge(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
-    judge_workload(&Bases::default(), seed, steps, cuts, &tally)?;
+    judge_workload(&Bases::default(), seed, ops, cuts, &tally)?;
     Ok(tally.findings())
 }
 
@@ -52,7 +52,7 @@ pub fn judge(seed: u64, steps: usize, cuts: Cuts) -> Result<Findings, String> {
 fn judge_workload(
     bases: &Bases,
     seed: u64,
-    steps: usize,
+    ops: usize,
     cuts: Cuts,
     tally: &Tally,
 ) -> Result<(), String> {
@@ -60,8 +60,7 @@ fn judge_workload(
     let told = |why| format!("seed {seed} ({options}): {why}");
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
-    let history =
-        record(image, seed, steps, &plain).map_err(|why| told(format!("before: {why}")))?;
+    let history = record(image, seed, ops, &plain).map_err(|why| told(format!("before: {why}")))?;
     let mut judge = Judge::new(&history, tally).map_err(told)?;
     let every = match cuts {
         Cuts::Every => 1,
@@ -86,15 +85,15 @@ fn judge_workload(
     judge.judge(&cuts, &ways).map_err(told)
 }
 
-/// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the step
-/// that wrote them and the position in the file.
-pub fn words(id: u64, step: usize, offset: u64, len: usize) -> Vec<u8> {
-    let word = |n: usize| (id << 48) | ((step as u64) << 32) | (offset / 8 + n as u64);
+/// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
+/// operation that wrote them and the position in the file.
+pub fn words(id: u64, op: usize, offset: u64, len: usize) -> Vec<u8> {
+    let word = |n: usize| (id << 48) | ((op as u64) << 32) | (offset / 8 + n as u64);
     (0..len / 8).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// The step that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if the word
-/// belongs to another file or position.
+/// The operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if the
+/// word belongs to another file or position.
 pub fn writer(word: u64, id: u64, offset: u64) -> Option<usize> {
     match word {
         0 => Some(0),

@@ -5,8 +5,8 @@ use crate::image::Image;
 use crate::library::Library;
 use crate::listing;
 use crate::model::Model;
-use crate::step::{File, Path, Step, Tree, show};
-use crate::story::{Author, Mood, stage};
+use crate::op::{File, Op, Path, Tree, show};
+use crate::sequence::{Author, Mix, stage};
 use crate::together::Bases;
 use lanefs_device::{Duration as Lasting, Fault, FaultyDevice, Operation, OverlayDevice};
 use lanefs_ext4::{Atime, Error, Mount, MountOptions, SyncMode};
@@ -15,24 +15,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The steps of a run with a fault: random ones, with more promises than most.
-pub fn steps(seed: u64, len: usize) -> Vec<Step> {
-    let mut steps = stage(1);
-    for (n, step) in Author::new(seed, 0, 1, Mood::ManySmall).story(len).into_iter().enumerate() {
-        let written = match &step {
-            Step::Write { file: File::At(path), .. }
-            | Step::Append { file: File::At(path), .. } => Some(path.clone()),
+/// The operations of a run with a fault: random ones, with more promises than most.
+pub fn ops(seed: u64, len: usize) -> Vec<Op> {
+    let mut ops = stage(1);
+    for (n, op) in Author::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate() {
+        let written = match &op {
+            Op::Write { file: File::At(path), .. } | Op::Append { file: File::At(path), .. } => {
+                Some(path.clone())
+            }
             _ => None,
         };
-        if !crate::story::is_race(&step) {
-            steps.push(step);
+        if !crate::sequence::is_race(&op) {
+            ops.push(op);
         }
         if let Some(path) = written.filter(|_| n % 3 == 0) {
-            steps.push(Step::Fsync { file: File::At(path), mode: SyncMode::Full });
+            ops.push(Op::Fsync { file: File::At(path), mode: SyncMode::Full });
         }
     }
-    steps.push(Step::Sync);
-    steps
+    ops.push(Op::Sync);
+    ops
 }
 
 /// The result of a run.
@@ -57,9 +58,9 @@ fn options() -> MountOptions {
     }
 }
 
-/// Runs `steps` on `device`, where one operation fails, and makes the checks that are possible at
+/// Runs `ops` on `device`, where one operation fails, and makes the checks that are possible at
 /// once.
-pub fn run(device: &Arc<FaultyDevice>, steps: &[Step]) -> Result<Run, String> {
+pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
     let mut run = Run::default();
     let mount = match Mount::open(device.clone(), options()) {
         Ok(mount) => mount,
@@ -69,21 +70,21 @@ pub fn run(device: &Arc<FaultyDevice>, steps: &[Step]) -> Result<Run, String> {
         }
     };
     let mut library = Library::new(mount.fs());
-    for step in steps {
-        let got = library.act(step);
+    for op in ops {
+        let got = library.act(op);
         let failed = got.as_ref().is_err_and(is_of_the_device);
         if failed || (mount.fs().is_read_only() && got.is_err()) {
             let error = got.err().map(|e| e.to_string()).unwrap_or_default();
-            run.errors.push(format!("{step:?}: {error}"));
+            run.errors.push(format!("{op:?}: {error}"));
         } else if run.errors.is_empty() {
-            let want = run.model.apply(step);
+            let want = run.model.apply(op);
             let told = got.as_ref().map_err(Error::errno);
-            let rename = matches!(step, Step::Rename { .. }) && told.is_err() && want.is_err();
+            let rename = matches!(op, Op::Rename { .. }) && told.is_err() && want.is_err();
             if told != want.as_ref().map_err(|e| *e) && !rename {
-                return Err(format!("{step:?} gave {got:?}, should give {want:?}"));
+                return Err(format!("{op:?} gave {got:?}, should give {want:?}"));
             }
         }
-        keep_promises(&mut run, step, failed);
+        keep_promises(&mut run, op, failed);
         run.log_failed |= mount.fs().failure().is_some();
         check_state(&mount, &run)?;
     }
@@ -103,10 +104,10 @@ fn is_of_the_device(error: &Error) -> bool {
 }
 
 /// Updates the list of promises.
-fn keep_promises(run: &mut Run, step: &Step, failed: bool) {
+fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     let about = |path: &Path| vec![path.clone()];
-    let changed = match step {
-        Step::Fsync { file: File::At(path), .. } if !failed && run.errors.is_empty() => {
+    let changed = match op {
+        Op::Fsync { file: File::At(path), .. } if !failed && run.errors.is_empty() => {
             let listing = run.model.listing();
             if let Some(entry) = listing.entries.get(path)
                 && entry.mode & 0xf000 == 0x8000
@@ -115,17 +116,17 @@ fn keep_promises(run: &mut Run, step: &Step, failed: bool) {
             }
             return;
         }
-        Step::Write { file: File::At(path), .. }
-        | Step::Append { file: File::At(path), .. }
-        | Step::Truncate { file: File::At(path), .. }
-        | Step::Fallocate { file: File::At(path), .. }
-        | Step::Unlink { path } => about(path),
+        Op::Write { file: File::At(path), .. }
+        | Op::Append { file: File::At(path), .. }
+        | Op::Truncate { file: File::At(path), .. }
+        | Op::Fallocate { file: File::At(path), .. }
+        | Op::Unlink { path } => about(path),
         // A rename may move whole trees, and open files may have any name.
-        Step::Rename { .. }
-        | Step::Write { .. }
-        | Step::Append { .. }
-        | Step::Truncate { .. }
-        | Step::Fallocate { .. } => {
+        Op::Rename { .. }
+        | Op::Write { .. }
+        | Op::Append { .. }
+        | Op::Truncate { .. }
+        | Op::Fallocate { .. } => {
             run.promised.clear();
             return;
         }
@@ -161,10 +162,10 @@ fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
 }
 
 /// Runs with one fault, and checks what is there afterwards.
-pub fn strike(image: &OverlayDevice, steps: &[Step], fault: Fault) -> Result<(), String> {
+pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), String> {
     let device = Arc::new(image.fork());
     let faulty = Arc::new(FaultyDevice::new(device.clone(), Some(fault)));
-    let run = catch_unwind(AssertUnwindSafe(|| run(&faulty, steps)));
+    let run = catch_unwind(AssertUnwindSafe(|| run(&faulty, ops)));
     let run = run.map_err(|_| "it panicked".to_string())??;
     let hit = faulty.count(fault.operation) >= fault.nth;
     if fault.operation == Operation::Flush && hit && run.errors.is_empty() {
@@ -201,9 +202,9 @@ pub fn strike(image: &OverlayDevice, steps: &[Step], fault: Fault) -> Result<(),
 }
 
 /// How many operations of a kind a run without a fault makes.
-pub fn count(image: &OverlayDevice, steps: &[Step], operation: Operation) -> Result<u64, String> {
+pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<u64, String> {
     let device = Arc::new(FaultyDevice::new(Arc::new(image.fork()), None));
-    let run = run(&device, steps)?;
+    let run = run(&device, ops)?;
     match run.errors.first() {
         None => Ok(device.count(operation)),
         Some(error) => Err(format!("without a fault: {error}")),
@@ -213,16 +214,16 @@ pub fn count(image: &OverlayDevice, steps: &[Step], operation: Operation) -> Res
 /// Every `stride`-th fault of a kind, once and from then on.
 pub fn sweep(
     image: &OverlayDevice,
-    steps: &[Step],
+    ops: &[Op],
     operation: Operation,
     stride: u64,
 ) -> Result<u64, String> {
-    let most = count(image, steps, operation)?;
+    let most = count(image, ops, operation)?;
     let mut done = 0;
     for nth in (1..=most).step_by(stride as usize) {
         for duration in [Lasting::Once, Lasting::FromThenOn] {
             let fault = Fault { operation, nth, duration };
-            strike(image, steps, fault).map_err(|why| format!("{fault:?} of {most}: {why}"))?;
+            strike(image, ops, fault).map_err(|why| format!("{fault:?} of {most}: {why}"))?;
             done += 1;
         }
     }
@@ -233,13 +234,13 @@ pub fn sweep(
 pub fn judge(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
-    let steps = steps(seed, len);
+    let ops = ops(seed, len);
     let told = |why| format!("seed {seed} ({options}): {why}");
     let mut done = 0;
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {
-        let count = count(&image, &steps, operation).map_err(told)?;
+        let count = count(&image, &ops, operation).map_err(told)?;
         let stride = count.div_ceil(most).max(1);
-        done += sweep(&image, &steps, operation, stride).map_err(told)?;
+        done += sweep(&image, &ops, operation, stride).map_err(told)?;
     }
     Ok(done)
 }

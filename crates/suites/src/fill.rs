@@ -1,7 +1,7 @@
 //! A tree with everything in it that ext4 can hold, and changes to it. The kernel or the library
 //! makes them, and the other one reads them back.
 
-use crate::step::{File, Kind, Path, Step, join};
+use crate::op::{File, Kind, Op, Path, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 
@@ -56,13 +56,13 @@ fn at(text: &str) -> File {
     File::At(path(text))
 }
 
-/// Collects the steps.
-struct Script(Vec<Step>);
+/// Collects the operations.
+struct Script(Vec<Op>);
 
 impl Script {
     fn create(&mut self, name: &str, kind: Kind, permissions: u16) {
         let path = path(name);
-        self.0.push(Step::Create { path, kind, permissions, uid: 0, gid: 0 });
+        self.0.push(Op::Create { path, kind, permissions, uid: 0, gid: 0 });
     }
 
     fn dir(&mut self, name: &str) {
@@ -78,38 +78,38 @@ impl Script {
 
     fn write(&mut self, name: &str, offset: u64, len: usize) {
         let seed = self.0.len() as u64;
-        self.0.push(Step::Write { file: at(name), offset, len, seed });
+        self.0.push(Op::Write { file: at(name), offset, len, seed });
     }
 
     fn xattr(&mut self, name: &str, key: &str, value: &[u8]) {
         let (path, name, value) = (path(name), path(key), value.to_vec());
-        self.0.push(Step::SetXattr { path, name, value, how: SetXattr::Any });
+        self.0.push(Op::SetXattr { path, name, value, how: SetXattr::Any });
     }
 }
 
 /// Fills an empty file system.
-pub fn fill(scale: Scale) -> Vec<Step> {
+pub fn fill(scale: Scale) -> Vec<Op> {
     let mut script = Script(Vec::new());
     directories(&mut script, scale);
     kinds(&mut script, scale);
     mappings(&mut script, scale);
     attributes(&mut script, scale);
     times_and_owners(&mut script, scale);
-    script.0.push(Step::Sync);
+    script.0.push(Op::Sync);
     script.0
 }
 
 fn directories(script: &mut Script, scale: Scale) {
     let mut deep = path("deep");
     for n in 0..scale.depth {
-        let step = Step::Create {
+        let op = Op::Create {
             path: deep.clone(),
             kind: Kind::Directory,
             permissions: 0o700 + n % 64,
             uid: 0,
             gid: 0,
         };
-        script.0.push(step);
+        script.0.push(op);
         deep = join(&deep, format!("level {n}").as_bytes());
     }
     script.dir("big");
@@ -120,7 +120,7 @@ fn directories(script: &mut Script, scale: Scale) {
     }
     for n in (0..scale.files).step_by(4) {
         let long = if n % 3 == 0 { "long name ".repeat(23) } else { String::new() };
-        script.0.push(Step::Unlink { path: path(&format!("big/{long}{n}")) });
+        script.0.push(Op::Unlink { path: path(&format!("big/{long}{n}")) });
     }
     script.dir("names");
     script.file(&format!("names/{}", "n".repeat(255)), 10);
@@ -129,7 +129,7 @@ fn directories(script: &mut Script, scale: Scale) {
     script.dir("empty");
     script.dir("kept after losing all");
     script.file("kept after losing all/x", 1);
-    script.0.push(Step::Unlink { path: path("kept after losing all/x") });
+    script.0.push(Op::Unlink { path: path("kept after losing all/x") });
 }
 
 fn kinds(script: &mut Script, scale: Scale) {
@@ -144,13 +144,13 @@ fn kinds(script: &mut Script, scale: Scale) {
     script.create("kinds/new char", Kind::CharDevice(300, 70_000), 0o620);
     script.create("kinds/block", Kind::BlockDevice(4095, 0xf_ffff), 0o660);
     script.file("kinds/set-id", 20);
-    script.0.push(Step::Chmod { path: path("kinds/set-id"), permissions: 0o6751 });
+    script.0.push(Op::Chmod { path: path("kinds/set-id"), permissions: 0o6751 });
     script.dir("kinds/sticky");
-    script.0.push(Step::Chmod { path: path("kinds/sticky"), permissions: 0o1777 });
+    script.0.push(Op::Chmod { path: path("kinds/sticky"), permissions: 0o1777 });
     script.file("kinds/links", 5000);
     for n in 0..20 {
         let new = path(&format!("empty/link {n}"));
-        script.0.push(Step::Link { file: at("kinds/links"), new });
+        script.0.push(Op::Link { file: at("kinds/links"), new });
     }
 }
 
@@ -164,7 +164,7 @@ fn mappings(script: &mut Script, scale: Scale) {
         script.write("data/sparse", n * (scale.far / 9) / 512 * 512 + 100, 3000);
     }
     script.file("data/hole at end", 100);
-    script.0.push(Step::Truncate { file: at("data/hole at end"), size: 1 << 30 });
+    script.0.push(Op::Truncate { file: at("data/hole at end"), size: 1 << 30 });
     // Two files that grow in turns, with holes: fragmented by any allocator.
     script.file("data/pieces", 0);
     script.file("data/other pieces", 0);
@@ -176,21 +176,21 @@ fn mappings(script: &mut Script, scale: Scale) {
     script.file("data/unwritten", 0);
     let how = Fallocate::Allocate;
     let (offset, len) = (0, scale.large.min(200_000) as u64);
-    script.0.push(Step::Fallocate { file: at("data/unwritten"), how, offset, len });
+    script.0.push(Op::Fallocate { file: at("data/unwritten"), how, offset, len });
     script.write("data/unwritten", 17_000, 5000);
     script.file("data/beyond", 5000);
     let how = Fallocate::AllocateKeepSize;
-    script.0.push(Step::Fallocate { file: at("data/beyond"), how, offset, len });
+    script.0.push(Op::Fallocate { file: at("data/beyond"), how, offset, len });
     script.file("data/punched", scale.large / 2);
     for n in 1..10 {
         let (how, offset) = (Fallocate::PunchHole, n * scale.large as u64 / 20);
-        script.0.push(Step::Fallocate { file: at("data/punched"), how, offset, len: 10_000 });
+        script.0.push(Op::Fallocate { file: at("data/punched"), how, offset, len: 10_000 });
     }
     script.file("data/zeroed", scale.large.min(100_000));
     let how = Fallocate::ZeroRange;
-    script.0.push(Step::Fallocate { file: at("data/zeroed"), how, offset: 3000, len: 30_000 });
+    script.0.push(Op::Fallocate { file: at("data/zeroed"), how, offset: 3000, len: 30_000 });
     script.file("data/cut", scale.large / 2);
-    script.0.push(Step::Truncate { file: at("data/cut"), size: 1234 });
+    script.0.push(Op::Truncate { file: at("data/cut"), size: 1234 });
 }
 
 fn attributes(script: &mut Script, scale: Scale) {
@@ -250,47 +250,47 @@ fn times_and_owners(script: &mut Script, scale: Scale) {
         script.file(&format!("times/{n}"), 1);
         let mtime = Time { secs, nanos };
         let atime = Time { secs: secs / 2, nanos };
-        script.0.push(Step::Times { path: name, atime, mtime });
+        script.0.push(Op::Times { path: name, atime, mtime });
     }
     script.dir("owners");
     for (n, (uid, gid)) in
         [(1000, 1000), (65_536, 70_000), (u32::MAX - 1, u32::MAX - 1)].into_iter().enumerate()
     {
         script.file(&format!("owners/{n}"), 1);
-        script.0.push(Step::Chown { path: path(&format!("owners/{n}")), uid, gid });
+        script.0.push(Op::Chown { path: path(&format!("owners/{n}")), uid, gid });
     }
 }
 
 /// Changes what [`fill`] made: removes, replaces, moves, truncates, converts.
-pub fn change(scale: Scale) -> Vec<Step> {
+pub fn change(scale: Scale) -> Vec<Op> {
     let mut script = Script(Vec::new());
-    let rename = |from: &str, to: &str, how| Step::Rename { path: path(from), new: path(to), how };
+    let rename = |from: &str, to: &str, how| Op::Rename { path: path(from), new: path(to), how };
     script.0.extend([
         rename("data/small", "deep/level 0/moved", Rename::Replace),
         rename("data/block", "data/large", Rename::Replace),
         rename("empty", "kinds", Rename::Exchange),
         rename("kept after losing all", "deep/level 0/level 1/kept", Rename::NoReplace),
-        Step::Rmdir { path: path("deep/level 0/level 1/kept") },
-        Step::Unlink { path: path("empty/links") },
-        Step::Truncate { file: at("data/pieces"), size: scale.pieces * scale.block as u64 },
-        Step::Truncate { file: at("data/sparse"), size: 1 << 20 },
-        Step::RemoveXattr { path: path("attributes/block"), name: path("user.long") },
-        Step::RemoveXattr { path: path("attributes/inside"), name: path("user.short") },
-        Step::Unlink { path: path("attributes/same 0") },
-        Step::Chmod { path: path("attributes/inside"), permissions: 0o600 },
-        Step::Fsync { file: at("data/pieces"), mode: SyncMode::Full },
+        Op::Rmdir { path: path("deep/level 0/level 1/kept") },
+        Op::Unlink { path: path("empty/links") },
+        Op::Truncate { file: at("data/pieces"), size: scale.pieces * scale.block as u64 },
+        Op::Truncate { file: at("data/sparse"), size: 1 << 20 },
+        Op::RemoveXattr { path: path("attributes/block"), name: path("user.long") },
+        Op::RemoveXattr { path: path("attributes/inside"), name: path("user.short") },
+        Op::Unlink { path: path("attributes/same 0") },
+        Op::Chmod { path: path("attributes/inside"), permissions: 0o600 },
+        Op::Fsync { file: at("data/pieces"), mode: SyncMode::Full },
     ]);
     script.xattr("attributes/same 1", "user.same", b"no more");
     script.write("data/unwritten", 10, scale.large.min(150_000));
     script.write("data/punched", 0, scale.large / 3);
     for n in (1..scale.files).step_by(4) {
         let long = if n % 3 == 0 { "long name ".repeat(23) } else { String::new() };
-        script.0.push(Step::Unlink { path: path(&format!("big/{long}{n}")) });
+        script.0.push(Op::Unlink { path: path(&format!("big/{long}{n}")) });
         script.file(&format!("big/again {n}"), 0);
     }
     for n in 0..scale.pieces / 2 {
         script.write("data/other pieces", (n * 4 + 1) * scale.block as u64, scale.block);
     }
-    script.0.push(Step::Sync);
+    script.0.push(Op::Sync);
     script.0
 }

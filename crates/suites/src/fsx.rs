@@ -4,7 +4,7 @@
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::image::Image;
 use crate::model::Data;
-use crate::step::pattern;
+use crate::op::pattern;
 use crate::together::Bases;
 use fastrand::Rng;
 use lanefs_device::Device;
@@ -87,8 +87,8 @@ impl Fsx {
     /// Does `count` operations, then unmounts.
     pub fn run(mut self, count: u32) -> Result<(), Failure> {
         for n in 0..count {
-            let stepped = self.step().and_then(|()| self.forget());
-            self.device.step();
+            let stepped = self.op().and_then(|()| self.forget());
+            self.device.op();
             if let Err(why) = stepped {
                 let from = self.log.len().saturating_sub(25);
                 return Err(format!("operation {n}: {why}\n  {}", self.log[from..].join("\n  ")));
@@ -101,11 +101,11 @@ impl Fsx {
     }
 
     fn fs(&self) -> Arc<lanefs_ext4::Fs> {
-        self.mount.as_ref().expect("mounted between steps").fs().clone()
+        self.mount.as_ref().expect("mounted between operations").fs().clone()
     }
 
     fn file(&self) -> InodeRef {
-        self.file.clone().expect("open between steps")
+        self.file.clone().expect("open between operations")
     }
 
     fn mount(&mut self) -> Result<(), Error> {
@@ -169,7 +169,7 @@ impl Fsx {
         (at, len.max(1))
     }
 
-    fn step(&mut self) -> Result<(), Failure> {
+    fn op(&mut self) -> Result<(), Failure> {
         let fs = self.fs();
         let file = self.file();
         let size = self.data.size();

@@ -1,6 +1,6 @@
-//! Runs steps on the kernel's ext4.
+//! Runs operations on the kernel's ext4.
 
-use crate::step::{File, Kind, Outcome, Path, Seen, Step, Tree, pattern};
+use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, pattern};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
 use lanefs_ondisk::Time;
 use rustix::fs::{self as host, AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
@@ -20,7 +20,7 @@ pub struct Kernel {
 impl Kernel {
     /// The tree below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
-        // The steps give complete modes.
+        // The operations give complete modes.
         rustix::process::umask(Mode::empty());
         Kernel { root: root.to_path_buf(), open: HashMap::new() }
     }
@@ -79,9 +79,9 @@ impl Kernel {
         })
     }
 
-    fn act(&mut self, step: &Step) -> rustix::io::Result<Seen> {
-        match step {
-            Step::Create { path, kind, permissions, uid, gid } => {
+    fn act(&mut self, op: &Op) -> rustix::io::Result<Seen> {
+        match op {
+            Op::Create { path, kind, permissions, uid, gid } => {
                 self.create(path, kind, *permissions)?;
                 if (*uid, *gid) != (0, 0) {
                     self.chown(path, *uid, *gid)?;
@@ -92,18 +92,18 @@ impl Kernel {
                     host::chmodat(host::CWD, self.at(path), mode, AtFlags::empty())?;
                 }
             }
-            Step::Unnamed { dir, slot } => {
+            Op::Unnamed { dir, slot } => {
                 let flags = OFlags::CLOEXEC | OFlags::TMPFILE | OFlags::RDWR;
                 let fd = host::open(self.at(dir), flags, Mode::from_raw_mode(0o600))?;
                 self.open.insert(*slot, fd);
             }
-            Step::Open { path, slot } => {
+            Op::Open { path, slot } => {
                 let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::NOFOLLOW;
                 let fd = host::open(self.at(path), flags, Mode::empty())?;
                 self.open.insert(*slot, fd);
             }
-            Step::Close { slot } => drop(self.open.remove(slot).ok_or(Errno::BADF)?),
-            Step::Read { file, offset, len } => {
+            Op::Close { slot } => drop(self.open.remove(slot).ok_or(Errno::BADF)?),
+            Op::Read { file, offset, len } => {
                 let mut bytes = vec![0; *len];
                 let n = self.with(file, OFlags::RDONLY, |fd| {
                     rustix::io::pread(fd, &mut bytes[..], *offset)
@@ -111,17 +111,17 @@ impl Kernel {
                 bytes.truncate(n);
                 return Ok(Seen::Bytes(bytes));
             }
-            Step::Write { file, offset, len, seed } => {
+            Op::Write { file, offset, len, seed } => {
                 self.write(file, *offset, &pattern(*seed, *len))?;
             }
-            Step::Append { file, len, seed } => {
+            Op::Append { file, len, seed } => {
                 let size = self.with(file, OFlags::WRONLY, |fd| Ok(host::fstat(fd)?.st_size))?;
                 self.write(file, size as u64, &pattern(*seed, *len))?;
             }
-            Step::Truncate { file, size } => {
+            Op::Truncate { file, size } => {
                 self.with(file, OFlags::WRONLY, |fd| host::ftruncate(fd, *size))?;
             }
-            Step::Fallocate { file, how, offset, len } => {
+            Op::Fallocate { file, how, offset, len } => {
                 let flags = match how {
                     Fallocate::Allocate => FallocateFlags::empty(),
                     Fallocate::AllocateKeepSize => FallocateFlags::KEEP_SIZE,
@@ -133,18 +133,18 @@ impl Kernel {
                 };
                 self.with(file, OFlags::WRONLY, |fd| host::fallocate(fd, flags, *offset, *len))?;
             }
-            Step::Link { file: File::At(path), new } => {
+            Op::Link { file: File::At(path), new } => {
                 host::link(self.at(path), self.at(new))?;
             }
-            Step::Link { file: file @ File::Open(_), new } => {
+            Op::Link { file: file @ File::Open(_), new } => {
                 let new = self.at(new);
                 self.with(file, OFlags::RDONLY, |fd| {
                     host::linkat(fd, "", host::CWD, new, AtFlags::EMPTY_PATH)
                 })?;
             }
-            Step::Unlink { path } => host::unlink(self.at(path))?,
-            Step::Rmdir { path } => host::rmdir(self.at(path))?,
-            Step::Rename { path, new, how } => {
+            Op::Unlink { path } => host::unlink(self.at(path))?,
+            Op::Rmdir { path } => host::rmdir(self.at(path))?,
+            Op::Rename { path, new, how } => {
                 let flags = match how {
                     Rename::Replace => RenameFlags::empty(),
                     Rename::NoReplace => RenameFlags::NOREPLACE,
@@ -152,7 +152,7 @@ impl Kernel {
                 };
                 host::renameat_with(host::CWD, self.at(path), host::CWD, self.at(new), flags)?;
             }
-            Step::SetXattr { path, name, value, how } => {
+            Op::SetXattr { path, name, value, how } => {
                 let flags = match how {
                     SetXattr::Any => XattrFlags::empty(),
                     SetXattr::Create => XattrFlags::CREATE,
@@ -160,20 +160,20 @@ impl Kernel {
                 };
                 host::lsetxattr(self.at(path), &name[..], value, flags)?;
             }
-            Step::RemoveXattr { path, name } => host::lremovexattr(self.at(path), &name[..])?,
-            Step::Chmod { path, permissions } => {
+            Op::RemoveXattr { path, name } => host::lremovexattr(self.at(path), &name[..])?,
+            Op::Chmod { path, permissions } => {
                 let mode = Mode::from_raw_mode((*permissions).into());
                 host::chmodat(host::CWD, self.at(path), mode, AtFlags::empty())?;
             }
-            Step::Chown { path, uid, gid } => self.chown(path, *uid, *gid)?,
-            Step::Times { path, atime, mtime } => {
+            Op::Chown { path, uid, gid } => self.chown(path, *uid, *gid)?,
+            Op::Times { path, atime, mtime } => {
                 let spec =
                     |time: &Time| host::Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() };
                 let times =
                     host::Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
                 host::utimensat(host::CWD, self.at(path), &times, AtFlags::SYMLINK_NOFOLLOW)?;
             }
-            Step::List { path } => {
+            Op::List { path } => {
                 let failed = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
                 let mut names = Vec::new();
                 for entry in std::fs::read_dir(self.at(path)).map_err(failed)? {
@@ -182,8 +182,8 @@ impl Kernel {
                 names.sort();
                 return Ok(Seen::Names(names));
             }
-            Step::Fsync { file, .. } => self.with(file, OFlags::RDONLY, |fd| host::fsync(fd))?,
-            Step::Sync => {
+            Op::Fsync { file, .. } => self.with(file, OFlags::RDONLY, |fd| host::fsync(fd))?,
+            Op::Sync => {
                 let root = host::open(&self.root, OFlags::RDONLY, Mode::empty())?;
                 host::syncfs(&root)?;
             }
@@ -193,7 +193,7 @@ impl Kernel {
 }
 
 impl Tree for Kernel {
-    fn apply(&mut self, step: &Step) -> Outcome {
-        self.act(step).map_err(Errno::raw_os_error)
+    fn apply(&mut self, op: &Op) -> Outcome {
+        self.act(op).map_err(Errno::raw_os_error)
     }
 }

@@ -1,7 +1,7 @@
-//! Runs steps on Lanefs, through its library.
+//! Runs operations on Lanefs, through its library.
 
 use crate::listing::library_names;
-use crate::step::{File, Kind, Outcome, Seen, Step, Tree, pattern, split};
+use crate::op::{File, Kind, Op, Outcome, Seen, Tree, pattern, split};
 use lanefs_ext4::{
     Error, Fs, InodeRef, NewInode, NewKind, Privilege, Rdev, SetAttr, SetTime, SyncMode,
 };
@@ -16,7 +16,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// For steps on `fs`.
+    /// For operations on `fs`.
     pub fn new(fs: &Arc<Fs>) -> Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }
@@ -54,11 +54,11 @@ impl Library {
         }
     }
 
-    /// Does `step`; returns its result, or the library's own error.
-    pub fn act(&mut self, step: &Step) -> Result<Seen, Error> {
+    /// Does `op`; returns its result, or the library's own error.
+    pub fn act(&mut self, op: &Op) -> Result<Seen, Error> {
         let fs = self.fs.clone();
-        match step {
-            Step::Create { path, kind, permissions, uid, gid } => {
+        match op {
+            Op::Create { path, kind, permissions, uid, gid } => {
                 let (dir, name) = self.parent(path)?;
                 let device = |a: &u32, b: &u32| Rdev { major: *a, minor: *b };
                 let (kind, permissions) = match kind {
@@ -73,92 +73,92 @@ impl Library {
                 let (uid, gid) = (*uid, *gid);
                 fs.create(&dir, name, &NewInode { kind, permissions, umask: 0, uid, gid })?;
             }
-            Step::Unnamed { dir, slot } => {
+            Op::Unnamed { dir, slot } => {
                 let dir = self.resolve(dir)?;
                 let kind = NewKind::Regular;
                 let new = NewInode { kind, permissions: 0o600, umask: 0, uid: 0, gid: 0 };
                 self.open.insert(*slot, fs.create_unnamed(&dir, &new)?);
             }
-            Step::Open { path, slot } => {
+            Op::Open { path, slot } => {
                 let inode = self.resolve(path)?;
                 self.open.insert(*slot, inode);
             }
-            Step::Close { slot } => {
+            Op::Close { slot } => {
                 let inode = self.open.remove(slot).ok_or(Error::BadDescriptor)?;
                 fs.release(&inode);
             }
-            Step::Read { file, offset, len } => {
+            Op::Read { file, offset, len } => {
                 let mut bytes = vec![0; *len];
                 let n = fs.read_at(&self.file(file)?, *offset, &mut bytes)?;
                 bytes.truncate(n);
                 return Ok(Seen::Bytes(bytes));
             }
-            Step::Write { file, offset, len, seed } => {
+            Op::Write { file, offset, len, seed } => {
                 let data = pattern(*seed, *len);
                 let n = fs.write_at(&self.file(file)?, *offset, &data, Privilege::Root)?;
                 if n < data.len() {
                     return Err(Error::NoSpace);
                 }
             }
-            Step::Append { file, len, seed } => {
+            Op::Append { file, len, seed } => {
                 let data = pattern(*seed, *len);
                 let (_, n) = fs.append(&self.file(file)?, &data, Privilege::Root)?;
                 if n < data.len() {
                     return Err(Error::NoSpace);
                 }
             }
-            Step::Truncate { file, size } => {
+            Op::Truncate { file, size } => {
                 let set = SetAttr { size: Some(*size), ..SetAttr::default() };
                 let inode = self.file(file)?;
                 fs.set_attr(&inode, &SetAttr { mtime: Some(SetTime::Now), ..set })?;
             }
-            Step::Fallocate { file, how, offset, len } => {
+            Op::Fallocate { file, how, offset, len } => {
                 fs.fallocate(&self.file(file)?, *how, *offset, *len, Privilege::Root)?;
             }
-            Step::Link { file, new } => {
+            Op::Link { file, new } => {
                 let inode = self.file(file)?;
                 let (dir, name) = self.parent(new)?;
                 fs.link(&inode, &dir, name)?;
             }
-            Step::Unlink { path } => {
+            Op::Unlink { path } => {
                 let (dir, name) = self.parent(path)?;
                 fs.unlink(&dir, name)?;
             }
-            Step::Rmdir { path } => {
+            Op::Rmdir { path } => {
                 let (dir, name) = self.parent(path)?;
                 fs.rmdir(&dir, name)?;
             }
-            Step::Rename { path, new, how } => {
+            Op::Rename { path, new, how } => {
                 let (from, name) = self.parent(path)?;
                 let (to, new_name) = self.parent(new)?;
                 fs.rename(&from, name, &to, new_name, *how)?;
             }
-            Step::SetXattr { path, name, value, how } => {
+            Op::SetXattr { path, name, value, how } => {
                 fs.set_xattr(&self.resolve(path)?, name, value, *how)?;
             }
-            Step::RemoveXattr { path, name } => fs.remove_xattr(&self.resolve(path)?, name)?,
-            Step::Chmod { path, permissions } => {
+            Op::RemoveXattr { path, name } => fs.remove_xattr(&self.resolve(path)?, name)?,
+            Op::Chmod { path, permissions } => {
                 let set = SetAttr { permissions: Some(*permissions), ..SetAttr::default() };
                 fs.set_attr(&self.resolve(path)?, &set)?;
             }
-            Step::Chown { path, uid, gid } => {
+            Op::Chown { path, uid, gid } => {
                 let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
                 fs.set_attr(&self.resolve(path)?, &set)?;
             }
-            Step::Times { path, atime, mtime } => {
+            Op::Times { path, atime, mtime } => {
                 let (atime, mtime) = (Some(SetTime::At(*atime)), Some(SetTime::At(*mtime)));
                 let set = SetAttr { atime, mtime, ..SetAttr::default() };
                 fs.set_attr(&self.resolve(path)?, &set)?;
             }
-            Step::List { path } => {
+            Op::List { path } => {
                 let dir = self.resolve(path)?;
                 let names = library_names(&fs, &dir)?;
                 let mut names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
                 names.sort();
                 return Ok(Seen::Names(names));
             }
-            Step::Fsync { file, mode } => fs.fsync(&self.file(file)?, *mode)?,
-            Step::Sync => fs.sync()?,
+            Op::Fsync { file, mode } => fs.fsync(&self.file(file)?, *mode)?,
+            Op::Sync => fs.sync()?,
         }
         Ok(Seen::Done)
     }
@@ -170,7 +170,7 @@ impl Library {
 }
 
 impl Tree for Library {
-    fn apply(&mut self, step: &Step) -> Outcome {
-        self.act(step).map_err(|error| error.errno())
+    fn apply(&mut self, op: &Op) -> Outcome {
+        self.act(op).map_err(|error| error.errno())
     }
 }

@@ -1,6 +1,6 @@
 //! A listing of everything visible in a tree, to be compared with another.
 
-use crate::step::{Path, join, show};
+use crate::op::{Path, join, show};
 use lanefs_ext4::{Error, Fs, InodeRef, Seek};
 use lanefs_ondisk::{FileType, Ino, Time};
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ struct Arguments {
     /// Judge so many distinct crash states on all processors, and nothing else.
     #[arg(long)]
     states: Option<u64>,
-    /// If random steps of threads fail, report them as they are, without looking for a shorter
+    /// If random operations of threads fail, report them as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
     no_shrink: bool,
@@ -45,7 +45,7 @@ enum Suite {
     Faults,
     /// Damaged images.
     Hostile,
-    /// Random steps and one file on arrays: whole, degraded, rebuilding.
+    /// Random operations and one file on arrays: whole, degraded, rebuilding.
     Arrays,
 }
 
@@ -62,10 +62,10 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
                     judge.judge_seed(seed, 500)?;
                 } else {
                     let run = judge.run(&scenario(seed, 500));
-                    run.map_err(|why| format!("story {seed}: {why}"))?;
+                    run.map_err(|why| format!("sequence {seed}: {why}"))?;
                 }
             }
-            "10 stories of four threads".into()
+            "10 sequences of four threads".into()
         }
         Suite::Fsx => {
             fsx::judge(bases, seed, 20_000)?;
@@ -76,7 +76,7 @@ fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String,
                 judge_story(bases, health, seed, 500)?;
                 judge_file(bases, health, seed, 5_000)?;
             }
-            "3 stories of four threads, and 15,000 operations on files".into()
+            "3 sequences of four threads, and 15,000 operations on files".into()
         }
         Suite::Crash => crash::judge(seed, 500, Cuts::About(300))?.to_string(),
         Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),

@@ -1,7 +1,7 @@
 //! A tree in plain memory that behaves as a file system should: the oracle of the random suites.
 
 use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
-use crate::step::{File, Kind, Outcome, Path, Seen, Step, Tree, join, pattern, split};
+use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
 use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
@@ -292,9 +292,9 @@ impl Model {
         Ok(())
     }
 
-    fn act(&mut self, step: &Step) -> Done<Seen> {
-        match step {
-            Step::Create { path, kind, permissions, uid, gid } => {
+    fn act(&mut self, op: &Op) -> Done<Seen> {
+        match op {
+            Op::Create { path, kind, permissions, uid, gid } => {
                 let (dir, name) = self.parent(path)?;
                 if self.child(dir, name).is_some() {
                     return Err(Errno::EXIST);
@@ -310,7 +310,7 @@ impl Model {
                 let id = self.add(kind.clone(), permissions, *uid, gid);
                 self.attach(dir, name, id);
             }
-            Step::Unnamed { dir, slot } => {
+            Op::Unnamed { dir, slot } => {
                 let (dir, _) = self.parent(&join(dir, b"x"))?;
                 let gid = match self.node(dir).permissions & SET_GROUP {
                     0 => 0,
@@ -321,35 +321,35 @@ impl Model {
                 (node.links, node.unnamed) = (0, true);
                 self.put_open(*slot, id);
             }
-            Step::Open { path, slot } => {
+            Op::Open { path, slot } => {
                 let id = self.resolve(path)?;
                 self.put_open(*slot, id);
             }
-            Step::Close { slot } => {
+            Op::Close { slot } => {
                 let id = self.open.remove(slot).ok_or(Errno::BADF)?;
                 self.collect(id);
             }
-            Step::Read { file, offset, len } => {
+            Op::Read { file, offset, len } => {
                 let id = self.regular(file)?;
                 return Ok(Seen::Bytes(self.node(id).data.read(*offset, *len)));
             }
-            Step::Write { file, offset, len, seed } => {
+            Op::Write { file, offset, len, seed } => {
                 let id = self.regular(file)?;
                 self.edit(id).data.write(*offset, &pattern(*seed, *len));
                 self.edit(id).mtime = None;
             }
-            Step::Append { file, len, seed } => {
+            Op::Append { file, len, seed } => {
                 let id = self.regular(file)?;
                 let node = self.edit(id);
                 node.data.write(node.data.size(), &pattern(*seed, *len));
                 node.mtime = None;
             }
-            Step::Truncate { file, size } => {
+            Op::Truncate { file, size } => {
                 let id = self.regular(file)?;
                 self.edit(id).data.resize(*size);
                 self.edit(id).mtime = None;
             }
-            Step::Fallocate { file, how, offset, len } => {
+            Op::Fallocate { file, how, offset, len } => {
                 let id = self.regular(file)?;
                 let node = self.edit(id);
                 let end = offset + len;
@@ -364,7 +364,7 @@ impl Model {
                 }
                 node.mtime = None;
             }
-            Step::Link { file, new } => {
+            Op::Link { file, new } => {
                 let id = self.file(file)?;
                 let (dir, name) = self.parent(new)?;
                 if self.child(dir, name).is_some() {
@@ -380,7 +380,7 @@ impl Model {
                 (node.links, node.unnamed) = (node.links + 1, false);
                 self.attach(dir, name, id);
             }
-            Step::Unlink { path } => {
+            Op::Unlink { path } => {
                 let (dir, name) = self.parent(path)?;
                 let id = self.child(dir, name).ok_or(Errno::NOENT)?;
                 if self.is_dir(id) {
@@ -389,7 +389,7 @@ impl Model {
                 self.detach(dir, name);
                 self.drop_name(id);
             }
-            Step::Rmdir { path } => {
+            Op::Rmdir { path } => {
                 let (dir, name) = self.parent(path)?;
                 let id = self.child(dir, name).ok_or(Errno::NOENT)?;
                 if !self.is_dir(id) {
@@ -401,8 +401,8 @@ impl Model {
                 self.detach(dir, name);
                 self.drop_name(id);
             }
-            Step::Rename { path, new, how } => self.rename(path, new, *how)?,
-            Step::SetXattr { path, name, value, how } => {
+            Op::Rename { path, new, how } => self.rename(path, new, *how)?,
+            Op::SetXattr { path, name, value, how } => {
                 let id = self.resolve(path)?;
                 match (how, self.node(id).xattrs.contains_key(name)) {
                     (SetXattr::Create, true) => return Err(Errno::EXIST),
@@ -411,33 +411,33 @@ impl Model {
                 }
                 self.edit(id).xattrs.insert(name.clone(), value.clone());
             }
-            Step::RemoveXattr { path, name } => {
+            Op::RemoveXattr { path, name } => {
                 let id = self.resolve(path)?;
                 self.edit(id).xattrs.remove(name).ok_or(Errno::NODATA)?;
             }
-            Step::Chmod { path, permissions } => {
+            Op::Chmod { path, permissions } => {
                 let id = self.resolve(path)?;
                 self.edit(id).permissions = *permissions;
             }
-            Step::Chown { path, uid, gid } => {
+            Op::Chown { path, uid, gid } => {
                 let id = self.resolve(path)?;
                 let node = self.edit(id);
                 (node.uid, node.gid) = (*uid, *gid);
             }
-            Step::Times { path, atime, mtime } => {
+            Op::Times { path, atime, mtime } => {
                 let id = self.resolve(path)?;
                 let node = self.edit(id);
                 (node.atime, node.mtime) = (Some(*atime), Some(*mtime));
             }
-            Step::List { path } => {
+            Op::List { path } => {
                 let id = self.resolve(path)?;
                 if !self.is_dir(id) {
                     return Err(Errno::NOTDIR);
                 }
                 return Ok(Seen::Names(self.node(id).children.keys().cloned().collect()));
             }
-            Step::Fsync { file, .. } => drop(self.file(file)?),
-            Step::Sync => {}
+            Op::Fsync { file, .. } => drop(self.file(file)?),
+            Op::Sync => {}
         }
         Ok(Seen::Done)
     }
@@ -589,7 +589,7 @@ fn entry(node: &Node) -> Entry {
 }
 
 impl Tree for Model {
-    fn apply(&mut self, step: &Step) -> Outcome {
-        self.act(step).map_err(Errno::raw_os_error)
+    fn apply(&mut self, op: &Op) -> Outcome {
+        self.act(op).map_err(Errno::raw_os_error)
     }
 }

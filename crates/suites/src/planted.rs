@@ -4,7 +4,7 @@ use lanefs_device::{Device, DeviceError};
 use std::sync::Arc;
 
 /// Flips one bit of every write whose first byte divided by 32 leaves this rest: the same writes in
-/// every run of the same steps.
+/// every run of the same operations.
 const MARK: u8 = 1;
 
 /// A fault that the device does not report.

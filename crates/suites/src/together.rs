@@ -1,13 +1,14 @@
-//! The model suite: four threads run random steps on one file system. The outcomes in each thread's
-//! own part are known. At the end the whole tree must be there, for e2fsck and the kernel too.
+//! The model suite: four threads run random operations on one file system. The outcomes in each
+//! thread's own part are known. At the end the whole tree must be there, for e2fsck and the kernel
+//! too.
 
 use crate::conditions::{self, Paced};
 use crate::image::Image;
 use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
-use crate::step::{Outcome, Path, Step, Tree, show};
-use crate::story::{Author, Mood, RACE, SHARED, is_race, stage};
+use crate::op::{Op, Outcome, Path, Tree, show};
+use crate::sequence::{Author, Mix, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions};
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -16,21 +17,21 @@ use lanefs_ondisk::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads of a story.
+/// Threads of a sequence.
 pub const THREADS: usize = 4;
 
-/// The input of a run: the image, the policies and the steps of each thread.
+/// The input of a run: the image, the policies and the operations of each thread.
 #[derive(Clone)]
 pub struct Scenario {
     /// The options for mke2fs.
     pub options: &'static str,
     /// Chooses the policies.
     pub seed: u64,
-    /// The steps of each thread.
-    pub stories: Vec<Vec<Step>>,
+    /// The operations of each thread.
+    pub sequences: Vec<Vec<Op>>,
 }
 
-/// The scenario of a seed: `len` steps for each thread.
+/// The scenario of a seed: `len` operations for each thread.
 pub fn scenario(seed: u64, len: usize) -> Scenario {
     const OPTIONS: [&str; 4] = [
         "-b 1024",
@@ -39,15 +40,15 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
         "-b 1024 -O ^metadata_csum,uninit_bg,^64bit",
     ];
     let options = OPTIONS[(seed % 4) as usize];
-    let mood = if (seed / 4).is_multiple_of(2) { Mood::ManySmall } else { Mood::FewLarge };
+    let mix = if (seed / 4).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
-    let author = |n| match Author::new(seed, n, THREADS, mood) {
+    let author = |n| match Author::new(seed, n, THREADS, mix) {
         author if forgetful => author.forgetful(handles),
         author => author,
     };
-    let stories = (0..THREADS).map(|n| author(n).story(len)).collect();
-    Scenario { options, seed, stories }
+    let sequences = (0..THREADS).map(|n| author(n).operations(len)).collect();
+    Scenario { options, seed, sequences }
 }
 
 /// Fresh images by options, made once and never written: runs write to overlays.
@@ -79,35 +80,35 @@ pub struct Judge<'a> {
 impl Judge<'_> {
     /// Runs a scenario. The error says what went wrong.
     pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
-        let steps = AtomicU64::new(0);
-        let run = self.run_counting(scenario, &steps);
-        run.map_err(|why| format!("after {} steps: {why}", steps.load(Ordering::Relaxed)))
+        let ops = AtomicU64::new(0);
+        let run = self.run_counting(scenario, &ops);
+        run.map_err(|why| format!("after {} operations: {why}", ops.load(Ordering::Relaxed)))
     }
 
-    fn run_counting(&self, scenario: &Scenario, steps: &AtomicU64) -> Result<(), String> {
+    fn run_counting(&self, scenario: &Scenario, ops: &AtomicU64) -> Result<(), String> {
         let Some(overlay) = self.bases.fresh(scenario.options, "96M") else { return Ok(()) };
         let overlay = Arc::new(overlay);
         let pace = conditions::of_seed(scenario.seed, None).pace;
         let paced = Paced::new((self.wrap)(overlay.clone()), pace);
         let mount = open(paced.device.clone(), scenario.seed)?;
         let mut stager = Library::new(mount.fs());
-        for step in stage(THREADS) {
-            stager.apply(&step).map_err(|e| format!("{step:?}: error {e}"))?;
+        for op in stage(THREADS) {
+            stager.apply(&op).map_err(|e| format!("{op:?}: error {e}"))?;
         }
         let ended = AtomicBool::new(false);
         let told: Vec<Result<Model, String>> = std::thread::scope(|scope| {
             let looker = pace.map(|_| scope.spawn(|| look_until(&ended, mount.fs())));
             let tellers: Vec<_> = scenario
-                .stories
+                .sequences
                 .iter()
                 .enumerate()
-                .map(|(n, story)| {
+                .map(|(n, sequence)| {
                     let library = Library::new(mount.fs());
                     let done = || {
-                        steps.fetch_add(1, Ordering::Relaxed);
-                        paced.step();
+                        ops.fetch_add(1, Ordering::Relaxed);
+                        paced.op();
                     };
-                    scope.spawn(move || tell(library, n, story, &done))
+                    scope.spawn(move || tell(library, n, sequence, &done))
                 })
                 .collect();
             let broken = |_| Err("a thread panicked".to_string());
@@ -148,8 +149,8 @@ impl Judge<'_> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };
         let (short, why) = self.shrink(scenario, first.clone());
-        let (options, story) = (short.options, short.tell());
-        Err(format!("seed {seed}: {first}\nshortest found ({options}): {why}\n{story}"))
+        let (options, sequence) = (short.options, short.tell());
+        Err(format!("seed {seed}: {first}\nshortest found ({options}): {why}\n{sequence}"))
     }
 
     /// A shorter scenario that fails too, and why it does.
@@ -163,21 +164,21 @@ impl Judge<'_> {
             // A fault may need threads to meet, so each candidate is tried twice.
             (0..2).find_map(|_| self.run(candidate).err())
         };
-        for n in 0..scenario.stories.len() {
+        for n in 0..scenario.sequences.len() {
             let mut candidate = scenario.clone();
-            candidate.stories[n].clear();
+            candidate.sequences[n].clear();
             if let Some(reason) = fails(&candidate) {
                 (scenario, why) = (candidate, reason);
             }
         }
-        let mut piece = scenario.stories.iter().map(Vec::len).max().unwrap_or(0) / 2;
+        let mut piece = scenario.sequences.iter().map(Vec::len).max().unwrap_or(0) / 2;
         while piece > 0 {
-            for n in 0..scenario.stories.len() {
-                let mut end = scenario.stories[n].len();
+            for n in 0..scenario.sequences.len() {
+                let mut end = scenario.sequences[n].len();
                 while end > 0 {
                     let start = end.saturating_sub(piece);
                     let mut candidate = scenario.clone();
-                    candidate.stories[n].drain(start..end);
+                    candidate.sequences[n].drain(start..end);
                     if let Some(reason) = fails(&candidate) {
                         (scenario, why) = (candidate, reason);
                     }
@@ -191,13 +192,15 @@ impl Judge<'_> {
 }
 
 impl Scenario {
-    /// The steps in words.
+    /// The operations in words.
     pub fn tell(&self) -> String {
         let mut words = String::new();
-        for (n, story) in self.stories.iter().enumerate().filter(|(_, story)| !story.is_empty()) {
-            words += &format!("thread {n}, {} steps:\n", story.len());
-            for step in story.iter().take(60) {
-                words += &format!("  {step:?}\n");
+        for (n, sequence) in
+            self.sequences.iter().enumerate().filter(|(_, sequence)| !sequence.is_empty())
+        {
+            words += &format!("thread {n}, {} operations:\n", sequence.len());
+            for op in sequence.iter().take(60) {
+                words += &format!("  {op:?}\n");
             }
         }
         words
@@ -234,25 +237,26 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one thread's steps and compares each outcome with the model's; `done` is called after each.
-fn tell(mut library: Library, n: usize, story: &[Step], done: &dyn Fn()) -> Result<Model, String> {
+/// Runs one thread's operations and compares each outcome with the model's; `done` is called after
+/// each.
+fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Result<Model, String> {
     let mut model = Model::new();
-    for step in stage(THREADS) {
-        model.apply(&step).map_err(|e| format!("model: {step:?}: error {e}"))?;
+    for op in stage(THREADS) {
+        model.apply(&op).map_err(|e| format!("model: {op:?}: error {e}"))?;
     }
-    for (at, step) in story.iter().enumerate() {
-        let got = library.act(step);
+    for (at, op) in sequence.iter().enumerate() {
+        let got = library.act(op);
         done();
-        if is_race(step) {
-            check_race(&got).map_err(|why| format!("thread {n}, step {at}, {step:?}: {why}"))?;
+        if is_race(op) {
+            check_race(&got).map_err(|why| format!("thread {n}, operation {at}, {op:?}: {why}"))?;
             continue;
         }
         let words = got.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let got = own_names(got.map_err(|error| error.errno()), step, n);
-        let want = model.apply(step);
-        if got != want && !is_choice(step, &got, &want) {
+        let got = own_names(got.map_err(|error| error.errno()), op, n);
+        let want = model.apply(op);
+        if got != want && !is_choice(op, &got, &want) {
             let why = format!("gave {got:?} {words}, should give {want:?}");
-            return Err(format!("thread {n}, step {at}, {step:?}: {why}"));
+            return Err(format!("thread {n}, operation {at}, {op:?}: {why}"));
         }
     }
     // The library's references to open files end before the unmount.
@@ -261,32 +265,32 @@ fn tell(mut library: Library, n: usize, story: &[Step], done: &dyn Fn()) -> Resu
 }
 
 /// True if a rename is wrong in more than one way and another of the errors is returned.
-fn is_choice(step: &Step, got: &Outcome, want: &Outcome) -> bool {
+fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
     let one = |outcome: &Outcome| {
         outcome.as_ref().is_err_and(|errno| among.iter().any(|e| e.raw_os_error() == *errno))
     };
-    matches!(step, Step::Rename { .. }) && one(got) && one(want)
+    matches!(op, Op::Rename { .. }) && one(got) && one(want)
 }
 
 /// In a shared directory a thread knows of its own names only.
-fn own_names(got: Outcome, step: &Step, n: usize) -> Outcome {
-    let Step::List { path } = step else { return got };
+fn own_names(got: Outcome, op: &Op, n: usize) -> Outcome {
+    let Op::List { path } = op else { return got };
     if !SHARED.contains(&&path[..]) {
         return got;
     }
     got.map(|seen| match seen {
-        crate::step::Seen::Names(mut names) => {
+        crate::op::Seen::Names(mut names) => {
             names.retain(|name| name.starts_with(format!("t{n}.").as_bytes()));
-            crate::step::Seen::Names(names)
+            crate::op::Seen::Names(names)
         }
         other => other,
     })
 }
 
-/// In a race a step may have any outcome but damage.
-fn check_race(got: &Result<crate::step::Seen, lanefs_ext4::Error>) -> Result<(), String> {
+/// In a race an operation may have any outcome but damage.
+fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), String> {
     match got {
         Ok(_)
         | Err(

@@ -4,7 +4,7 @@ use lanefs_suites::array::{Health, judge_file, judge_story};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::Bases;
 
-fn story(bases: &Bases, health: Health, seed: u64, len: usize) {
+fn sequence(bases: &Bases, health: Health, seed: u64, len: usize) {
     println!("{health:?}, seed {seed}");
     judge_story(bases, health, seed, len).unwrap_or_else(|why| panic!("{why}"));
 }
@@ -18,7 +18,7 @@ fn one_file(bases: &Bases, health: Health, seed: u64, count: u32) {
 fn a_few_stories_on_arrays_end_as_the_model_says() {
     let bases = Bases::default();
     for (health, seed) in Health::ALL.into_iter().zip(seeds(3)) {
-        story(&bases, health, seed, 60);
+        sequence(&bases, health, seed, 60);
     }
 }
 
@@ -31,10 +31,10 @@ fn a_file_on_arrays_keeps_its_bytes() {
 }
 
 #[test]
-#[ignore = "long: many stories on arrays of every health"]
+#[ignore = "long: many sequences on arrays of every health"]
 fn stories_on_arrays_end_as_the_model_says() {
     let bases = Bases::default();
-    in_parallel(seeds(24), |seed| story(&bases, Health::ALL[seed as usize % 3], seed, 300));
+    in_parallel(seeds(24), |seed| sequence(&bases, Health::ALL[seed as usize % 3], seed, 300));
 }
 
 #[test]

@@ -138,8 +138,8 @@ fn judge(seed: u64, cuts: usize) {
     let history = record(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut states = States::new(&history.events, history.base.clone());
-    let step = (history.events.len() / cuts).max(1);
-    for cut in (rng.usize(..step)..=history.events.len()).step_by(step) {
+    let op = (history.events.len() / cuts).max(1);
+    for cut in (rng.usize(..op)..=history.events.len()).step_by(op) {
         let kept = [Kept::None, Kept::All, Kept::Some][rng.usize(..3)];
         let state = states.at(cut, kept, &mut rng);
         history.check(cut, state.members, seed);

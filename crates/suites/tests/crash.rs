@@ -7,8 +7,8 @@ use lanefs_suites::random::seeds;
 use lanefs_suites::together::Bases;
 use std::sync::Arc;
 
-fn run(seed: u64, steps: usize, cuts: Cuts) {
-    let found = judge(seed, steps, cuts).unwrap_or_else(|why| panic!("{why}"));
+fn run(seed: u64, ops: usize, cuts: Cuts) {
+    let found = judge(seed, ops, cuts).unwrap_or_else(|why| panic!("{why}"));
     println!("seed {seed}: {found}");
 }
 

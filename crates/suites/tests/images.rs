@@ -7,7 +7,7 @@ use lanefs_suites::image::Image;
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
 use lanefs_suites::listing::{self, Listing};
-use lanefs_suites::step::{Step, Tree, show};
+use lanefs_suites::op::{Op, Tree, show};
 use std::sync::Arc;
 
 /// Options for mke2fs, the size in MiB and the resulting block size.
@@ -42,25 +42,25 @@ fn scale(options: &str, megabytes: u64, block: usize) -> Scale {
     scale
 }
 
-fn tell(tree: &mut dyn Tree, who: &str, steps: &[Step]) {
-    for step in steps {
-        if let Err(errno) = tree.apply(step) {
-            panic!("{who}: {step:?}: {}", std::io::Error::from_raw_os_error(errno));
+fn tell(tree: &mut dyn Tree, who: &str, ops: &[Op]) {
+    for op in ops {
+        if let Err(errno) = tree.apply(op) {
+            panic!("{who}: {op:?}: {}", std::io::Error::from_raw_os_error(errno));
         }
     }
 }
 
-fn told_to_kernel(image: &Image, steps: &[Step]) -> Option<()> {
+fn told_to_kernel(image: &Image, ops: &[Op]) -> Option<()> {
     let mount = image.kernel_mount("noatime")?;
-    tell(&mut Kernel::new(mount.path()), "the kernel", steps);
+    tell(&mut Kernel::new(mount.path()), "the kernel", ops);
     mount.unmount();
     Some(())
 }
 
-fn told_to_library(image: &Image, steps: &[Step]) {
+fn told_to_library(image: &Image, ops: &[Op]) {
     let options = MountOptions { atime: Atime::Noatime, ..MountOptions::default() };
     let mount = Mount::open(image.device(), options).expect("Lanefs mounts it");
-    tell(&mut Library::new(mount.fs()), "Lanefs", steps);
+    tell(&mut Library::new(mount.fs()), "Lanefs", ops);
     mount.close().expect("Lanefs unmounts it");
 }
 

@@ -1,4 +1,4 @@
-//! Random steps of four threads against a model in memory.
+//! Random operations of four threads against a model in memory.
 
 use lanefs_device::Device;
 use lanefs_suites::planted::{Bug, Planted};
@@ -21,7 +21,7 @@ fn a_few_stories_end_as_the_model_says() {
 }
 
 #[test]
-#[ignore = "long: 200 seeds, 500 steps of four threads each"]
+#[ignore = "long: 200 seeds, 500 operations of four threads each"]
 fn two_hundred_stories_end_as_the_model_says() {
     let bases = Bases::default();
     let judge = Judge { bases: &bases, wrap: &plain };
@@ -37,9 +37,9 @@ fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
     let flip = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::FlippedBit, device)) };
     let judge = Judge { bases: &bases, wrap: &flip };
     let scenario = scenario(7, 200);
-    let steps = |stories: &[Vec<_>]| stories.iter().map(Vec::len).sum::<usize>();
-    let before = steps(&scenario.stories);
+    let ops = |sequences: &[Vec<_>]| sequences.iter().map(Vec::len).sum::<usize>();
+    let before = ops(&scenario.sequences);
     let why = judge.run(&scenario).expect_err("the flipped bit is seen");
     let (short, why) = judge.shrink(scenario, why);
-    assert!(steps(&short.stories) < before / 4, "{why}: {}", short.tell());
+    assert!(ops(&short.sequences) < before / 4, "{why}: {}", short.tell());
 }

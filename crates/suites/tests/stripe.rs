@@ -6,7 +6,7 @@ use lanefs_ext4::{Mount, MountOptions};
 use lanefs_suites::image::Image;
 use lanefs_suites::kernel::Kernel;
 use lanefs_suites::library::Library;
-use lanefs_suites::step::{File, Kind, Step, Tree};
+use lanefs_suites::op::{File, Kind, Op, Tree};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ fn name(n: usize) -> Vec<u8> {
     format!("f{n}").into_bytes()
 }
 
-/// Files of many sizes, some of whole stripes, some written in pieces; a third is removed and others
-/// take its place.
-fn steps(stripe: usize, seed: u64) -> Vec<Step> {
+/// Files of many sizes, some of whole stripes, some written in pieces; a third is removed and
+/// others take its place.
+fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut steps = Vec::new();
+    let mut ops = Vec::new();
     for n in 0..120 {
         if n == 60 {
-            steps.push(Step::Sync);
-            steps.extend((0..60).step_by(3).map(|n| Step::Unlink { path: name(n) }));
-            steps.push(Step::Sync);
+            ops.push(Op::Sync);
+            ops.extend((0..60).step_by(3).map(|n| Op::Unlink { path: name(n) }));
+            ops.push(Op::Sync);
         }
         let path = name(n);
         let kind = Kind::Regular;
-        steps.push(Step::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 });
+        ops.push(Op::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 });
         let blocks = match rng.u32(0..4) {
             0 => rng.usize(1..stripe),
             1 => stripe * rng.usize(1..5),
@@ -41,11 +41,11 @@ fn steps(stripe: usize, seed: u64) -> Vec<Step> {
         for at in (0..blocks).step_by(piece) {
             let len = piece.min(blocks - at) * BLOCK;
             let file = File::At(path.clone());
-            steps.push(Step::Write { file, offset: (at * BLOCK) as u64, len, seed: 7 });
+            ops.push(Op::Write { file, offset: (at * BLOCK) as u64, len, seed: 7 });
         }
     }
-    steps.push(Step::Sync);
-    steps
+    ops.push(Op::Sync);
+    ops
 }
 
 /// First block and length of each extent of the files that are there.
@@ -80,23 +80,23 @@ fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
     (aligned, large.len())
 }
 
-fn tell(tree: &mut dyn Tree, steps: &[Step]) {
-    for step in steps {
-        assert!(tree.apply(step).is_ok(), "{step:?}");
+fn tell(tree: &mut dyn Tree, ops: &[Op]) {
+    for op in ops {
+        assert!(tree.apply(op).is_ok(), "{op:?}");
     }
 }
 
-/// The share of large extents that start with a stripe after these steps.
+/// The share of large extents that start with a stripe after these operations.
 fn share_of_lanefs(
     image: &Image,
     device: Arc<dyn Device>,
     option: u32,
     stripe: usize,
-    steps: &[Step],
+    ops: &[Op],
 ) -> f64 {
     let options = MountOptions { stripe: option, ..MountOptions::default() };
     let mount = Mount::open(device, options).unwrap();
-    tell(&mut Library::new(mount.fs()), steps);
+    tell(&mut Library::new(mount.fs()), ops);
     mount.close().unwrap();
     image.assert_clean("Lanefs");
     let (ours, of) = aligned(image, stripe as u64);
@@ -137,10 +137,10 @@ impl Device for WithRows {
 #[test]
 fn the_stripe_is_that_of_the_option_or_of_an_array_if_the_superblock_has_none() {
     let Some(image) = Image::make("-b 4096 -E stride=16,stripe_width=48", "1G") else { return };
-    share_of_lanefs(&image, image.device(), 40, 40, &steps(40, 4));
+    share_of_lanefs(&image, image.device(), 40, 40, &ops(40, 4));
     let Some(image) = Image::make("-b 4096", "1G") else { return };
     let device = Arc::new(WithRows(image.device(), 56 * BLOCK as u64));
-    share_of_lanefs(&image, device, 0, 56, &steps(56, 5));
+    share_of_lanefs(&image, device, 0, 56, &ops(56, 5));
 }
 
 #[test]
@@ -151,13 +151,13 @@ fn large_allocations_start_with_a_stripe_at_least_as_often_as_the_kernels() {
         ("-b 4096 -E stride=128,stripe_width=384", 384),
         ("-b 4096 -E stride=24", 24),
     ] {
-        let steps = steps(stripe, 3);
+        let ops = ops(stripe, 3);
         let Some(image) = Image::make(options, "1G") else { return };
-        let share = share_of_lanefs(&image, image.device(), 0, stripe, &steps);
+        let share = share_of_lanefs(&image, image.device(), 0, stripe, &ops);
 
         let Some(image) = Image::make(options, "1G") else { return };
         let Some(kernel) = image.kernel_mount("") else { continue };
-        tell(&mut Kernel::new(kernel.path()), &steps);
+        tell(&mut Kernel::new(kernel.path()), &ops);
         kernel.unmount();
         let (theirs, of) = aligned(&image, stripe as u64);
         println!("stripe of {stripe}: the kernel {theirs} of {of}");

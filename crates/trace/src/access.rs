@@ -1,7 +1,7 @@
 //! From registers to memory: which addresses an instruction reads and writes.
 
 use crate::Footprint;
-use crate::record::{IP, Step};
+use crate::record::{IP, Registers};
 use iced_x86::{
     Decoder as Iced, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpAccess, Register, UsedMemory,
@@ -42,19 +42,19 @@ const LONGEST: usize = 15;
 
 impl Decoder {
     /// The lines that the steps touched.
-    pub(crate) fn footprint(&mut self, steps: &[Step], fs_base: u64) -> Footprint {
+    pub(crate) fn footprint(&mut self, steps: &[Registers], fs_base: u64) -> Footprint {
         let mut footprint = Footprint::new();
         let mut calls = Calls::default();
-        for step in steps {
-            let ip = step[IP];
+        for registers in steps {
+            let ip = registers[IP];
             let known = self.known.entry(ip).or_insert_with(|| know(ip));
             footprint.count_instruction();
-            calls.arrive(step);
-            if !(known.repeated && step[1] == 0) {
+            calls.arrive(registers);
+            if !(known.repeated && registers[1] == 0) {
                 for operand in &known.operands {
-                    let address = operand
-                        .memory
-                        .virtual_address(0, |register, _, _| value_of(register, step, fs_base));
+                    let address = operand.memory.virtual_address(0, |register, _, _| {
+                        value_of(register, registers, fs_base)
+                    });
                     if let Some(address) = address {
                         let (read, written) = (operand.read, operand.written);
                         footprint.touch(address, operand.bytes, read, written, ip, &calls.stack);
@@ -62,7 +62,7 @@ impl Decoder {
                 }
             }
             match known.flow {
-                Flow::Call => calls.call(step),
+                Flow::Call => calls.call(registers),
                 Flow::System => footprint.count_system_call(),
                 Flow::On => {}
             }
@@ -81,17 +81,17 @@ struct Calls {
 
 impl Calls {
     /// Calls that have returned, in any way, have left their slot on the stack.
-    fn arrive(&mut self, step: &Step) {
-        while self.pointers.last().is_some_and(|at| step[4] > *at) {
+    fn arrive(&mut self, registers: &Registers) {
+        while self.pointers.last().is_some_and(|at| registers[4] > *at) {
             self.pointers.pop();
             self.stack.pop();
         }
     }
 
-    fn call(&mut self, step: &Step) {
+    fn call(&mut self, registers: &Registers) {
         // The return address lies just inside the call: one byte before it is the call itself.
-        self.stack.push(step[IP]);
-        self.pointers.push(step[4].wrapping_sub(8));
+        self.stack.push(registers[IP]);
+        self.pointers.push(registers[4].wrapping_sub(8));
     }
 }
 
@@ -153,7 +153,7 @@ unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
 
 /// The value of a register that takes part in an address; none for vectors, whose scattered
 /// accesses no compiler makes of itself.
-fn value_of(register: Register, step: &Step, fs_base: u64) -> Option<u64> {
+fn value_of(register: Register, registers: &Registers, fs_base: u64) -> Option<u64> {
     if register.is_segment_register() {
         return Some(if register == Register::FS { fs_base } else { 0 });
     }
@@ -161,6 +161,6 @@ fn value_of(register: Register, step: &Step, fs_base: u64) -> Option<u64> {
     if !full.is_gpr64() {
         return None;
     }
-    let value = step[full.number()];
+    let value = registers[full.number()];
     Some(if register.is_gpr32() { value & 0xffff_ffff } else { value })
 }

@@ -16,16 +16,16 @@
 mod access;
 mod bus;
 mod conflict;
-mod crew;
 mod footprint;
 mod memory;
 mod record;
 mod symbols;
+mod workers;
 
 pub use bus::{Bus, Transfers};
 pub use conflict::{Conflict, conflicts};
-pub use crew::Crew;
 pub use footprint::{Footprint, Granule, Line, Site, Touch};
 pub use memory::Memory;
 pub use record::{Recorder, Unsupported, is_supported, record};
 pub use symbols::{Frame, Symbols};
+pub use workers::Workers;

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Registers before one instruction: the general ones in the order of the processor's encoding
 /// (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15), then the instruction's address.
-pub(crate) type Step = [u64; 17];
+pub(crate) type Registers = [u64; 17];
 
 /// Where a step has the instruction's address.
 pub(crate) const IP: usize = 16;
@@ -87,7 +87,7 @@ impl Recorder {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod machine {
-    use super::{IP, Step, Unsupported};
+    use super::{IP, Registers, Unsupported};
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
@@ -99,14 +99,14 @@ mod machine {
     const STEPS: usize = 4 << 20;
 
     /// Where the handler writes: one recording at a time, under `TURN`.
-    static BUFFER: AtomicPtr<Step> = AtomicPtr::new(ptr::null_mut());
+    static BUFFER: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     static FULL: AtomicBool = AtomicBool::new(false);
     static TURN: Mutex<()> = Mutex::new(());
 
     /// A buffer for steps.
     pub(super) struct Machine {
-        buffer: Vec<Step>,
+        buffer: Vec<Registers>,
         count: usize,
     }
 
@@ -117,7 +117,7 @@ mod machine {
             Ok(Machine { buffer: Vec::with_capacity(STEPS), count: 0 })
         }
 
-        pub(super) fn steps(&self) -> &[Step] {
+        pub(super) fn steps(&self) -> &[Registers] {
             // SAFETY: the handler has written this many steps into the vector's capacity.
             unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), self.count) }
         }
@@ -196,7 +196,7 @@ mod machine {
         // SAFETY: the kernel hands the handler a valid context, which no other code uses while it
         // runs.
         let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-        let step: Step = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
+        let step: Registers = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
         // SAFETY: `at` is below the buffer's capacity, and only the thread whose turn it is steps.
         unsafe { buffer.add(at).write(step) };
         COUNT.store(at + 1, Ordering::Relaxed);
@@ -215,7 +215,7 @@ mod machine {
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod machine {
-    use super::{Step, Unsupported};
+    use super::{Registers, Unsupported};
 
     pub(super) struct Machine;
 
@@ -223,7 +223,7 @@ mod machine {
         pub(super) fn new() -> Result<Machine, Unsupported> {
             Err(Unsupported)
         }
-        pub(super) fn steps(&self) -> &[Step] {
+        pub(super) fn steps(&self) -> &[Registers] {
             &[]
         }
         pub(super) fn run<R>(&mut self, work: impl FnOnce() -> R) -> (R, u64) {

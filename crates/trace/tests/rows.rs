@@ -3,7 +3,7 @@
 
 use lanefs_device::Device;
 use lanefs_raid5::{Array, Consistency, Geometry, Layout, Policies};
-use lanefs_trace::{Crew, Symbols, conflicts, record};
+use lanefs_trace::{Symbols, Workers, conflicts, record};
 use std::process::Command;
 
 const CHUNK: u64 = 4096;
@@ -28,22 +28,22 @@ const SAME_PARITY: [u64; 2] = [8, 12];
 /// The number of lines that two threads share when each does `work` in its own row.
 fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Sync) -> usize {
     let work = &work;
-    Crew::with(
+    Workers::with(
         2,
         |number| rows[number],
-        |crew| {
+        |workers| {
             // Before tracing: bits are set, the array is marked active, buffers exist.
             let warm = move |row: &mut u64| {
                 forget_foreign_memory();
                 work(array, *row);
             };
-            crew.on(0, warm);
-            crew.on(1, warm);
+            workers.on(0, warm);
+            workers.on(1, warm);
             let run = move |row: &mut u64| {
                 work(array, *row);
                 record(|| work(array, *row)).expect("this machine is supported").1
             };
-            let (one, two) = (crew.on(0, run), crew.on(1, run));
+            let (one, two) = (workers.on(0, run), workers.on(1, run));
             let found = conflicts(&one, &two);
             let mut symbols = Symbols::new();
             let sites = found.iter().flat_map(|c| {

@@ -3,22 +3,22 @@
 
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::unscheduled::{Mutex, RwLock};
-use lanefs_trace::{Bus, Crew, Footprint, Granule, Transfers, conflicts, record};
+use lanefs_trace::{Bus, Footprint, Granule, Transfers, Workers, conflicts, record};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 /// The footprints of two threads that run `work` with their numbers.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
     let work = &work;
-    Crew::with(
+    Workers::with(
         2,
         |number| number,
-        |crew| {
+        |workers| {
             let run = |me: &mut usize| {
                 work(*me);
                 record(|| work(*me)).expect("this machine is supported").1
             };
-            (crew.on(0, run), crew.on(1, run))
+            (workers.on(0, run), workers.on(1, run))
         },
     )
 }
@@ -73,7 +73,7 @@ fn a_write_that_straddles_lines_touches_both() {
     #[repr(C, align(128))]
     struct Straddling([u8; 256]);
     struct Racy(UnsafeCell<Straddling>);
-    // SAFETY: the crew's threads work in turn.
+    // SAFETY: the workers work in turn.
     unsafe impl Sync for Racy {}
     let bytes = Racy(UnsafeCell::new(Straddling([0; 256])));
     let bytes = &bytes;
@@ -133,7 +133,7 @@ fn a_copy_by_a_string_instruction_is_followed() {
     let target = Words::new();
     let (one, two) = both(|_| {
         let source = [1_u64; 16];
-        // SAFETY: 128 bytes of the source go to the first 128 of the target; the crew's threads
+        // SAFETY: 128 bytes of the source go to the first 128 of the target; the workers
         // work in turn, so no other thread reads or writes them.
         unsafe {
             std::arch::asm!("rep movsb", inout("rcx") 128_usize => _,
@@ -173,13 +173,13 @@ fn a_line_that_goes_round_moves_once_for_each_operation() {
     let words = &words;
     let mut transfers = Transfers::default();
     let mut bus = Bus::new();
-    Crew::with(
+    Workers::with(
         4,
         |number| number,
-        |crew| {
+        |workers| {
             for round in 0..3 {
                 for thread in 0..4 {
-                    let footprint = crew.on(thread, move |me: &mut usize| {
+                    let footprint = workers.on(thread, move |me: &mut usize| {
                         record(|| {
                             words.0[16].fetch_add(1, Ordering::Relaxed);
                             words.0[*me].load(Ordering::Relaxed)

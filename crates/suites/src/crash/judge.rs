@@ -6,7 +6,7 @@ use super::workload::{Change, History, Zeros};
 use super::writer;
 use crate::image::{Image, Scratch};
 use crate::listing::{self, Listing};
-use crate::step::{Path, show};
+use crate::op::{Path, show};
 use lanefs_device::{Device, Event, Kept, OverlayDevice, RecordingDevice};
 use lanefs_ext4::{Atime, Fs, Mount, MountOptions};
 use lanefs_ondisk::superblock::Superblock;
@@ -62,7 +62,7 @@ impl<'h> Judge<'h> {
         let scratch = Scratch::new(base).map_err(|e| e.to_string())?;
         tally.count(|findings| {
             findings.workloads.0 += 1;
-            findings.steps += history.steps.len() as u64;
+            findings.ops += history.ops.len() as u64;
             findings.workloads.1 += u64::from(history.forgetful);
         });
         let mut superblock = [0; 1024];
@@ -109,21 +109,20 @@ impl<'h> Judge<'h> {
     fn context(&self, cut: usize, kept: Kept, why: String) -> String {
         let (lo, hi) = self.bounds(Moment::of(cut, kept));
         let from = hi.saturating_sub(12);
-        let steps: Vec<_> =
-            (from..=hi).map(|n| format!("{n}: {}", self.history.steps[n])).collect();
+        let ops: Vec<_> = (from..=hi).map(|n| format!("{n}: {}", self.history.ops[n])).collect();
         format!(
-            "cut {cut} of {}, {kept:?}, promised step {lo}, begun step {hi}: {why}\nlast steps:\n  {}",
+            "cut {cut} of {}, {kept:?}, promised operation {lo}, begun operation {hi}: {why}\nlast operations:\n  {}",
             self.cuts(),
-            steps.join("\n  ")
+            ops.join("\n  ")
         )
     }
 
-    /// The tree is not older than after the first step, nor newer than after the second.
+    /// The tree is not older than after the first operation, nor newer than after the second.
     fn bounds(&self, at: Moment) -> (usize, usize) {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // A promise that cost no write was made in a step that began at this cut.
+        // A promise that cost no write was made in an operation that began at this cut.
         (lo, begun.max(lo))
     }
 
@@ -215,36 +214,35 @@ impl<'h> Judge<'h> {
         let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
         let seen = seen.filter(|path| path != b"lost+found");
         let (lo, hi) = self.bounds(at);
-        let step = self.find_step(&seen, lo, hi)?;
-        for (path, id) in &self.history.ids[step] {
+        let op = self.find_step(&seen, lo, hi)?;
+        for (path, id) in &self.history.ids[op] {
             if seen.entries.get(path).is_some_and(|entry| entry.mode & 0xf000 == 0x8000) {
-                self.check_data(at, fs, path, *id, step, hi)?;
+                self.check_data(at, fs, path, *id, op, hi)?;
             }
         }
         Ok(())
     }
 
-    /// The first step after which the tree was as it is now.
+    /// The first operation after which the tree was as it is now.
     fn find_step(&self, seen: &Listing, lo: usize, hi: usize) -> Result<usize, String> {
         let shapes = &self.history.shapes;
-        let same = |step: &usize| same_but_root(&shapes[*step], seen);
-        if let Some(step) = (lo..=hi).find(same) {
-            return Ok(step);
+        let same = |op: &usize| same_but_root(&shapes[*op], seen);
+        if let Some(op) = (lo..=hi).find(same) {
+            return Ok(op);
         }
         // A write or fallocate may be done in parts, and the size shows how far it got.
-        let partial = |step: &usize| {
-            step + 1 < shapes.len() && is_between(&shapes[*step], &shapes[step + 1], seen)
-        };
-        if let Some(step) = (lo..=hi).find(partial) {
-            return Ok(step);
+        let partial =
+            |op: &usize| op + 1 < shapes.len() && is_between(&shapes[*op], &shapes[op + 1], seen);
+        if let Some(op) = (lo..=hi).find(partial) {
+            return Ok(op);
         }
-        let least = (lo..=hi).map(|step| (shapes[step].differences(seen).len(), step)).min();
-        let nearest = least.map_or(hi, |(_, step)| step);
+        let least = (lo..=hi).map(|op| (shapes[op].differences(seen).len(), op)).min();
+        let nearest = least.map_or(hi, |(_, op)| op);
         let why = shapes[nearest].differences(seen).join("\n  ");
-        // Would a step outside of the bounds have fitted?
+        // Would an operation outside of the bounds have fitted?
         let outside = (0..shapes.len()).find(same);
         Err(format!(
-            "no step between leaves this tree (step {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
+            "no operation between leaves this tree (operation {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
         ))
     }
 
@@ -255,22 +253,21 @@ impl<'h> Judge<'h> {
         fs: &Fs,
         path: &Path,
         id: u64,
-        step: usize,
+        op: usize,
         hi: usize,
     ) -> Result<(), String> {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let about = kept.filter(|promise| promise.data.0.is_none_or(|file| file == id));
-        let sure = about.map(|promise| promise.data.1).max().unwrap_or(0).max(step);
+        let sure = about.map(|promise| promise.data.1).max().unwrap_or(0).max(op);
         let none = Vec::new();
         let changes = self.history.changes.get(&id).unwrap_or(&none);
 
         let bytes = read(fs, path)?;
         let mut owners = vec![0usize; bytes.len().div_ceil(8)];
-        for change in changes.iter().filter(|change| change.step <= sure) {
+        for change in changes.iter().filter(|change| change.op <= sure) {
             owners[places(change, bytes.len())].fill(value(change));
         }
-        let maybe: Vec<&Change> =
-            changes.iter().filter(|c| c.step > sure && c.step <= hi).collect();
+        let maybe: Vec<&Change> = changes.iter().filter(|c| c.op > sure && c.op <= hi).collect();
         for (n, word) in bytes.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().map_err(|_| "a short word")?);
             let offset = n as u64 * 8;
@@ -282,7 +279,7 @@ impl<'h> Judge<'h> {
             if !allowed {
                 let whose = (word >> 48, (word >> 32) & 0xffff, (word & 0xffff_ffff) * 8);
                 return Err(format!(
-                    "{} (file {id}, {} bytes): at {offset} stands {word:#x} (file, step, place {whose:?}), should be of step {} (sure up to {sure})",
+                    "{} (file {id}, {} bytes): at {offset} stands {word:#x} (file, operation, place {whose:?}), should be of operation {} (sure up to {sure})",
                     show(path),
                     bytes.len(),
                     owners[n]
@@ -294,7 +291,7 @@ impl<'h> Judge<'h> {
 }
 
 fn value(change: &Change) -> usize {
-    if change.zeros == Zeros::Yes { 0 } else { change.step }
+    if change.zeros == Zeros::Yes { 0 } else { change.op }
 }
 
 /// The words of a file of `len` bytes that a change concerns.

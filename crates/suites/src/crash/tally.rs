@@ -11,7 +11,7 @@ pub struct Findings {
     /// Workloads, and those of them with little memory and slow flushes.
     pub workloads: (u64, u64),
     /// Steps of all workloads.
-    pub steps: u64,
+    pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
     /// States that were met before, byte for byte. They are checked again if more was promised.
@@ -37,12 +37,12 @@ impl fmt::Display for Findings {
         let (workloads, forgetful) = self.workloads;
         write!(
             f,
-            "{} distinct crash states ({}) of {workloads} workloads ({} steps), {forgetful} of them with \
+            "{} distinct crash states ({}) of {workloads} workloads ({} operations), {forgetful} of them with \
              little memory and slow flushes; {} by e2fsck too; {} met before; {} with a torn \
              superblock, {} of them without a copy and refused",
             self.states(),
             kinds.join(", "),
-            self.steps,
+            self.ops,
             self.checked,
             self.repeated,
             self.torn_superblocks,

@@ -1,11 +1,11 @@
-//! The workload before the crash, and what is known about each step.
+//! The workload before the crash, and what is known about each operation.
 
 use super::words;
 use crate::conditions::{self, Handles, Paced};
 use crate::library::Library;
 use crate::listing::Listing;
 use crate::model::Model;
-use crate::step::{File, Kind, Path, Step, Tree, join};
+use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
 use lanefs_device::{Device, OverlayDevice, Recording, RecordingDevice};
 use lanefs_ext4::{Atime, Fallocate, Mount, MountOptions, Privilege, Rename, SetXattr, SyncMode};
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A change of a file's data: bytes `start..end` were written, or made zeros, by `step`.
+/// A change of a file's data: bytes `start..end` were written, or made zeros, by `op`.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
-    /// The step, counted from 1.
-    pub step: usize,
+    /// The operation, counted from 1.
+    pub op: usize,
     /// First byte.
     pub start: u64,
     /// One past the last byte.
@@ -39,10 +39,10 @@ pub enum Zeros {
 pub struct Promise {
     /// The event.
     pub mark: usize,
-    /// The tree is not older than after this step.
+    /// The tree is not older than after this operation.
     pub tree: usize,
-    /// This file's data is not older than after this step; the data of all files if there is no
-    /// number.
+    /// This file's data is not older than after this operation; the data of all files if there is
+    /// no number.
     pub data: (Option<u64>, usize),
 }
 
@@ -54,13 +54,13 @@ pub struct History {
     pub forgetful: bool,
     /// The device events.
     pub recording: Recording,
-    /// The steps in words; 0 is the start.
-    pub steps: Vec<String>,
-    /// Events before each step.
+    /// The operations in words; 0 is the start.
+    pub ops: Vec<String>,
+    /// Events before each operation.
     pub begun: Vec<usize>,
-    /// The tree after each step.
+    /// The tree after each operation.
     pub shapes: Vec<Listing>,
-    /// The files' numbers after each step.
+    /// The files' numbers after each operation.
     pub ids: Vec<BTreeMap<Path, u64>>,
     /// What happened to each file's data.
     pub changes: BTreeMap<u64, Vec<Change>>,
@@ -75,7 +75,7 @@ struct Workload<'a> {
     library: Library,
     model: Model,
     history: History,
-    /// The last step that surely changed the inode of this number.
+    /// The last operation that surely changed the inode of this number.
     touched: BTreeMap<u64, usize>,
     /// Regular files, oldest first.
     files: Vec<Path>,
@@ -88,14 +88,14 @@ struct Workload<'a> {
 /// Offsets and lengths are multiples of this, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
-/// Does `steps` steps on `image`; `wrap` may plant a fault.
+/// Does `ops` operations on `image`; `wrap` may plant a fault.
 ///
 /// # Errors
 /// A failure before any crash.
 pub fn record(
     image: OverlayDevice,
     seed: u64,
-    steps: usize,
+    ops: usize,
     wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
@@ -110,7 +110,7 @@ pub fn record(
         image: super::OPTIONS[(seed % 4) as usize].0.into(),
         forgetful: conditions.pace.is_some(),
         recording: device.recording(),
-        steps: vec!["mount".into()],
+        ops: vec!["mount".into()],
         begun: vec![0],
         shapes: vec![model.shape()],
         ids: vec![model.ids()],
@@ -131,25 +131,25 @@ pub fn record(
         paced: &paced,
         handles: conditions.handles,
     };
-    let worked = workload.work(steps);
+    let worked = workload.work(ops);
     let Workload { mut history, library, fs, .. } = workload;
     drop((library, fs));
     let closed = mount.close().map_err(|e| format!("close: {e}"));
     worked?;
     closed?;
-    let last = history.steps.len() - 1;
+    let last = history.ops.len() - 1;
     history.promises.push(Promise { mark: device.mark(), tree: last, data: (None, last) });
     history.recording = device.recording();
     Ok(history)
 }
 
 impl Workload<'_> {
-    fn work(&mut self, steps: usize) -> Result<(), String> {
-        let steps = steps + if self.history.forgetful { 100 } else { 0 };
+    fn work(&mut self, ops: usize) -> Result<(), String> {
+        let ops = ops + if self.history.forgetful { 100 } else { 0 };
         while self.history.forgetful && self.files.len() < 100 {
             self.create()?;
         }
-        while self.history.steps.len() <= steps {
+        while self.history.ops.len() <= ops {
             match self.rng.u32(..6) {
                 0 if self.history.forgetful => self.come_back()?,
                 _ => self.next()?,
@@ -166,10 +166,10 @@ impl Workload<'_> {
         let size = self.model.size_of(&file);
         if self.rng.bool() {
             let size = self.aligned(size);
-            self.zeros(&path, Step::Truncate { file: file.clone(), size })?;
+            self.zeros(&path, Op::Truncate { file: file.clone(), size })?;
         } else {
             let permissions = self.rng.u16(..0o10000);
-            self.step(Step::Chmod { path: path.clone(), permissions })?;
+            self.op(Op::Chmod { path: path.clone(), permissions })?;
         }
         // Until a flush is held back, which may be that of the change, or the next one.
         for _ in 0..self.rng.u32(1..3) {
@@ -196,29 +196,27 @@ impl Workload<'_> {
     }
 
     fn number(&self) -> usize {
-        self.history.steps.len()
+        self.history.ops.len()
     }
 
-    /// Does a step that does not change data.
-    fn step(&mut self, step: Step) -> Result<(), String> {
-        self.begin(format!("{step:?}"));
+    /// Does an operation that does not change data.
+    fn op(&mut self, op: Op) -> Result<(), String> {
+        self.begin(format!("{op:?}"));
         let number = self.number() - 1;
-        let ids: Vec<u64> = match &step {
-            Step::Rename { path, new, .. } => {
-                [path, new].iter().filter_map(|p| self.id(p)).collect()
-            }
-            Step::Create { .. } | Step::Unlink { .. } | Step::Rmdir { .. } => Vec::new(),
-            Step::Link { file: File::At(path), .. }
-            | Step::SetXattr { path, .. }
-            | Step::Chmod { path, .. } => self.id(path).into_iter().collect(),
+        let ids: Vec<u64> = match &op {
+            Op::Rename { path, new, .. } => [path, new].iter().filter_map(|p| self.id(p)).collect(),
+            Op::Create { .. } | Op::Unlink { .. } | Op::Rmdir { .. } => Vec::new(),
+            Op::Link { file: File::At(path), .. }
+            | Op::SetXattr { path, .. }
+            | Op::Chmod { path, .. } => self.id(path).into_iter().collect(),
             _ => Vec::new(),
         };
-        let got = self.library.act(&step);
-        let want = self.model.apply(&step);
+        let got = self.library.act(&op);
+        let want = self.model.apply(&op);
         if got.as_ref().map_err(|e| e.errno()) != want.as_ref().map_err(|e| *e) {
-            return Err(format!("{step:?} gave {got:?}, should give {want:?}"));
+            return Err(format!("{op:?} gave {got:?}, should give {want:?}"));
         }
-        if let Step::Create { path, .. } = &step {
+        if let Op::Create { path, .. } = &op {
             self.touched.extend(self.id(path).map(|id| (id, number)));
         }
         self.touched.extend(ids.into_iter().map(|id| (id, number)));
@@ -232,18 +230,18 @@ impl Workload<'_> {
 
     fn begin(&mut self, words: String) {
         self.history.begun.push(self.device.mark());
-        self.history.steps.push(words);
+        self.history.ops.push(words);
     }
 
     fn end(&mut self) {
-        self.paced.step();
+        self.paced.op();
         self.history.shapes.push(self.model.shape());
         self.history.ids.push(self.model.ids());
     }
 
     fn changed(&mut self, id: u64, start: u64, end: u64, zeros: Zeros) {
-        let step = self.number() - 1;
-        let change = Change { step, start, end, zeros };
+        let op = self.number() - 1;
+        let change = Change { op, start, end, zeros };
         self.history.changes.entry(id).or_default().push(change);
     }
 
@@ -253,7 +251,7 @@ impl Workload<'_> {
         let (Some(id), size) = (self.model.id_of(&file), self.model.size_of(&file)) else {
             return Ok(());
         };
-        self.begin(format!("write {} {offset}+{len}", crate::step::show(path)));
+        self.begin(format!("write {} {offset}+{len}", crate::op::show(path)));
         let number = self.number() - 1;
         let bytes = words(id, number, offset, len);
         let inode = self.library.resolve(path).map_err(|e| e.to_string())?;
@@ -262,8 +260,8 @@ impl Workload<'_> {
         if n < len {
             return Err("no space".into());
         }
-        let step = Step::Write { file, offset, len, seed: 1 };
-        self.model.apply(&step).map_err(|e| format!("model: {e}"))?;
+        let op = Op::Write { file, offset, len, seed: 1 };
+        self.model.apply(&op).map_err(|e| format!("model: {e}"))?;
         self.changed(id, offset, offset + len as u64, Zeros::No);
         if offset + len as u64 > size {
             self.touched.insert(id, number);
@@ -273,19 +271,19 @@ impl Workload<'_> {
     }
 
     /// Truncates or punches.
-    fn zeros(&mut self, path: &Path, step: Step) -> Result<(), String> {
+    fn zeros(&mut self, path: &Path, op: Op) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         let old = self.model.size_of(&File::At(path.clone()));
-        self.step(step.clone())?;
+        self.op(op.clone())?;
         let number = self.number() - 1;
-        match step {
-            Step::Truncate { size, .. } => {
+        match op {
+            Op::Truncate { size, .. } => {
                 if size != old {
                     self.touched.insert(id, number);
                 }
                 self.changed(id, size.min(old), u64::MAX, Zeros::Yes);
             }
-            Step::Fallocate { how, offset, len, .. } => {
+            Op::Fallocate { how, offset, len, .. } => {
                 if matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange) {
                     self.changed(id, offset, offset + len, Zeros::Yes);
                 }
@@ -300,7 +298,7 @@ impl Workload<'_> {
 
     fn fsync(&mut self, path: &Path) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
-        self.step(Step::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;
+        self.op(Op::Fsync { file: File::At(path.clone()), mode: SyncMode::Full })?;
         let tree = self.touched.get(&id).copied().unwrap_or(0);
         let data = (Some(id), self.number() - 1);
         self.history.promises.push(Promise { mark: self.device.mark(), tree, data });
@@ -317,7 +315,7 @@ impl Workload<'_> {
     fn create(&mut self) -> Result<Path, String> {
         let path = self.new_path();
         let kind = Kind::Regular;
-        self.step(Step::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 })?;
+        self.op(Op::Create { path: path.clone(), kind, permissions: 0o644, uid: 0, gid: 0 })?;
         self.files.push(path.clone());
         Ok(path)
     }
@@ -370,7 +368,7 @@ impl Workload<'_> {
             66..72 => {
                 let path = self.some_file()?;
                 let size = self.aligned(20_000);
-                self.zeros(&path, Step::Truncate { file: File::At(path.clone()), size })
+                self.zeros(&path, Op::Truncate { file: File::At(path.clone()), size })
             }
             72..78 => {
                 let path = self.some_file()?;
@@ -378,35 +376,35 @@ impl Workload<'_> {
                 let how = modes[self.rng.usize(..modes.len())];
                 let (offset, len) = (self.aligned(30_000), self.aligned(30_000) + ALIGN);
                 let file = File::At(path.clone());
-                self.zeros(&path, Step::Fallocate { file, how, offset, len })
+                self.zeros(&path, Op::Fallocate { file, how, offset, len })
             }
             78..84 => self.directory(),
             84..90 => {
                 let path = self.some_file()?;
                 let name = format!("user.{}", self.rng.u8(..4)).into_bytes();
                 let value = vec![self.rng.u8(..); self.rng.usize(..150)];
-                self.step(Step::SetXattr { path, name, value, how: SetXattr::Any })
+                self.op(Op::SetXattr { path, name, value, how: SetXattr::Any })
             }
             90..93 => {
                 let path = self.some_file()?;
                 let new = self.new_path();
-                self.step(Step::Link { file: File::At(path), new: new.clone() })?;
+                self.op(Op::Link { file: File::At(path), new: new.clone() })?;
                 self.files.push(new);
                 Ok(())
             }
             93..96 => {
                 let path = self.some_file()?;
                 let permissions = self.rng.u16(..0o10000);
-                self.step(Step::Chmod { path, permissions })
+                self.op(Op::Chmod { path, permissions })
             }
             96..98 if self.handles == Handles::Kept => self.open_or_close(),
             96..99 if self.rng.u32(..4) == 0 => self.batch(),
             96..99 if self.rng.u32(..4) == 0 => self.truncate_in_steps(),
             _ => {
-                self.step(Step::Sync)?;
-                let step = self.number() - 1;
+                self.op(Op::Sync)?;
+                let op = self.number() - 1;
                 let mark = self.device.mark();
-                self.history.promises.push(Promise { mark, tree: step, data: (None, step) });
+                self.history.promises.push(Promise { mark, tree: op, data: (None, op) });
                 Ok(())
             }
         }
@@ -422,7 +420,7 @@ impl Workload<'_> {
             self.fsync(&path)?;
         }
         let how = if self.rng.u32(..5) == 0 { Rename::Exchange } else { Rename::Replace };
-        self.step(Step::Rename { path: path.clone(), new: old, how })?;
+        self.op(Op::Rename { path: path.clone(), new: old, how })?;
         if how == Rename::Replace {
             self.files.retain(|file| *file != path);
         }
@@ -432,7 +430,7 @@ impl Workload<'_> {
     fn unlink(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
         self.files.retain(|file| *file != path);
-        self.step(Step::Unlink { path })
+        self.op(Op::Unlink { path })
     }
 
     fn directory(&mut self) -> Result<(), String> {
@@ -445,7 +443,7 @@ impl Workload<'_> {
         match idle {
             Some(path) if self.rng.bool() || self.dirs.len() > 12 => {
                 self.dirs.retain(|dir| *dir != path);
-                self.step(Step::Rmdir { path })
+                self.op(Op::Rmdir { path })
             }
             _ if self.dirs.len() > 12 => Ok(()),
             _ => {
@@ -453,7 +451,7 @@ impl Workload<'_> {
                 let (kind, permissions) = (Kind::Directory, 0o755);
                 let (uid, gid) = (0, 0);
                 self.dirs.push(path.clone());
-                self.step(Step::Create { path, kind, permissions, uid, gid })
+                self.op(Op::Create { path, kind, permissions, uid, gid })
             }
         }
     }
@@ -461,12 +459,12 @@ impl Workload<'_> {
     fn open_or_close(&mut self) -> Result<(), String> {
         let slot = self.rng.u8(..3);
         if self.model.open_slots().iter().any(|(used, _)| *used == slot) {
-            return self.step(Step::Close { slot });
+            return self.op(Op::Close { slot });
         }
         let path = self.some_file()?;
-        self.step(Step::Open { path: path.clone(), slot })?;
+        self.op(Op::Open { path: path.clone(), slot })?;
         self.files.retain(|file| *file != path);
-        self.step(Step::Unlink { path })
+        self.op(Op::Unlink { path })
     }
 
     /// Truncates a file of so many extents that it takes handles of several transactions. After a
@@ -481,7 +479,7 @@ impl Workload<'_> {
             self.fsync(&path)?;
         }
         let size = self.aligned(pieces * 2048);
-        self.zeros(&path, Step::Truncate { file: File::At(path.clone()), size })
+        self.zeros(&path, Op::Truncate { file: File::At(path.clone()), size })
     }
 
     /// Many names at once, so that directories get and lose blocks and transactions become full.

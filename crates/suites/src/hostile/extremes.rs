@@ -167,9 +167,9 @@ fn bad_descriptor(image: &Image) {
     device.write_at(1024, &superblock.encode()).expect("inside");
 }
 
-/// The first block of the log, from the superblock's copy of the journal inode's map. A node's depth is
-/// the upper half of its second word; the first entry of an index leads to the block in the fifth
-/// word, of a leaf in the sixth.
+/// The first block of the log, from the superblock's copy of the journal inode's map. A node's
+/// depth is the upper half of its second word; the first entry of an index leads to the block in
+/// the fifth word, of a leaf in the sixth.
 fn log_start(device: &dyn Device, superblock: &Superblock) -> u64 {
     let mut words: Vec<u32> = superblock.raw().s_jnl_blocks.iter().map(|word| word.get()).collect();
     while words[1] >> 16 > 0 {

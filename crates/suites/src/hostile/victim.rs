@@ -6,7 +6,7 @@ use super::guard::{FILL, GUARD};
 use crate::fill::{Scale, fill};
 use crate::image::Image;
 use crate::library::Library;
-use crate::step::{Path, Tree};
+use crate::op::{Path, Tree};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{Fs, Mount, MountOptions};
 use lanefs_ondisk::superblock::{Geometry, Superblock};
@@ -54,9 +54,9 @@ impl Victim {
             MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
         let shared = Arc::new(device);
         let mount = Mount::open(shared.clone(), options.clone()).expect("a fresh image mounts");
-        for step in fill(scale) {
-            let done = Library::new(mount.fs()).apply(&step);
-            done.unwrap_or_else(|errno| panic!("{step:?}: error {errno}"));
+        for op in fill(scale) {
+            let done = Library::new(mount.fs()).apply(&op);
+            done.unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
         }
         let inos = inos(mount.fs());
         mount.close().expect("it unmounts");
@@ -268,22 +268,22 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());
-    let apply = |library: &mut Library, step| {
-        library.apply(&step).unwrap_or_else(|errno| panic!("{step:?}: error {errno}"));
+    let apply = |library: &mut Library, op| {
+        library.apply(&op).unwrap_or_else(|errno| panic!("{op:?}: error {errno}"));
     };
-    use crate::step::{File, Kind, Step};
+    use crate::op::{File, Kind, Op};
     for n in 0..20u8 {
         let path = format!("big/after {n}").into_bytes();
         let (kind, permissions, uid, gid) = (Kind::Regular, 0o600, 0, 0);
-        apply(&mut library, Step::Create { path: path.clone(), kind, permissions, uid, gid });
+        apply(&mut library, Op::Create { path: path.clone(), kind, permissions, uid, gid });
         let file = File::At(path.clone());
-        apply(&mut library, Step::Write { file, offset: 0, len: 3000, seed: n.into() });
+        apply(&mut library, Op::Write { file, offset: 0, len: 3000, seed: n.into() });
         if n < 5 {
-            apply(&mut library, Step::Open { path: path.clone(), slot: n });
-            apply(&mut library, Step::Unlink { path });
+            apply(&mut library, Op::Open { path: path.clone(), slot: n });
+            apply(&mut library, Op::Unlink { path });
         }
     }
-    apply(&mut library, Step::Sync);
+    apply(&mut library, Op::Sync);
     let state = device.fork();
     drop(library);
     mount.close().expect("it unmounts");

@@ -15,10 +15,10 @@ use lanefs::{FileSystem, FormatOptions, OpenOptions, Policies};
 use lanefs_ext4::mkfs::Contents;
 use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::unscheduled::Mutex;
-use lanefs_trace::{Crew, Granule, Recorder};
+use lanefs_trace::{Granule, Recorder, Workers};
 use matrix::Pair;
 use reason::Reasons;
-use rounds::Troupe;
+use rounds::Session;
 use setting::Setting;
 use stage::Stage;
 use std::collections::BTreeMap;
@@ -106,12 +106,12 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     let fs = file_system(arguments.policies)?;
     let counts: Vec<usize> = arguments.threads.iter().copied().filter(|n| *n > 0).collect();
     let threads = counts.iter().copied().max().unwrap_or(0).max(2);
-    let (pairs, rows) = Crew::with(
+    let (pairs, rows) = Workers::with(
         threads,
         |me| Stage::new(&fs, me),
-        |crew| -> Result<_, AnyError> {
+        |workers| -> Result<_, AnyError> {
             let recorder = Mutex::new(Recorder::new()?);
-            Ok(trace_all(&Troupe { fs: &fs, crew, recorder }, arguments, &counts))
+            Ok(trace_all(&Session { fs: &fs, workers, recorder }, arguments, &counts))
         },
     )?;
     fs.close()?;
@@ -140,7 +140,7 @@ fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
 }
 
 fn trace_all(
-    troupe: &Troupe<'_, '_>,
+    session: &Session<'_, '_>,
     arguments: &Arguments,
     counts: &[usize],
 ) -> (Vec<Pair>, Vec<Row>) {
@@ -156,14 +156,14 @@ fn trace_all(
         println!("\n== {} ==", setting.title());
         if arguments.rounds > 0 {
             let found =
-                matrix::trace(troupe, &mut reasons, setting, granule, only, arguments.rounds);
+                matrix::trace(session, &mut reasons, setting, granule, only, arguments.rounds);
             report(&found, arguments);
             pairs.extend(found);
         }
         if !counts.is_empty() {
             println!("{:>28} threads instr. transfers hottest apart syscalls", "");
             let each = |row: &Row| print_row(row, arguments);
-            rows.extend(table::trace(troupe, &mut reasons, setting, granule, only, counts, each));
+            rows.extend(table::trace(session, &mut reasons, setting, granule, only, counts, each));
         }
     }
     summarise(&pairs);

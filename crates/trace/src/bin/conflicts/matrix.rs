@@ -2,7 +2,7 @@
 
 use crate::operations::{OPERATIONS, Operation};
 use crate::reason::{Reason, Reasons};
-use crate::rounds::Troupe;
+use crate::rounds::Session;
 use crate::setting::Setting;
 use lanefs_trace::{Footprint, Granule, conflicts};
 use serde::Serialize;
@@ -48,19 +48,19 @@ fn progress(name: &str) {
 
 /// Traces each operation on two threads, and compares all pairs of their traces.
 pub fn trace(
-    troupe: &Troupe<'_, '_>,
+    session: &Session<'_, '_>,
     reasons: &mut Reasons,
     setting: Setting,
     granule: Granule,
     only: &[String],
     rounds: usize,
 ) -> Vec<Pair> {
-    troupe.enter(setting);
+    session.enter(setting);
     let mut traces = Vec::new();
     for operation in operations(setting, only) {
         progress(operation.name);
         let mut whole = [Footprint::new(), Footprint::new()];
-        for round in troupe.run(operation, 2, rounds) {
+        for round in session.run(operation, 2, rounds) {
             whole.iter_mut().zip(&round).for_each(|(all, one)| all.merge(one));
         }
         let whole = whole.map(|footprint| footprint.in_granules(granule));

@@ -172,7 +172,7 @@ mod tests {
         }
         assert_eq!(apart("<lanefs_ext4::fs::Fs>::stamp_change"), Some(Apart::Tick));
         for function in [
-            "<lanefs_conflicts::rounds::Troupe>::run::{closure#0}",
+            "<lanefs_conflicts::rounds::Session>::run::{closure#0}",
             "<lanefs_ext4::alloc::Groups>::refill_nothing",
             "<lanefs_journal::journal::Journal<lanefs_ext4::fs::Fs>>::wait",
             "lanefs_lanes::epoch::pin",

@@ -5,7 +5,7 @@ use crate::setting::Setting;
 use crate::stage::Stage;
 use lanefs::FileSystem;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
-use lanefs_trace::{Crew, Footprint, Recorder};
+use lanefs_trace::{Footprint, Recorder, Workers};
 
 /// Untraced rounds before the traced ones: caches fill, tables grow, stashes are drawn.
 const WARM: usize = 2;
@@ -14,24 +14,24 @@ const WARM: usize = 2;
 const MINGLING: usize = 40;
 
 /// The threads of a run, each on its stage.
-pub struct Troupe<'c, 'fs> {
+pub struct Session<'c, 'fs> {
     pub fs: &'fs FileSystem,
-    pub crew: &'c Crew<'c, Stage<'fs>>,
+    pub workers: &'c Workers<'c, Stage<'fs>>,
     pub recorder: Mutex<Recorder>,
 }
 
-impl Troupe<'_, '_> {
+impl Session<'_, '_> {
     /// Moves all threads to their directories in `setting`.
     pub fn enter(&self, setting: Setting) {
-        for thread in 0..self.crew.threads() {
-            self.crew.on(thread, |stage| stage.enter(setting));
+        for thread in 0..self.workers.threads() {
+            self.workers.on(thread, |stage| stage.enter(setting));
         }
         if matches!(setting, Setting::Names | Setting::Small) {
             // In turns, so that the directories count as contended, and long enough after the last
             // split for their locks to be read without a shared line.
             for _ in 0..MINGLING {
-                for thread in 0..self.crew.threads() {
-                    self.crew.on(thread, Stage::mingle);
+                for thread in 0..self.workers.threads() {
+                    self.workers.on(thread, Stage::mingle);
                 }
             }
         }
@@ -49,7 +49,7 @@ impl Troupe<'_, '_> {
         for _ in 0..WARM {
             self.prepare(operation, threads);
             for thread in 0..threads {
-                self.crew.on(thread, |stage| (operation.act)(stage));
+                self.workers.on(thread, |stage| (operation.act)(stage));
             }
         }
         (0..rounds)
@@ -62,7 +62,7 @@ impl Troupe<'_, '_> {
 
     fn prepare(&self, operation: &'static Operation, threads: usize) {
         for thread in 0..threads {
-            self.crew.on(thread, |stage| {
+            self.workers.on(thread, |stage| {
                 stage.next_round();
                 (operation.prepare)(stage);
             });
@@ -72,7 +72,7 @@ impl Troupe<'_, '_> {
     fn trace(&self, operation: &'static Operation, thread: usize) -> Footprint {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         let steps = &mut *recorder;
-        self.crew.on(thread, |stage| steps.step(|| (operation.act)(stage)));
+        self.workers.on(thread, |stage| steps.step(|| (operation.act)(stage)));
         recorder.footprint()
     }
 }

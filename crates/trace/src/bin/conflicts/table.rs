@@ -2,7 +2,7 @@
 
 use crate::matrix::operations;
 use crate::reason::Reasons;
-use crate::rounds::Troupe;
+use crate::rounds::Session;
 use crate::setting::Setting;
 use lanefs_trace::{Bus, Footprint, Granule, Transfers, conflicts};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub struct Row {
 
 /// Traces the operations on each of the numbers of threads in `counts`.
 pub fn trace(
-    troupe: &Troupe<'_, '_>,
+    session: &Session<'_, '_>,
     reasons: &mut Reasons,
     setting: Setting,
     granule: Granule,
@@ -33,14 +33,14 @@ pub fn trace(
     counts: &[usize],
     mut each: impl FnMut(&Row),
 ) -> Vec<Row> {
-    troupe.enter(setting);
+    session.enter(setting);
     let mut rows = Vec::new();
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
             // The first round fills the caches, the others count. With many threads a second round
             // would take too long, so one round stands for both.
             let rounds = if threads > 8 { 1 } else { 3 };
-            let mut traced = troupe.run(operation, threads, rounds);
+            let mut traced = session.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));
             if let [once] = &mut *traced {
                 let again = once.clone();

@@ -1,17 +1,17 @@
-//! Random sequences of steps: what one thread does to its own part of a tree, and now and then to a
-//! part that all threads share.
+//! Random sequences of operations: what one thread does to its own part of a tree, and now and then
+//! to a part that all threads share.
 
 use crate::conditions::Handles;
 use crate::model::{Model, Openness};
-use crate::step::{File, Kind, Path, Step, Tree, join};
+use crate::op::{File, Kind, Op, Path, Tree, join};
 use fastrand::Rng;
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 use std::collections::VecDeque;
 
-/// The mix of steps in a sequence.
+/// The mix of operations in a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub enum Mix {
     /// Much data in few files.
     FewLarge,
     /// Many files with little in them, in directories that grow.
@@ -28,37 +28,37 @@ pub fn home(n: usize) -> Path {
     format!("t{n}").into_bytes()
 }
 
-/// The steps that must have been done before any thread of `threads` starts.
-pub fn stage(threads: usize) -> Vec<Step> {
+/// The operations that must have been done before any thread of `threads` starts.
+pub fn stage(threads: usize) -> Vec<Op> {
     let dirs = [b"shared", SHARED[0], SHARED[1], RACE].into_iter().map(<[u8]>::to_vec);
     dirs.chain((0..threads).map(home)).map(|path| create(path, Kind::Directory)).collect()
 }
 
-fn create(path: Path, kind: Kind) -> Step {
-    Step::Create { path, kind, permissions: 0o755, uid: 0, gid: 0 }
+fn create(path: Path, kind: Kind) -> Op {
+    Op::Create { path, kind, permissions: 0o755, uid: 0, gid: 0 }
 }
 
-/// True if the outcome of a step depends on other threads.
-pub fn is_race(step: &Step) -> bool {
-    let path = match step {
-        Step::Create { path, .. }
-        | Step::Unlink { path }
-        | Step::Rename { path, .. }
-        | Step::List { path }
-        | Step::Rmdir { path }
-        | Step::Read { file: File::At(path), .. }
-        | Step::Link { file: File::At(path), .. }
-        | Step::Truncate { file: File::At(path), .. }
-        | Step::Write { file: File::At(path), .. } => path,
+/// True if the outcome of an operation depends on other threads.
+pub fn is_race(op: &Op) -> bool {
+    let path = match op {
+        Op::Create { path, .. }
+        | Op::Unlink { path }
+        | Op::Rename { path, .. }
+        | Op::List { path }
+        | Op::Rmdir { path }
+        | Op::Read { file: File::At(path), .. }
+        | Op::Link { file: File::At(path), .. }
+        | Op::Truncate { file: File::At(path), .. }
+        | Op::Write { file: File::At(path), .. } => path,
         _ => return false,
     };
     path.starts_with(RACE)
 }
 
-/// Makes sequences of steps.
+/// Makes sequences of operations.
 pub struct Author {
     rng: Rng,
-    mood: Mood,
+    mix: Mix,
     home: Path,
     /// The prefix of its names in shared directories.
     prefix: String,
@@ -69,20 +69,20 @@ pub struct Author {
     /// Opens no file.
     opens: bool,
     /// Steps that come next.
-    planned: VecDeque<Step>,
+    planned: VecDeque<Op>,
 }
 
 impl Author {
     /// For thread `n` of a run with this seed.
-    pub fn new(seed: u64, n: usize, threads: usize, mood: Mood) -> Author {
+    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Author {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
         let mut model = Model::new();
-        for step in stage(threads) {
-            model.apply(&step).expect("the stage is set in an empty tree");
+        for op in stage(threads) {
+            model.apply(&op).expect("the stage is set in an empty tree");
         }
         let (home, prefix) = (home(n), format!("t{n}."));
         let (comes_back, opens, planned) = (false, true, VecDeque::new());
-        Author { rng, mood, home, prefix, model, names: 0, comes_back, opens, planned }
+        Author { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
     }
 
     /// One that truncates files in the middle of a block or changes them, reads many others, and
@@ -91,38 +91,38 @@ impl Author {
         Author { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
 
-    /// `len` steps.
-    pub fn story(mut self, len: usize) -> Vec<Step> {
-        let mut steps = Vec::with_capacity(len);
-        while steps.len() < len {
-            let step = self.step();
-            if !is_race(&step) {
+    /// `len` operations.
+    pub fn operations(mut self, len: usize) -> Vec<Op> {
+        let mut ops = Vec::with_capacity(len);
+        while ops.len() < len {
+            let op = self.op();
+            if !is_race(&op) {
                 // Steps that fail stay in the sequence: they must fail in the file system under
                 // test too.
-                let _ = self.model.apply(&step);
+                let _ = self.model.apply(&op);
             }
-            steps.push(step);
+            ops.push(op);
         }
-        steps
+        ops
     }
 
-    fn step(&mut self) -> Step {
-        if let Some(step) = self.planned.pop_front() {
-            return step;
+    fn op(&mut self) -> Op {
+        if let Some(op) = self.planned.pop_front() {
+            return op;
         }
         if self.comes_back && self.rng.u32(..20) == 0 {
             return self.come_back();
         }
-        let data = match self.mood {
-            Mood::FewLarge => 60,
-            Mood::ManySmall => 25,
+        let data = match self.mix {
+            Mix::FewLarge => 60,
+            Mix::ManySmall => 25,
         };
         match self.rng.u32(..200) {
             0..10 => self.race(),
             10..20 if self.opens => self.open_or_close(),
             20..30 => self.xattr(),
             30..38 => self.attributes(),
-            38..42 => Step::List { path: self.some_dir() },
+            38..42 => Op::List { path: self.some_dir() },
             42..46 => self.sync(),
             46..76 => self.rename(),
             76..86 => self.link(),
@@ -144,9 +144,9 @@ impl Author {
     }
 
     fn pick(&mut self, paths: &[Path]) -> Option<Path> {
-        let from = match self.mood {
-            Mood::FewLarge => paths.len().saturating_sub(8),
-            Mood::ManySmall => 0,
+        let from = match self.mix {
+            Mix::FewLarge => paths.len().saturating_sub(8),
+            Mix::ManySmall => 0,
         };
         self.rng.choice(&paths[from..]).cloned()
     }
@@ -194,7 +194,7 @@ impl Author {
         self.pick(&files).map(File::At)
     }
 
-    fn create(&mut self) -> Step {
+    fn create(&mut self) -> Op {
         let kind = match self.rng.u32(..40) {
             0..6 => Kind::Directory,
             6..8 => Kind::Symlink(vec![b'x'; self.rng.usize(1..60)]),
@@ -209,7 +209,7 @@ impl Author {
         let permissions = self.rng.u16(..0o10000);
         let owner = |rng: &mut Rng| if rng.bool() { 0 } else { rng.u32(..u32::MAX) };
         let (uid, gid) = (owner(&mut self.rng), owner(&mut self.rng));
-        Step::Create { path, kind, permissions, uid, gid }
+        Op::Create { path, kind, permissions, uid, gid }
     }
 
     fn place(&mut self, file: &File) -> u64 {
@@ -217,30 +217,30 @@ impl Author {
         match self.rng.u32(..10) {
             0 => self.rng.u64(..=size.saturating_add(100_000)),
             1 => size,
-            2 if self.mood == Mood::FewLarge => self.rng.u64(..1 << 40),
+            2 if self.mix == Mix::FewLarge => self.rng.u64(..1 << 40),
             3 => self.rng.u64(..64) * 4096,
             _ => self.rng.u64(..=size),
         }
     }
 
     fn len(&mut self) -> usize {
-        match (self.mood, self.rng.u32(..8)) {
+        match (self.mix, self.rng.u32(..8)) {
             (_, 0) => 4096 * self.rng.usize(1..6),
-            (Mood::FewLarge, 1..4) => self.rng.usize(1..150_000),
+            (Mix::FewLarge, 1..4) => self.rng.usize(1..150_000),
             (_, _) => self.rng.usize(1..6000),
         }
     }
 
-    fn data(&mut self) -> Step {
+    fn data(&mut self) -> Op {
         let Some(file) = self.some_file() else { return self.create() };
         let (offset, len, seed) = (self.place(&file), self.len(), self.rng.u64(..));
         match self.rng.u32(..20) {
-            0..7 => Step::Write { file, offset, len, seed },
-            7..10 => Step::Append { file, len, seed },
-            10..14 => Step::Read { file, offset: offset.saturating_sub(500), len },
+            0..7 => Op::Write { file, offset, len, seed },
+            7..10 => Op::Append { file, len, seed },
+            10..14 => Op::Read { file, offset: offset.saturating_sub(500), len },
             14..17 => {
                 let size = if self.rng.u32(..3) == 0 { 0 } else { offset };
-                Step::Truncate { file, size }
+                Op::Truncate { file, size }
             }
             _ => {
                 let how = self.rng.choice([
@@ -252,34 +252,34 @@ impl Author {
                     Fallocate::ZeroRangeKeepSize,
                 ]);
                 let how = how.unwrap_or(Fallocate::Allocate);
-                Step::Fallocate { file, how, offset, len: len as u64 }
+                Op::Fallocate { file, how, offset, len: len as u64 }
             }
         }
     }
 
     /// Truncates a file or adds to it; then reads others, so that it may leave memory; then makes
     /// it grow or makes it durable, and reads it.
-    fn come_back(&mut self) -> Step {
+    fn come_back(&mut self) -> Op {
         let files = self.own(|kind| *kind == Kind::Regular);
         let Some(file) = self.pick(&files).map(File::At) else { return self.create() };
         let size = self.model.size_of(&file).min(1 << 20);
         let cut = self.rng.u64(..=size);
         for _ in 0..self.rng.u32(1..30) {
             if let Some(path) = self.rng.choice(&files).cloned() {
-                self.planned.push_back(Step::Read { file: File::At(path), offset: 0, len: 1 });
+                self.planned.push_back(Op::Read { file: File::At(path), offset: 0, len: 1 });
             }
         }
         let (len, seed) = (self.rng.usize(1..3000), self.rng.u64(..));
         self.planned.push_back(match self.rng.u32(..3) {
-            0 => Step::Fsync { file: file.clone(), mode: SyncMode::Full },
-            1 => Step::Write { file: file.clone(), offset: cut, len, seed },
-            _ => Step::Append { file: file.clone(), len, seed },
+            0 => Op::Fsync { file: file.clone(), mode: SyncMode::Full },
+            1 => Op::Write { file: file.clone(), offset: cut, len, seed },
+            _ => Op::Append { file: file.clone(), len, seed },
         });
-        self.planned.push_back(Step::Read { file: file.clone(), offset: cut, len: 3000 });
-        Step::Truncate { file, size: cut }
+        self.planned.push_back(Op::Read { file: file.clone(), offset: cut, len: 3000 });
+        Op::Truncate { file, size: cut }
     }
 
-    fn rename(&mut self) -> Step {
+    fn rename(&mut self) -> Op {
         let path = self.any_path();
         let new = if self.rng.bool() { self.new_path() } else { self.any_path() };
         let how = match self.rng.u32(..6) {
@@ -288,50 +288,50 @@ impl Author {
             _ => Rename::Replace,
         };
         let new = if how == Rename::Exchange { self.any_path() } else { new };
-        Step::Rename { path, new, how }
+        Op::Rename { path, new, how }
     }
 
-    fn link(&mut self) -> Step {
+    fn link(&mut self) -> Op {
         let new = self.new_path();
         let open = self.model.open_slots();
         if self.rng.u32(..3) == 0
             && let Some((slot, _)) = open.iter().find(|(_, o)| *o == Openness::Regular)
         {
-            return Step::Link { file: File::Open(*slot), new };
+            return Op::Link { file: File::Open(*slot), new };
         }
         let paths = self.own(|kind| *kind != Kind::Directory);
         match self.pick(&paths) {
-            Some(path) => Step::Link { file: File::At(path), new },
+            Some(path) => Op::Link { file: File::At(path), new },
             None => self.create(),
         }
     }
 
-    fn remove(&mut self) -> Step {
+    fn remove(&mut self) -> Op {
         let dirs = self.own(|kind| *kind == Kind::Directory);
         if self.rng.u32(..4) == 0
             && let Some(path) = self.pick(&dirs)
         {
-            return Step::Rmdir { path };
+            return Op::Rmdir { path };
         }
         let others = self.own(|kind| *kind != Kind::Directory);
         match self.pick(&others) {
-            Some(path) => Step::Unlink { path },
+            Some(path) => Op::Unlink { path },
             None => self.create(),
         }
     }
 
-    fn open_or_close(&mut self) -> Step {
+    fn open_or_close(&mut self) -> Op {
         let slot = self.rng.u8(..6);
         let open = self.model.open_slots().iter().any(|(used, _)| *used == slot);
         let files = self.own(|kind| *kind == Kind::Regular);
         match (open, self.rng.u32(..3), self.pick(&files)) {
-            (true, ..) => Step::Close { slot },
-            (false, 1.., Some(path)) => Step::Open { path, slot },
-            _ => Step::Unnamed { dir: self.some_dir(), slot },
+            (true, ..) => Op::Close { slot },
+            (false, 1.., Some(path)) => Op::Open { path, slot },
+            _ => Op::Unnamed { dir: self.some_dir(), slot },
         }
     }
 
-    fn xattr(&mut self) -> Step {
+    fn xattr(&mut self) -> Op {
         let paths = self.own(|kind| matches!(kind, Kind::Regular | Kind::Directory));
         let Some(path) = self.pick(&paths) else { return self.create() };
         let there = self.model.xattr_names(&path);
@@ -341,7 +341,7 @@ impl Author {
             _ => fresh,
         };
         if self.rng.u32(..3) == 0 {
-            return Step::RemoveXattr { path, name };
+            return Op::RemoveXattr { path, name };
         }
         // A size that surely fits beside the present attributes, into a block of 1 KiB and the
         // inode.
@@ -353,13 +353,13 @@ impl Author {
             _ => SetXattr::Any,
         };
         if room == 0 {
-            Step::RemoveXattr { path, name }
+            Op::RemoveXattr { path, name }
         } else {
-            Step::SetXattr { path, name, value, how }
+            Op::SetXattr { path, name, value, how }
         }
     }
 
-    fn attributes(&mut self) -> Step {
+    fn attributes(&mut self) -> Op {
         let paths = self.own(|kind| !matches!(kind, Kind::Symlink(_)));
         let Some(path) = self.pick(&paths) else { return self.create() };
         let mut time = || Time {
@@ -368,36 +368,36 @@ impl Author {
         };
         let (atime, mtime) = (time(), time());
         match self.rng.u32(..3) {
-            0 => Step::Chmod { path, permissions: self.rng.u16(..0o10000) },
-            1 => Step::Chown { path, uid: self.rng.u32(..u32::MAX), gid: self.rng.u32(..100) },
-            _ => Step::Times { path, atime, mtime },
+            0 => Op::Chmod { path, permissions: self.rng.u16(..0o10000) },
+            1 => Op::Chown { path, uid: self.rng.u32(..u32::MAX), gid: self.rng.u32(..100) },
+            _ => Op::Times { path, atime, mtime },
         }
     }
 
-    fn sync(&mut self) -> Step {
+    fn sync(&mut self) -> Op {
         let mode = if self.rng.bool() { SyncMode::Full } else { SyncMode::Data };
         match self.some_file() {
-            Some(file) if self.rng.u32(..8) > 0 => Step::Fsync { file, mode },
-            _ => Step::Sync,
+            Some(file) if self.rng.u32(..8) > 0 => Op::Fsync { file, mode },
+            _ => Op::Sync,
         }
     }
 
-    fn race(&mut self) -> Step {
+    fn race(&mut self) -> Op {
         let mut path = || join(RACE, format!("r{}", self.rng.u32(..6)).as_bytes());
         let (path, new) = (path(), path());
         let file = File::At(path.clone());
         match self.rng.u32(..9) {
             0 | 1 => create(path, Kind::Regular),
             2 => create(path, Kind::Directory),
-            3 => Step::Unlink { path },
-            4 => Step::Rmdir { path },
+            3 => Op::Unlink { path },
+            4 => Op::Rmdir { path },
             5 => {
                 let how = if self.rng.bool() { Rename::Replace } else { Rename::Exchange };
-                Step::Rename { path, new, how }
+                Op::Rename { path, new, how }
             }
-            6 => Step::Write { file, offset: self.rng.u64(..20_000), len: 3000, seed: 7 },
-            7 => Step::Link { file, new },
-            _ => Step::Truncate { file, size: self.rng.u64(..9000) },
+            6 => Op::Write { file, offset: self.rng.u64(..20_000), len: 3000, seed: 7 },
+            7 => Op::Link { file, new },
+            _ => Op::Truncate { file, size: self.rng.u64(..9000) },
         }
     }
 }

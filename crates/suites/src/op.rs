@@ -38,7 +38,7 @@ pub enum Kind {
 /// One operation. Its data is a pattern made from a seed.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the arguments of the system calls of the same name
-pub enum Step {
+pub enum Op {
     Create {
         path: Path,
         kind: Kind,
@@ -144,13 +144,13 @@ pub enum Seen {
     Names(Vec<Vec<u8>>),
 }
 
-/// The outcome of a step: its result, or the system's error number.
+/// The outcome of an operation: its result, or the system's error number.
 pub type Outcome = Result<Seen, i32>;
 
-/// Something that holds files and can do steps.
+/// Something that holds files and can do operations.
 pub trait Tree {
     /// Does it.
-    fn apply(&mut self, step: &Step) -> Outcome;
+    fn apply(&mut self, op: &Op) -> Outcome;
 }
 
 /// The bytes of a pattern: no 8 of them are zero, and they differ at every position and for every
@@ -222,43 +222,43 @@ impl fmt::Debug for Kind {
     }
 }
 
-impl fmt::Debug for Step {
+impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Create { path, kind, permissions, uid, gid } => {
+            Op::Create { path, kind, permissions, uid, gid } => {
                 write!(f, "create {} {kind:?} {permissions:o} {uid}:{gid}", show(path))
             }
-            Step::Unnamed { dir, slot } => write!(f, "unnamed in {} as #{slot}", show(dir)),
-            Step::Open { path, slot } => write!(f, "open {} as #{slot}", show(path)),
-            Step::Close { slot } => write!(f, "close #{slot}"),
-            Step::Read { file, offset, len } => write!(f, "read {file:?} {offset}+{len}"),
-            Step::Write { file, offset, len, .. } => write!(f, "write {file:?} {offset}+{len}"),
-            Step::Append { file, len, .. } => write!(f, "append {file:?} {len}"),
-            Step::Truncate { file, size } => write!(f, "truncate {file:?} {size}"),
-            Step::Fallocate { file, how, offset, len } => {
+            Op::Unnamed { dir, slot } => write!(f, "unnamed in {} as #{slot}", show(dir)),
+            Op::Open { path, slot } => write!(f, "open {} as #{slot}", show(path)),
+            Op::Close { slot } => write!(f, "close #{slot}"),
+            Op::Read { file, offset, len } => write!(f, "read {file:?} {offset}+{len}"),
+            Op::Write { file, offset, len, .. } => write!(f, "write {file:?} {offset}+{len}"),
+            Op::Append { file, len, .. } => write!(f, "append {file:?} {len}"),
+            Op::Truncate { file, size } => write!(f, "truncate {file:?} {size}"),
+            Op::Fallocate { file, how, offset, len } => {
                 write!(f, "fallocate {file:?} {how:?} {offset}+{len}")
             }
-            Step::Link { file, new } => write!(f, "link {file:?} as {}", show(new)),
-            Step::Unlink { path } => write!(f, "unlink {}", show(path)),
-            Step::Rmdir { path } => write!(f, "rmdir {}", show(path)),
-            Step::Rename { path, new, how } => {
+            Op::Link { file, new } => write!(f, "link {file:?} as {}", show(new)),
+            Op::Unlink { path } => write!(f, "unlink {}", show(path)),
+            Op::Rmdir { path } => write!(f, "rmdir {}", show(path)),
+            Op::Rename { path, new, how } => {
                 write!(f, "rename {} to {} {how:?}", show(path), show(new))
             }
-            Step::SetXattr { path, name, value, how } => {
+            Op::SetXattr { path, name, value, how } => {
                 let (path, name) = (show(path), show(name));
                 write!(f, "set xattr {path} {name} {} bytes {how:?}", value.len())
             }
-            Step::RemoveXattr { path, name } => {
+            Op::RemoveXattr { path, name } => {
                 write!(f, "remove xattr {} {}", show(path), show(name))
             }
-            Step::Chmod { path, permissions } => write!(f, "chmod {} {permissions:o}", show(path)),
-            Step::Chown { path, uid, gid } => write!(f, "chown {} {uid}:{gid}", show(path)),
-            Step::Times { path, atime, mtime } => {
+            Op::Chmod { path, permissions } => write!(f, "chmod {} {permissions:o}", show(path)),
+            Op::Chown { path, uid, gid } => write!(f, "chown {} {uid}:{gid}", show(path)),
+            Op::Times { path, atime, mtime } => {
                 write!(f, "times {} {} {}", show(path), atime.secs, mtime.secs)
             }
-            Step::List { path } => write!(f, "list {}", show(path)),
-            Step::Fsync { file, mode } => write!(f, "fsync {file:?} {mode:?}"),
-            Step::Sync => write!(f, "sync"),
+            Op::List { path } => write!(f, "list {}", show(path)),
+            Op::Fsync { file, mode } => write!(f, "fsync {file:?} {mode:?}"),
+            Op::Sync => write!(f, "sync"),
         }
     }
 }

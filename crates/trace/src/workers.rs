@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 ///
 /// Passing a job allocates nothing: memory that one thread allocates and another frees would end up
 /// in the latter's part of the allocator, and would look like a line that threads share.
-pub struct Crew<'scope, S> {
+pub struct Workers<'scope, S> {
     desks: &'scope [Desk<S>],
 }
 
@@ -26,7 +26,7 @@ enum Work<S> {
 /// A job on the stack of the thread that waits for it.
 struct Job<S>(*mut (dyn FnMut(&mut S) + 'static));
 
-// SAFETY: the closure behind it is `Send`, as `Crew::on` demands, and while a thread has the
+// SAFETY: the closure behind it is `Send`, as `Workers::on` demands, and while a thread has the
 // pointer, the one that made it does nothing but wait.
 unsafe impl<S> Send for Job<S> {}
 
@@ -46,7 +46,7 @@ impl<S> Desk<S> {
                 Work::Over => return,
                 Work::Idle => work = self.wait(work),
                 Work::Todo(job) => {
-                    // SAFETY: `Crew::on` keeps the closure alive, and touches it no more, until it
+                    // SAFETY: `Workers::on` keeps the closure alive, and touches it no more, until it
                     // finds the desk idle again.
                     unsafe { (*job.0)(&mut state) };
                     *work = Work::Idle;
@@ -69,13 +69,13 @@ impl<S> Drop for End<'_, S> {
     }
 }
 
-impl<S> Crew<'_, S> {
+impl<S> Workers<'_, S> {
     /// Starts `threads` threads, each with the state that `make` makes of its number, and runs
     /// `work` with them; they end with it.
     pub fn with<R>(
         threads: usize,
         make: impl Fn(usize) -> S + Sync,
-        work: impl FnOnce(&Crew<'_, S>) -> R,
+        work: impl FnOnce(&Workers<'_, S>) -> R,
     ) -> R {
         let desks: Vec<Desk<S>> = (0..threads)
             .map(|_| Desk { work: Mutex::new(Work::Idle), changed: Condvar::new() })
@@ -86,7 +86,7 @@ impl<S> Crew<'_, S> {
             for (number, desk) in desks.iter().enumerate() {
                 scope.spawn(move || desk.serve(make(number)));
             }
-            work(&Crew { desks })
+            work(&Workers { desks })
         })
     }
 
