@@ -197,7 +197,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// A new inode, for [`crate::Fs::create`].
+/// A new inode, for [`crate::fs::Fs::create`].
 #[derive(Debug, Clone, Copy)]
 pub struct NewInode<'a> {
     /// What it will be; a symbolic link takes its target from here.
@@ -255,7 +255,7 @@ pub struct DirEntry<'a> {
     pub file_type: Option<FileType>,
     /// The name: any bytes but `/` and NUL.
     pub name: &'a [u8],
-    /// Where to go on after this entry: a cookie for [`crate::Fs::read_dir`].
+    /// Where to go on after this entry: a cookie for [`crate::fs::Fs::read_dir`].
     pub next: u64,
 }
 
@@ -264,7 +264,7 @@ pub struct DirEntry<'a> {
 pub enum Rename {
     /// Replaces it.
     Replace,
-    /// Fails with [`crate::Error::Exists`].
+    /// Fails with [`crate::error::Error::Exists`].
     NoReplace,
     /// Swaps the two names.
     Exchange,
@@ -275,9 +275,9 @@ pub enum Rename {
 pub enum SetXattr {
     /// Creates or replaces.
     Any,
-    /// Fails with [`crate::Error::Exists`] if it is there.
+    /// Fails with [`crate::error::Error::Exists`] if it is there.
     Create,
-    /// Fails with [`crate::Error::NoAttribute`] if it is not.
+    /// Fails with [`crate::error::Error::NoAttribute`] if it is not.
     Replace,
 }
 
@@ -296,7 +296,7 @@ pub enum Fallocate {
     ZeroRangeKeepSize,
 }
 
-/// What [`crate::Fs::seek`] looks for.
+/// What [`crate::fs::Fs::seek`] looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is allocated and written.

@@ -7,7 +7,8 @@
 //! Source: ioctl_iflags(2); where that says less, what Linux 6.18 answers
 //! (`crates/cli/tests/mount_rights.rs`).
 
-use crate::{CHANGEABLE_FLAGS, Error, Fallocate, Rights};
+use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
+use crate::error::Error;
 use lanefs_ondisk::inode::InodeFlags;
 
 /// `EXT4_IMMUTABLE_FL`: nothing of the inode changes but its flags.
@@ -69,6 +70,11 @@ fn is_frozen(rights: &Rights) -> bool {
 
 fn unless(forbidden: bool) -> Result<(), Error> {
     if forbidden { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// Fails if nothing of the inode may change.
+pub fn check_not_immutable(rights: &Rights) -> Result<(), Error> {
+    unless(is_immutable(rights))
 }
 
 /// Fails if the flags forbid `change`. An append-only inode can be touched, nothing else.

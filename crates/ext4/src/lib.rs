@@ -7,6 +7,7 @@
 mod alloc;
 mod attr;
 mod cache;
+mod clock;
 mod data;
 mod error;
 pub mod flags;
@@ -14,16 +15,15 @@ mod fs;
 pub mod mkfs;
 mod mount;
 mod name;
+mod names;
 mod object;
 mod ops;
 mod plan;
 mod plant;
+mod policy;
 mod volume;
 
-pub use alloc::{
-    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
-    Privilege, StreamGoal, UnknownPolicy,
-};
+pub use alloc::Privilege;
 pub use attr::{
     Attr, CHANGEABLE_FLAGS, DirEntry, Fallocate, NewInode, NewKind, Rdev, Rename, Rights, Seek,
     SetAttr, SetTime, SetXattr, StatFs, SyncMode,
@@ -31,15 +31,18 @@ pub use attr::{
 pub use error::{Error, Fault};
 pub use fs::Fs;
 pub use mount::open::Mount;
-pub use mount::options::{
-    Access, Atime, DirId, MountOptions, Named, Names, NoNames, OnError, Recovery,
-};
+pub use mount::options::MountOptions;
 pub use mount::primary::{Primary, Wholeness, Witness};
 pub use mount::statistics::Statistics;
 pub use name::ascent::{Ascent, IsRing};
+pub use names::{DirId, Named};
 pub use object::inode::{Inode, InodeRef};
-pub use object::one_lock::OneLockCache;
+pub use object::name_cache::{Names, NoNames, OneLockCache};
 pub use object::pressure::names_within;
 pub use ops::link::Acted;
 pub use ops::rename::Ends;
 pub use plan::{dir, extent, xattr};
+pub use policy::{
+    Access, Atime, BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, OnError, Overwrite,
+    Placement, Policies, Recovery, StreamGoal, UnknownPolicy,
+};

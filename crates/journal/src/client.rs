@@ -6,12 +6,11 @@ use crate::{Error, Images, Tid};
 ///
 /// All methods are called by the committer, one at a time, with no lock held, and must not join
 /// a transaction, which might wait for the committer itself.
-pub trait Client: Send + Sync {
-    /// An object that a handle dirties: an inode, a group, a metadata block.
-    type Object: Send;
-    /// Work for the time when the transaction is durable: making blocks claimable, for example.
-    type Deferred: Send;
-
+///
+/// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` happens once
+/// the transaction is durable: blocks become claimable, and the like. Handles know these two types
+/// and nothing else of the file system.
+pub trait Client<O, D>: Send + Sync {
     /// Pushes the block images of `objects` as of `tid`, which is closed. The next transaction runs
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
@@ -20,18 +19,13 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     /// Aborts the journal.
-    fn capture(
-        &self,
-        tid: Tid,
-        objects: Vec<Self::Object>,
-        images: &mut Images,
-    ) -> Result<(), Error>;
+    fn capture(&self, tid: Tid, objects: Vec<O>, images: &mut Images) -> Result<(), Error>;
 
     /// `tid` is durable; no image of a revoked block is left that could be written over it.
     ///
     /// # Errors
     /// Aborts the journal.
-    fn committed(&self, tid: Tid, deferred: Vec<Self::Deferred>) -> Result<(), Error>;
+    fn committed(&self, tid: Tid, deferred: Vec<D>) -> Result<(), Error>;
 
     /// `tid` is settled: no work is left for its objects ([`crate::Journal::settled`]). State kept
     /// in memory for that work can be dropped.

@@ -16,9 +16,6 @@ use crate::{Client, Error, Images, Journal, Log, Tid, home};
 use lanefs_device::Device;
 use lanefs_ondisk::{Block, BlockSize};
 
-/// The lists of a closed transaction's handles.
-type Closed<C> = Gathered<<C as Client>::Object, <C as Client>::Deferred>;
-
 /// The committer's records: the thread that commits has them.
 pub(crate) struct Committer {
     log: Option<LogWriter>,
@@ -62,9 +59,9 @@ impl Committer {
     }
 }
 
-impl<C: Client> Journal<C> {
+impl<O, D> Journal<O, D> {
     /// Closes the running transaction, takes its lists, opens the next.
-    pub(crate) fn close(&self) -> (Tid, Closed<C>) {
+    pub(crate) fn close(&self) -> (Tid, Gathered<O, D>) {
         let (tid, parts) = self.membership.close(|tid| {
             self.credits.open();
             (Tid(tid), self.lists.take())
@@ -76,9 +73,9 @@ impl<C: Client> Journal<C> {
     pub(crate) fn commit_closed(
         &self,
         committer: &mut Committer,
-        client: &C,
+        client: &dyn Client<O, D>,
         tid: Tid,
-        closed: Closed<C>,
+        closed: Gathered<O, D>,
     ) -> Result<(), Error> {
         // A handle that panicked in `tid` aborted the journal before it left.
         self.check_abort()?;
@@ -102,7 +99,11 @@ impl<C: Client> Journal<C> {
 
     /// Makes a last commit, writes everything in place, and marks the log empty. No thread joins
     /// any more.
-    pub(crate) fn finish(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
+    pub(crate) fn finish(
+        &self,
+        committer: &mut Committer,
+        client: &dyn Client<O, D>,
+    ) -> Result<(), Error> {
         let (tid, closed) = self.close();
         if !closed.is_empty() {
             self.commit_closed(committer, client, tid, closed)?;

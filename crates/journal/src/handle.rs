@@ -1,7 +1,7 @@
 //! A handle: membership of the running transaction with the credits to change something in it.
 
 use crate::lists::Listed;
-use crate::{Client, Error, Journal, Tid};
+use crate::{Error, Journal, Tid};
 pub(crate) use once::Joined;
 
 use lanefs_lanes::Member;
@@ -14,8 +14,8 @@ use lanefs_ondisk::Block;
 ///
 /// # Locking
 /// No wait and no I/O while it lives: a commit waits for it, and all joiners wait for the commit.
-pub struct Handle<'a, C: Client> {
-    journal: &'a Journal<C>,
+pub struct Handle<'a, O, D> {
+    journal: &'a Journal<O, D>,
     member: Member<'a>,
     /// Grains drawn and not charged yet.
     left: u64,
@@ -23,13 +23,13 @@ pub struct Handle<'a, C: Client> {
     _once: Joined,
 }
 
-impl<'a, C: Client> Handle<'a, C> {
+impl<'a, O, D> Handle<'a, O, D> {
     pub(crate) fn new(
-        journal: &'a Journal<C>,
+        journal: &'a Journal<O, D>,
         member: Member<'a>,
         grains: u64,
         once: Joined,
-    ) -> Handle<'a, C> {
+    ) -> Handle<'a, O, D> {
         let was_panicking = std::thread::panicking();
         Handle { journal, member, left: grains, was_panicking, _once: once }
     }
@@ -46,7 +46,7 @@ impl<'a, C: Client> Handle<'a, C> {
 
     /// Puts an object on the list of objects to capture: to be called once for each object that
     /// [`crate::Tracked::touch`] says is newly dirty.
-    pub fn dirty(&mut self, object: C::Object) -> Listed {
+    pub fn dirty(&mut self, object: O) -> Listed {
         let lane = self.member.lane();
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
@@ -54,7 +54,7 @@ impl<'a, C: Client> Handle<'a, C> {
     /// Takes an object off the list again that this transaction has put there and that
     /// [`crate::Tracked::bury`] says has no image: an object made and deleted within one
     /// transaction leaves nothing behind.
-    pub fn take_off(&mut self, listed: Listed) -> Option<C::Object> {
+    pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
 
@@ -78,7 +78,7 @@ impl<'a, C: Client> Handle<'a, C> {
     }
 
     /// Puts off `deferred` until the transaction is durable.
-    pub fn defer(&mut self, deferred: C::Deferred) {
+    pub fn defer(&mut self, deferred: D) {
         self.journal.lists.of(self.member.lane()).lock().deferred.push(deferred);
     }
 
@@ -88,7 +88,7 @@ impl<'a, C: Client> Handle<'a, C> {
     }
 }
 
-impl<C: Client> Drop for Handle<'_, C> {
+impl<O, D> Drop for Handle<'_, O, D> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.was_panicking {
             self.journal.abort(Error::Panicked { tid: self.tid() });

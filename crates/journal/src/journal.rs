@@ -19,7 +19,7 @@ use std::time::Duration;
 /// # Locking
 /// Joining takes no lock that lanes share, unless the transaction is closing or its credits run
 /// low. A thread with a handle may call no methods but those of the handle.
-pub struct Journal<C: Client> {
+pub struct Journal<O, D> {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) block_size: BlockSize,
     commit_interval: Duration,
@@ -27,7 +27,7 @@ pub struct Journal<C: Client> {
     pub(crate) image_cap: u64,
     pub(crate) membership: Membership,
     pub(crate) credits: Credits,
-    pub(crate) lists: LaneLists<C::Object, C::Deferred>,
+    pub(crate) lists: LaneLists<O, D>,
     pub(crate) store: Arc<Store>,
     pub(crate) flusher: Flusher,
     pub(crate) counters: Counters,
@@ -76,13 +76,13 @@ struct Progress {
     seat: Option<Box<Committer>>,
 }
 
-impl<C: Client> Journal<C> {
+impl<O, D> Journal<O, D> {
     /// A journal on an empty log: see [`crate::recovery`] for one that is not. Writes nothing yet.
     ///
     /// # Errors
     /// [`Error::NeedsRecovery`] if the log has transactions, [`Error::LogTooSmall`],
     /// [`Error::Unsupported`] and [`Error::BadLogMap`] if it cannot be written.
-    pub fn start(config: Config) -> Result<Journal<C>, Error> {
+    pub fn start(config: Config) -> Result<Journal<O, D>, Error> {
         let Config { device, block_size, log, commit_interval, image_cap } = config;
         let committer = Committer::new(&*device, block_size, log)?;
         let limits = committer.limits(block_size, image_cap, busy_lanes())?;
@@ -139,7 +139,7 @@ impl<C: Client> Journal<C> {
     /// # Locking
     /// May wait for a commit: no state guard may be held. Operation locks may be held, since a
     /// commit never takes them.
-    pub fn join(&self, credits: u32) -> Result<Handle<'_, C>, Error> {
+    pub fn join(&self, credits: u32) -> Result<Handle<'_, O, D>, Error> {
         self.check()?;
         let once = crate::handle::Joined::new();
         let grains = self.credits.grains(credits)?;
@@ -155,7 +155,11 @@ impl<C: Client> Journal<C> {
 
     /// The credits are short: queues up until they suffice.
     #[cold]
-    fn join_later(&self, grains: u64, once: crate::handle::Joined) -> Result<Handle<'_, C>, Error> {
+    fn join_later(
+        &self,
+        grains: u64,
+        once: crate::handle::Joined,
+    ) -> Result<Handle<'_, O, D>, Error> {
         self.counters.credit_waits.add(1);
         let ticket = self.credits.queue(grains);
         loop {
@@ -215,7 +219,7 @@ impl<C: Client> Journal<C> {
     ///
     /// # Locking
     /// The caller becomes the committer for a round, so it must hold no lock at all.
-    pub fn commit_here(&self, tid: Tid, client: &C) -> Result<(), Error> {
+    pub fn commit_here(&self, tid: Tid, client: &dyn Client<O, D>) -> Result<(), Error> {
         if self.durable() >= tid {
             return self.check_abort();
         }
@@ -235,7 +239,7 @@ impl<C: Client> Journal<C> {
     fn wait(
         &self,
         tid: Tid,
-        client: Option<&C>,
+        client: Option<&dyn Client<O, D>>,
         reached: impl Fn(&Progress) -> Tid,
     ) -> Result<(), Error> {
         debug_assert!(tid <= self.running(), "waiting for {tid}, which does not run yet");
@@ -389,7 +393,7 @@ impl<C: Client> Journal<C> {
 
     /// The server's loop: commits on request, and at the latest when the commit interval is over.
     /// Returns after [`Journal::stop`] or an abort. To be run on its own thread.
-    pub fn serve(&self, client: &C) {
+    pub fn serve(&self, client: &dyn Client<O, D>) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
             let done =
@@ -443,7 +447,7 @@ impl<C: Client> Journal<C> {
     ///
     /// # Errors
     /// As [`Journal::stop`].
-    pub fn stop_now(&self, client: &C) -> Result<(), Error> {
+    pub fn stop_now(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
         self.fate.stopped.store(true, Ordering::Release);
         self.credits.wake_all();
         let _ends = Serving { journal: self };
@@ -455,16 +459,20 @@ impl<C: Client> Journal<C> {
     ///
     /// # Errors
     /// [`Error::Aborted`]
-    pub fn commit_now(&self, client: &C) -> Result<(), Error> {
+    pub fn commit_now(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
         self.commit_in(self.sit(), client)
     }
 
     /// A round that commits, on the thread that has the role.
-    fn commit_in(&self, seat: Seat<'_, C>, client: &C) -> Result<(), Error> {
+    fn commit_in(&self, seat: Seat<'_, O, D>, client: &dyn Client<O, D>) -> Result<(), Error> {
         self.round_in(seat, client, |journal, committer| journal.commit_running(committer, client))
     }
 
-    fn commit_running(&self, committer: &mut Committer, client: &C) -> Result<(), Error> {
+    fn commit_running(
+        &self,
+        committer: &mut Committer,
+        client: &dyn Client<O, D>,
+    ) -> Result<(), Error> {
         // Joiners may wait for credits of members that have changed nothing yet. A round that
         // passes over that would leave them waiting for another round.
         if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
@@ -477,7 +485,7 @@ impl<C: Client> Journal<C> {
     /// Takes the committer role, runs `work`, serves the requests that came before it.
     fn round(
         &self,
-        client: &C,
+        client: &dyn Client<O, D>,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.round_in(self.sit(), client, work)
@@ -485,8 +493,8 @@ impl<C: Client> Journal<C> {
 
     fn round_in(
         &self,
-        mut seat: Seat<'_, C>,
-        client: &C,
+        mut seat: Seat<'_, O, D>,
+        client: &dyn Client<O, D>,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let result = match (self.check_abort(), seat.committer.as_deref_mut()) {
@@ -501,7 +509,7 @@ impl<C: Client> Journal<C> {
         self.check_abort().inspect_err(|_| self.tell(client))
     }
 
-    fn sit(&self) -> Seat<'_, C> {
+    fn sit(&self) -> Seat<'_, O, D> {
         let mut progress = self.progress.lock();
         loop {
             if let Some(seat) = self.try_sit(&mut progress) {
@@ -513,7 +521,7 @@ impl<C: Client> Journal<C> {
         }
     }
 
-    fn try_sit(&self, progress: &mut Progress) -> Option<Seat<'_, C>> {
+    fn try_sit(&self, progress: &mut Progress) -> Option<Seat<'_, O, D>> {
         let committer = progress.seat.take()?;
         Some(Seat {
             journal: self,
@@ -524,7 +532,7 @@ impl<C: Client> Journal<C> {
         })
     }
 
-    fn tell(&self, client: &C) {
+    fn tell(&self, client: &dyn Client<O, D>) {
         let Some(cause) = self.cause() else { return };
         if !self.fate.told.swap(true, Ordering::AcqRel) {
             if let Some(committer) = self.sit().committer.as_deref_mut() {
@@ -574,8 +582,8 @@ fn busy_lanes() -> usize {
 }
 
 /// The committer role, given back when dropped.
-struct Seat<'a, C: Client> {
-    journal: &'a Journal<C>,
+struct Seat<'a, O, D> {
+    journal: &'a Journal<O, D>,
     committer: Option<Box<Committer>>,
     /// The number of the last request when it was taken.
     asked: u64,
@@ -585,7 +593,7 @@ struct Seat<'a, C: Client> {
     running: Tid,
 }
 
-impl<C: Client> Drop for Seat<'_, C> {
+impl<O, D> Drop for Seat<'_, O, D> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.journal.abort(Error::Panicked { tid: self.journal.running() });
@@ -610,11 +618,11 @@ impl<C: Client> Drop for Seat<'_, C> {
 }
 
 /// Marks that a thread serves; once it is dropped `stop` need not wait.
-struct Serving<'a, C: Client> {
-    journal: &'a Journal<C>,
+struct Serving<'a, O, D> {
+    journal: &'a Journal<O, D>,
 }
 
-impl<C: Client> Drop for Serving<'_, C> {
+impl<O, D> Drop for Serving<'_, O, D> {
     fn drop(&mut self) {
         self.journal.progress.lock().finished = true;
         self.journal.ended.notify_all();

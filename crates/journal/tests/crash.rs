@@ -16,7 +16,7 @@ const FREEABLE: usize = 300;
 struct Run {
     device: Arc<RecordingDevice>,
     toy: Toy,
-    journal: Journal<Toy>,
+    journal: ToyJournal,
     rng: fastrand::Rng,
     next_stamp: i64,
     /// The contents of the cells when each transaction closed; `None`: not metadata.

@@ -23,7 +23,7 @@ struct Life {
 fn live(fault: Option<Fault>) -> Life {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(image())).unwrap());
     let faulty = Arc::new(FaultyDevice::new(recorder.clone(), fault));
-    let journal: Journal<Toy> = Journal::start(config(faulty.clone())).unwrap();
+    let journal: ToyJournal = Journal::start(config(faulty.clone())).unwrap();
     let mut life =
         Life { recorder, faulty, toy: Toy::new(CELLS), acknowledged: None, failed: None };
     let mut rng = fastrand::Rng::with_seed(77);
@@ -104,7 +104,7 @@ fn no_acknowledged_commit_is_lost_whichever_operation_fails() {
 #[test]
 fn an_operation_that_panics_takes_its_transaction_with_it() {
     let device: Arc<dyn Device> = Arc::new(image());
-    let journal: Journal<Toy> = Journal::start(config(device.clone())).unwrap();
+    let journal: ToyJournal = Journal::start(config(device.clone())).unwrap();
     let toy = Toy::new(CELLS);
     toy.set(&journal, 1, 1).unwrap();
     journal.commit_now(&toy).unwrap();
@@ -123,7 +123,7 @@ fn an_operation_that_panics_takes_its_transaction_with_it() {
 
 #[test]
 fn a_handle_that_spends_more_than_it_asked_for_panics() {
-    let journal: Journal<Toy> = Journal::start(config(Arc::new(image()))).unwrap();
+    let journal: ToyJournal = Journal::start(config(Arc::new(image()))).unwrap();
     let toy = Toy::new(CELLS);
     let spend = std::panic::AssertUnwindSafe(|| {
         let mut handle = journal.join(1).unwrap();
@@ -137,7 +137,7 @@ fn a_handle_that_spends_more_than_it_asked_for_panics() {
 #[test]
 #[should_panic(expected = "one transaction at a time")]
 fn a_thread_that_joins_twice_panics_instead_of_waiting_for_itself() {
-    let journal: Journal<Toy> = Journal::start(config(Arc::new(image()))).unwrap();
+    let journal: ToyJournal = Journal::start(config(Arc::new(image()))).unwrap();
     let _first = journal.join(1).unwrap();
     let _second = journal.join(1);
 }
@@ -146,7 +146,7 @@ fn a_thread_that_joins_twice_panics_instead_of_waiting_for_itself() {
 fn waiters_and_joiners_are_woken_by_an_abort() {
     let fault = Fault { operation: Operation::Flush, nth: 3, duration: Duration::Once };
     let device = Arc::new(FaultyDevice::new(Arc::new(image()), Some(fault)));
-    let journal: Journal<Toy> = Journal::start(config(device)).unwrap();
+    let journal: ToyJournal = Journal::start(config(device)).unwrap();
     let toy = Toy::new(CELLS);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| journal.serve(&toy));

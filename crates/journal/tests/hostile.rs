@@ -19,7 +19,7 @@ fn three_transactions(features: JournalIncompat) -> Arc<RamDevice> {
     let ram = Arc::new(image());
     let log = Log { map: log_map(), superblock: superblock(&*ram), features };
     let config = Config { log: Some(log), ..Config::new(ram.clone(), block_size()) };
-    let journal: Journal<Toy> = Journal::start(config).unwrap();
+    let journal: ToyJournal = Journal::start(config).unwrap();
     let toy = Toy::new(CELLS);
     for n in 0..3 {
         let mut handle = journal.join(20).unwrap();
@@ -176,14 +176,14 @@ fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
 #[test]
 fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
     let device = three_transactions(v3());
-    let started: Result<Journal<Toy>, _> = Journal::start(config(device));
+    let started: Result<ToyJournal, _> = Journal::start(config(device));
     assert!(matches!(started.err(), Some(Error::NeedsRecovery)));
     let device = Arc::new(image());
     let mut short = config(device);
     if let Some(log) = &mut short.log {
         log.map = lanefs_journal::LogMap::new([(Block(300), 600)], BLOCKS).unwrap();
     }
-    let started: Result<Journal<Toy>, _> = Journal::start(short);
+    let started: Result<ToyJournal, _> = Journal::start(short);
     assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));
 }
 

@@ -6,12 +6,12 @@ mod toy;
 use host::*;
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_journal::recovery::{Source, recover};
-use lanefs_journal::{Config, Journal, Log};
+use lanefs_journal::{Config, Log};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::jbd2::JournalIncompat;
 use std::fs::File;
 use std::path::Path;
-use toy::{CELLS_OF_AN_IMAGE as CELLS, Toy, stamps};
+use toy::{CELLS_OF_AN_IMAGE as CELLS, Toy, ToyJournal, stamps};
 
 /// An ext4 image whose cells are free blocks.
 fn ext4_image(path: &Path, features: &str) -> Ext4 {
@@ -45,7 +45,7 @@ fn our_log_is_replayed_alike(features: &str, wanted: JournalIncompat, seed: u64)
         features: wanted,
     };
     let config = Config { log: Some(log), ..Config::new(device.clone(), ext4.block_size) };
-    let journal: Journal<Toy> = Journal::start(config).unwrap();
+    let journal: ToyJournal = ToyJournal::start(config).unwrap();
     let toy = Toy::new(CELLS);
     for stamp in 1..40 {
         let cells: Vec<usize> = (0..rng.usize(1..150)).map(|_| rng.usize(..CELLS)).collect();

@@ -15,7 +15,7 @@ const CREDITS: u32 = 100;
 
 struct World {
     toy: Toy,
-    journal: Journal<Toy>,
+    journal: ToyJournal,
     device: Arc<lanefs_device::RamDevice>,
 }
 

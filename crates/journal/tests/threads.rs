@@ -17,7 +17,7 @@ const CELLS: usize = BANK + THREADS;
 
 struct Bank {
     toy: Toy,
-    journal: Journal<Toy>,
+    journal: ToyJournal,
 }
 
 impl Bank {

@@ -5,8 +5,8 @@
 //! skips groups that are busy, and looks at a bounded number of groups, which the index finds, so
 //! that many groups cost no more than few.
 
-use super::policy::BusyGroup;
 use super::summary::{order_for, order_of};
+use crate::policy::BusyGroup;
 
 /// How many groups one pass tries before the next takes over.
 const TRIES: usize = 24;

@@ -1,6 +1,6 @@
 //! What is promised to somebody and to nobody else, in memory only.
 
-use super::groups::Shared;
+use super::shared::Shared;
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::{Block, Group, Ino};
 

@@ -3,20 +3,22 @@
 use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
 use super::claim::Claim;
 use super::group::{Dirtied, GroupState, Maps};
-use super::policy::{GroupSearch, Placement, Policies, StreamGoal};
+use super::presence::{GroupHold, Presence};
 use super::read::{Format, damage};
 use super::region;
-use super::resident::{self, GroupHold, Presence, Residents};
-use super::runs::{self, Rows};
-use super::space::{Alone, Draw, Drawn, Space};
+use super::resident::Residents;
+use super::runs::Rows;
+use super::shared::{Cell, Shared};
+use super::space::{Alone, Draw, Drawn, Privilege, Space};
 use super::summary::Summaries;
-use crate::Error;
+use crate::error::Error;
 use crate::plant::{Step, left_out};
+use crate::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, MutexGuard, Padded, PerLane, Rank};
+use lanefs_lanes::{Lane, LaneArc, LaneCounter, Mutex, Padded, PerLane, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
@@ -28,15 +30,6 @@ use std::sync::Arc;
 const LOADERS: usize = 64;
 /// How often all groups are searched for blocks that are surely there.
 const ROUNDS: u32 = 8;
-
-/// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Privilege {
-    /// Stops at the reserved blocks.
-    Ordinary,
-    /// Does not.
-    Root,
-}
 
 /// What blocks are wanted.
 #[derive(Debug, Clone, Copy)]
@@ -79,25 +72,6 @@ pub(crate) trait Changes {
     fn charge_blocks(&mut self, blocks: u32);
     /// [`Groups::release`] is to be called once the transaction is durable.
     fn release_later(&mut self, start: Block, len: u32);
-}
-
-/// One group: what never changes of it, and its guard.
-#[derive(Debug)]
-pub(super) struct Cell {
-    pub(super) presence: Presence,
-    /// [rank Guard]
-    pub(super) state: Mutex<GroupState>,
-}
-
-/// What claims keep alive.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(super) format: Format,
-    pub(super) cells: Box<[Padded<Cell>]>,
-    pub(super) summaries: Summaries,
-    space: Space,
-    /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
-    row: u32,
 }
 
 /// How the groups of a file system are used.
@@ -172,6 +146,7 @@ impl Groups {
             space: Space::new(blocks, reserved),
             row,
         });
+        let residents = Residents::new(geometry.group_count(), bitmap_bytes, shared.bitmap_bytes());
         Groups {
             shared,
             policies,
@@ -182,11 +157,7 @@ impl Groups {
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
             streams: stream_goals(policies.stream_goal, geometry.group_count()),
-            residents: Residents::new(
-                geometry.group_count(),
-                bitmap_bytes,
-                resident::bitmap_bytes(&geometry),
-            ),
+            residents,
             #[cfg(test)]
             looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
@@ -267,12 +238,49 @@ impl Groups {
         read: &dyn BlockReader,
         group: Group,
     ) -> Result<GroupHold<'_>, Error> {
-        if let Some(hold) = self.hold_ready(group.0) {
+        if let Some(hold) = self.hold_ready(group) {
             return Ok(hold);
         }
         let hold = self.read_bitmaps(read, group)?;
-        self.make_room(read);
+        self.residents.make_room(&self.shared, read);
         Ok(hold)
+    }
+
+    /// Prepare: the bitmaps of the groups that a run of blocks lies in, held.
+    pub(crate) fn load_run<'g>(
+        &'g self,
+        read: &dyn BlockReader,
+        start: Block,
+        len: u32,
+        holds: &mut Vec<GroupHold<'g>>,
+    ) -> Result<(), Error> {
+        let geometry = &self.shared.format.geometry;
+        let (mut at, end) = (start.0, start.0 + u64::from(len));
+        while at < end {
+            let outside = Error::OutsideFileSystem { block: Block(at) };
+            let Some((group, _)) = geometry.group_of(Block(at)) else { return Err(outside) };
+            let Some(last) = geometry.group_last_block(group) else { return Err(outside) };
+            holds.push(self.load(read, group)?);
+            at = last.0 + 1;
+        }
+        Ok(())
+    }
+
+    /// Prepare: the bitmaps of the group that a block lies in, held.
+    pub(crate) fn load_group_of(
+        &self,
+        read: &dyn BlockReader,
+        block: Block,
+    ) -> Result<GroupHold<'_>, Error> {
+        match self.shared.format.geometry.group_of(block) {
+            Some((group, _)) => self.load(read, group),
+            None => Err(Error::OutsideFileSystem { block }),
+        }
+    }
+
+    /// Holds a group whose bitmaps are in memory.
+    pub(super) fn hold_ready(&self, group: Group) -> Option<GroupHold<'_>> {
+        GroupHold::of(&self.shared.cells.get(group.0 as usize)?.presence)
     }
 
     /// Reads the bitmaps of `group`, unless another thread did meanwhile. They are held before the
@@ -309,7 +317,7 @@ impl Groups {
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);
                 self.shared.tell(group, &mut state);
-                self.note_arrival(group.0);
+                self.residents.note_arrival(&self.shared, group.0);
                 Ok(cell.presence.hold_resident())
             }
             Err(error) => {
@@ -430,6 +438,16 @@ impl Groups {
         self.pending.add(-i64::from(len));
     }
 
+    /// Committer: `tid` is durable, and what was freed in it is released.
+    pub(crate) fn committed(&self, tid: Tid) {
+        self.residents.committed(&self.shared, tid);
+    }
+
+    /// Bytes of bitmaps in memory.
+    pub(crate) fn bitmap_bytes(&self) -> u64 {
+        self.residents.count() as u64 * self.shared.bitmap_bytes()
+    }
+
     /// Free blocks and inodes, whoever claims them: what statfs tells.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
@@ -449,60 +467,6 @@ impl Groups {
     #[cfg(test)]
     pub(super) fn space(&self) -> &Space {
         &self.shared.space
-    }
-}
-
-impl Shared {
-    pub(super) fn state(&self, group: Group) -> MutexGuard<'_, GroupState> {
-        self.cells[group.0 as usize].state.lock()
-    }
-
-    /// The block of a bit that there is.
-    fn block(&self, group: Group, bit: u32) -> Block {
-        self.format.geometry.block_at(group, bit).unwrap_or_default()
-    }
-
-    /// A run of blocks group by group.
-    fn parts(&self, start: Block, len: u32) -> impl Iterator<Item = (Group, Range<u32>)> {
-        let end = start.0 + u64::from(len);
-        let mut at = start;
-        std::iter::from_fn(move || {
-            if at.0 >= end {
-                return None;
-            }
-            let (group, bit) = self.format.geometry.group_of(at)?;
-            let last = self.format.geometry.group_last_block(group)?;
-            let len = (last.0 + 1).min(end) - at.0;
-            at = Block(at.0 + len);
-            Some((group, bit..bit + len as u32))
-        })
-    }
-
-    /// Nobody has these blocks any more.
-    pub(super) fn give_back(&self, start: Block, len: u32) {
-        for (group, range) in self.parts(start, len) {
-            let mut state = self.state(group);
-            state.ready().blocks.open(range.clone());
-            self.opened(group, &mut state, &range);
-        }
-        self.space.put_back(len);
-    }
-
-    /// Hints after `range` was opened. The guard is held.
-    fn opened(&self, group: Group, state: &mut GroupState, range: &Range<u32>) {
-        let blocks = &state.ready().blocks;
-        let run = runs::around(&blocks.taken, range.start);
-        self.summaries.set_open_blocks(group.0, blocks.open);
-        self.summaries.raise(group.0, run.end - run.start);
-    }
-
-    /// Hints of a group that was read: exact. The guard is held.
-    fn tell(&self, group: Group, state: &mut GroupState) {
-        let ready = state.ready();
-        let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
-        self.summaries.set_open_blocks(group.0, ready.blocks.open);
-        self.summaries.set_open_inodes(group.0, ready.inodes.open);
-        self.summaries.set_longest(group.0, longest.map_or(0, |run| run.end - run.start));
     }
 }
 

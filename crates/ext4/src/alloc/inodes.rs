@@ -3,12 +3,12 @@
 use super::choose::Wait;
 use super::claim::InodeClaim;
 use super::group::Maps;
-use super::groups::{Changes, Groups, Shared};
-use super::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement};
+use super::groups::{Changes, Groups};
 use super::read::damage;
 use super::region;
-use crate::Error;
+use crate::error::Error;
 use crate::plant::{Step, left_out};
+use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement};
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ enum Attempt {
 
 /// Where the number of a file is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum Near {
     /// In the group of its directory.
     Parent,
     /// Where the lane is at home, for several lanes make files in the directory.
@@ -35,7 +35,7 @@ pub(crate) enum Beside {
 }
 
 impl Groups {
-    /// Takes an inode number: for a file in the group that `beside` says, for a directory in a group
+    /// Takes an inode number: for a file in the group that `at` says, for a directory in a group
     /// of the lane's own, each in the next, so that what happens in different directories happens
     /// in different groups. Sleeps.
     ///
@@ -46,7 +46,7 @@ impl Groups {
         read: &dyn BlockReader,
         kind: FileType,
         parent: Ino,
-        beside: Beside,
+        at: Near,
     ) -> Result<InodeClaim<'_>, Error> {
         let summaries = &self.shared.summaries;
         let groups = summaries.groups();
@@ -57,7 +57,7 @@ impl Groups {
         let start = if kind == FileType::Directory && spreads {
             let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
             home.start + placed % (home.end - home.start)
-        } else if beside == Beside::Lane {
+        } else if at == Near::Lane {
             self.near(Group(near)).0
         } else {
             near
@@ -217,16 +217,5 @@ impl Groups {
         self.note(handle, group, dirtied);
         self.free_inodes.add(1);
         Ok(())
-    }
-}
-
-impl Shared {
-    /// Nobody has this inode any more.
-    pub(super) fn give_back_inode(&self, group: Group, index: u32) {
-        let mut state = self.state(group);
-        let ready = state.ready();
-        ready.open_inode(index);
-        let open = ready.inodes.open;
-        self.summaries.set_open_inodes(group.0, open);
     }
 }

@@ -7,6 +7,8 @@
 //! | `read` | from the blocks of the bitmaps to that state, checked |
 //! | `summary` | what a chooser knows of groups without their locks: hints |
 //! | `region` | where each lane is at home |
+//! | `presence` | whether a group has its bitmaps in memory, and what keeps them there |
+//! | `shared` | all groups' states and hints, which claims keep alive |
 //! | `resident` | which groups have their bitmaps in memory, and which lose them again |
 //! | `stripe` | what large runs are aligned to |
 //! | `choose` | in which order groups are tried: pure |
@@ -32,11 +34,12 @@ mod claim;
 mod group;
 mod groups;
 mod inodes;
-mod policy;
+mod presence;
 mod read;
 mod region;
 mod resident;
 mod runs;
+mod shared;
 mod space;
 mod stripe;
 mod summary;
@@ -45,12 +48,8 @@ mod tests;
 
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;
-pub use groups::Privilege;
 pub(crate) use groups::{Changes, Found, Groups, Request, Setup};
-pub(crate) use inodes::Beside;
-pub use policy::{
-    BusyGroup, GroupSearch, InodeClaiming, NameCachePolicy, Overwrite, Placement, Policies,
-    StreamGoal, UnknownPolicy,
-};
-pub(crate) use resident::GroupHold;
+pub(crate) use inodes::Near;
+pub(crate) use presence::GroupHold;
+pub use space::Privilege;
 pub(crate) use stripe::stripe_of;

@@ -1,6 +1,6 @@
 //! A group's bitmaps, from the blocks that hold them or computed where they were never written.
 
-use crate::Error;
+use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_ondisk::bitmap::{Bitmap, Cause};

@@ -11,7 +11,7 @@
 //! where it is found is told by the last durable transaction.
 
 use super::group::Maps;
-use super::groups::{Groups, Shared};
+use super::shared::Shared;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,59 +21,6 @@ use lanefs_lanes::{NumberSet, Padded};
 const LOOKS: usize = 16;
 /// However small the cache: an operation holds some groups, and claims in others.
 const FEWEST: usize = 16;
-/// The bit of [`Presence`] that says that the bitmaps are in memory.
-const READY: u32 = 1 << 31;
-
-/// Whether a group's bitmaps are in memory, and how many operations need that to stay so.
-#[derive(Debug, Default)]
-pub(super) struct Presence(AtomicU32);
-
-impl Presence {
-    /// Counts an operation; false if the bitmaps are not in memory.
-    fn hold(&self) -> bool {
-        // Acquire: with the bit come the bitmaps.
-        let ready = self.0.fetch_add(1, Ordering::Acquire) & READY != 0;
-        if !ready {
-            self.let_go();
-        }
-        ready
-    }
-
-    /// Holds a group whose bitmaps are in memory, as its guard, which is held, says.
-    pub(super) fn hold_resident(&self) -> GroupHold<'_> {
-        let ready = self.hold();
-        assert!(ready, "under the guard, presence and bitmaps agree");
-        GroupHold { presence: self }
-    }
-
-    fn let_go(&self) {
-        let before = self.0.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !READY > 0, "let go once for each hold");
-    }
-
-    /// The bitmaps are in memory. The guard is held.
-    fn arrive(&self) {
-        self.0.fetch_or(READY, Ordering::Release);
-    }
-
-    /// Takes the bit away, unless an operation needs them. The guard is held.
-    fn leave(&self) -> bool {
-        self.0.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
-/// The bitmaps of a group stay in memory while this lives.
-#[derive(Debug)]
-#[must_use = "the bitmaps may go when it is dropped"]
-pub(crate) struct GroupHold<'g> {
-    presence: &'g Presence,
-}
-
-impl Drop for GroupHold<'_> {
-    fn drop(&mut self) {
-        self.presence.let_go();
-    }
-}
 
 /// The groups with bitmaps in memory.
 #[derive(Debug)]
@@ -105,7 +52,8 @@ impl Residents {
         }
     }
 
-    fn count(&self) -> usize {
+    /// How many groups have their bitmaps in memory.
+    pub(super) fn count(&self) -> usize {
         self.books.0.count.load(Ordering::Relaxed)
     }
 
@@ -115,82 +63,54 @@ impl Residents {
         hand.store(group + 1, Ordering::Relaxed);
         Some(group)
     }
-}
-
-impl Groups {
-    /// Holds a group whose bitmaps are in memory.
-    pub(super) fn hold_ready(&self, group: u32) -> Option<GroupHold<'_>> {
-        let presence = &self.shared.cells.get(group as usize)?.presence;
-        presence.hold().then(|| GroupHold { presence })
-    }
 
     /// The bitmaps of a group were read. Its guard is held.
-    pub(super) fn note_arrival(&self, group: u32) {
-        self.shared.cells[group as usize].presence.arrive();
-        self.residents.set.insert(group);
-        self.residents.books.0.count.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn note_arrival(&self, shared: &Shared, group: u32) {
+        shared.cells[group as usize].presence.arrive();
+        self.set.insert(group);
+        self.books.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// After bitmaps were read: makes room for them. No guard is held.
-    pub(super) fn make_room(&self, read: &dyn BlockReader) {
-        if self.residents.count() <= self.residents.most {
+    pub(super) fn make_room(&self, shared: &Shared, read: &dyn BlockReader) {
+        if self.count() <= self.most {
             return;
         }
-        self.evict(LOOKS);
+        self.evict(shared, LOOKS);
         // What is left is dirty, claimed or in use: the first becomes clean by a commit.
-        if self.residents.count() > self.residents.most + self.residents.most / 4 {
+        if self.count() > self.most + self.most / 4 {
             read.crowded();
         }
     }
 
     /// Committer: `tid` is durable, and what was freed in it is released.
-    pub(crate) fn committed(&self, tid: Tid) {
-        self.residents.durable.fetch_max(tid.0, Ordering::Relaxed);
-        self.evict(2 * self.residents.count());
+    pub(super) fn committed(&self, shared: &Shared, tid: Tid) {
+        self.durable.fetch_max(tid.0, Ordering::Relaxed);
+        self.evict(shared, 2 * self.count());
     }
 
     /// Looks at so many groups at most, until they are no more than may be.
-    fn evict(&self, looks: usize) {
+    fn evict(&self, shared: &Shared, looks: usize) {
         for _ in 0..looks {
-            if self.residents.count() <= self.residents.most {
+            if self.count() <= self.most {
                 return;
             }
-            let Some(group) = self.residents.next() else { return };
-            self.evict_group(group);
+            let Some(group) = self.next() else { return };
+            self.evict_group(shared, group);
         }
     }
 
-    fn evict_group(&self, group: u32) {
-        let cell = &self.shared.cells[group as usize];
+    fn evict_group(&self, shared: &Shared, group: u32) {
+        let cell = &shared.cells[group as usize];
         let Some(mut state) = cell.state.try_lock() else { return };
-        let durable = Tid(self.residents.durable.load(Ordering::Relaxed));
+        let durable = Tid(self.durable.load(Ordering::Relaxed));
         if !state.may_go(durable) || !cell.presence.leave() {
             return;
         }
         let gone = std::mem::replace(&mut state.maps, Maps::Unread);
-        self.residents.set.remove(group);
-        self.residents.books.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.set.remove(group);
+        self.books.0.count.fetch_sub(1, Ordering::Relaxed);
         drop(state);
         drop(gone);
     }
-
-    /// Bytes of bitmaps in memory.
-    pub(crate) fn bitmap_bytes(&self) -> u64 {
-        self.residents.count() as u64 * self.shared.bitmap_bytes()
-    }
-}
-
-impl Shared {
-    /// Bytes of the bitmaps of one group: two of each kind, those of the running transaction, and what
-    /// the allocator adds.
-    pub(super) fn bitmap_bytes(&self) -> u64 {
-        bitmap_bytes(&self.format.geometry)
-    }
-}
-
-/// As [`Shared::bitmap_bytes`].
-pub(super) fn bitmap_bytes(geometry: &lanefs_ondisk::superblock::Geometry) -> u64 {
-    let bits =
-        3 * u64::from(geometry.blocks_per_group()) + 2 * u64::from(geometry.inodes_per_group());
-    bits / 8 + 640
 }

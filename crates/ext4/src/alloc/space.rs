@@ -10,12 +10,20 @@
 //! is not refused before it is [`Alone`]: claims under way have ended, new ones wait, and what they
 //! did not use is back. Only then the number says what there is.
 
-use super::groups::Privilege;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
 
 /// A lane draws at most so many blocks in advance: enough for thousands of small files.
 const AHEAD: u64 = 4096;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Privilege {
+    /// Stops at the reserved blocks.
+    Ordinary,
+    /// Does not.
+    Root,
+}
 
 /// *Invariant*: pool, stashes and drawn blocks add up to the blocks that are not taken in any
 /// group, once running calls are done.

@@ -10,7 +10,7 @@
 //! side by side and none waits for another. An object decides by itself, under its own guard, whether
 //! it may go ([`Cached::evict`]): eviction shares no lock with the committer.
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,12 +1,25 @@
 //! The mappings of an inode: published for readers, changed tree and all by one handle at a time.
 
-use crate::Error;
-use crate::alloc::{Claim, GroupHold, Privilege, Request};
-use crate::fs::Fs;
-use crate::object::commit::Handle;
-use crate::object::inode::{Concerns, Inode, InodeState};
-use crate::object::meta::{MetaKind, MetaRef};
-use crate::plan::extent::{self, Extent, Map, Nodes, Placed, ROOT_BYTES};
+use crate::alloc::Claim;
+use crate::alloc::GroupHold;
+use crate::alloc::Privilege;
+use crate::alloc::Request;
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::object::dirty::Handle;
+use crate::object::inode::Inode;
+use crate::object::meta::MetaRef;
+use crate::object::objects::Objects;
+use crate::object::state::Concerns;
+use crate::object::state::InodeState;
+use crate::plan::extent;
+use crate::plan::extent::Extent;
+use crate::plan::extent::Map;
+use crate::plan::extent::Mapping;
+use crate::plan::extent::Nodes;
+use crate::plan::extent::Placed;
+use crate::plan::extent::ROOT_BYTES;
+use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
 use std::cell::RefCell;
@@ -39,28 +52,25 @@ pub(crate) struct MapChange<'f> {
 
 /// Reads the nodes of one inode's tree and keeps them pinned.
 struct TreeReader<'f> {
-    fs: &'f Fs,
+    objects: &'f Objects,
     kind: MetaKind,
     pinned: RefCell<Vec<MetaRef>>,
 }
 
 impl Nodes for TreeReader<'_> {
     fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
-        let node = self.fs.meta.get(self.fs, block, self.kind)?;
+        let node = self.objects.meta.get(self.objects, block, self.kind)?;
         let data = node.data();
         self.pinned.borrow_mut().push(node);
         Ok(data)
     }
 }
 
-impl Fs {
+impl<'m> FileData<'m> {
     /// Runs `f` on the mappings of `inode`, loading them first if need be. The operation lock is
     /// held, shared or exclusive.
-    pub(crate) fn with_map<R>(
-        &self,
-        inode: &Arc<Inode>,
-        f: impl Fn(&Map) -> R,
-    ) -> Result<R, Error> {
+    pub(crate) fn with_map<R>(&self, f: impl Fn(&Map) -> R) -> Result<R, Error> {
+        let FileData { objects, inode } = *self;
         // Eviction forgets large mappings of open files too.
         inode.note_use();
         let published = || {
@@ -74,37 +84,40 @@ impl Fs {
         if let Some(result) = published() {
             return Ok(result);
         }
-        let map = self.load_map(inode).inspect_err(|error| self.note_error(error))?;
+        let map = self.load_map().inspect_err(|error| objects.note_error(error))?;
         let result = f(&map);
-        inode.map.store(map, &self.home);
+        inode.map.store(map, &objects.mount.totals);
         Ok(result)
     }
 
     /// The mappings as they are; the operation lock is held exclusively.
-    pub(crate) fn map_of(&self, inode: &Arc<Inode>) -> Result<Map, Error> {
-        self.with_map(inode, Map::clone)
+    pub(crate) fn map(&self) -> Result<Map, Error> {
+        self.with_map(Map::clone)
     }
 
-    fn load_map(&self, inode: &Arc<Inode>) -> Result<Map, Error> {
-        let root = self.tree_root(inode)?;
-        let reader = self.tree_reader(inode);
-        let map = extent::load(&root, &reader, &self.limits_of(inode.ino))?;
+    fn load_map(&self) -> Result<Map, Error> {
+        let (volume, ino) = (&self.objects.volume, self.inode.ino);
+        let root = self.tree_root()?;
+        let map = extent::load(&root, &self.tree_reader(), &volume.limits_of(ino))?;
         for extent in map.iter() {
-            self.check_data_place(inode.ino, extent.block, extent.len)?;
+            volume.check_place(ino, extent.block, extent.len)?;
         }
         Ok(map)
     }
 
-    fn tree_reader(&self, inode: &Inode) -> TreeReader<'_> {
+    fn tree_reader(&self) -> TreeReader<'m> {
+        let FileData { objects, inode } = *self;
         let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
-        TreeReader { fs: self, kind, pinned: RefCell::new(Vec::new()) }
+        TreeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
     /// An inode that maps blocks, but not by extents, cannot be given up: its blocks would leak.
-    pub(crate) fn check_mapped_by_extents(&self, inode: &Inode) -> Result<(), Error> {
+    pub(crate) fn check_mapped_by_extents(&self) -> Result<(), Error> {
+        let FileData { objects, inode } = *self;
+        let geometry = &objects.volume.geometry;
         let maps = || match inode.file_type {
             FileType::Regular | FileType::Directory => inode.sectors() > 0,
-            FileType::Symlink => inode.state.lock().disk.fast_symlink(&self.geometry).is_none(),
+            FileType::Symlink => inode.state.lock().disk.fast_symlink(geometry).is_none(),
             _ => false,
         };
         if !inode.has_extents() && maps() {
@@ -113,10 +126,10 @@ impl Fs {
         Ok(())
     }
 
-    fn tree_root(&self, inode: &Inode) -> Result<[u8; ROOT_BYTES], Error> {
-        let state = inode.state.lock();
+    fn tree_root(&self) -> Result<[u8; ROOT_BYTES], Error> {
+        let state = self.inode.state.lock();
         if !state.disk.flags.contains(InodeFlags::EXTENTS) {
-            return Err(block_mapped(inode));
+            return Err(block_mapped(self.inode));
         }
         Ok(state.disk.block)
     }
@@ -125,14 +138,15 @@ impl Fs {
     /// operation lock is held exclusively; sleeps.
     pub(crate) fn plan_mapping(
         &self,
-        inode: &Arc<Inode>,
         range: Range<u32>,
         with: &[Extent],
-    ) -> Result<MapChange<'_>, Error> {
-        let map = self.map_of(inode)?;
-        let root = self.tree_root(inode)?;
-        let reader = self.tree_reader(inode);
-        let plan = extent::plan_replace(&root, &reader, &self.limits_of(inode.ino), range, with)?;
+    ) -> Result<MapChange<'m>, Error> {
+        let FileData { objects, inode } = *self;
+        let map = self.map()?;
+        let root = self.tree_root()?;
+        let reader = self.tree_reader();
+        let limits = objects.volume.limits_of(inode.ino);
+        let plan = extent::plan_replace(&root, &reader, &limits, range, with)?;
         let covered = plan.covered();
         let with: Vec<Extent> = with.iter().filter_map(|e| e.clip(&covered)).collect();
         let before = extent::overlapping(&map, covered.clone());
@@ -140,24 +154,24 @@ impl Fs {
         let added = total(&without(&with, &before));
 
         let mut node_claims = Vec::new();
-        let goal = map.last().map_or(self.goal_of(inode), |e| Block(e.block.0 + u64::from(e.len)));
+        let goal = map.last().map_or(self.goal(), |e| Block(e.block.0 + u64::from(e.len)));
         for _ in 0..plan.nodes_needed() {
             // Root's privilege: a tree that cannot grow would fail writes into space already given.
             let privilege = Privilege::Root;
             let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
-            node_claims.push(self.claim_or_reclaim(&request)?.into_claim());
+            node_claims.push(objects.claim_blocks(&request)?.into_claim());
         }
         let mut holds = Vec::new();
         for extent in &released {
-            self.load_groups(extent.block, extent.len, &mut holds)?;
+            objects.groups.load_run(objects, extent.block, extent.len, &mut holds)?;
         }
         for node in plan.freed() {
-            self.load_groups(*node, 1, &mut holds)?;
+            objects.groups.load_run(objects, *node, 1, &mut holds)?;
         }
         let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
-            + released.iter().map(|e| self.groups_of(e.block, e.len)).sum::<u32>();
+            + released.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
         // A directory's blocks are revoked one by one; fewer than these fit into no revoke block.
         let revokes = match inode.file_type {
             FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
@@ -184,65 +198,59 @@ impl Fs {
     pub(crate) fn apply_mapping(
         &self,
         handle: &mut Handle<'_>,
-        inode: &Arc<Inode>,
         change: MapChange<'_>,
         also: impl FnOnce(&mut InodeState),
     ) {
+        let FileData { objects, inode } = *self;
         let MapChange { placed, node_claims, pinned, map, released, added, holds, .. } = change;
         let kind = MetaKind::Extents { ino: inode.ino, generation: inode.generation };
         let new: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         for claim in node_claims {
-            self.groups.allocate(handle, claim);
+            objects.groups.allocate(handle, claim);
         }
         for (block, data) in placed.writes {
             match pinned.iter().find(|node| node.block == block) {
                 Some(node) if !new.contains(&block) => node.replace(handle, data),
-                _ => self.meta.create(handle, block, kind, data),
+                _ => objects.meta.create(handle, block, kind, data),
             }
         }
         for block in &placed.freed {
-            self.meta.free(handle, *block);
-            self.free_run(handle, *block, 1);
+            objects.meta.free(handle, *block);
+            objects.free_run(handle, *block, 1);
         }
         for extent in &released {
             if inode.file_type == FileType::Directory {
                 for n in 0..u64::from(extent.len) {
-                    self.meta.free(handle, Block(extent.block.0 + n));
+                    objects.meta.free(handle, Block(extent.block.0 + n));
                 }
             }
-            self.free_run(handle, extent.block, extent.len);
+            objects.free_run(handle, extent.block, extent.len);
         }
         drop(holds);
-        let sectors_a_block = self.sectors_a_block();
-        let gained = (u64::from(added) + new.len() as u64) * sectors_a_block;
-        let lost = (u64::from(total(&released)) + placed.freed.len() as u64) * sectors_a_block;
+        let sectors =
+            |blocks: u32, nodes: usize| objects.volume.sectors(u64::from(blocks) + nodes as u64);
+        let gained = sectors(added, new.len());
+        let lost = sectors(total(&released), placed.freed.len());
         inode.change(handle, Concerns::Data, |state| {
             state.disk.block = placed.root;
             state.disk.sectors = (state.disk.sectors + gained).saturating_sub(lost);
             also(state);
         });
-        inode.map.store(map, &self.home);
-    }
-
-    /// Apply: frees blocks. What the bitmaps say against it is damage that was there before: noted,
-    /// since the operation is past the point where it could fail.
-    pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
-        if let Err(error) = self.groups.free_blocks(handle, start, len) {
-            self.note_error(&error);
-        }
+        inode.map.store(map, &objects.mount.totals);
     }
 
     /// Where a file's first block would best be: near its inode, or where the lane is at home, so
     /// that the files of one directory can grow on many lanes.
-    pub(crate) fn goal_of(&self, inode: &Inode) -> Block {
-        let place = self.geometry.inode_place(inode.ino);
-        let group = place.map(|place| self.groups.near(place.group));
-        group.and_then(|group| self.geometry.group_first_block(group)).unwrap_or_default()
+    fn goal(&self) -> Block {
+        let FileData { objects, inode } = *self;
+        let geometry = &objects.volume.geometry;
+        let place = geometry.inode_place(inode.ino);
+        let group = place.map(|place| objects.groups.near(place.group));
+        group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
     }
 
     /// Where block `at` of the file would best be: after the block before it.
-    pub(crate) fn goal_at(&self, inode: &Inode, map: &Map, at: u32) -> Block {
-        use crate::plan::extent::Mapping;
+    pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)
             && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))
         {
@@ -252,42 +260,8 @@ impl Fs {
             Some(last) if last.start.0 < at => {
                 Block(last.block.0 + u64::from(last.len) + u64::from(at - last.end()))
             }
-            _ => self.goal_of(inode),
+            _ => self.goal(),
         }
-    }
-
-    /// Prepare: the bitmaps of the groups that a run of blocks lies in, held.
-    pub(crate) fn load_groups<'f>(
-        &'f self,
-        start: Block,
-        len: u32,
-        holds: &mut Vec<GroupHold<'f>>,
-    ) -> Result<(), Error> {
-        let (mut at, end) = (start.0, start.0 + u64::from(len));
-        while at < end {
-            let outside = Error::OutsideFileSystem { block: Block(at) };
-            let Some((group, _)) = self.geometry.group_of(Block(at)) else { return Err(outside) };
-            let Some(last) = self.geometry.group_last_block(group) else { return Err(outside) };
-            holds.push(self.groups.load(self, group)?);
-            at = last.0 + 1;
-        }
-        Ok(())
-    }
-
-    /// Prepare: the bitmaps of the group that a block lies in, held.
-    pub(crate) fn load_group_of(&self, block: Block) -> Result<GroupHold<'_>, Error> {
-        match self.geometry.group_of(block) {
-            Some((group, _)) => self.groups.load(self, group),
-            None => Err(Error::OutsideFileSystem { block }),
-        }
-    }
-
-    /// How many groups a run of blocks lies in.
-    pub(crate) fn groups_of(&self, start: Block, len: u32) -> u32 {
-        let group =
-            |block: u64| self.geometry.group_of(Block(block)).map_or(0, |(group, _)| group.0);
-        let last = start.0 + u64::from(len.max(1)) - 1;
-        group(last).saturating_sub(group(start.0)) + 1
     }
 }
 

@@ -1,7 +1,9 @@
 //! Mounting and unmounting, the options of a mount, its statistics.
 
+mod find_log;
 mod log;
 pub(crate) mod open;
 pub(crate) mod options;
+mod orphans;
 pub(crate) mod primary;
 pub(crate) mod statistics;

@@ -7,8 +7,8 @@
 //! a mount does change is old or new in it, field by field, and either does: counts are those of the
 //! descriptors, and the log is replayed whether or not it says that this is needed.
 
-use super::log;
-use crate::Error;
+use super::find_log;
+use crate::error::Error;
 use crate::object::superblock::SUPERBLOCK;
 use lanefs_device::Device;
 use lanefs_ondisk::superblock::{Cause, JournalPlace, Superblock};
@@ -84,9 +84,9 @@ fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
         }
     }
     let Some(JournalPlace::Inode(ino)) = torn.journal() else { return None };
-    let log = log::find(device, torn, ino).ok()?;
-    let plan = log::plan(device, torn, &log).ok()?;
-    let copy = log::superblock_in(&plan, torn).ok()??;
+    let log = find_log::find(device, torn, ino).ok()?;
+    let plan = find_log::plan(device, torn, &log).ok()?;
+    let copy = find_log::superblock_in(&plan, torn).ok()??;
     torn.agrees_with(&copy).then_some(Witness::Log)
 }
 

@@ -1,5 +1,7 @@
-//! Directories as changing objects: reading them, finding the place of a name, making room.
+//! Directories as changing objects.
 
 pub(crate) mod ascent;
 pub(crate) mod directory;
-pub(crate) mod place;
+pub(crate) mod entry_slot;
+pub(crate) mod links;
+pub(crate) mod locks;

@@ -1,25 +1,37 @@
 //! An inode in memory: two locks, snapshots that are read without either, and the hold word.
 
-use crate::cache::{Cached, Evicted, Used};
-use crate::data::map_slot::MapSlot;
-use crate::object::commit::{Dirty, Handle};
-use crate::object::crowd::Crowd;
-use crate::object::home::Home;
-use crate::object::record::{RawRecord, Record};
+use crate::attr::Attr;
+use crate::attr::Rdev;
+use crate::attr::Rights;
+use crate::cache::Cached;
+use crate::cache::Evicted;
+use crate::cache::Used;
+use crate::names::DirId;
+use crate::object::contended::LaneDeltas;
+use crate::object::dirty::Captured;
+use crate::object::dirty::CapturedRecord;
+use crate::object::dirty::Dirty;
+use crate::object::dirty::Handle;
+use crate::object::dirty::Journaled;
+use crate::object::map_slot::MapSlot;
+use crate::object::mount_ref::MountRef;
+use crate::object::record::RawRecord;
+use crate::object::record::Record;
+use crate::object::state::Concerns;
+use crate::object::state::InodeState;
+use crate::object::state::StoredXattrs;
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
-use crate::ops::create::add_directory_links;
-use crate::plan::extent;
-use crate::plant::{Step, left_out};
-use crate::{Attr, Rdev, Rights};
-use lanefs_journal::{Listed, Tid, Tracked};
+use crate::plant::Step;
+use crate::plant::left_out;
+use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{
     Hold, Holdable, Holds, LaneArc, Lines, Mutex, Rank, SeqCell, SharedLock, Shares,
 };
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
-use lanefs_ondisk::{Block, FileType, Ino, Time};
+use lanefs_ondisk::{FileType, Ino, Time};
 use std::ops::Deref;
 
 /// An inode in memory.
@@ -40,8 +52,7 @@ pub struct Inode {
     pub(crate) generation: u32,
     pub(crate) file_type: FileType,
     used: Used,
-    /// The way to its mount.
-    pub(crate) home: LaneArc<Home>,
+    pub(crate) mount: LaneArc<MountRef<Inode>>,
     /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
@@ -52,8 +63,8 @@ pub struct Inode {
     /// The attributes in the inode and its attribute block, once they were needed. Stored and
     /// cleared under `state`.
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
-    /// Whether several lanes change names in it.
-    pub(crate) crowd: Crowd,
+    /// Of a directory: what lanes keep of names that they changed.
+    pub(crate) deltas: LaneDeltas,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
@@ -82,127 +93,31 @@ struct LineStart;
 pub(crate) struct Parts {
     pub(crate) ino: Ino,
     pub(crate) file_type: FileType,
-    pub(crate) home: LaneArc<Home>,
+    pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
     pub(crate) disk: disk::Inode,
     pub(crate) raw: RawRecord,
 }
 
-/// Attributes as an inode stores them.
-pub(crate) struct StoredXattrs {
-    /// The area in the inode.
-    pub(crate) in_inode: Lines,
-    /// The attribute block.
-    pub(crate) block: Option<Block>,
-}
-
-/// What an inode's guard guards.
-pub(crate) struct InodeState {
-    pub(crate) disk: disk::Inode,
-    pub(crate) raw: RawRecord,
-    /// In a box: few inodes ever have one.
-    pub(crate) tracked: Tracked<Box<Record>>,
-    /// Where the transaction in which it is dirty lists it.
-    pub(crate) listed: Option<Listed>,
-    /// Where it stands in the orphan file or list.
-    pub(crate) orphan: Option<crate::object::orphan::Place>,
-    /// Made without a name (O_TMPFILE): link may give it the first. One that lost its last name
-    /// gets no other.
-    pub(crate) linkable: bool,
-    /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
-    pub(crate) tail_pending: Option<Tid>,
-    /// Of a directory: when a name changed, if that is where its times are from.
-    names_changed: Option<Time>,
-    /// Of a directory: subdirectories less than it ever had, as far as was counted in this
-    /// transaction. Who removes one may count before who made it; those to come make up for it.
-    owed: i32,
-    /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
-    pub(crate) freed: bool,
-}
-
-impl InodeState {
-    /// Whether it has a tree of extents with something in it.
-    pub(crate) fn has_tree(&self) -> bool {
-        self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
-    }
-
-    /// Whether freeing its number frees all of it: no blocks, no attribute block, no orphan record.
-    pub(crate) fn owns_nothing(&self) -> bool {
-        let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
-        let no_blocks = match self.disk.file_type() {
-            Some(FileType::Regular) => extents && !self.has_tree(),
-            Some(FileType::Symlink) => !extents && self.disk.sectors == 0,
-            Some(FileType::Directory) | None => false,
-            Some(_) => true,
-        };
-        no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
-    }
-
-    /// `changes` names of this directory changed, the last one at `at`.
-    pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
-        let last = self.names_changed;
-        // Lanes read the clock before they are ordered: of their times the latest counts, but any
-        // counts against one that was set before.
-        let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
-        let disk = &mut self.disk;
-        disk.version = disk.version.wrapping_add(u64::from(changes));
-        (disk.mtime, disk.ctime) = (later(disk.mtime), later(disk.ctime));
-        self.names_changed = Some(disk.mtime);
-    }
-
-    /// `more` subdirectories, or less.
-    pub(crate) fn count_subdirectories(&mut self, more: i32) {
-        let more = more - std::mem::take(&mut self.owed);
-        // Of a directory that counts them no more, the count stays what it is.
-        let most = match self.disk.links {
-            0 | 1 => i32::MAX,
-            links => i32::from(links) - 2,
-        };
-        let less = (-more).min(most);
-        self.owed = (-more - less).max(0);
-        add_directory_links(&mut self.disk, -less);
-    }
-}
-
-/// Parts of an inode that a change concerns: what fdatasync(2) must wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Concerns {
-    /// Needed to read the data back: mapping, size.
-    Data,
-    /// The rest.
-    Attributes,
-}
-
 impl Inode {
     /// An inode in memory, with one hold.
     pub(crate) fn new(parts: Parts) -> Inode {
-        let Parts { ino, file_type, home, table, offset, disk, raw } = parts;
+        let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
         let attr = attr_of(ino, file_type, &disk);
-        let state = InodeState {
-            disk,
-            raw,
-            tracked: Tracked::new(),
-            listed: None,
-            orphan: None,
-            linkable: false,
-            tail_pending: None,
-            names_changed: None,
-            owed: 0,
-            freed: false,
-        };
+        let state = InodeState::new(disk, raw);
         Inode {
             ino,
             generation: attr.generation,
             file_type,
             used: Used::new(),
-            home,
+            mount,
             table,
             offset,
             rights: SeqCell::new(attr.rights()),
             target: OnceLock::new(),
             xattrs: lanefs_lanes::Cached::default(),
-            crowd: Crowd::default(),
+            deltas: LaneDeltas::default(),
             changes: LineStart,
             op: SharedLock::new(Rank::Operation, u64::from(ino.0)),
             attr: SeqCell::new(attr),
@@ -227,6 +142,11 @@ impl Inode {
         self.generation
     }
 
+    /// Tells this directory from any other.
+    pub fn dir_id(&self) -> DirId {
+        DirId { ino: self.ino, generation: self.generation }
+    }
+
     /// What it is.
     pub fn file_type(&self) -> FileType {
         self.file_type
@@ -235,7 +155,7 @@ impl Inode {
     /// What stat(2) tells. Takes no lock, unless several lanes changed names in it since somebody
     /// asked last; a guard may not be held.
     pub fn attr(&self) -> Attr {
-        if self.crowd.has_notes() {
+        if self.deltas.are_any() {
             let mut state = self.state.lock();
             if self.fold(&mut state) {
                 self.publish(&state.disk);
@@ -270,11 +190,11 @@ impl Inode {
         InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
     }
 
-    /// Makes what lanes noted to the inode; true if that was anything.
+    /// Folds the lanes' deltas into the inode; true if there were any.
     fn fold(&self, state: &mut InodeState) -> bool {
-        let Some(note) = self.crowd.take() else { return false };
-        state.names_changed(note.changes, note.at);
-        state.count_subdirectories(note.links);
+        let Some(delta) = self.deltas.take() else { return false };
+        state.names_changed(delta.changes, delta.at);
+        state.count_subdirectories(delta.links);
         true
     }
 
@@ -318,15 +238,15 @@ impl Inode {
         let result = change(&mut state);
         self.publish(&state.disk);
         if newly {
-            state.listed = Some(handle.dirty(Dirty::Inode(self.clone())));
+            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
         self.synced_by.store(tid.0, Ordering::Release);
         if concerns == Concerns::Data {
             self.data_synced_by.store(tid.0, Ordering::Release);
         }
         drop(state);
-        if newly {
-            self.table.charge(handle);
+        if newly && self.table.is_charged_now(tid) {
+            handle.charge(1);
         }
         result
     }
@@ -357,8 +277,8 @@ impl Inode {
         clean && (!owed || left_out(Step::OwedInodesStay))
     }
 
-    /// Committer: the record as of `tid`.
-    pub(crate) fn take(&self, tid: Tid) -> Option<Box<Record>> {
+    /// The record as of `tid`.
+    fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
         if !left_out(Step::NotesCaptured) && self.fold(&mut state) {
             self.publish(&state.disk);
@@ -402,6 +322,15 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
     }
 }
 
+impl Journaled for Inode {
+    fn capture(&self, tid: Tid, into: &mut Captured<'_>) {
+        if let Some(record) = self.take(tid) {
+            let table = self.table.clone();
+            into.record(self.ino, CapturedRecord { record, table, offset: self.offset });
+        }
+    }
+}
+
 impl Cached for Inode {
     fn number(&self) -> u64 {
         u64::from(self.ino.0)
@@ -421,15 +350,15 @@ impl Cached for Inode {
         let unheld = || lanefs_lanes::evict(self) || left_out(Step::HoldsKeepInodes);
         if !idle || !(state.freed || unheld()) {
             drop(state);
-            return self.map.forget_if_large(&self.home);
+            return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);
         // Without holds this is its last mark; kept before the loader misses it.
         let mark = self.flush_mark.load(Ordering::Acquire);
-        self.home.evicted_mark.0.fetch_max(mark, Ordering::Release);
+        self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
         // Not left to the destructor, which may run much later.
         self.window.give_back();
-        self.map.forget_if_large(&self.home);
+        self.map.forget_if_large(&self.mount.totals);
         Evicted::Object
     }
 }
@@ -439,7 +368,7 @@ impl Holdable for Inode {
         &self.holds
     }
     fn shares(&self) -> Option<&Shares<Inode>> {
-        self.home.shares()
+        self.mount.shares()
     }
 }
 
@@ -492,7 +421,7 @@ impl Drop for InodeRef {
     fn drop(&mut self) {
         if self.hold.release() {
             // The mount may be gone: then the orphan record stays, and the next mount deletes it.
-            self.home.visit(|fs| fs.delete_inode(self));
+            self.mount.last_reference_dropped(self);
         }
     }
 }

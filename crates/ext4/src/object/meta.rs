@@ -10,31 +10,23 @@
 //! A block is evicted only once the transactions that changed it are settled: then its image is in the
 //! image store or at home.
 
-use crate::Error;
-use crate::cache::{Cache, Cached, Evicted, Used};
-use crate::fs::Fs;
-use crate::object::commit::{Dirty, Handle};
+use crate::cache::Cache;
+use crate::cache::Cached;
+use crate::cache::Evicted;
+use crate::cache::Used;
+use crate::error::Error;
+use crate::object::dirty::Captured;
+use crate::object::dirty::Dirty;
+use crate::object::dirty::Handle;
+use crate::object::dirty::Journaled;
 use crate::plan::dir::NameIndex;
-use crate::volume::reader::BlockReader;
+use crate::volume::kind::MetaKind;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Holds, Lines, Mutex, MutexGuard, Pin, Rank};
+use lanefs_ondisk::Block;
 use lanefs_ondisk::dirent::DirFormat;
-use lanefs_ondisk::{Block, FileBlock, Ino};
-
-/// What a metadata block is, and whose: what its checksum needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MetaKind {
-    /// Block `block` of directory `ino`.
-    Directory { ino: Ino, generation: u32, block: FileBlock },
-    /// A node of the extent tree of `ino`.
-    Extents { ino: Ino, generation: u32 },
-    /// Extended attributes; inodes may share it, so it has no owner.
-    Xattr,
-    /// Block `block` of the orphan file `ino`.
-    Orphans { ino: Ino, generation: u32, block: FileBlock },
-}
 
 /// A metadata block in memory.
 pub(crate) struct MetaBlock {
@@ -199,7 +191,7 @@ impl MetaBlock {
         state.changed = handle.tid();
         if newly {
             handle.charge(1);
-            state.listed = Some(handle.dirty(Dirty::Meta(self.clone())));
+            state.listed = Some(handle.dirty(Dirty::Object(self.clone())));
         }
         result
     }
@@ -221,17 +213,25 @@ impl MetaBlock {
         }
         if tracked.touch(tid, || data.clone()) {
             // On the list so that a frozen image is let go of; it charges nothing.
-            handle.dirty(Dirty::Meta(self.clone()));
+            handle.dirty(Dirty::Object(self.clone()));
         }
         true
     }
 
-    /// Committer: the contents as of `tid`, or `None` if it was freed or is not dirty in it.
-    pub(crate) fn take(&self, tid: Tid) -> Option<Arc<[u8]>> {
+    /// The contents as of `tid`, or `None` if it was freed or is not dirty in it.
+    fn take(&self, tid: Tid) -> Option<Arc<[u8]>> {
         let mut state = self.state.lock();
         let MetaState { data, tracked, freed, .. } = &mut *state;
         let image = tracked.take(tid, || data.clone())?;
         freed.is_none_or(|since| tid < since).then_some(image)
+    }
+}
+
+impl Journaled for MetaBlock {
+    fn capture(&self, tid: Tid, into: &mut Captured<'_>) {
+        if let Some(data) = self.take(tid) {
+            into.block(self.block, self.kind, data);
+        }
     }
 }
 
@@ -272,6 +272,15 @@ impl Cached for MetaBlock {
     }
 }
 
+/// Where metadata blocks come from that are not in memory.
+pub(crate) trait MetaSource {
+    /// The contents of `block`, checked. Sleeps.
+    fn load(&self, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error>;
+
+    /// A block was loaded: there may be too much in memory now.
+    fn loaded(&self);
+}
+
 /// The metadata blocks in memory.
 pub(crate) struct MetaCache {
     pub(crate) blocks: Cache<MetaBlock>,
@@ -284,18 +293,23 @@ impl MetaCache {
     }
 
     /// `block` as `kind`, from memory or loaded and checked. Sleeps; no guard may be held.
-    pub(crate) fn get(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
+    pub(crate) fn get(
+        &self,
+        source: &dyn MetaSource,
+        block: Block,
+        kind: MetaKind,
+    ) -> Result<MetaRef, Error> {
         let mut was_loaded = false;
         let held = self.blocks.hold_or_load(
             block.0,
             || self.cached(block, kind),
             || {
                 was_loaded = true;
-                self.load(fs, block, kind)
+                self.load(source, block, kind)
             },
         )?;
         if was_loaded {
-            fs.note_load();
+            source.loaded();
         }
         Ok(held)
     }
@@ -303,7 +317,12 @@ impl MetaCache {
     /// The contents of `block`, for a reader under the owner's operation lock: a copy, since a hold
     /// and a reference count would be lines that readers share. What is evicted meanwhile has been
     /// the latest all the same, for who holds the lock keeps changes away.
-    pub(crate) fn read(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error> {
+    pub(crate) fn read(
+        &self,
+        source: &dyn MetaSource,
+        block: Block,
+        kind: MetaKind,
+    ) -> Result<Arc<[u8]>, Error> {
         let pin = lanefs_lanes::pin();
         if let Some(found) = self.blocks.find(&pin, block.0)
             && found.kind == kind
@@ -312,14 +331,14 @@ impl MetaCache {
             return Ok(found.copy(&pin));
         }
         drop(pin);
-        Ok(self.get(fs, block, kind)?.data())
+        Ok(self.get(source, block, kind)?.data())
     }
 
     /// Runs `look` on the contents of `block`, as [`MetaCache::read`] without the copy, and then
     /// `conclude` with what came of it and a way to ask whether the contents are still the same.
     pub(crate) fn look<R>(
         &self,
-        fs: &Fs,
+        source: &dyn MetaSource,
         block: Block,
         kind: MetaKind,
         look: impl Fn(&Contents<'_>) -> R,
@@ -340,19 +359,17 @@ impl MetaCache {
             return Ok(whole(found, &pin));
         }
         drop(pin);
-        let held = self.get(fs, block, kind)?;
+        let held = self.get(source, block, kind)?;
         Ok(whole(&held, &lanefs_lanes::pin()))
     }
 
-    fn load(&self, fs: &Fs, block: Block, kind: MetaKind) -> Result<MetaRef, Error> {
-        let read = || {
-            fs.check_metadata_place(block, kind)?;
-            let bytes = fs.read_block(block)?;
-            fs.verify(block, kind, &bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().inspect_err(|error| fs.note_error(error))?;
-        let loaded = MetaBlock::new(block, kind, bytes, None);
+    fn load(
+        &self,
+        source: &dyn MetaSource,
+        block: Block,
+        kind: MetaKind,
+    ) -> Result<MetaRef, Error> {
+        let loaded = MetaBlock::new(block, kind, source.load(block, kind)?, None);
         self.blocks.insert(loaded.clone(), |_| ());
         Ok(MetaRef(loaded))
     }

@@ -1,6 +1,9 @@
 //! An inode's record: what is written of it in its table's block.
 
-use lanefs_ondisk::inode as disk;
+use crate::error::Error;
+use crate::volume::Volume;
+use lanefs_lanes::Lane;
+use lanefs_ondisk::{Ino, inode as disk};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -56,8 +59,52 @@ impl Record {
         Box::new(Record { disk: disk.clone(), raw: raw.clone(), freed })
     }
 
+    /// Patches it into a copy of its table block.
+    pub(crate) fn patch_into(
+        &self,
+        volume: &Volume,
+        ino: Ino,
+        table: &mut [u8],
+        offset: usize,
+    ) -> Result<(), Error> {
+        let len = volume.geometry.inode_size();
+        let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+        self.raw.write_to(record);
+        encode(volume, ino, &self.disk, record)
+    }
+
     /// Whether it is of a later inode of the same number.
     pub(crate) fn is_after(&self, other: &Record) -> bool {
         self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
     }
+}
+
+/// Where an inode is recorded as an orphan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrphanSlot {
+    /// Slot `slot` of block `block` of the orphan file.
+    File { block: usize, slot: usize },
+    /// The list of `lane`, as its entry `number`.
+    List { lane: Lane, number: u64 },
+}
+
+/// Patches the deletion time, which is the chain of the legacy orphan list, of a record that did not
+/// change otherwise.
+pub(crate) fn chain_record(
+    volume: &Volume,
+    ino: Ino,
+    next: Option<Ino>,
+    table: &mut [u8],
+    offset: usize,
+) -> Result<(), Error> {
+    let len = volume.geometry.inode_size();
+    let record = table.get_mut(offset..offset + len).ok_or(Error::Stale)?;
+    let mut disk = disk::Inode::decode(record, ino, &volume.geometry, volume.checksums)?;
+    disk.dtime = next.map_or(0, |next| next.0);
+    encode(volume, ino, &disk, record)
+}
+
+fn encode(volume: &Volume, ino: Ino, disk: &disk::Inode, record: &mut [u8]) -> Result<(), Error> {
+    disk.encode_into(record, ino, &volume.geometry, volume.checksums)
+        .map_err(|_| Error::FileTooLarge)
 }

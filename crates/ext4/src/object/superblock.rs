@@ -1,7 +1,8 @@
 //! The superblock and the descriptor blocks, as the committer keeps them.
 
-use crate::Error;
-use crate::fs::Fs;
+use crate::clock::now;
+use crate::error::Error;
+use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
@@ -16,7 +17,6 @@ pub(crate) struct SuperState {
     inner: Mutex<Inner>,
     /// An error was found that no image has yet: by anybody, whatever he holds. [rank LaneList]
     error: Mutex<Option<ErrorRecord>>,
-    want_extra_isize: u16,
 }
 
 struct Inner {
@@ -29,23 +29,21 @@ struct Inner {
 impl SuperState {
     /// `image` is the block that holds the superblock.
     pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
-        let want_extra_isize = superblock.extra_isize();
         let inner = Inner { superblock, image, descriptors: HashMap::new() };
         let error = Mutex::new(Rank::LaneList, None);
-        SuperState { inner: Mutex::new(Rank::Load, inner), error, want_extra_isize }
-    }
-
-    /// Bytes beyond the first 128 that new inodes use for fields.
-    pub(crate) fn want_extra_isize(&self) -> u16 {
-        self.want_extra_isize
+        SuperState { inner: Mutex::new(Rank::Load, inner), error }
     }
 
     /// A descriptor block: as last captured, or from the device.
-    pub(crate) fn descriptor_block(&self, fs: &Fs, block: Block) -> Result<Arc<[u8]>, Error> {
+    pub(crate) fn descriptor_block(
+        &self,
+        volume: &Volume,
+        block: Block,
+    ) -> Result<Arc<[u8]>, Error> {
         if let Some(bytes) = self.inner.lock().descriptors.get(&block) {
             return Ok(bytes.clone());
         }
-        fs.read_home(block)
+        volume.read(block)
     }
 
     /// Committer: the image that the next patch starts from.
@@ -89,23 +87,21 @@ impl SuperState {
     }
 }
 
-impl Fs {
-    /// The journal was aborted: the superblock on the device says so, if the device still takes it.
-    /// It is changed as it lies there, for the one in memory may be of a transaction that is lost.
-    pub(crate) fn record_abort(&self, cause: &lanefs_journal::Error) -> Result<(), Error> {
-        let code = match cause {
-            lanefs_journal::Error::Device(_) => ErrorCode::Io,
-            lanefs_journal::Error::Corruption(_) => ErrorCode::Damage,
-            _ => ErrorCode::Unknown,
-        };
-        let time = crate::ops::read::now().secs.try_into().unwrap_or(0);
-        let function = "lanefs: journal aborted".into();
-        let mut bytes = [0; SUPERBLOCK.end - SUPERBLOCK.start];
-        self.device.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
-        let mut superblock = Superblock::decode(&bytes)?;
-        superblock.record_error(&ErrorRecord { time, ino: 0, block: 0, function, line: 0, code });
-        Ok(self.device.write_durable_at(SUPERBLOCK.start as u64, &superblock.encode())?)
-    }
+/// The journal was aborted: the superblock on the device says so, if the device still takes it. It is
+/// changed as it lies there, for the one in memory may be of a transaction that is lost.
+pub(crate) fn record_abort(volume: &Volume, cause: &lanefs_journal::Error) -> Result<(), Error> {
+    let code = match cause {
+        lanefs_journal::Error::Device(_) => ErrorCode::Io,
+        lanefs_journal::Error::Corruption(_) => ErrorCode::Damage,
+        _ => ErrorCode::Unknown,
+    };
+    let time = now().secs.try_into().unwrap_or(0);
+    let function = "lanefs: journal aborted".into();
+    let mut bytes = [0; SUPERBLOCK.end - SUPERBLOCK.start];
+    volume.device.read_at(SUPERBLOCK.start as u64, &mut bytes)?;
+    let mut superblock = Superblock::decode(&bytes)?;
+    superblock.record_error(&ErrorRecord { time, ino: 0, block: 0, function, line: 0, code });
+    Ok(volume.device.write_durable_at(SUPERBLOCK.start as u64, &superblock.encode())?)
 }
 
 impl Inner {

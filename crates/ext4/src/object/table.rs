@@ -6,10 +6,12 @@
 //! under its lock (rank Load, held across that one read) and replaced by the committer. An inode in
 //! memory pins its block, so loading an inode always sees what the last capture left.
 
-use crate::Error;
-use crate::cache::{Cache, Cached, Evicted, Used};
-use crate::fs::Fs;
-use crate::object::commit::Handle;
+use crate::cache::Cache;
+use crate::cache::Cached;
+use crate::cache::Evicted;
+use crate::cache::Used;
+use crate::error::Error;
+use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -36,28 +38,11 @@ pub(crate) struct TableBlock {
 }
 
 impl TableBlock {
-    /// Apply: charges the block to the handle's transaction, once.
-    pub(crate) fn charge(&self, handle: &mut Handle<'_>) {
-        let tid = handle.tid().0;
+    /// Apply: whether the block is to be charged to `tid`, which it is once.
+    pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
         // Read first: the word is shared by neighbours and written once a transaction.
-        if self.charged.load(Ordering::Relaxed) != tid
-            && self.charged.swap(tid, Ordering::Relaxed) != tid
-        {
-            handle.charge(1);
-        }
-    }
-
-    /// The contents: loaded at the first call.
-    pub(crate) fn base(&self, fs: &Fs) -> Result<Arc<[u8]>, Error> {
-        let mut base = self.base.lock();
-        self.used.note();
-        if let Some(bytes) = &*base {
-            return Ok(bytes.clone());
-        }
-        let bytes = fs.read_table_block(self)?;
-        *base = Some(bytes.clone());
-        self.loaded.add(1);
-        Ok(bytes)
+        self.charged.load(Ordering::Relaxed) != tid.0
+            && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0
     }
 
     /// Committer: the image that later loads see.
@@ -139,6 +124,7 @@ pub(crate) struct Tables {
     /// Blocks of each group's table that are on the device or in an image: those beyond were never
     /// initialised and count as zeros, whatever lies there. [written by the committer]
     initialised: Vec<AtomicU32>,
+    block_size: usize,
 }
 
 impl Tables {
@@ -150,6 +136,7 @@ impl Tables {
             blocks: Cache::new(0, Rank::Load),
             loaded: Arc::new(LaneCounter::new(0)),
             initialised,
+            block_size: geometry.block_size().bytes(),
         }
     }
 
@@ -173,8 +160,29 @@ impl Tables {
         self.blocks.hold_or_load(block.0, cached, make)
     }
 
+    /// The contents of a block: loaded at the first call. What was never initialised reads as zeros,
+    /// whatever lies there.
+    pub(crate) fn base(
+        &self,
+        table: &TableBlock,
+        read: &dyn BlockReader,
+    ) -> Result<Arc<[u8]>, Error> {
+        let mut base = table.base.lock();
+        table.used.note();
+        if let Some(bytes) = &*base {
+            return Ok(bytes.clone());
+        }
+        let bytes = match self.is_initialised(table) {
+            true => read.read_block(table.block)?,
+            false => vec![0; self.block_size].into(),
+        };
+        *base = Some(bytes.clone());
+        self.loaded.add(1);
+        Ok(bytes)
+    }
+
     /// Whether the block was ever written.
-    pub(crate) fn is_initialised(&self, table: &TableBlock) -> bool {
+    fn is_initialised(&self, table: &TableBlock) -> bool {
         self.initialised
             .get(table.group.0 as usize)
             .is_some_and(|blocks| table.index < blocks.load(Ordering::Acquire))

@@ -1,7 +1,5 @@
 //! Preallocation windows: blocks claimed ahead for files that grow, and the inodes that have one.
 
-use super::home::Home;
-use super::inode::Inode;
 use crate::alloc::Claim;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
@@ -16,9 +14,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// For `inode`, which is listed from now on.
-    pub(crate) fn new(inode: &Inode, next: u32, claim: Claim) -> Box<Window> {
-        Box::new(Window { next, claim, _listed: Listed::new(&inode.home, inode.ino) })
+    /// For inode `ino`, which is listed in `windows` from now on.
+    pub(crate) fn new(
+        windows: &LaneArc<Windows>,
+        ino: Ino,
+        next: u32,
+        claim: Claim,
+    ) -> Box<Window> {
+        Box::new(Window { next, claim, _listed: Listed::new(windows, ino) })
     }
 }
 
@@ -80,8 +83,9 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    pub(crate) fn new() -> Windows {
-        Windows { lists: PerLane::new(|_| Mutex::new(Rank::LaneList, BTreeSet::new())) }
+    pub(crate) fn new() -> LaneArc<Windows> {
+        let lists = PerLane::new(|_| Mutex::new(Rank::LaneList, BTreeSet::new()));
+        LaneArc::new(Windows { lists })
     }
 
     /// All of them.
@@ -96,22 +100,22 @@ impl Windows {
 
 /// A window's place on a list, for as long as there is the window.
 struct Listed {
-    home: LaneArc<Home>,
+    windows: LaneArc<Windows>,
     lane: Lane,
     ino: Ino,
 }
 
 impl Listed {
-    fn new(home: &LaneArc<Home>, ino: Ino) -> Listed {
+    fn new(windows: &LaneArc<Windows>, ino: Ino) -> Listed {
         let lane = Lane::current();
-        home.windows.lists.of(lane).lock().insert(ino);
-        Listed { home: home.clone(), lane, ino }
+        windows.lists.of(lane).lock().insert(ino);
+        Listed { windows: windows.clone(), lane, ino }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.home.windows.lists.of(self.lane).lock().remove(&self.ino);
+        self.windows.lists.of(self.lane).lock().remove(&self.ino);
     }
 }
 
@@ -135,7 +139,7 @@ mod tests {
             .map(|n| fs.create(&root, format!("{n}").as_bytes(), &new).expect("room"))
             .collect();
         assert!(fs.cached().0 > 500);
-        assert_eq!(fs.drop_windows(), 0);
+        assert_eq!(fs.objects.drop_windows(), 0);
         let grow = |file: usize| {
             for _ in 0..2 {
                 fs.append(&files[file], &[1; 8192], Privilege::Root).expect("room");
@@ -146,10 +150,10 @@ mod tests {
         fs.release(&files[0]);
         let cut = crate::SetAttr { size: Some(0), ..crate::SetAttr::default() };
         fs.set_attr(&files[1], &cut).expect("no fault");
-        assert_eq!(fs.drop_windows(), 5);
-        assert_eq!(fs.drop_windows(), 0, "all were given back");
+        assert_eq!(fs.objects.drop_windows(), 5);
+        assert_eq!(fs.objects.drop_windows(), 0, "all were given back");
         grow(2);
-        assert_eq!(fs.drop_windows(), 1);
+        assert_eq!(fs.objects.drop_windows(), 1);
         drop((files, root));
         mount.close().expect("no fault");
     }

@@ -1,15 +1,20 @@
 //! Setting attributes.
 
-use crate::flags;
+use crate::attr::Attr;
+use crate::attr::SetAttr;
+use crate::attr::SetTime;
+use crate::attr::StatFs;
+use crate::clock::now;
+use crate::error::Error;
 use crate::fs::Fs;
-use crate::object::inode::{Concerns, Inode, InodeRef};
-use crate::ops::read::now;
-use crate::{Attr, Error, SetAttr, SetTime, StatFs};
+use crate::object::inode::Inode;
+use crate::object::inode::InodeRef;
+use crate::object::state::Concerns;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 
-const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::CHANGEABLE_FLAGS);
+const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
     /// Changes attributes; what is not given stays, and ctime is set. The new attributes. No flag
@@ -31,7 +36,7 @@ impl Fs {
         inode: &InodeRef,
         judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let exclusive = inode.op.exclusive();
         let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
         if let Some(size) = set.size {
@@ -42,7 +47,7 @@ impl Fs {
             }
         }
         let acl = match set.permissions {
-            Some(permissions) => self.prepare_acl_chmod(inode, permissions)?,
+            Some(permissions) => self.data(inode).prepare_acl_chmod(permissions)?,
             None => None,
         };
         let now = now();
@@ -50,9 +55,9 @@ impl Fs {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mut handle = self.join(4 + acl.as_ref().map_or(0, |change| change.credits))?;
+        let mut handle = self.objects.join(4 + acl.as_ref().map_or(0, |change| change.credits))?;
         if let Some(acl) = acl {
-            self.apply_xattrs(&mut handle, inode, acl);
+            self.data(inode).apply_xattrs(&mut handle, acl);
         }
         inode.change(&mut handle, Concerns::Attributes, |state| {
             let disk = &mut state.disk;
@@ -94,7 +99,7 @@ impl Fs {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mut handle = self.join(2)?;
+        let mut handle = self.objects.join(2)?;
         inode.change(&mut handle, Concerns::Attributes, |state| {
             if let Some(atime) = atime {
                 state.disk.set_atime(resolve(atime));
@@ -106,24 +111,18 @@ impl Fs {
         Ok(())
     }
 
-    /// Nobody changes an immutable inode.
-    pub(crate) fn check_not_immutable(&self, inode: &Inode) -> Result<(), Error> {
-        if flags::is_immutable(&inode.rights()) { Err(Error::NotPermitted) } else { Ok(()) }
-    }
-
     /// Space and inodes, as the kernel counts them: without the overhead of metadata.
     pub fn stat_fs(&self) -> StatFs {
-        let (free, inodes_free) = self.groups.free_counts();
-        let total = self.geometry.block_count().saturating_sub(self.overhead);
+        let (free, inodes_free) = self.objects.groups.free_counts();
         StatFs {
-            block_size: self.geometry.block_size().bytes() as u32,
-            blocks: total,
+            block_size: self.objects.volume.block_size() as u32,
+            blocks: self.objects.volume.usable_blocks(),
             blocks_free: free,
-            blocks_available: free.saturating_sub(self.reserved_blocks),
-            inodes: u64::from(self.geometry.inode_count()),
+            blocks_available: free.saturating_sub(self.objects.volume.reserved_blocks),
+            inodes: u64::from(self.objects.volume.geometry.inode_count()),
             inodes_free,
             name_max: 255,
-            fsid: self.fsid,
+            fsid: self.objects.volume.fsid,
         }
     }
 }

@@ -1,77 +1,53 @@
 //! New inodes: claimed and prepared whole, then allocated and named in one handle.
 
-use crate::alloc::{self, Claim, InodeClaim, Privilege, Request};
+use crate::alloc::Claim;
+use crate::alloc::InodeClaim;
+use crate::alloc::Near;
+use crate::attr::NewInode;
+use crate::attr::NewKind;
+use crate::clock::now;
+use crate::data::xattrs::NewBlock;
+use crate::data::xattrs::prepare_new_xattrs;
+use crate::error::Error;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
-use crate::object::commit::Handle;
-use crate::object::inode::{Concerns, Inode, InodeRef};
-use crate::object::meta::MetaKind;
+use crate::name::entry_slot::ENTRY_CREDITS;
+use crate::name::entry_slot::Edit;
+use crate::name::entry_slot::EntrySlot;
+use crate::name::links::DROP_LINK_CREDITS;
+use crate::name::links::NameChange;
+use crate::name::links::check_addable;
+use crate::name::links::drop_link;
+use crate::name::links::may_count;
+use crate::name::links::names_changed;
+use crate::name::locks::Beside;
+use crate::name::locks::lock_for_names;
+use crate::names::Named;
+use crate::object::dirty::Handle;
+use crate::object::inode::Inode;
+use crate::object::inode::InodeRef;
 use crate::object::record::RawRecord;
+use crate::object::state::Concerns;
 use crate::object::table::TableRef;
-use crate::ops::link::DROP_LINK_CREDITS;
-use crate::ops::read::now;
-use crate::ops::xattrs::NewBlock;
-use crate::plan::dir::{Indexing, Look};
-use crate::plan::extent::{self, Extent, Nodes, State};
-use crate::{Error, Named, NewInode, NewKind};
+use crate::plan::dir::Indexing;
+use crate::plan::dir::Look;
+use crate::plan::extent;
+use crate::plan::extent::Extent;
+use crate::plan::extent::Nodes;
+use crate::plan::extent::State;
+use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
-/// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
-pub(crate) const MAX_LINKS: u16 = 65000;
 const SET_GROUP_ID: u16 = 0o2000;
 /// Target bytes that fit into the inode, with the NUL that ext4 puts behind them.
 const FAST_SYMLINK: usize = 59;
 
 /// Credits of a birth: the inode, its group, and up to two blocks with theirs.
 const BIRTH_CREDITS: u32 = 16;
-
-/// What a change of one name does to the count of a directory's links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NameChange {
-    OneDirectoryMore,
-    OneDirectoryLess,
-    /// Of anything that is no directory.
-    Uncounted,
-}
-
-impl NameChange {
-    fn of(new: FileType) -> NameChange {
-        match new {
-            FileType::Directory => NameChange::OneDirectoryMore,
-            _ => NameChange::Uncounted,
-        }
-    }
-
-    /// Of so many directories more: one, none, or one less.
-    pub(crate) fn of_directories(more: i32) -> NameChange {
-        match more {
-            1.. => NameChange::OneDirectoryMore,
-            0 => NameChange::Uncounted,
-            ..0 => NameChange::OneDirectoryLess,
-        }
-    }
-
-    /// Links more.
-    fn links(self) -> i32 {
-        match self {
-            NameChange::OneDirectoryMore => 1,
-            NameChange::OneDirectoryLess => -1,
-            NameChange::Uncounted => 0,
-        }
-    }
-}
-
-/// Whether the count of links is so far from its limit that all that count now, each knowing
-/// of none of the others, stay below it.
-pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
-    let far = || dir.links() < u32::from(MAX_LINKS) / 2;
-    beside == Beside::Nobody || change == NameChange::Uncounted || far()
-}
 
 /// A new inode, claimed and prepared.
 struct Born<'a> {
@@ -111,7 +87,7 @@ impl Fs {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let name = checked_entry(name, Error::Exists)?;
         let inode = match self.create_beside(dir, name, new, Beside::Others)? {
             Some(inode) => inode,
@@ -135,8 +111,10 @@ impl Fs {
         let inode;
         let _locked = lock_for_names(&[dir], &[], beside);
         let change = NameChange::of(new.kind.file_type());
-        self.check_addable(dir, change)?;
-        let Some(place) = self.place_for(dir, name, beside)? else { return Ok(None) };
+        check_addable(&self.objects.volume, dir, change)?;
+        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, beside)? else {
+            return Ok(None);
+        };
         match place.seen() {
             Look::There(_) => return Err(Error::Exists),
             Look::Room(_) if may_count(dir, change, beside) => {}
@@ -144,7 +122,7 @@ impl Fs {
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
-        let mut handle = self.join(PLACE_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
+        let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
         // One for all that publishes.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
@@ -153,59 +131,20 @@ impl Fs {
             Ok(Look::Room(room)) => {
                 place.apply(&mut handle, Edit::Add(room, named));
                 drop(names);
-                self.names_changed(&mut handle, dir, change);
+                names_changed(&mut handle, dir, change);
                 Ok(Some(inode))
             }
             other => {
                 drop(names);
-                self.drop_link(&mut handle, &inode);
+                drop_link(&self.objects, &mut handle, &inode);
                 other.map(|_| None)
             }
         }
     }
 
-    /// Fails if `dir` takes no new name, or not this one. Its operation lock is held.
-    pub(crate) fn check_addable(&self, dir: &InodeRef, change: NameChange) -> Result<(), Error> {
-        if dir.file_type != FileType::Directory {
-            return Err(Error::NotDirectory);
-        }
-        let links = match change {
-            NameChange::OneDirectoryMore if !self.dir_nlink => dir.attr().links,
-            _ => dir.links(),
-        };
-        if links == 0 {
-            return Err(Error::NotFound);
-        }
-        self.check_not_immutable(dir)?;
-        let full = links >= u32::from(MAX_LINKS) && !self.dir_nlink;
-        match change {
-            NameChange::OneDirectoryMore if full => Err(Error::TooManyLinks),
-            _ => Ok(()),
-        }
-    }
-
-    /// Apply: `dir` has one name more, less, or another one.
-    pub(crate) fn names_changed(
-        &self,
-        handle: &mut Handle<'_>,
-        dir: &Arc<Inode>,
-        change: NameChange,
-    ) {
-        let (tid, now) = (handle.tid(), now());
-        if dir.crowd.note(tid, now, change.links()) {
-            return;
-        }
-        dir.change(handle, Concerns::Data, |state| {
-            state.names_changed(1, now);
-            state.count_subdirectories(change.links());
-        });
-        dir.crowd.listed(tid);
-        dir.crowd.meet(&dir.home);
-    }
-
     /// An unnamed file (O_TMPFILE): an orphan until [`Fs::link`] names it.
     pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -216,10 +155,10 @@ impl Fs {
             let _shared = dir.op.shared();
             self.prepare_inode(dir, new, Naming::Unnamed)?
         };
-        let mut handle = self.join(20)?;
+        let mut handle = self.objects.join(20)?;
         let _pin = lanefs_lanes::pin();
         let inode = self.apply_birth(&mut handle, born);
-        self.add_orphan(&mut handle, &inode);
+        self.objects.orphans.add(&mut handle, &inode);
         set_nameless(&inode, Nameless::Yes);
         Ok(inode)
     }
@@ -232,17 +171,20 @@ impl Fs {
         naming: Naming,
     ) -> Result<Born<'_>, Error> {
         let kind = new.kind.file_type();
-        let beside = match dir.crowd.is_there() {
-            true => alloc::Beside::Lane,
-            false => alloc::Beside::Parent,
+        let near = match dir.deltas.is_contended() {
+            true => Near::Lane,
+            false => Near::Parent,
         };
-        let claim = self.groups.claim_inode(self, kind, dir.ino, beside)?;
+        let claim = self.objects.groups.claim_inode(&self.objects, kind, dir.ino, near)?;
         let ino = claim.ino();
-        let place = self.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
+        let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let (table, before) = {
             // One for both.
             let _pin = lanefs_lanes::pin();
-            (self.table_block(place.group, place.table_block)?, self.inodes.get(ino))
+            (
+                self.objects.table_block(place.group, place.table_block)?,
+                self.objects.inodes.get(ino),
+            )
         };
         let before = match before {
             Some(object) => Predecessor::in_memory(&object),
@@ -252,10 +194,10 @@ impl Fs {
             claim.leave_taken();
             let cause = disk::Cause::MarkedFree { group: place.group, bit: place.index };
             let error = Corruption::Inode { ino, cause }.into();
-            self.note_error(&error);
+            self.objects.note_error(&error);
             return Err(error);
         }
-        let extra = self.superblock.want_extra_isize();
+        let extra = self.objects.volume.extra_isize;
         let mut disk = disk::Inode::zeroed(extra);
         // The number before plus one: no two inodes of one number are taken for each other, and
         // the same operations make the same image.
@@ -270,7 +212,7 @@ impl Fs {
                 permissions |= SET_GROUP_ID;
             }
         }
-        let inherited = self.inherited_acls(dir, kind, permissions, new.umask)?;
+        let inherited = self.data(dir).inherited_acls(kind, permissions, new.umask)?;
         disk.mode = kind.mode_bits() | inherited.permissions;
         let now = now();
         (disk.atime, disk.mtime, disk.ctime) = (now, now, now);
@@ -283,13 +225,13 @@ impl Fs {
         disk.flags = inherited_flags(InodeFlags::from_bits_retain(parent.flags), kind);
 
         let mut raw = RawRecord::default();
-        let xattrs = self.prepare_new_xattrs(ino, &disk, &mut raw, &inherited.xattrs)?;
+        let xattrs = prepare_new_xattrs(&self.objects, ino, &disk, &mut raw, &inherited.xattrs)?;
         let block = self.prepare_contents(ino, dir.ino, &mut disk, &new.kind)?;
         if xattrs.is_some() {
-            disk.sectors += self.sectors_a_block();
+            disk.sectors += self.objects.volume.sectors(1);
         }
         disk.file_acl = xattrs.as_ref().map(|(claim, _)| claim.start());
-        let inode = self.new_inode_object(ino, table, place.offset, disk, raw)?;
+        let inode = self.objects.new_inode(ino, table, place.offset, disk, raw)?;
         Ok(Born { claim, inode, block, xattrs })
     }
 
@@ -308,10 +250,11 @@ impl Fs {
                 Ok(None)
             }
             NewKind::Directory => {
-                let claim = self.claim_first_block(ino)?;
-                let context = self.dir_context_of(ino, disk.generation, Indexing::Possible);
+                let claim = self.objects.claim_first_block(ino)?;
+                let context =
+                    self.objects.volume.dir_context(ino, disk.generation, Indexing::Possible);
                 self.map_first_block(ino, disk, &claim)?;
-                disk.size = self.geometry.block_size().bytes() as u64;
+                disk.size = self.objects.volume.block_size() as u64;
                 Ok(Some((claim, Some(crate::plan::dir::new_directory(&context, parent)))))
             }
             NewKind::Symlink(target) => self.prepare_symlink(ino, disk, target),
@@ -329,7 +272,7 @@ impl Fs {
         disk: &mut disk::Inode,
         target: &[u8],
     ) -> Result<Option<FirstBlock>, Error> {
-        let block_size = self.geometry.block_size().bytes();
+        let block_size = self.objects.volume.block_size();
         if target.is_empty() {
             return Err(Error::NotFound);
         }
@@ -344,22 +287,14 @@ impl Fs {
         if target.len() >= block_size.min(4096) {
             return Err(Error::NameTooLong);
         }
-        let claim = self.claim_first_block(ino)?;
+        let claim = self.objects.claim_first_block(ino)?;
         self.map_first_block(ino, disk, &claim)?;
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
-        self.device.write_at(claim.start().0 * block_size as u64, &contents)?;
+        self.objects.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;
         // Whoever needs it needs the commit of the link, which flushes.
-        self.journal.note_write();
+        self.objects.journal.note_write();
         Ok(Some((claim, None)))
-    }
-
-    pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
-        let (group, _) = self.inode_group(ino)?;
-        let goal = self.geometry.group_first_block(group).unwrap_or_default();
-        let privilege = Privilege::Root;
-        let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
-        Ok(self.claim_or_reclaim(&request)?.into_claim())
     }
 
     fn map_first_block(
@@ -371,10 +306,16 @@ impl Fs {
         let only =
             Extent { start: FileBlock(0), len: 1, block: claim.start(), state: State::Written };
         let root = extent::empty_root();
-        let plan = extent::plan_replace(&root, &NoNodes, &self.limits_of(ino), 0..1, &[only])?;
+        let plan = extent::plan_replace(
+            &root,
+            &NoNodes,
+            &self.objects.volume.limits_of(ino),
+            0..1,
+            &[only],
+        )?;
         disk.flags |= InodeFlags::EXTENTS;
         disk.block = plan.place(&[]).root;
-        disk.sectors += self.sectors_a_block();
+        disk.sectors += self.objects.volume.sectors(1);
         Ok(())
     }
 
@@ -382,30 +323,30 @@ impl Fs {
     fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
         let Born { claim, inode, block, xattrs } = born;
         let (ino, generation) = (inode.ino, inode.generation);
-        self.groups.allocate_inode(handle, claim, inode.file_type);
+        self.objects.groups.allocate_inode(handle, claim, inode.file_type);
         if let Some((claim, data)) = block {
             let block = claim.start();
-            self.groups.allocate(handle, claim);
+            self.objects.groups.allocate(handle, claim);
             if let Some(data) = data {
                 let kind = MetaKind::Directory { ino, generation, block: FileBlock(0) };
-                self.meta.create(handle, block, kind, data);
+                self.objects.meta.create(handle, block, kind, data);
             }
         }
         if let Some((claim, data)) = xattrs {
             let block = claim.start();
-            self.groups.allocate(handle, claim);
-            self.meta.create(handle, block, MetaKind::Xattr, data);
+            self.objects.groups.allocate(handle, claim);
+            self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
         // Born without a name, it may get one.
         inode.change(handle, Concerns::Data, |state| state.linkable = state.disk.links == 0);
-        self.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
+        self.objects.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
         InodeRef::adopt(inode)
     }
 
     /// The inode whose record is at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
-        let base = table.base(self)?;
-        let record = self.record_in(&base, offset).ok_or(Error::NoSpace)?;
+        let base = self.objects.tables.base(table, &self.objects)?;
+        let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;
         // i_links_count at offset 0x1a and i_generation at offset 0x64 of a record (kernel
         // documentation, "Index Nodes"). As for e2fsck, a record with links is in use.
         let lives = record.get(0x1a..0x1c).is_some_and(|links| links != [0; 2]);
@@ -424,32 +365,6 @@ struct Predecessor {
 impl Predecessor {
     fn in_memory(object: &Inode) -> Predecessor {
         Predecessor { generation: object.generation, lives: !object.state.lock().freed }
-    }
-}
-
-/// `more` subdirectories, or less.
-pub(crate) fn add_directory_links(disk: &mut disk::Inode, more: i32) {
-    for _ in 0..more {
-        add_directory_link(disk);
-    }
-    for _ in more..0 {
-        remove_directory_link(disk);
-    }
-}
-
-/// One more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
-fn add_directory_link(disk: &mut disk::Inode) {
-    disk.links = match disk.links {
-        1 => 1,
-        links if links >= MAX_LINKS => 1,
-        links => links + 1,
-    };
-}
-
-/// One subdirectory less.
-fn remove_directory_link(disk: &mut disk::Inode) {
-    if disk.links > 2 {
-        disk.links -= 1;
     }
 }
 

@@ -1,13 +1,18 @@
 //! fallocate(2): allocate, keep the size, punch, zero.
 
 use crate::alloc::Privilege;
+use crate::attr::Fallocate;
+use crate::clock::now;
+use crate::data::claim::take_front;
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
-use crate::object::inode::{Concerns, Inode, InodeRef, InodeState};
-use crate::ops::read::now;
-use crate::ops::write::take_front;
-use crate::plan::extent::{Extent, State};
-use crate::{Error, Fallocate};
+use crate::object::inode::Inode;
+use crate::object::inode::InodeRef;
+use crate::object::state::Concerns;
+use crate::object::state::InodeState;
+use crate::plan::extent::Extent;
+use crate::plan::extent::State;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 
@@ -46,17 +51,17 @@ impl Fs {
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::InvalidArgument { what: "not a regular file" }),
         }
-        self.check_writable()?;
+        self.objects.check_writable()?;
         flags::check_allocation(&inode.rights(), how)?;
         if len == 0 {
             return Err(Error::InvalidArgument { what: "a length of zero" });
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
-        self.check_size(end)?;
+        self.objects.volume.check_size(end)?;
         let exclusive = inode.op.exclusive();
         let size = inode.attr().size;
         if end > size && matches!(how, Fallocate::Allocate | Fallocate::ZeroRange) {
-            self.prepare_growth(inode, size, end)?;
+            self.data(inode).prepare_growth(size, end)?;
         }
         match how {
             Fallocate::Allocate => self.reserve(inode, offset, end, end, by)?,
@@ -77,7 +82,7 @@ impl Fs {
 
     /// Sets the times, and the size if it is below `end`.
     fn grow_to(&self, inode: &Arc<Inode>, end: u64) -> Result<(), Error> {
-        let mut handle = self.join(2)?;
+        let mut handle = self.objects.join(2)?;
         inode.change(&mut handle, Concerns::Data, grown(end));
         Ok(())
     }
@@ -107,12 +112,12 @@ impl Fs {
         by: Privilege,
         then: impl Fn(&mut InodeState),
     ) -> Result<Last, Error> {
-        let block_size = self.geometry.block_size().bytes() as u64;
+        let block_size = self.objects.volume.block_size() as u64;
         let (mut at, last) = ((offset / block_size) as u32, end.div_ceil(block_size) as u32);
         let mut applied = Last::HadNoHole;
         while at < last {
             let stop = last.min(at.saturating_add(STEP));
-            let (mut claims, extents) = self.claim_holes(inode, at..stop, by)?;
+            let (mut claims, extents) = self.data(inode).claim_holes(at..stop, by)?;
             let covered = extents.last().map_or(stop, Extent::end);
             if claims.is_empty() {
                 at = covered;
@@ -121,14 +126,14 @@ impl Fs {
             while at < covered {
                 let with: Vec<Extent> =
                     extents.iter().filter_map(|e| e.clip(&(at..covered))).collect();
-                let change = self.plan_mapping(inode, at..covered, &with)?;
+                let change = self.data(inode).plan_mapping(at..covered, &with)?;
                 at = change.covered.end.min(covered);
                 let used = take_front(&mut claims, at);
-                let mut handle = self.join(change.credits + 3 * used.len() as u32 + 1)?;
+                let mut handle = self.objects.join(change.credits + 3 * used.len() as u32 + 1)?;
                 for claim in used {
-                    self.groups.allocate(&mut handle, claim);
+                    self.objects.groups.allocate(&mut handle, claim);
                 }
-                self.apply_mapping(&mut handle, inode, change, |state| {
+                self.data(inode).apply_mapping(&mut handle, change, |state| {
                     if at == last {
                         then(state);
                         applied = Last::Applied;
@@ -142,13 +147,13 @@ impl Fs {
     /// Frees whole blocks, zeroes the parts of blocks at the edges.
     fn punch(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Error> {
         let end =
-            end.min(inode.attr().size.next_multiple_of(self.geometry.block_size().bytes() as u64));
+            end.min(inode.attr().size.next_multiple_of(self.objects.volume.block_size() as u64));
         if offset >= end {
             return self.grow_to(inode, 0);
         }
         let (first, last) = self.zero_edges(inode, offset, end)?;
         if first < last {
-            self.unmap(inode, first..last)?;
+            self.data(inode).unmap(first..last)?;
         }
         self.grow_to(inode, 0)
     }
@@ -156,7 +161,7 @@ impl Fs {
     /// Zeroes the written parts of blocks that the range only partly covers; what is left is whole
     /// blocks `first..last`.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(u32, u32), Error> {
-        let block_size = self.geometry.block_size().bytes() as u64;
+        let block_size = self.objects.volume.block_size() as u64;
         let (head, tail) = (offset.next_multiple_of(block_size), end / block_size * block_size);
         let edges = match head > tail {
             // Inside one block.
@@ -164,10 +169,10 @@ impl Fs {
             false => [(offset, head), (tail, end)],
         };
         for (from, to) in edges.into_iter().filter(|(from, to)| from < to) {
-            for piece in self.pieces(inode, from, (to - from) as usize)? {
+            for piece in self.data(inode).pieces(from, (to - from) as usize)? {
                 if let Some(device) = piece.device {
-                    self.device.write_zeros(device, piece.len as u64)?;
-                    self.note_data(inode);
+                    self.objects.volume.device.write_zeros(device, piece.len as u64)?;
+                    self.objects.note_data(inode);
                 }
             }
         }
@@ -185,16 +190,16 @@ impl Fs {
         self.allocate_range(inode, offset, end, by, |_| ())?;
         let (mut at, last) = self.zero_edges(inode, offset, end)?;
         while at < last {
-            let unwritten = self.with_map(inode, |map| {
+            let unwritten = self.data(inode).with_map(|map| {
                 let pieces = crate::plan::extent::overlapping(map, at..last);
                 let step = pieces.into_iter().take(crate::data::mapping::EXTENTS_A_STEP);
                 step.map(|e| Extent { state: State::Unwritten, ..e }).collect::<Vec<_>>()
             })?;
             let stop = unwritten.last().map_or(last, Extent::end);
-            let change = self.plan_mapping(inode, at..stop, &unwritten)?;
+            let change = self.data(inode).plan_mapping(at..stop, &unwritten)?;
             at = change.covered.end.min(stop);
-            let mut handle = self.join(change.credits + 1)?;
-            self.apply_mapping(&mut handle, inode, change, |_| ());
+            let mut handle = self.objects.join(change.credits + 1)?;
+            self.data(inode).apply_mapping(&mut handle, change, |_| ());
         }
         Ok(())
     }

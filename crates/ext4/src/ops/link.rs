@@ -1,27 +1,36 @@
 //! Names for inodes that are there: link, unlink, rmdir.
 
-use crate::alloc::GroupHold;
+use crate::clock::now;
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::place::{Beside, Edit, PLACE_CREDITS, lock_for_names};
-use crate::object::commit::Handle;
-use crate::object::inode::{Concerns, Inode, InodeRef};
-use crate::ops::create::{MAX_LINKS, NameChange};
-use crate::ops::read::now;
+use crate::name::entry_slot::ENTRY_CREDITS;
+use crate::name::entry_slot::Edit;
+use crate::name::entry_slot::EntrySlot;
+use crate::name::links::DROP_LINK_CREDITS;
+use crate::name::links::NameChange;
+use crate::name::links::check_addable;
+use crate::name::links::check_ended;
+use crate::name::links::drop_link;
+use crate::name::links::names_changed;
+use crate::name::links::prepare_drop_link;
+use crate::name::locks::Beside;
+use crate::name::locks::lock_for_names;
+use crate::names::Named;
+use crate::object::dirty::Handle;
+use crate::object::inode::InodeRef;
+use crate::object::state::Concerns;
+use crate::object::state::MAX_LINKS;
 use crate::plan::dir::Look;
-use crate::plant::{Step, left_out};
-use crate::{Error, Named};
-use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
+use crate::plant::Step;
+use crate::plant::left_out;
+use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
 /// Credits of [`Fs::add_link`]: an inode and its place among the orphans.
 const ADD_LINK_CREDITS: u32 = 6;
-/// Credits of [`Fs::drop_link`]: an inode, and its group or its place among the orphans.
-pub(crate) const DROP_LINK_CREDITS: u32 = 8;
-
 /// What an entry that is to be removed must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
@@ -43,7 +52,7 @@ pub enum Acted {
 impl Fs {
     /// Gives `inode` another name.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let name = checked_entry(name, Error::Exists)?;
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
@@ -64,20 +73,22 @@ impl Fs {
         beside: Beside,
     ) -> Result<Option<()>, Error> {
         let Some(_locks) = lock_for_names(&[dir], &[inode], beside) else { return Ok(None) };
-        self.check_addable(dir, NameChange::Uncounted)?;
+        check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
-        let Some(place) = self.place_for(dir, name, beside)? else { return Ok(None) };
+        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, beside)? else {
+            return Ok(None);
+        };
         if let Look::There(_) = place.seen() {
             return Err(Error::Exists);
         }
         check_linkable(inode)?;
-        let mut handle = self.join(PLACE_CREDITS + ADD_LINK_CREDITS)?;
+        let mut handle = self.objects.join(ENTRY_CREDITS + ADD_LINK_CREDITS)?;
         let names = place.lock();
         let Look::Room(room) = place.look_again()? else { return Ok(None) };
         let named = Named { ino: inode.ino, file_type: inode.file_type };
         place.apply(&mut handle, Edit::Add(room, named));
         drop(names);
-        self.names_changed(&mut handle, dir, NameChange::Uncounted);
+        names_changed(&mut handle, dir, NameChange::Uncounted);
         self.add_link(&mut handle, inode);
         Ok(Some(()))
     }
@@ -86,7 +97,7 @@ impl Fs {
     fn add_link(&self, handle: &mut Handle<'_>, inode: &InodeRef) {
         let now = now();
         if inode.attr().links == 0 {
-            self.remove_orphan(handle, inode);
+            self.objects.orphans.remove(handle, inode);
             set_nameless(inode, Nameless::No);
         }
         inode.change(handle, Concerns::Attributes, |state| {
@@ -128,7 +139,7 @@ impl Fs {
     }
 
     fn remove_name(&self, dir: &InodeRef, name: &[u8], what: Removal) -> Result<(), Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let entry = removable(name, what)?;
         loop {
             let victim = self.find(dir, entry.bytes())?.ok_or(Error::NotFound)?;
@@ -146,7 +157,7 @@ impl Fs {
         victim: &InodeRef,
         what: Removal,
     ) -> Result<Acted, Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let name = removable(name, what)?;
         match (what, victim.file_type == FileType::Directory) {
             (Removal::File, true) => return Err(Error::IsDirectory),
@@ -173,22 +184,22 @@ impl Fs {
     ) -> Result<Option<Acted>, Error> {
         let Some(_locks) = lock_for_names(&[dir], &[victim], beside) else { return Ok(None) };
         self.check_removable(dir, victim)?;
-        let Some(place) = self.place_of(dir, name, beside)? else { return Ok(None) };
+        let Some(place) = EntrySlot::of(&self.objects, dir, name, beside)? else { return Ok(None) };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
         if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
             return Ok(Some(Acted::LeadsElsewhere));
         }
-        let change = self.check_ended(victim)?;
-        let _hold = self.prepare_drop_link(victim)?;
-        let mut handle = self.join(PLACE_CREDITS + DROP_LINK_CREDITS)?;
+        let change = check_ended(&self.objects, victim)?;
+        let _hold = prepare_drop_link(&self.objects, victim)?;
+        let mut handle = self.objects.join(ENTRY_CREDITS + DROP_LINK_CREDITS)?;
         let names = place.lock();
         match place.look_again()? {
             Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),
             _ => return Ok(Some(Acted::LeadsElsewhere)),
         }
         drop(names);
-        self.names_changed(&mut handle, dir, change);
-        self.drop_link(&mut handle, victim);
+        names_changed(&mut handle, dir, change);
+        drop_link(&self.objects, &mut handle, victim);
         Ok(Some(Acted::Done))
     }
 
@@ -198,55 +209,6 @@ impl Fs {
             return Err(Error::NotFound);
         }
         flags::check_deletion(&dir.rights(), &victim.rights())
-    }
-
-    /// Fails if `victim` cannot lose the name, for it is a directory that is not empty, or could not
-    /// be ended; what that does to its parent. Its operation lock is held exclusively.
-    pub(crate) fn check_ended(&self, victim: &InodeRef) -> Result<NameChange, Error> {
-        let is_directory = victim.file_type == FileType::Directory;
-        if is_directory && !self.is_empty_directory(victim)? {
-            return Err(Error::NotEmpty);
-        }
-        self.check_mapped_by_extents(victim)?;
-        Ok(match is_directory {
-            true => NameChange::OneDirectoryLess,
-            false => NameChange::Uncounted,
-        })
-    }
-
-    /// Reads what [`Fs::drop_link`] may need, to be held until then. Sleeps.
-    pub(crate) fn prepare_drop_link(&self, victim: &Inode) -> Result<GroupHold<'_>, Error> {
-        let (group, _) = self.inode_group(victim.ino)?;
-        self.groups.load(self, group)
-    }
-
-    /// Apply: `victim` has lost a name, or all of a directory's. Without one left it is ended: here,
-    /// if it has nothing to free but its number and the caller's is the only hold; else it is an
-    /// orphan from now on, for whoever drops the last hold to end.
-    pub(crate) fn drop_link(&self, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
-        let now = now();
-        let left = match victim.file_type {
-            FileType::Directory => 0,
-            _ => victim.attr().links.saturating_sub(1),
-        };
-        let ends = victim.change(handle, Concerns::Attributes, |state| {
-            state.disk.links = left as u16;
-            state.disk.ctime = now;
-            left == 0 && state.owns_nothing()
-        });
-        if left > 0 {
-            return;
-        }
-        // Not before its links are seen to be none: who finds it dead must know that it is gone for
-        // good, and not load it again.
-        if ends && end_as_only_holder(victim) {
-            self.end_inode(handle, victim);
-            return;
-        }
-        if !left_out(Step::OrphanRecorded) {
-            self.add_orphan(handle, victim);
-        }
-        set_nameless(victim, Nameless::Yes);
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub(crate) mod attributes;
 pub(crate) mod create;
+pub(crate) mod delete;
 pub(crate) mod fallocate;
 pub(crate) mod link;
+pub(crate) mod lookup;
 pub(crate) mod read;
 pub(crate) mod rename;
 pub(crate) mod symlink;

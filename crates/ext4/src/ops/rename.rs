@@ -1,17 +1,36 @@
 //! rename(2): within one directory or across two, over an existing name or exchanging with it.
 
+use crate::attr::Rename;
+use crate::clock::now;
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
-use crate::name::ascent::{Ascent, IsRing};
-use crate::name::directory::{checked, checked_entry};
-use crate::name::place::{Beside, Edit, PLACE_CREDITS, Place, lock_both, lock_for_names};
-use crate::object::inode::{Concerns, Inode, InodeRef};
-use crate::ops::create::{MAX_LINKS, NameChange, may_count};
-use crate::ops::link::{Acted, DROP_LINK_CREDITS};
-use crate::ops::read::now;
+use crate::name::ascent::Ascent;
+use crate::name::ascent::IsRing;
+use crate::name::directory::checked;
+use crate::name::directory::checked_entry;
+use crate::name::entry_slot::ENTRY_CREDITS;
+use crate::name::entry_slot::Edit;
+use crate::name::entry_slot::EntrySlot;
+use crate::name::entry_slot::lock_both;
+use crate::name::links::DROP_LINK_CREDITS;
+use crate::name::links::NameChange;
+use crate::name::links::check_ended;
+use crate::name::links::drop_link;
+use crate::name::links::may_count;
+use crate::name::links::names_changed;
+use crate::name::links::prepare_drop_link;
+use crate::name::locks::Beside;
+use crate::name::locks::lock_for_names;
+use crate::names::Named;
+use crate::object::inode::Inode;
+use crate::object::inode::InodeRef;
+use crate::object::state::Concerns;
+use crate::object::state::MAX_LINKS;
+use crate::ops::link::Acted;
 use crate::plan::dir::Look;
-use crate::plant::{Step, left_out};
-use crate::{Error, Named, Rename};
+use crate::plant::Step;
+use crate::plant::left_out;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
@@ -68,7 +87,7 @@ impl Fs {
         new_name: &[u8],
         how: Rename,
     ) -> Result<(), Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         let (name, new_name) =
             (checked_entry(name, Error::Busy)?, checked_entry(new_name, Error::Busy)?);
         loop {
@@ -84,7 +103,7 @@ impl Fs {
 
     /// Renames what the caller found and judged.
     pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
-        self.check_writable()?;
+        self.objects.check_writable()?;
         if !self.try_rename(&ends, how)? {
             return Ok(Acted::LeadsElsewhere);
         }
@@ -109,7 +128,7 @@ impl Fs {
         let there = target.as_ref().and_then(|target| damaged(to, target));
         if let Some(damage) = damaged(from, source).or(there) {
             let error = damage.into();
-            self.note_error(&error);
+            self.objects.note_error(&error);
             return Err(error);
         }
         let other_parent = from.ino != to.ino;
@@ -146,7 +165,7 @@ impl Fs {
         flags::check_deletion(&from.rights(), &source.rights())?;
         match target {
             Some(target) => flags::check_deletion(&to.rights(), &target.rights())?,
-            None => self.check_not_immutable(to)?,
+            None => flags::check_not_immutable(&to.rights())?,
         }
         if to.links() == 0 {
             return Err(Error::NotFound);
@@ -167,11 +186,13 @@ impl Fs {
         self.check_renamable(ends)?;
         // Room first: it may move the other name.
         let arriving = match target {
-            Some(_) => self.place_of(to, *new_name, beside)?,
-            None => self.place_for(to, *new_name, beside)?,
+            Some(_) => EntrySlot::of(&self.objects, to, *new_name, beside)?,
+            None => EntrySlot::with_room(&self.objects, to, *new_name, beside)?,
         };
         let Some(arriving) = arriving else { return Ok(None) };
-        let Some(leaving) = self.place_of(from, *name, beside)? else { return Ok(None) };
+        let Some(leaving) = EntrySlot::of(&self.objects, from, *name, beside)? else {
+            return Ok(None);
+        };
         let elsewhere = match beside {
             // The exclusive hold tells what became of the names.
             Beside::Others => None,
@@ -184,8 +205,8 @@ impl Fs {
         let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
         let mut _hold = None;
         if let Some(replaced) = replaced {
-            self.check_ended(replaced)?;
-            _hold = Some(self.prepare_drop_link(replaced)?);
+            check_ended(&self.objects, replaced)?;
+            _hold = Some(prepare_drop_link(&self.objects, replaced)?);
         }
         let (lost, gained) = ends.subdirectories(how);
         if !self.may_gain(to, gained, beside)? || !self.may_gain(from, lost, beside)? {
@@ -196,28 +217,28 @@ impl Fs {
         let moved = Some(source).filter(moves).map(|dir| self.parent_entry(dir, to.ino));
         let moved_back = exchanged.filter(moves).map(|dir| self.parent_entry(dir, from.ino));
         let parents = [moved.transpose()?, moved_back.transpose()?];
-        let mut handle = self.join(4 * PLACE_CREDITS + 2 + DROP_LINK_CREDITS)?;
+        let mut handle = self.objects.join(4 * ENTRY_CREDITS + 2 + DROP_LINK_CREDITS)?;
         let names = lock_both(&leaving, &arriving);
         let Some([leaves, arrives]) =
             edits(ends, how, leaving.look_again()?, arriving.look_again()?)
         else {
             return Ok(elsewhere);
         };
-        Place::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
+        EntrySlot::apply_both(&mut handle, [(&arriving, arrives), (&leaving, leaves)]);
         drop(names);
         for (place, edit) in parents.iter().flatten() {
             place.apply(&mut handle, *edit);
         }
-        self.names_changed(&mut handle, to, NameChange::of_directories(gained));
+        names_changed(&mut handle, to, NameChange::of_directories(gained));
         if other_parent {
-            self.names_changed(&mut handle, from, NameChange::of_directories(lost));
+            names_changed(&mut handle, from, NameChange::of_directories(lost));
         }
         let now = now();
         for moved in std::iter::once(source).chain(exchanged) {
             moved.change(&mut handle, Concerns::Attributes, |state| state.disk.ctime = now);
         }
         if let Some(replaced) = replaced {
-            self.drop_link(&mut handle, replaced);
+            drop_link(&self.objects, &mut handle, replaced);
         }
         Ok(Some(true))
     }
@@ -227,7 +248,8 @@ impl Fs {
     /// # Errors
     /// Without the feature `dir_nlink` a directory has only so many.
     fn may_gain(&self, dir: &InodeRef, gained: i32, beside: Beside) -> Result<bool, Error> {
-        if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.dir_nlink {
+        if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.objects.volume.dir_nlink
+        {
             return Err(Error::TooManyLinks);
         }
         Ok(may_count(dir, NameChange::of_directories(gained), beside))
@@ -238,8 +260,8 @@ impl Fs {
         &'f self,
         dir: &'f InodeRef,
         parent: Ino,
-    ) -> Result<(Place<'f>, Edit), Error> {
-        let place = self.place_of(dir, checked(b"..")?, Beside::Nobody)?;
+    ) -> Result<(EntrySlot<'f>, Edit), Error> {
+        let place = EntrySlot::of(&self.objects, dir, checked(b"..")?, Beside::Nobody)?;
         match place.map(|place| (place.seen(), place)) {
             Some((Look::There(dots), place)) => {
                 let parent = Named { ino: parent, file_type: FileType::Directory };
@@ -271,7 +293,7 @@ impl Fs {
     pub fn ring_of_parents(&self, ino: Ino) -> Error {
         let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
         let error = damage.into();
-        self.note_error(&error);
+        self.objects.note_error(&error);
         error
     }
 }

@@ -1,6 +1,6 @@
 //! Symbolic links.
 
-use crate::Error;
+use crate::error::Error;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
 use lanefs_lanes::Lines;
@@ -29,15 +29,18 @@ impl Fs {
                 let what = format!("{}: a long target in the inode (inline_data)", inode.ino);
                 return Err(lanefs_ondisk::Unsupported { what }.into());
             }
-            (state.disk.fast_symlink(&self.geometry).map(<[u8]>::to_vec), state.disk.size)
+            (
+                state.disk.fast_symlink(&self.objects.volume.geometry).map(<[u8]>::to_vec),
+                state.disk.size,
+            )
         };
         if let Some(target) = inside {
             return Ok(target);
         }
         // No target is longer than a block: a larger size is damage, found when it was decoded.
-        let most = self.geometry.block_size().bytes() as u64;
+        let most = self.objects.volume.block_size() as u64;
         let mut target = vec![0; size.min(most) as usize];
-        self.read_mapped(inode, 0, &mut target)?;
+        self.data(inode).read(0, &mut target)?;
         Ok(target)
     }
 }

@@ -1,10 +1,13 @@
 //! fsync, fdatasync, sync.
 
+use crate::attr::SyncMode;
+use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
-use crate::object::inode::{Inode, InodeRef};
-use crate::plant::{Step, left_out};
-use crate::{Access, Error, SyncMode};
+use crate::object::inode::InodeRef;
+use crate::plant::Step;
+use crate::plant::left_out;
+use crate::policy::Access;
 use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
 
@@ -12,7 +15,7 @@ impl Fs {
     /// Makes the inode durable: its data, its attributes and, as ext4 users rely on, its new name.
     /// An error sticks: once a flush has failed nothing is promised any more.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
-        if let Some(cause) = self.journal.cause() {
+        if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
         // Also if damage has made the mount read-only by now: what was done before is promised.
@@ -21,14 +24,14 @@ impl Fs {
             SyncMode::Data => &inode.data_synced_by,
         };
         let tid = Tid(word.load(Ordering::Acquire));
-        if tid.0 != 0 && tid > self.journal.durable() {
-            self.journal.commit_here(tid, self)?;
+        if tid.0 != 0 && tid > self.objects.journal.durable() {
+            self.objects.journal.commit_here(tid, &self.objects)?;
         }
         if left_out(Step::FsyncFlushes) {
             return Ok(());
         }
         let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));
-        Ok(self.journal.flush_if_needed(mark)?)
+        Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
     /// After a change of the data or the size: durable by now, if the flag of chattr +S asks for that.
@@ -53,29 +56,20 @@ impl Fs {
         }
     }
 
-    /// Data of the inode was written to the device, in place or where a handle maps it later.
-    pub(crate) fn note_data(&self, inode: &Inode) {
-        let FlushMark(mark) = self.journal.note_write();
-        // Read first: writers of one file share the word, and it changes once a flush.
-        if inode.flush_mark.load(Ordering::Relaxed) < mark {
-            inode.flush_mark.fetch_max(mark, Ordering::Release);
-        }
-    }
-
     /// Makes everything that was done before the call durable.
     pub fn sync(&self) -> Result<(), Error> {
-        if let Some(cause) = self.journal.cause() {
+        if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
-        if self.access == Access::ReadOnly {
+        if self.objects.access == Access::ReadOnly {
             return Ok(());
         }
-        match self.journal.commit_here(self.journal.running(), self) {
+        match self.objects.journal.commit_here(self.objects.journal.running(), &self.objects) {
             // Closed meanwhile, which committed all there was.
             Err(lanefs_journal::Error::Stopped) => return Ok(()),
             committed => committed?,
         }
-        Ok(self.journal.flush_if_needed(self.journal.last_write())?)
+        Ok(self.objects.journal.flush_if_needed(self.objects.journal.last_write())?)
     }
 }
 
@@ -114,14 +108,14 @@ mod tests {
             assert_eq!(device.count(Operation::Flush), before + flushed, "{what}");
         };
         // As an overwrite does within a tick of the clock: nothing is to be committed.
-        fs.note_data(&fs.get(made[0], None).expect("it has a name"));
+        fs.objects.note_data(&fs.get(made[0], None).expect("it has a name"));
         flushes(made[1], 0, "another file was written");
-        let before = fs.inodes.get(made[0]).expect("it is in memory");
+        let before = fs.objects.inodes.get(made[0]).expect("it is in memory");
         // The committer, whose work this is, has nothing to do.
-        fs.inodes.evict(usize::MAX, 1 << 20, fs.journal.settled());
-        assert!(fs.inodes.get(made[0]).is_none(), "nobody holds it");
+        fs.objects.inodes.evict(usize::MAX, 1 << 20, fs.objects.journal.settled());
+        assert!(fs.objects.inodes.get(made[0]).is_none(), "nobody holds it");
         flushes(made[0], 1, "its data is not durable");
-        let again = fs.inodes.get(made[0]).expect("it is in memory");
+        let again = fs.objects.inodes.get(made[0]).expect("it is in memory");
         assert!(!Arc::ptr_eq(&before, &again));
         flushes(made[0], 0, "it is durable now");
         drop(root);

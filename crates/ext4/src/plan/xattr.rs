@@ -9,7 +9,7 @@ mod plan;
 
 pub use plan::{BlockChange, XattrPlan, plan_set};
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Cause, NameError, Value};
 use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};

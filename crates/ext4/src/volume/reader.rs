@@ -1,6 +1,6 @@
 //! The one way to a metadata block.
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::Block;
 use std::sync::Arc;
 

@@ -1,11 +1,8 @@
 //! Which blocks belong to the file system itself: no inode may claim them.
 
-use crate::Error;
-use crate::fs::Fs;
-use crate::object::meta::MetaKind;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
-use lanefs_ondisk::{Block, Group, Ino};
+use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
@@ -76,30 +73,5 @@ fn add(runs: &mut Vec<Range<u64>>, start: u64, len: u64) {
         Some(last) if last.end == start => last.end += len,
         _ if len == 0 => {}
         _ => runs.push(start..start + len),
-    }
-}
-
-impl Fs {
-    /// File data may lie here.
-    pub(crate) fn check_data_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
-        if !self.geometry.contains_run(start, u64::from(len)) {
-            return Err(Error::OutsideFileSystem { block: start });
-        }
-        match self.system.first_in(start, u64::from(len)) {
-            // The journal is a file too, read when it was opened.
-            Some(block) if ino != Ino::JOURNAL => Err(Error::ClaimsMetadata { ino, block }),
-            _ => Ok(()),
-        }
-    }
-
-    /// A metadata block of an inode may lie here.
-    pub(crate) fn check_metadata_place(&self, block: Block, kind: MetaKind) -> Result<(), Error> {
-        let ino = match kind {
-            MetaKind::Directory { ino, .. }
-            | MetaKind::Extents { ino, .. }
-            | MetaKind::Orphans { ino, .. } => ino,
-            MetaKind::Xattr => Ino(0),
-        };
-        self.check_data_place(ino, block, 1)
     }
 }

@@ -13,6 +13,9 @@ use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock, MAGIC};
 use lanefs_ondisk::{Block, BlockSize};
 use std::collections::BTreeMap;
 
+pub type ToyJournal = Journal<usize, usize>;
+pub type ToyHandle<'j> = Handle<'j, usize, usize>;
+
 pub const BS: usize = 1024;
 /// Blocks of the whole image.
 pub const BLOCKS: u64 = 2048;
@@ -120,7 +123,7 @@ impl Toy {
     }
 
     /// Changes a cell inside `handle`.
-    pub fn change(&self, handle: &mut Handle<'_, Toy>, cell: usize, new: impl FnOnce(i64) -> i64) {
+    pub fn change(&self, handle: &mut ToyHandle<'_>, cell: usize, new: impl FnOnce(i64) -> i64) {
         let mut guard = self.cells[cell].lock();
         let Cell { stamp, tracked } = &mut *guard;
         if tracked.touch(handle.tid(), || *stamp) {
@@ -131,7 +134,7 @@ impl Toy {
     }
 
     /// Frees a cell's block inside `handle`: it is not metadata afterwards.
-    pub fn free(&self, handle: &mut Handle<'_, Toy>, cell: usize) {
+    pub fn free(&self, handle: &mut ToyHandle<'_>, cell: usize) {
         let mut guard = self.cells[cell].lock();
         let Cell { stamp, tracked } = &mut *guard;
         tracked.bury(handle.tid(), || *stamp);
@@ -141,7 +144,7 @@ impl Toy {
     }
 
     /// One operation on one cell.
-    pub fn set(&self, journal: &Journal<Toy>, cell: usize, stamp: i64) -> Result<Tid, Error> {
+    pub fn set(&self, journal: &ToyJournal, cell: usize, stamp: i64) -> Result<Tid, Error> {
         let mut handle = journal.join(1)?;
         self.change(&mut handle, cell, |_| stamp);
         Ok(handle.tid())
@@ -157,10 +160,7 @@ impl Toy {
     }
 }
 
-impl Client for Toy {
-    type Object = usize;
-    type Deferred = usize;
-
+impl Client<usize, usize> for Toy {
     fn capture(&self, tid: Tid, objects: Vec<usize>, images: &mut Images) -> Result<(), Error> {
         let mut captured = Vec::new();
         for cell in objects {

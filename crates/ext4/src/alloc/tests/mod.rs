@@ -10,6 +10,7 @@ mod threads;
 
 use super::*;
 use crate::Error;
+use crate::policy::{BusyGroup, Policies, StreamGoal};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
@@ -114,7 +115,7 @@ impl Fixture {
     }
 
     fn claim_inode(&self, kind: FileType, parent: u32) -> Result<InodeClaim<'_>, Error> {
-        self.groups.claim_inode(&self.device, kind, Ino(parent), Beside::Parent)
+        self.groups.claim_inode(&self.device, kind, Ino(parent), Near::Parent)
     }
 
     /// Captures what `tx` changed and writes it home.

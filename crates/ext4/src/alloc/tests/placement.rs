@@ -184,5 +184,5 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
 #[test]
 fn a_group_that_was_never_used_takes_little_memory() {
     // A million of them are to fit beside a small cache.
-    assert!(size_of::<lanefs_lanes::Padded<super::super::groups::Cell>>() <= 256);
+    assert!(size_of::<lanefs_lanes::Padded<super::super::shared::Cell>>() <= 256);
 }

@@ -1,6 +1,6 @@
 //! What the planners know of a directory, and the checks at its blocks' way in and out.
 
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::checksum::Seed;
 use lanefs_ondisk::dirent::{self, DirFormat};
 use lanefs_ondisk::features::{Compat, Incompat};

@@ -3,7 +3,7 @@
 use super::plan::Growth;
 use super::split::{self, Leaf};
 use super::{DirBlocks, DirContext, Plan, leaf};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Packed};
 use lanefs_ondisk::htree::{self, IndexEntry};
 use lanefs_ondisk::{FileBlock, Ino};

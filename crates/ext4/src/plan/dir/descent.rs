@@ -1,7 +1,7 @@
 //! The way to the leaf of one name, for who looks at blocks without keeping them.
 
 use super::{DirContext, path};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::{self, Cause, Index};

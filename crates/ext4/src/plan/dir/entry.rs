@@ -1,7 +1,7 @@
 //! One name in the one block where it is or would be.
 
 use super::{DirContext, Found};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::{FileBlock, Ino};
 

@@ -2,7 +2,7 @@
 
 use super::path::Index;
 use super::{DirBlocks, DirContext, Indexing, NameIndex};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Entry, Name};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 

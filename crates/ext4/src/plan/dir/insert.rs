@@ -4,7 +4,7 @@ use super::path::{Frame, Index, Path, frame_index, kind_at};
 use super::plan::Growth;
 use super::split::{self, Leaf};
 use super::{DirBlocks, DirContext, Indexing, Plan, convert, leaf};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Name, Packed};
 use lanefs_ondisk::htree::{self, Cause, IndexEntry};
 use lanefs_ondisk::{FileBlock, FileType, Ino};

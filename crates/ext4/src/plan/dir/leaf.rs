@@ -1,7 +1,7 @@
 //! The entries of one block, without "." and "..".
 
 use super::{DirContext, Indexing};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Cause, Entry};
 

@@ -1,7 +1,7 @@
 //! The way from the root of an index to a leaf, and on to the next leaf.
 
 use super::{DirBlocks, DirContext};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::{self, Cause, IndexEntry, Kind};

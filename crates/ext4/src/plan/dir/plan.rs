@@ -1,7 +1,7 @@
 //! What is to change.
 
 use super::{DirBlocks, DirContext};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::htree;
 use std::sync::Arc;

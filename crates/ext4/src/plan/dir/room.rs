@@ -2,7 +2,7 @@
 
 use super::path::Index;
 use super::{DirBlocks, DirContext, Indexing, Look, Plan, has_names, look_for, plan_insert};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Name};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The next entries of a directory in order, in bounded memory.
 
 use super::cookie::{Key, Position};
-use crate::{DirEntry, Error};
+use crate::attr::DirEntry;
+use crate::error::Error;
 use lanefs_ondisk::dirent::Entry;
 use lanefs_ondisk::{FileType, Ino};
 use std::cmp::Ordering;

@@ -2,7 +2,7 @@
 
 use super::map::Builder;
 use super::{END, Map, ROOT_BYTES};
-use crate::Error;
+use crate::error::Error;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::extent::{Entries, Expected, Index, Node, Place, capacity};
 use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};

@@ -4,7 +4,7 @@ use super::load::child_range;
 use super::place::{Draft, DraftNode, Plan, Spot};
 use super::splice::{assert_within, pieces, splice};
 use super::{END, Extent, Limits, Nodes, ROOT_BYTES};
-use crate::Error;
+use crate::error::Error;
 use lanefs_ondisk::extent::{Cause, Entries, MAX_DEPTH};
 use lanefs_ondisk::{Block, Corruption, FileBlock};
 use std::ops::Range;

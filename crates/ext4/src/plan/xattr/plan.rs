@@ -1,7 +1,8 @@
 //! Where an attribute goes.
 
 use super::{Decoded, XattrState, value_in_inode};
-use crate::{Error, SetXattr};
+use crate::attr::SetXattr;
+use crate::error::Error;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
 
 /// What to change so that an attribute is set or removed.

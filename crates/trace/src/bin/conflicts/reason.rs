@@ -166,7 +166,7 @@ mod tests {
         for function in [
             "<lanefs_journal::credits::Credits>::refill",
             "<lanefs_lanes::heap::Magazines>::spill",
-            "<lanefs_journal::journal::Journal<lanefs_ext4::fs::Fs>>::round_in::<commit>::{closure#0}",
+            "<lanefs_journal::journal::Journal<lanefs_ext4::object::dirty::Dirty, lanefs_ext4::object::dirty::Deferred>>::round_in::<commit>::{closure#0}",
         ] {
             assert_eq!(apart(function), Some(Apart::Refill), "{function}");
         }
@@ -174,7 +174,7 @@ mod tests {
         for function in [
             "<lanefs_conflicts::rounds::Session>::run::{closure#0}",
             "<lanefs_ext4::alloc::Groups>::refill_nothing",
-            "<lanefs_journal::journal::Journal<lanefs_ext4::fs::Fs>>::wait",
+            "<lanefs_journal::journal::Journal<lanefs_ext4::object::dirty::Dirty, lanefs_ext4::object::dirty::Deferred>>::wait",
             "lanefs_lanes::epoch::pin",
         ] {
             assert_eq!(apart(function), None, "{function}");

@@ -5,32 +5,40 @@
 //! handle that block's names are locked, and what was seen is looked at again.
 //!
 //! If the block cannot be told, or has no room, nothing was changed yet, and the operation starts again
-//! with the lock held exclusively. Then it first makes room ([`Fs::make_room`]), in a handle of its own,
+//! with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a handle of its own,
 //! and changes the name in the same way.
 //!
 //! *Locking*: [`lanefs_lanes::Rank::Names`] in a handle, two blocks in ascending number; guards under
 //! it. A name is published under the guard of the block that changes, so a reader that sees the block
 //! changed finds the name published.
 
-use crate::fs::Fs;
-use crate::object::commit::Handle;
-use crate::object::inode::{Inode, InodeRef};
+use crate::error::Error;
+use crate::name::directory::Directory;
+use crate::name::locks::Beside;
+use crate::names::Named;
+use crate::object::dirty::Handle;
+use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
-use crate::plan::dir::{self, DirContext, Found, Indexing, Look};
-use crate::plant::{Step, left_out};
-use crate::{Error, Named};
+use crate::object::objects::Objects;
+use crate::plan::dir;
+use crate::plan::dir::DirContext;
+use crate::plan::dir::Found;
+use crate::plan::dir::Indexing;
+use crate::plan::dir::Look;
+use crate::plant::Step;
+use crate::plant::left_out;
+use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
-use lanefs_lanes::{ExclusiveHold, MutexGuard, SharedHold};
 use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
 /// Credits for the block and the inode of a directory in which one name changes.
-pub(crate) const PLACE_CREDITS: u32 = 3;
+pub(crate) const ENTRY_CREDITS: u32 = 3;
 
 /// A name, and the one block where it is or would be.
-pub(crate) struct Place<'f> {
-    fs: &'f Fs,
+pub(crate) struct EntrySlot<'f> {
+    objects: &'f Objects,
     dir: &'f Arc<Inode>,
     context: DirContext,
     name: Name<'f>,
@@ -40,30 +48,21 @@ pub(crate) struct Place<'f> {
     seen: Look,
 }
 
-/// How the operation locks of the directories are held while a name changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Shared: others change other names meanwhile.
-    Others,
-    /// Exclusively, so that the directory's shape can change.
-    Nobody,
-}
-
-impl Fs {
-    /// The place of `name` in `dir`. Beside others `None` if its block cannot be told so. Sleeps.
-    pub(crate) fn place_of<'f>(
-        &'f self,
+impl<'f> EntrySlot<'f> {
+    /// The slot of `name` in `dir`. Beside others `None` if its block cannot be told so. Sleeps.
+    pub(crate) fn of(
+        objects: &'f Objects,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
         beside: Beside,
-    ) -> Result<Option<Place<'f>>, Error> {
-        let view = self.view_directory(dir)?;
+    ) -> Result<Option<EntrySlot<'f>>, Error> {
+        let view = Directory::of(objects, dir)?;
         let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
             if beside == Beside::Others {
                 return Ok(None);
             }
-            self.drop_index(dir)?;
+            view.drop_index()?;
         }
         let dots = matches!(name.bytes(), b"." | b"..");
         let n = match (view.leaf_of(name)?, beside) {
@@ -74,7 +73,7 @@ impl Fs {
                 dir::locate(&view.context, &view, name)?.unwrap_or(FileBlock(0))
             }
         };
-        let block = self.directory_block(dir, n)?;
+        let block = view.meta_block(n)?;
         let look = |bytes: &[u8]| match dots {
             // The first block, which may be the root of an index.
             true => dir::find_dot(&view.context, bytes, name).map(Look::There),
@@ -82,30 +81,30 @@ impl Fs {
         };
         let (version, seen) = block.look_under_guard(look);
         let (context, seen) = (view.context, seen?);
-        Ok(Some(Place { fs: self, dir, context, name, n, block, version, seen }))
+        Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
     }
 
-    /// As [`Fs::place_of`], of a name that is to be added: with room, unless the name is there. Beside
+    /// As [`EntrySlot::of`], of a name that is to be added: with room, unless the name is there. Beside
     /// others `None` if there is no room.
-    pub(crate) fn place_for<'f>(
-        &'f self,
+    pub(crate) fn with_room(
+        objects: &'f Objects,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
         beside: Beside,
-    ) -> Result<Option<Place<'f>>, Error> {
-        match (self.place_of(dir, name, beside)?, beside) {
+    ) -> Result<Option<EntrySlot<'f>>, Error> {
+        match (EntrySlot::of(objects, dir, name, beside)?, beside) {
             (Some(place), Beside::Others) if place.seen == Look::Full => Ok(None),
             (Some(place), Beside::Nobody) if place.seen == Look::Full => {
                 drop(place);
-                self.make_room(dir, name)?;
-                self.place_of(dir, name, beside)
+                Directory::of(objects, dir)?.make_room(name)?;
+                EntrySlot::of(objects, dir, name, beside)
             }
             (place, _) => Ok(place),
         }
     }
 }
 
-impl Place<'_> {
+impl EntrySlot<'_> {
     /// What was there when it was looked at last.
     pub(crate) fn seen(&self) -> Look {
         self.seen
@@ -131,7 +130,7 @@ impl Place<'_> {
     }
 
     /// Apply: both edits; as one, if their entries are in one block.
-    pub(crate) fn apply_both(handle: &mut Handle<'_>, edits: [(&Place<'_>, Edit); 2]) {
+    pub(crate) fn apply_both(handle: &mut Handle<'_>, edits: [(&EntrySlot<'_>, Edit); 2]) {
         let [(first, _), (second, _)] = edits;
         if first.block.block == second.block.block {
             return first.change(handle, &edits);
@@ -141,14 +140,14 @@ impl Place<'_> {
         }
     }
 
-    /// Makes edits of this place's block.
-    fn change(&self, handle: &mut Handle<'_>, edits: &[(&Place<'_>, Edit)]) {
+    /// Makes edits of this slot's block.
+    fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
         let publish = || {
             for (place, edit) in edits {
                 // The name cache has no ".."; its change is no change of a name.
                 if place.name.bytes() != b".." {
                     let (dir, name) = (place.dir.dir_id(), place.name.bytes());
-                    self.fs.names.publish(dir, name, edit.leads_to());
+                    self.objects.names.publish(dir, name, edit.leads_to());
                 }
             }
         };
@@ -202,8 +201,8 @@ impl Edit {
 
 /// Locks the names of both places' blocks. A handle is held.
 pub(crate) fn lock_both<'p>(
-    one: &'p Place<'_>,
-    other: &'p Place<'_>,
+    one: &'p EntrySlot<'_>,
+    other: &'p EntrySlot<'_>,
 ) -> (MutexGuard<'p, ()>, Option<MutexGuard<'p, ()>>) {
     match one.block.block.cmp(&other.block.block) {
         std::cmp::Ordering::Equal => (one.lock(), None),
@@ -216,46 +215,4 @@ pub(crate) fn lock_both<'p>(
             (first, Some(one.lock()))
         }
     }
-}
-
-/// An operation lock, held.
-pub(crate) enum OperationHold<'i> {
-    Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
-    Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
-}
-
-/// As many inodes as a change of names locks: two directories, and what two names lead to.
-const LOCKED: usize = 4;
-
-/// Locks directories, and other inodes exclusively, in ascending number. Beside others `None` if an
-/// inode is both.
-pub(crate) fn lock_for_names<'i>(
-    dirs: &[&'i InodeRef],
-    inodes: &[&'i InodeRef],
-    beside: Beside,
-) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
-    let mut all: [Option<(&'i InodeRef, Beside)>; LOCKED] = [None; LOCKED];
-    let dirs = dirs.iter().map(|dir| (*dir, beside));
-    let inodes = inodes.iter().map(|inode| (*inode, Beside::Nobody));
-    for (at, one) in dirs.chain(inodes).enumerate() {
-        *all.get_mut(at)? = Some(one);
-    }
-    // Nothing comes first.
-    all.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
-    for at in 1..LOCKED {
-        if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
-            && inode.ino == before.ino
-        {
-            if how != its {
-                return None;
-            }
-            all[at - 1] = None;
-        }
-    }
-    Some(all.map(|one| {
-        one.map(|(inode, how)| match how {
-            Beside::Others => OperationHold::Shared(inode.op.shared()),
-            Beside::Nobody => OperationHold::Exclusive(inode.op.exclusive()),
-        })
-    }))
 }

@@ -5,7 +5,7 @@
 //! `Inode::loading` by the loader. Read with it held, shared or exclusively.
 
 use crate::cache::Evicted;
-use crate::object::home::Home;
+use crate::object::totals::Totals;
 use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
@@ -17,7 +17,7 @@ pub(crate) const SMALL: u64 = 192;
 #[derive(Default)]
 pub(crate) struct MapSlot {
     map: Slot<Map>,
-    /// Bytes beyond [`SMALL`], as counted in [`Home::mapped`].
+    /// Bytes beyond [`SMALL`], as counted in [`Totals::mapped`].
     counted: AtomicU64,
 }
 
@@ -26,28 +26,28 @@ impl MapSlot {
         self.map.get(pin)
     }
 
-    pub(crate) fn store(&self, map: Map, home: &Home) {
+    pub(crate) fn store(&self, map: Map, totals: &Totals) {
         let bytes = map.bytes().saturating_sub(SMALL);
         self.map.store(map);
-        self.count(bytes, home);
+        self.count(bytes, totals);
     }
 
     /// Forgets mappings that are more than every inode is counted with.
-    pub(crate) fn forget_if_large(&self, home: &Home) -> Evicted {
+    pub(crate) fn forget_if_large(&self, totals: &Totals) -> Evicted {
         if self.counted.load(Ordering::Relaxed) == 0 {
             return Evicted::Nothing;
         }
         self.map.clear();
-        self.count(0, home);
+        self.count(0, totals);
         Evicted::Contents
     }
 
     /// Of most files these are none before and after, and nothing is written.
-    fn count(&self, bytes: u64, home: &Home) {
+    fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);
         if before != bytes {
             self.counted.store(bytes, Ordering::Relaxed);
-            home.mapped.add(bytes.cast_signed().wrapping_sub(before.cast_signed()));
+            totals.mapped.add(bytes.cast_signed().wrapping_sub(before.cast_signed()));
         }
     }
 }
@@ -107,7 +107,11 @@ mod tests {
         let pin = lanefs_lanes::pin();
         let large = |file: &InodeRef| Some(file.map.map.get(&pin)?.bytes().saturating_sub(SMALL));
         let counted: u64 = files.iter().filter_map(large).sum();
-        assert_eq!(fs.home.mapped.sum(), counted.cast_signed(), "what is counted is there");
+        assert_eq!(
+            fs.objects.mount.totals.mapped.sum(),
+            counted.cast_signed(),
+            "what is counted is there"
+        );
         drop(pin);
         drop(files);
         mount.close().expect("no fault");

@@ -8,14 +8,46 @@
 //! *Locking*: `table` is of [`Rank::Bucket`], the innermost; holds on inodes are counted under it,
 //! and ended outside of it.
 
-mod shelf;
+mod lru;
 
-use crate::object::inode::{Inode, InodeRef};
-use crate::{DirId, Named, Names};
+use crate::names::DirId;
+use crate::names::Named;
+use crate::object::inode::Inode;
+use crate::object::inode::InodeRef;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
-use shelf::Shelf;
+use lru::LruList;
+
+/// Hears of names, with the directory's operation lock held: exclusively for a change; shared for a
+/// change of one block, whose guard is held too; shared for a look-up that missed. So what it keeps
+/// is never older than the directory, and who sees a block changed finds its names changed here.
+pub trait Names: Send + Sync {
+    /// `name` in `dir` leads to `entry` from now on, or to nothing.
+    fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
+        self.publish_read(dir, name, entry, &|| true);
+    }
+    /// As [`Names::publish`], by one who only read: unless `still`, asked where no publication of
+    /// this name can come between, says that what was read has changed since. Whoever changes a
+    /// name lets `still` say so first, and publishes then.
+    fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
+    /// The directory is gone.
+    fn forget(&self, dir: DirId);
+    /// The cache that keeps inodes behind the same lock as names, if this is one: the mount then
+    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
+        None
+    }
+}
+
+/// Keeps no names.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn publish_read(&self, _: DirId, _: &[u8], _: Option<Named>, _: &dyn Fn() -> bool) {}
+    fn forget(&self, _: DirId) {}
+}
 
 /// The cache behind one lock.
 pub struct OneLockCache {
@@ -24,8 +56,8 @@ pub struct OneLockCache {
 }
 
 struct Table {
-    names: Shelf<Name>,
-    inodes: Shelf<Arc<Inode>>,
+    names: LruList<Name>,
+    inodes: LruList<Arc<Inode>>,
     published: u64,
 }
 
@@ -50,7 +82,7 @@ fn hash_of(ino: Ino) -> u64 {
 impl OneLockCache {
     /// A cache of at most `names` names, and of as many inodes as the mount allows.
     pub fn new(names: usize) -> OneLockCache {
-        let table = Table { names: Shelf::new(), inodes: Shelf::new(), published: 0 };
+        let table = Table { names: LruList::new(), inodes: LruList::new(), published: 0 };
         OneLockCache { table: Mutex::new(Rank::Bucket, table), capacity: names.max(1) }
     }
 

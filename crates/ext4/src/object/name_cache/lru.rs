@@ -10,7 +10,7 @@ const NONE: Link = Link::MAX;
 const SMALLEST: usize = 64;
 
 /// Entries found by a hash, in order of use.
-pub(super) struct Shelf<T> {
+pub(super) struct LruList<T> {
     slots: Vec<Slot<T>>,
     /// The first of each bucket; as many as entries or more, a power of two.
     buckets: Vec<Link>,
@@ -31,9 +31,9 @@ struct Slot<T> {
     older: Link,
 }
 
-impl<T> Shelf<T> {
-    pub(super) fn new() -> Shelf<T> {
-        Shelf {
+impl<T> LruList<T> {
+    pub(super) fn new() -> LruList<T> {
+        LruList {
             slots: Vec::new(),
             buckets: vec![NONE; SMALLEST],
             unused: NONE,
@@ -210,7 +210,7 @@ mod tests {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut shelf = Shelf::new();
+        let mut shelf = LruList::new();
         // Oldest first: (key, value). Hashes meet on purpose.
         let mut list: Vec<(u32, u32)> = Vec::new();
         for step in 0..20_000 {

@@ -208,6 +208,44 @@ impl FromStr for Policies {
     }
 }
 
+/// Read-only or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is written.
+    ReadOnly,
+    /// Everything goes.
+    ReadWrite,
+}
+
+/// What to do about a log with transactions in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// Replay it.
+    Replay,
+    /// Leave it (`norecovery`): the files are seen as they lie, and nothing can be written.
+    Skip,
+}
+
+/// When a read sets the access time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atime {
+    /// If it is older than the last change or than a day.
+    Relatime,
+    /// Never.
+    Noatime,
+    /// Always.
+    Strict,
+}
+
+/// What a damaged structure found while running does to the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The operation fails; the rest goes on.
+    Continue,
+    /// The file system becomes read-only.
+    ReadOnly,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

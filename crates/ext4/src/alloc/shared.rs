@@ -1,0 +1,106 @@
+//! The groups' states and hints: what claims keep alive.
+
+use super::group::GroupState;
+use super::presence::Presence;
+use super::read::Format;
+use super::runs;
+use super::space::Space;
+use super::summary::Summaries;
+use lanefs_lanes::{Mutex, MutexGuard, Padded};
+use lanefs_ondisk::{Block, Group};
+use std::ops::Range;
+
+/// One group: what never changes of it, and its guard.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) presence: Presence,
+    /// [rank Guard]
+    pub(super) state: Mutex<GroupState>,
+}
+
+/// What claims keep alive.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) format: Format,
+    pub(super) cells: Box<[Padded<Cell>]>,
+    pub(super) summaries: Summaries,
+    pub(super) space: Space,
+    /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
+    pub(super) row: u32,
+}
+
+impl Shared {
+    pub(super) fn state(&self, group: Group) -> MutexGuard<'_, GroupState> {
+        self.cells[group.0 as usize].state.lock()
+    }
+
+    /// The block of a bit that there is.
+    pub(super) fn block(&self, group: Group, bit: u32) -> Block {
+        self.format.geometry.block_at(group, bit).unwrap_or_default()
+    }
+
+    /// A run of blocks group by group.
+    pub(super) fn parts(
+        &self,
+        start: Block,
+        len: u32,
+    ) -> impl Iterator<Item = (Group, Range<u32>)> {
+        let end = start.0 + u64::from(len);
+        let mut at = start;
+        std::iter::from_fn(move || {
+            if at.0 >= end {
+                return None;
+            }
+            let (group, bit) = self.format.geometry.group_of(at)?;
+            let last = self.format.geometry.group_last_block(group)?;
+            let len = (last.0 + 1).min(end) - at.0;
+            at = Block(at.0 + len);
+            Some((group, bit..bit + len as u32))
+        })
+    }
+
+    /// Nobody has these blocks any more.
+    pub(super) fn give_back(&self, start: Block, len: u32) {
+        for (group, range) in self.parts(start, len) {
+            let mut state = self.state(group);
+            state.ready().blocks.open(range.clone());
+            self.opened(group, &mut state, &range);
+        }
+        self.space.put_back(len);
+    }
+
+    /// Hints after `range` was opened. The guard is held.
+    pub(super) fn opened(&self, group: Group, state: &mut GroupState, range: &Range<u32>) {
+        let blocks = &state.ready().blocks;
+        let run = runs::around(&blocks.taken, range.start);
+        self.summaries.set_open_blocks(group.0, blocks.open);
+        self.summaries.raise(group.0, run.end - run.start);
+    }
+
+    /// Hints of a group that was read: exact. The guard is held.
+    pub(super) fn tell(&self, group: Group, state: &mut GroupState) {
+        let ready = state.ready();
+        let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
+        self.summaries.set_open_blocks(group.0, ready.blocks.open);
+        self.summaries.set_open_inodes(group.0, ready.inodes.open);
+        self.summaries.set_longest(group.0, longest.map_or(0, |run| run.end - run.start));
+    }
+
+    /// Nobody has this inode any more.
+    pub(super) fn give_back_inode(&self, group: Group, index: u32) {
+        let mut state = self.state(group);
+        let ready = state.ready();
+        ready.open_inode(index);
+        let open = ready.inodes.open;
+        self.summaries.set_open_inodes(group.0, open);
+    }
+
+    /// Bytes of the bitmaps of one group: two of each kind, those of the running transaction, and what
+    /// the allocator adds.
+    pub(super) fn bitmap_bytes(&self) -> u64 {
+        let geometry = &self.format.geometry;
+        let bits =
+            3 * u64::from(geometry.blocks_per_group()) + 2 * u64::from(geometry.inodes_per_group());
+        bits / 8 + 640
+    }
+}

@@ -1,0 +1,151 @@
+//! Bytes of a file: read, written and zeroed where the mappings say.
+
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::plan::extent;
+use crate::plan::extent::Extent;
+use crate::plan::extent::Mapping;
+use crate::plan::extent::State;
+use crate::plant::Step;
+use crate::plant::left_out;
+use lanefs_device::Device;
+use lanefs_ondisk::FileBlock;
+
+/// A piece of a byte range and what it maps to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    /// Bytes of the file.
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// Bytes on the device, if the piece is allocated and written.
+    pub(crate) device: Option<u64>,
+}
+
+impl FileData<'_> {
+    fn device(&self) -> &dyn Device {
+        &*self.objects.volume.device
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        self.objects.volume.block_size() as u64
+    }
+
+    /// The pieces of `offset..offset + len`; the operation lock is held.
+    pub(crate) fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>, Error> {
+        let block_size = self.block_size();
+        self.with_map(|map| {
+            let mut pieces = Vec::new();
+            let (mut at, end) = (offset, offset + len as u64);
+            while at < end {
+                let Ok(block) = u32::try_from(at / block_size) else {
+                    pieces.push(Piece { offset: at, len: (end - at) as usize, device: None });
+                    break;
+                };
+                let within = at % block_size;
+                let (blocks, device) = match map.find(FileBlock(block)) {
+                    Mapping::Mapped { block, len, state: State::Written } => {
+                        (len, Some(block.0 * block_size + within))
+                    }
+                    Mapping::Mapped { len, .. } => (len, None),
+                    Mapping::Hole { len } => (len, None),
+                };
+                let len = (u64::from(blocks) * block_size - within).min(end - at);
+                pieces.push(Piece { offset: at, len: len as usize, device });
+                at += len;
+            }
+            pieces
+        })
+    }
+
+    /// Fills `buf` from the mappings, holes as zeros, whatever the size says. The operation lock is held.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        for piece in self.pieces(offset, buf.len())? {
+            let from = (piece.offset - offset) as usize;
+            let part = &mut buf[from..from + piece.len];
+            match piece.device {
+                Some(at) => self.device().read_at(at, part)?,
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `data` to the device, by the extents that cover it; blocks that were not written
+    /// before are written whole, with zeros around the data.
+    pub(crate) fn write_blocks(
+        &self,
+        offset: u64,
+        data: &[u8],
+        extents: &[Extent],
+    ) -> Result<(), Error> {
+        let block_size = self.block_size();
+        let end = offset + data.len() as u64;
+        for extent in extents {
+            let (from, to) =
+                (u64::from(extent.start.0) * block_size, u64::from(extent.end()) * block_size);
+            let (start, stop) = (from.max(offset), to.min(end));
+            if start >= stop {
+                continue;
+            }
+            let part = &data[(start - offset) as usize..(stop - offset) as usize];
+            let device = extent.block.0 * block_size + (start - from);
+            // The blocks that the part touches, whole.
+            let head = (start % block_size) as usize;
+            let tail = (stop.next_multiple_of(block_size) - stop) as usize;
+            if extent.state == State::Written || (head == 0 && tail == 0) {
+                self.device().write_at(device, part)?;
+                continue;
+            }
+            let zeros = vec![0; head.max(tail)];
+            let whole: [&[u8]; 3] = [&zeros[..head], part, &zeros[..tail]];
+            self.device().write_vectored_at(device - head as u64, &whole)?;
+        }
+        Ok(())
+    }
+
+    /// Before the file grows from `size`, with data from `offset` on: what was beyond the end and
+    /// now comes inside reads as zeros. An uncommitted truncation is waited for.
+    pub(crate) fn prepare_growth(&self, size: u64, offset: u64) -> Result<(), Error> {
+        let FileData { objects, inode } = *self;
+        let pending = inode.state.lock().tail_pending.take();
+        if let Some(tid) = pending
+            && !left_out(Step::GrowthSettles)
+        {
+            // Until then the tail belongs to the longer file that a crash would bring back, and
+            // the committer has yet to zero it.
+            objects.journal.settle(tid)?;
+        }
+        if offset <= size {
+            return Ok(());
+        }
+        let mut zeroed = false;
+        for piece in self.written_extents(size, offset)? {
+            self.device().write_zeros(piece.0, piece.1)?;
+            zeroed = true;
+        }
+        if zeroed {
+            objects.note_data(inode);
+        }
+        Ok(())
+    }
+
+    /// The device ranges (offset, length in bytes) of what is written in `from..to` of the file.
+    fn written_extents(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>, Error> {
+        let block_size = self.block_size();
+        let (first, last) = ((from / block_size) as u32, to.div_ceil(block_size) as u32);
+        self.with_map(|map| {
+            extent::overlapping(map, first..last)
+                .into_iter()
+                .filter(|e| e.state == State::Written)
+                .map(|e| {
+                    let start = (u64::from(e.start.0) * block_size).max(from);
+                    let stop = (u64::from(e.end()) * block_size).min(to);
+                    let device =
+                        e.block.0 * block_size + (start - u64::from(e.start.0) * block_size);
+                    (device, stop - start)
+                })
+                .collect()
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Blocks for the holes of a file, from its preallocation window or claimed anew.
+
+use crate::alloc::Claim;
+use crate::alloc::Found;
+use crate::alloc::Privilege;
+use crate::alloc::Request;
+use crate::data::file_data::FileData;
+use crate::data::mapping::EXTENTS_A_STEP;
+use crate::error::Error;
+use crate::object::window::Window;
+use crate::plan::extent::Extent;
+use crate::plan::extent::Map;
+use crate::plan::extent::Mapping;
+use crate::plan::extent::State;
+use lanefs_ondisk::{FileBlock, FileType};
+use std::ops::Range;
+
+/// Claims by file block, and the extents that they and what was mapped make together.
+pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
+
+/// A file of more blocks is large, for the policies of goals, as for mballoc (`mb_stream_req`).
+const STREAM: u32 = 16;
+/// Blocks of the longest extent whose blocks are written.
+const LONGEST: u32 = 32768;
+/// The largest window, in bytes; it starts at what the file holds already.
+const WINDOW: u64 = 8 << 20;
+
+impl FileData<'_> {
+    /// Claims blocks for the holes of `range`: the claims by file block, and what the range will
+    /// be mapped to, in order; it ends early where space or the step's limit does.
+    pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
+        let map = self.map()?;
+        let mut claims = Vec::new();
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut at = range.start;
+        while at < range.end && extents.len() < EXTENTS_A_STEP {
+            match map.find(FileBlock(at)) {
+                Mapping::Mapped { block, len, state } => {
+                    let len = len.min(range.end - at);
+                    extents.push(Extent { start: FileBlock(at), len, block, state });
+                    at += len;
+                }
+                Mapping::Hole { len } => {
+                    let len = len.min(range.end - at);
+                    let claim = match self.claim_for(&map, at, len, by) {
+                        Ok(claim) => claim,
+                        Err(Error::NoSpace) if !extents.is_empty() => break,
+                        Err(error) => return Err(error),
+                    };
+                    extents.push(Extent {
+                        start: FileBlock(at),
+                        len: claim.len(),
+                        block: claim.start(),
+                        state: State::Unwritten,
+                    });
+                    let start = at;
+                    at += claim.len();
+                    claims.push((start, claim));
+                }
+            }
+        }
+        Ok((claims, extents))
+    }
+
+    /// Blocks for file blocks from `at` on: from the inode's window if it continues there, else a
+    /// new claim, with a new window behind it if the file grows.
+    fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
+        let FileData { objects, inode } = *self;
+        if let Some(claim) = inode.window.claim(at, len) {
+            return Ok(claim);
+        }
+        let growing = map.last().is_none_or(|last| last.end() <= at);
+        let block_size = objects.volume.block_size() as u64;
+        let ahead = match growing && inode.file_type == FileType::Regular && at > 0 {
+            // As much again as the file has, so that small files claim little.
+            true => ((map.blocks() * block_size).min(WINDOW) / block_size) as u32,
+            false => 0,
+        };
+        let goal = self.goal_at(map, at);
+        // The claim is under way until its window is where it is found when space is short.
+        let Found { mut claim, drawn } = objects.claim_blocks(&Request {
+            goal,
+            want: len.min(LONGEST),
+            ahead: ahead.min(LONGEST.saturating_sub(len)),
+            at_least: len.min(2048),
+            privilege: by,
+            stream: (at + len > STREAM).then_some(inode.ino),
+        })?;
+        if claim.len() > len {
+            let front = claim.split_front(len);
+            let windows = &objects.mount.totals.windows;
+            inode.window.put(Window::new(windows, inode.ino, at + len, claim));
+            claim = front;
+        }
+        drop(drawn);
+        Ok(claim)
+    }
+}
+
+/// The claims for file blocks below `end`, taken off the front; one that reaches beyond is split.
+pub(crate) fn take_front(claims: &mut Vec<(u32, Claim)>, end: u32) -> Vec<Claim> {
+    let mut taken = Vec::new();
+    let mut left = Vec::new();
+    for (start, mut claim) in claims.drain(..) {
+        if start >= end {
+            left.push((start, claim));
+        } else if start + claim.len() > end {
+            taken.push(claim.split_front(end - start));
+            left.push((end, claim));
+        } else {
+            taken.push(claim);
+        }
+    }
+    *claims = left;
+    taken
+}

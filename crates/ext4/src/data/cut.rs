@@ -1,0 +1,62 @@
+//! Freeing mappings, in steps of one handle each.
+
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::plan::extent::END;
+use lanefs_ondisk::{FileBlock, FileType};
+use std::ops::Range;
+
+/// Groups whose blocks one handle frees at most: bounds its credits.
+const STEP: u32 = 16;
+/// Blocks of a directory that one handle frees at most: each is revoked.
+const DIRECTORY_STEP: u32 = 1024;
+
+impl FileData<'_> {
+    /// Frees all mappings from file block `keep` on, in steps of one handle each. The operation lock
+    /// is held exclusively.
+    pub(crate) fn free_from(&self, keep: u32) -> Result<(), Error> {
+        self.unmap(keep..END)
+    }
+
+    /// Frees the mappings of `range`, in steps of one handle for each leaf and at most
+    /// [`STEP`] extents and groups. The operation lock is held exclusively.
+    pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            let Some(end) = self.step_end(at..range.end)? else { return Ok(()) };
+            let change = self.plan_mapping(at..end, &[])?;
+            at = change.covered.end.max(at + 1);
+            let mut handle = self.objects.join(change.credits + 1)?;
+            self.apply_mapping(&mut handle, change, |_| ());
+        }
+        Ok(())
+    }
+
+    /// How far one handle can free mappings of `range`: `None` if there are none.
+    pub(crate) fn step_end(&self, range: Range<u32>) -> Result<Option<u32>, Error> {
+        let most = match self.inode.file_type {
+            FileType::Directory => DIRECTORY_STEP,
+            _ => u32::MAX,
+        };
+        self.with_map(|map| {
+            let (mut groups, mut blocks) = (0, 0);
+            let mut found = false;
+            for extent in map.iter_from(FileBlock(range.start)) {
+                if extent.start.0 >= range.end {
+                    break;
+                }
+                let from = extent.start.0.max(range.start);
+                if extent.end() - from > most - blocks {
+                    return Some((from + most - blocks).min(range.end));
+                }
+                blocks += extent.end() - from;
+                groups += self.objects.volume.groups_of(extent.block, extent.len);
+                if found && groups > STEP {
+                    return Some(extent.start.0);
+                }
+                found = true;
+            }
+            found.then_some(range.end)
+        })
+    }
+}

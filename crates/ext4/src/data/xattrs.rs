@@ -1,0 +1,379 @@
+//! Extended attributes and access control lists as an inode stores them.
+//!
+//! An attribute block that several inodes share (the kernel makes such) is copied on write. Its count
+//! falls under its own guard, and the inode that brings it to zero frees the block.
+
+use crate::alloc::Claim;
+use crate::alloc::GroupHold;
+use crate::attr::SetXattr;
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::object::dirty::Handle;
+use crate::object::meta::MetaRef;
+use crate::object::objects::Objects;
+use crate::object::record::RawRecord;
+use crate::object::state::Concerns;
+use crate::object::state::InodeState;
+use crate::object::state::StoredXattrs;
+use crate::plan::xattr;
+use crate::plan::xattr::BlockChange;
+use crate::plan::xattr::XattrState;
+use crate::volume::kind::MetaKind;
+use lanefs_lanes::Lines;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::acl::Acl;
+use lanefs_ondisk::xattr::{AttributeName, set_refcount};
+use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
+
+/// A change of an inode's attributes, ready to be applied.
+pub(crate) struct XattrChange<'f> {
+    in_inode: Option<Vec<u8>>,
+    /// The group of the block that may be freed.
+    hold: Option<GroupHold<'f>>,
+    block: BlockEdit,
+    /// The permissions, twelve bits, that go with an access list that was set.
+    pub(crate) permissions: Option<u16>,
+    pub(crate) credits: u32,
+}
+
+/// A new attribute block and its contents.
+pub(crate) type NewBlock = (Claim, Arc<[u8]>);
+
+/// What becomes of the attribute block.
+enum BlockEdit {
+    Keep,
+    /// The inode's own: new contents.
+    Rewrite(MetaRef, Arc<[u8]>),
+    /// A new one; the old one, if there is one, loses an owner.
+    New {
+        old: Option<MetaRef>,
+        claim: Claim,
+        data: Arc<[u8]>,
+    },
+    /// The old one loses an owner.
+    Drop(MetaRef),
+}
+
+/// What a new inode takes over from its directory's default list.
+pub(crate) struct Inherited {
+    /// The low 12 bits of the mode.
+    pub(crate) permissions: u16,
+    /// Attributes in the form of the disk.
+    pub(crate) xattrs: Vec<(AttributeName<'static>, Vec<u8>)>,
+}
+
+/// An inode's attributes as they are: copies, so that no guard is held while they are looked at.
+struct Snapshot {
+    in_inode: Vec<u8>,
+    block: Option<MetaRef>,
+}
+
+/// An attribute block, if there is one, and its contents.
+type BlockData = Option<(Block, Arc<[u8]>)>;
+
+impl<'m> FileData<'m> {
+    fn xattr_snapshot(&self) -> Result<Snapshot, Error> {
+        let objects = self.objects;
+        let (in_inode, block) =
+            self.with_stored_xattrs(|stored| (stored.in_inode.to_vec(), stored.block));
+        let block = match block {
+            Some(block) => Some(objects.meta.get(objects, block, MetaKind::Xattr)?),
+            None => None,
+        };
+        Ok(Snapshot { in_inode, block })
+    }
+
+    /// Runs `f` on what the inode stores of its attributes; the operation lock is held.
+    fn with_stored_xattrs<R>(&self, f: impl Fn(&StoredXattrs) -> R) -> R {
+        let FileData { objects, inode } = *self;
+        {
+            let pin = lanefs_lanes::pin();
+            if let Some(stored) = inode.xattrs.get(&pin) {
+                return f(stored);
+            }
+        }
+        let state = inode.state.lock();
+        let area = state.disk.xattr_area(&objects.volume.geometry);
+        let bytes = area.map(|area| state.raw.area(area)).unwrap_or_default();
+        let stored = StoredXattrs { in_inode: Lines::from(&*bytes), block: state.disk.file_acl };
+        let result = f(&stored);
+        inode.xattrs.store(stored);
+        result
+    }
+
+    /// The attributes in the inode, and a copy of its attribute block: for who only reads. The
+    /// operation lock is held.
+    pub(crate) fn read_xattrs(&self) -> Result<(Vec<u8>, BlockData), Error> {
+        let objects = self.objects;
+        let (in_inode, block) =
+            self.with_stored_xattrs(|stored| (stored.in_inode.to_vec(), stored.block));
+        let block = match block {
+            Some(block) => Some((block, objects.meta.read(objects, block, MetaKind::Xattr)?)),
+            None => None,
+        };
+        Ok((in_inode, block))
+    }
+
+    /// What the planner of attributes sees.
+    pub(crate) fn xattr_state<'a>(
+        &self,
+        in_inode: &'a [u8],
+        block: &'a BlockData,
+    ) -> XattrState<'a> {
+        xattr_state(self.objects, self.inode.ino, in_inode, block)
+    }
+
+    pub(crate) fn stored_xattr(&self, name: AttributeName<'_>) -> Result<Vec<u8>, Error> {
+        let (in_inode, block) = self.read_xattrs()?;
+        xattr::get(&self.xattr_state(&in_inode, &block), name).map(<[u8]>::to_vec)
+    }
+
+    /// Whether an attribute has that value already.
+    pub(crate) fn is_stored(&self, name: AttributeName<'_>, value: &[u8]) -> bool {
+        self.stored_xattr(name).is_ok_and(|stored| stored == value)
+    }
+
+    /// Plans to set or remove one attribute and claims what that needs; the operation lock is held
+    /// exclusively.
+    pub(crate) fn plan_xattr(
+        &self,
+        name: AttributeName<'_>,
+        value: Option<&[u8]>,
+        how: SetXattr,
+    ) -> Result<XattrChange<'m>, Error> {
+        let FileData { objects, inode } = *self;
+        let Snapshot { in_inode, block: old } = self.xattr_snapshot()?;
+        let data = old.as_ref().map(|block| (block.block, block.data()));
+        let plan = xattr::plan_set(&self.xattr_state(&in_inode, &data), name, value, how)?;
+        let load = |old: &MetaRef| objects.groups.load_group_of(objects, old.block);
+        let hold = old.as_ref().map(load).transpose()?;
+        let block = match (plan.block, old) {
+            (BlockChange::Keep, _) | (BlockChange::Remove, None) => BlockEdit::Keep,
+            (BlockChange::Remove, Some(old)) => BlockEdit::Drop(old),
+            (BlockChange::Write(data), Some(old)) if plan.shared_by <= 1 => {
+                BlockEdit::Rewrite(old, data.into())
+            }
+            (BlockChange::Write(data), old) => {
+                let claim = objects.claim_first_block(inode.ino)?;
+                BlockEdit::New { old, claim, data: data.into() }
+            }
+        };
+        Ok(XattrChange { in_inode: plan.in_inode, hold, block, permissions: None, credits: 10 })
+    }
+
+    /// Plans to set an access control list given in the form of the system call; `special` are the bits
+    /// of the mode beyond those of the list.
+    pub(crate) fn plan_acl(
+        &self,
+        name: AttributeName<'_>,
+        value: &[u8],
+        special: u16,
+    ) -> Result<Option<XattrChange<'m>>, Error> {
+        let is_access = name == AttributeName::acl_access();
+        if self.inode.file_type == FileType::Symlink {
+            return Err(Error::NotSupported);
+        }
+        if !is_access && self.inode.file_type != FileType::Directory {
+            return Err(Error::PermissionDenied);
+        }
+        let acl = Acl::from_system(value)
+            .map_err(|_| Error::InvalidArgument { what: "an access control list" })?;
+        let permissions = acl.as_ref().filter(|_| is_access).map(|acl| special | acl.mode_bits());
+        let kept = acl.filter(|acl| !(is_access && acl.is_minimal())).map(|acl| acl.to_disk());
+        if !is_access && kept.as_ref().is_some_and(|kept| self.is_stored(name, kept)) {
+            return Ok(None);
+        }
+        match self.plan_xattr(name, kept.as_deref(), SetXattr::Any) {
+            Ok(change) => Ok(Some(XattrChange { permissions, ..change })),
+            // Nothing is kept and nothing was.
+            Err(Error::NoAttribute) if permissions.is_some() => {
+                let block = BlockEdit::Keep;
+                let change =
+                    XattrChange { in_inode: None, hold: None, block, permissions, credits: 2 };
+                Ok(Some(change))
+            }
+            Err(Error::NoAttribute) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The access list after a chmod, if there is one; the operation lock is held exclusively.
+    pub(crate) fn prepare_acl_chmod(
+        &self,
+        permissions: u16,
+    ) -> Result<Option<XattrChange<'m>>, Error> {
+        if !self.may_have_xattrs() {
+            return Ok(None);
+        }
+        let name = AttributeName::acl_access();
+        let stored = match self.stored_xattr(name) {
+            Err(Error::NoAttribute) => return Ok(None),
+            other => other?,
+        };
+        let acl = self.decode_acl(&stored)?.with_mode(permissions);
+        self.plan_xattr(name, Some(&acl.to_disk()), SetXattr::Any).map(Some)
+    }
+
+    /// Whether looking for attributes can find any.
+    fn may_have_xattrs(&self) -> bool {
+        // The area begins with a magic number if it is in use.
+        self.with_stored_xattrs(|stored| {
+            stored.block.is_some() || stored.in_inode.iter().take(4).any(|byte| *byte != 0)
+        })
+    }
+
+    /// The mode and lists of a new inode in this directory, whose operation lock is held.
+    pub(crate) fn inherited_acls(
+        &self,
+        kind: FileType,
+        permissions: u16,
+        umask: u16,
+    ) -> Result<Inherited, Error> {
+        let plain = Inherited { permissions: permissions & !umask, xattrs: Vec::new() };
+        if kind == FileType::Symlink || !self.may_have_xattrs() {
+            return Ok(if kind == FileType::Symlink {
+                Inherited { permissions, ..plain }
+            } else {
+                plain
+            });
+        }
+        let default = AttributeName::acl_default();
+        let stored = match self.stored_xattr(default) {
+            Err(Error::NoAttribute) => return Ok(plain),
+            other => other?,
+        };
+        let acl = self.decode_acl(&stored)?;
+        let inherited = acl.inherit(permissions);
+        let mut xattrs = Vec::new();
+        if let Some(access) = &inherited.access {
+            xattrs.push((AttributeName::acl_access(), access.to_disk()));
+        }
+        if kind == FileType::Directory {
+            xattrs.push((default, stored));
+        }
+        Ok(Inherited { permissions: inherited.mode & 0xfff, xattrs })
+    }
+
+    pub(crate) fn decode_acl(&self, stored: &[u8]) -> Result<Acl, Error> {
+        let ino = self.inode.ino;
+        Acl::from_disk(stored).map_err(|cause| Corruption::Acl { ino, cause }.into())
+    }
+
+    /// Apply: the record and the block. At most [`XattrChange::credits`].
+    pub(crate) fn apply_xattrs(&self, handle: &mut Handle<'_>, change: XattrChange<'_>) {
+        let FileData { objects, inode } = *self;
+        let geometry = &objects.volume.geometry;
+        let XattrChange { in_inode, block, hold: _hold, .. } = change;
+        let sectors = objects.volume.sectors(1);
+        let area = |state: &mut InodeState| {
+            let (Some(bytes), Some(area)) = (&in_inode, state.disk.xattr_area(geometry)) else {
+                return;
+            };
+            state.raw.set(geometry.inode_size(), area, bytes);
+        };
+        let (old, new) = match block {
+            BlockEdit::Keep => (None, None),
+            BlockEdit::Rewrite(block, data) => {
+                block.replace(handle, data);
+                (None, None)
+            }
+            BlockEdit::Drop(old) => (Some(old), None),
+            BlockEdit::New { old, claim, data } => (old, Some((claim, data))),
+        };
+        let lost = old.is_some();
+        if let Some(old) = old {
+            release_xattr_block(objects, handle, old);
+        }
+        let gained = new.map(|(claim, data)| {
+            let block = claim.start();
+            objects.groups.allocate(handle, claim);
+            objects.meta.create(handle, block, MetaKind::Xattr, data);
+            block
+        });
+        inode.change(handle, Concerns::Attributes, |state| {
+            inode.xattrs.clear();
+            area(state);
+            if lost {
+                state.disk.file_acl = None;
+                state.disk.sectors = state.disk.sectors.saturating_sub(sectors);
+            }
+            if let Some(block) = gained {
+                state.disk.file_acl = Some(block);
+                state.disk.sectors += sectors;
+            }
+        });
+    }
+
+    /// Prepare for the end of an inode: its attribute block, if it has one.
+    pub(crate) fn prepare_xattr_release(&self) -> Result<Option<(MetaRef, GroupHold<'m>)>, Error> {
+        let FileData { objects, inode } = *self;
+        let Some(block) = inode.state.lock().disk.file_acl else { return Ok(None) };
+        let found = objects.meta.get(objects, block, MetaKind::Xattr)?;
+        Ok(Some((found, objects.groups.load_group_of(objects, block)?)))
+    }
+}
+
+/// Puts the first attributes of a new inode into its record, or into a block of its own.
+pub(crate) fn prepare_new_xattrs(
+    objects: &Objects,
+    ino: Ino,
+    disk: &disk::Inode,
+    raw: &mut RawRecord,
+    xattrs: &[(AttributeName<'static>, Vec<u8>)],
+) -> Result<Option<NewBlock>, Error> {
+    if xattrs.is_empty() {
+        return Ok(None);
+    }
+    let area = disk.xattr_area(&objects.volume.geometry).unwrap_or(0..0);
+    let mut in_inode = raw.area(area.clone()).into_owned();
+    let mut block: Option<(Block, Arc<[u8]>)> = None;
+    for (name, value) in xattrs {
+        let state = xattr_state(objects, ino, &in_inode, &block);
+        let plan = xattr::plan_set(&state, *name, Some(value), SetXattr::Any)?;
+        if let BlockChange::Write(data) = plan.block {
+            block = Some((Block(0), data.into()));
+        }
+        in_inode = plan.in_inode.unwrap_or(in_inode);
+    }
+    raw.set(objects.volume.geometry.inode_size(), area, &in_inode);
+    let Some((_, data)) = block else { return Ok(None) };
+    Ok(Some((objects.claim_first_block(ino)?, data)))
+}
+
+/// Apply: the block loses an owner; the last one frees it. At most 4 credits.
+pub(crate) fn release_xattr_block(objects: &Objects, handle: &mut Handle<'_>, block: MetaRef) {
+    let last = block.change(handle, |data| {
+        let count = refcount(data);
+        if count > 1 {
+            set_refcount(Arc::make_mut(data), count - 1);
+        }
+        count <= 1
+    });
+    if last {
+        objects.meta.free(handle, block.block);
+        objects.free_run(handle, block.block, 1);
+    }
+}
+
+fn xattr_state<'a>(
+    objects: &Objects,
+    ino: Ino,
+    in_inode: &'a [u8],
+    block: &'a BlockData,
+) -> XattrState<'a> {
+    XattrState {
+        ino,
+        in_inode,
+        block: block.as_ref().map(|(block, bytes)| (*block, &**bytes)),
+        block_size: objects.volume.block_size(),
+    }
+}
+
+pub(crate) fn is_acl(name: AttributeName<'_>) -> bool {
+    matches!(name.index, AttributeName::ACL_ACCESS | AttributeName::ACL_DEFAULT)
+}
+
+/// How many inodes use a block: `h_refcount`, at byte 4 (kernel documentation, "Extended Attributes").
+fn refcount(data: &[u8]) -> u32 {
+    data.get(4..8).and_then(|bytes| bytes.try_into().ok()).map_or(1, u32::from_le_bytes)
+}

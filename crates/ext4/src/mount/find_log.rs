@@ -1,0 +1,113 @@
+//! Where the log lies, read without it.
+
+use crate::error::Error;
+use crate::object::superblock::SUPERBLOCK;
+use crate::plan::extent;
+use crate::plan::extent::Nodes;
+use lanefs_device::Device;
+use lanefs_journal::recovery::{self, Replay, Source};
+use lanefs_journal::{Log, LogMap};
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::features::Incompat;
+use lanefs_ondisk::group_desc::GroupDesc;
+use lanefs_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
+use lanefs_ondisk::superblock::{Geometry, Superblock};
+use lanefs_ondisk::{
+    Block, Corruption, Ino, Unsupported,
+    checksum::{Checksums, Seed},
+    inode as disk,
+};
+
+/// Reads nodes straight from the device: before there is a journal to ask.
+struct BareNodes<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    seed: Option<Seed>,
+    ino: Ino,
+}
+
+impl Nodes for BareNodes<'_> {
+    fn node(&self, block: Block) -> Result<Arc<[u8]>, Error> {
+        let bytes = read_block(self.device, &self.geometry, block)?;
+        if let Some(seed) = self.seed {
+            lanefs_ondisk::extent::verify(&bytes, seed).map_err(|cause| {
+                lanefs_ondisk::Corruption::ExtentNode { ino: self.ino, block: Some(block), cause }
+            })?;
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Where the journal inode's blocks lie. Only the inode itself and the place of its table are
+/// used, since everything else may be newer in the log.
+pub(super) fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
+    let geometry = superblock.geometry();
+    let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
+    let (index, range) = geometry.desc_place(place.group).ok_or(Error::Stale)?;
+    let block = geometry.desc_block(index).ok_or(Error::Stale)?;
+    let bytes = read_block(device, &geometry, block)?;
+    let desc = bytes.get(range).ok_or(Error::Stale)?;
+    // Torn by a crash, its checksum may be wrong; the place of the table never changes.
+    let desc = GroupDesc::decode(desc, place.group, &geometry, Checksums::None)?;
+    let table = Block(desc.inode_table.0 + u64::from(place.table_block));
+    let bytes = read_block(device, &geometry, table)?;
+    let record = bytes.get(place.offset..place.offset + geometry.inode_size());
+    let checksums = superblock.checksums();
+    let inode = disk::Inode::decode(record.ok_or(Error::Stale)?, ino, &geometry, checksums)?;
+    if !inode.flags.contains(disk::InodeFlags::EXTENTS) {
+        return Err(Unsupported { what: "a journal mapped by indirect blocks".into() }.into());
+    }
+    let seed = checksums.seed().map(|seed| seed.of_inode(ino, inode.generation));
+    let nodes = BareNodes { device, geometry, seed, ino };
+    let space = geometry.first_data_block().0..geometry.block_count();
+    let limits = extent::Limits::new(ino, geometry.block_size(), space);
+    let map = extent::load(&inode.block, &nodes, &limits)?;
+    let runs: Vec<_> = map.iter().map(|extent| (extent.block, extent.len)).collect();
+    let map = LogMap::new(runs, geometry.block_count())?;
+    let (first, _) = map.place(0).ok_or(lanefs_journal::Error::BadLogMap { log_block: 0 })?;
+    let head = read_block(device, &geometry, first)?;
+    let superblock = JournalSuperblock::decode(&head, geometry.block_size(), map.len())
+        .map_err(|cause| Corruption::Journal { block: 0, cause })?;
+    let mut features = JournalIncompat::empty();
+    let wide = geometry.features().incompat.contains(Incompat::BIT64);
+    features.set(JournalIncompat::BIT64, wide);
+    features.set(JournalIncompat::CSUM_V3, checksums.seed().is_some());
+    Ok(Log { map, superblock, features })
+}
+
+/// A block, before there is a journal to ask.
+pub(super) fn read_block(
+    device: &dyn Device,
+    geometry: &Geometry,
+    block: Block,
+) -> Result<Vec<u8>, Error> {
+    if block.0 >= geometry.block_count() {
+        return Err(Error::OutsideFileSystem { block });
+    }
+    let size = geometry.block_size().bytes();
+    let mut bytes = vec![0; size];
+    device.read_at(block.0 * size as u64, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the log would write home.
+pub(super) fn plan<'a>(
+    device: &'a dyn Device,
+    superblock: &Superblock,
+    log: &'a Log,
+) -> Result<Replay<'a>, Error> {
+    let blocks = superblock.geometry().block_count();
+    let source = Source { device, map: &log.map, superblock: &log.superblock, blocks };
+    Ok(recovery::plan(&source)?)
+}
+
+/// The superblock that the log holds, if it does. `primary` says where superblocks lie.
+pub(super) fn superblock_in(
+    replay: &Replay<'_>,
+    primary: &Superblock,
+) -> Result<Option<Superblock>, Error> {
+    let Some(block) = replay.contents(primary.geometry().super_block())? else { return Ok(None) };
+    let at = SUPERBLOCK.start % block.len();
+    let bytes = block.get(at..).unwrap_or_default();
+    Ok(Some(Superblock::decode(bytes)?))
+}

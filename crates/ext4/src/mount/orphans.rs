@@ -1,0 +1,134 @@
+//! Orphans of the last mount: deleted, or their truncation finished.
+
+use crate::data::file_data::FileData;
+use crate::error::Error;
+use crate::object::inode::InodeRef;
+use crate::object::objects::Objects;
+use crate::object::record::OrphanSlot;
+use crate::plan::extent;
+use crate::volume::kind::MetaKind;
+use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_lanes::{Nameless, set_nameless};
+use lanefs_ondisk::features::RoCompat;
+use lanefs_ondisk::inode::Cause;
+use lanefs_ondisk::superblock::OrphanEntries;
+use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, orphan as disk};
+use std::collections::HashSet;
+
+/// At mount: opens the orphan file, deletes the inodes without names and finishes the
+/// truncations that the last mount left, from the file and from the legacy list.
+pub(super) fn finish_orphans(
+    objects: &Objects,
+    file: Option<Ino>,
+    head: Option<Ino>,
+) -> Result<(), Error> {
+    objects.finishing_orphans.store(true, Ordering::Release);
+    let result = finish_found(objects, file, head);
+    objects.finishing_orphans.store(false, Ordering::Release);
+    result
+}
+
+fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Result<(), Error> {
+    let mut found = Vec::new();
+    if let Some(ino) = file {
+        found.extend(open_orphan_file(objects, ino)?);
+    }
+    // Held from here on: evicted and looked for again it would pass for one that was deleted.
+    let list = read_list(objects, head)?;
+    found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
+    let mut held = Vec::new();
+    for (ino, place) in found {
+        let inode = orphan(objects, ino)?;
+        let mut state = inode.state.lock();
+        let twice = state.orphan.replace(place).is_some();
+        state.disk.dtime = 0;
+        drop(state);
+        if twice {
+            return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+        }
+        held.push(inode);
+    }
+    drop(list);
+    // All are marked before the first is ended: the end of one rewrites the chain.
+    for inode in held {
+        if inode.attr().links == 0 {
+            set_nameless(&inode, Nameless::Yes);
+            continue;
+        }
+        let _exclusive = inode.op.exclusive();
+        let block_size = objects.volume.block_size() as u64;
+        let keep = inode.attr().size.div_ceil(block_size);
+        if inode.file_type == FileType::Regular {
+            let keep = u32::try_from(keep).unwrap_or(u32::MAX);
+            FileData { objects, inode: &inode }.free_from(keep)?;
+        }
+        let mut handle = objects.join(6)?;
+        objects.orphans.remove(&mut handle, &inode);
+    }
+    Ok(())
+}
+
+/// An inode that the disk says is an orphan.
+fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
+    objects.get(ino, None).map_err(|error| match error {
+        Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
+        error => error,
+    })
+}
+
+/// Pins the blocks of the orphan file; the entries found in it.
+fn open_orphan_file(objects: &Objects, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)>, Error> {
+    let file = objects.get_any(ino, None)?;
+    let blocks = file.attr().size >> objects.volume.geometry.block_size().bits();
+    let end = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let mut found = Vec::new();
+    let mut pinned = Vec::new();
+    // By what is mapped, since the size may lie.
+    let extents =
+        FileData { objects, inode: &file }.with_map(|map| extent::overlapping(map, 0..end))?;
+    let mapped = extents
+        .iter()
+        .flat_map(|e| (0..e.len).map(|at| (e.start.0 + at, Block(e.block.0 + u64::from(at)))));
+    for (n, block) in mapped {
+        let kind = MetaKind::Orphans { ino, generation: file.generation, block: FileBlock(n) };
+        let block = objects.meta.get(objects, block, kind)?;
+        let seed = disk::OrphanSeed::new(objects.volume.checksums, ino, file.generation);
+        let entries = disk::OrphanBlock::decode(&block.data(), block.block, seed)
+            .map_err(|cause| Corruption::OrphanFile { ino, block: FileBlock(n), cause })?;
+        for (slot, orphan) in entries.orphans() {
+            found.push((orphan, OrphanSlot::File { block: pinned.len(), slot }));
+        }
+        pinned.push(block);
+    }
+    objects.orphans.set_file(pinned, found.len());
+    Ok(found)
+}
+
+/// The legacy list, the newest first on the disk: oldest first here.
+fn read_list(objects: &Objects, head: Option<Ino>) -> Result<Vec<InodeRef>, Error> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = head;
+    while let Some(ino) = next {
+        if !seen.insert(ino) {
+            return Err(Corruption::Inode { ino, cause: Cause::OrphanLoop }.into());
+        }
+        let inode = orphan(objects, ino)?;
+        let dtime = inode.state.lock().disk.dtime;
+        found.push(inode);
+        next = (dtime != 0).then_some(Ino(dtime));
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Whether the orphan file still has entries: inodes that were open without a name at close, or
+/// what a mount left that could not read all of the file.
+pub(super) fn orphans_left(objects: &Objects) -> OrphanEntries {
+    let unread = !objects.orphans.has_file()
+        && objects.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    match unread || objects.orphans.are_in_file() {
+        true => OrphanEntries::Present,
+        false => OrphanEntries::Absent,
+    }
+}

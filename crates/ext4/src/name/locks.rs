@@ -1,0 +1,55 @@
+//! The operation locks of an operation on names.
+
+use crate::object::inode::InodeRef;
+use lanefs_lanes::{ExclusiveHold, SharedHold};
+
+/// How the operation locks of the directories are held while a name changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Shared: others change other names meanwhile.
+    Others,
+    /// Exclusively, so that the directory's shape can change.
+    Nobody,
+}
+
+/// An operation lock, held.
+pub(crate) enum OperationHold<'i> {
+    Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
+    Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
+}
+
+/// As many inodes as a change of names locks: two directories, and what two names lead to.
+const LOCKED: usize = 4;
+
+/// Locks directories, and other inodes exclusively, in ascending number. Beside others `None` if an
+/// inode is both.
+pub(crate) fn lock_for_names<'i>(
+    dirs: &[&'i InodeRef],
+    inodes: &[&'i InodeRef],
+    beside: Beside,
+) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
+    let mut all: [Option<(&'i InodeRef, Beside)>; LOCKED] = [None; LOCKED];
+    let dirs = dirs.iter().map(|dir| (*dir, beside));
+    let inodes = inodes.iter().map(|inode| (*inode, Beside::Nobody));
+    for (at, one) in dirs.chain(inodes).enumerate() {
+        *all.get_mut(at)? = Some(one);
+    }
+    // Nothing comes first.
+    all.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
+    for at in 1..LOCKED {
+        if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])
+            && inode.ino == before.ino
+        {
+            if how != its {
+                return None;
+            }
+            all[at - 1] = None;
+        }
+    }
+    Some(all.map(|one| {
+        one.map(|(inode, how)| match how {
+            Beside::Others => OperationHold::Shared(inode.op.shared()),
+            Beside::Nobody => OperationHold::Exclusive(inode.op.exclusive()),
+        })
+    }))
+}

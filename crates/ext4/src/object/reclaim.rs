@@ -1,0 +1,107 @@
+//! Eviction: which caches are too large, and what that starts.
+
+use crate::object::objects::Objects;
+use crate::object::pressure::BUCKETS;
+use crate::object::pressure::INODE;
+use crate::object::pressure::LOOK;
+use crate::object::pressure::MOST;
+use crate::object::pressure::Pressure;
+use crate::policy::Access;
+use lanefs_lanes::LineHeap;
+use lanefs_lanes::sync::atomic::Ordering;
+
+impl Objects {
+    /// An inode or a metadata block was loaded; no lock after [`lanefs_lanes::Rank::InodeLoad`] is held.
+    pub(crate) fn note_load(&self) {
+        // Two threads of one lane may count one load where there were two: it only says how often to
+        // look, and an update would be a locked instruction for each.
+        let counter = self.pressure.loads.mine();
+        let loads = counter.load(Ordering::Relaxed);
+        counter.store(loads.wrapping_add(1), Ordering::Relaxed);
+        if loads.is_multiple_of(LOOK) {
+            self.look_at_caches();
+        }
+    }
+
+    /// Makes room if there is too little. A function of its own, by which the tool that traces shared
+    /// lines tells what happens once in many loads.
+    #[cold]
+    #[inline(never)]
+    fn look_at_caches(&self) {
+        if !self.evict_some(BUCKETS) {
+            return;
+        }
+        lanefs_lanes::advance();
+        LineHeap::trim_some();
+        let over = self.pressure.inodes.is_over(self.inodes_and_mappings())
+            || self.pressure.meta.is_over(self.metadata_there())
+            || self.pressure.tables.is_over(self.tables.loaded());
+        if over && self.access == Access::ReadWrite {
+            self.journal.request_commit();
+        }
+    }
+
+    /// Evicts some of each kind of which there is too much, looking at up to `buckets` buckets. False
+    /// if there is too much of none.
+    fn evict_some(&self, buckets: usize) -> bool {
+        let settled = self.journal.settled();
+        let Pressure { inodes, meta, tables, .. } = &self.pressure;
+        let wanted = |excess: u64| excess.min(MOST) as usize;
+        let too_many = [
+            wanted(inodes.excess(self.inodes_and_mappings())),
+            wanted(meta.excess(self.metadata_there())),
+            wanted(tables.excess(self.tables.loaded())),
+        ];
+        // Inodes first: they hold their table blocks.
+        if too_many[0] > 0 {
+            self.inodes.evict(too_many[0], buckets, settled);
+        }
+        if too_many[1] > 0 {
+            self.meta.blocks.evict(too_many[1], buckets, settled);
+        }
+        // Evicted inodes leave table blocks behind, which take room without their contents too.
+        let left = tables.excess(self.tables.blocks.len() / 2);
+        let too_many_tables = too_many[2].max(wanted(left));
+        if too_many_tables > 0 {
+            self.tables.blocks.evict(too_many_tables, buckets, settled);
+        }
+        too_many.iter().any(|many| *many > 0)
+    }
+
+    /// Inodes in memory, and what large mappings take, in inodes.
+    fn inodes_and_mappings(&self) -> usize {
+        let mapped = u64::try_from(self.mount.totals.mapped.sum()).unwrap_or(0);
+        self.inodes.len() + (mapped / INODE) as usize
+    }
+
+    /// Metadata blocks in memory, and what groups' bitmaps take, in such blocks.
+    fn metadata_there(&self) -> usize {
+        let bitmaps = self.groups.bitmap_bytes().div_ceil(self.pressure.meta.bytes);
+        self.meta.blocks.len() + bitmaps as usize
+    }
+
+    /// Committer: what was dirty is clean now, and may be too much. Eight times a second at most, for an
+    /// fsync must not wait for that each time.
+    pub(crate) fn reclaim_after_commit(&self) {
+        let now = lanefs_lanes::coarse_now();
+        let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
+        if self.pressure.eighth.swap(eighth, Ordering::Relaxed) != eighth {
+            self.evict_some(BUCKETS);
+            LineHeap::trim_some();
+        }
+    }
+
+    /// Inodes, metadata blocks and inode-table blocks in memory.
+    pub(crate) fn cached(&self) -> (usize, usize, usize) {
+        (self.inodes.len(), self.meta.blocks.len(), self.tables.blocks.len())
+    }
+
+    /// Bytes of what the caches hold, images and all but names.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        let Pressure { inodes, meta, tables, .. } = &self.pressure;
+        self.inodes_and_mappings() as u64 * inodes.bytes
+            + self.metadata_there() as u64 * meta.bytes
+            + self.tables.loaded() as u64 * tables.bytes
+            + self.journal.image_bytes()
+    }
+}

@@ -1,0 +1,91 @@
+//! What a metadata block is, and how its contents are checked and sealed.
+
+use super::Volume;
+use crate::error::Error;
+use crate::plan::dir::{self, Indexing};
+use crate::plan::xattr;
+use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
+use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent};
+
+/// What a metadata block is, and whose: what its checksum needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MetaKind {
+    /// Block `block` of directory `ino`.
+    Directory { ino: Ino, generation: u32, block: FileBlock },
+    /// A node of the extent tree of `ino`.
+    Extents { ino: Ino, generation: u32 },
+    /// Extended attributes; inodes may share it, so it has no owner.
+    Xattr,
+    /// Block `block` of the orphan file `ino`.
+    Orphans { ino: Ino, generation: u32, block: FileBlock },
+}
+
+impl MetaKind {
+    /// The inode that has it; 0 if several may.
+    fn owner(self) -> Ino {
+        match self {
+            MetaKind::Directory { ino, .. }
+            | MetaKind::Extents { ino, .. }
+            | MetaKind::Orphans { ino, .. } => ino,
+            MetaKind::Xattr => Ino(0),
+        }
+    }
+
+    /// Fails if no block of this kind may lie here.
+    pub(crate) fn check_place(self, volume: &Volume, block: Block) -> Result<(), Error> {
+        volume.check_place(self.owner(), block, 1)
+    }
+
+    /// Checks what was read from `block`. `indexing` says whether the owner, if it is a directory, has
+    /// an index.
+    pub(crate) fn verify(
+        self,
+        volume: &Volume,
+        block: Block,
+        bytes: &[u8],
+        indexing: impl FnOnce(Ino) -> Indexing,
+    ) -> Result<(), Error> {
+        match self {
+            MetaKind::Directory { ino, generation, block: n } => {
+                dir::verify(&volume.dir_context(ino, generation, indexing(ino)), n, bytes)
+            }
+            MetaKind::Extents { ino, generation } => {
+                if volume.checksums.seed().is_none() {
+                    return Ok(());
+                }
+                extent::verify(bytes, volume.seed_of(ino, generation)).map_err(|cause| {
+                    Corruption::ExtentNode { ino, block: Some(block), cause }.into()
+                })
+            }
+            MetaKind::Xattr => xattr::verify(volume.checksums.seed(), Ino(0), block, bytes),
+            MetaKind::Orphans { ino, generation, block: n } => {
+                let seed = OrphanSeed::new(volume.checksums, ino, generation);
+                OrphanBlock::decode(bytes, block, seed)
+                    .map(|_| ())
+                    .map_err(|cause| Corruption::OrphanFile { ino, block: n, cause }.into())
+            }
+        }
+    }
+
+    /// Sets the checksum of contents that go into a transaction.
+    pub(crate) fn seal(self, volume: &Volume, block: Block, mut data: Arc<[u8]>) -> Arc<[u8]> {
+        let Some(seed) = volume.checksums.seed() else { return data };
+        let bytes = Arc::make_mut(&mut data);
+        match self {
+            MetaKind::Directory { ino, generation, .. } => {
+                // The shape of the block tells an index from a leaf.
+                let context = volume.dir_context(ino, generation, Indexing::Possible);
+                dir::seal(&context, bytes);
+            }
+            MetaKind::Extents { ino, generation } => {
+                extent::seal(bytes, volume.seed_of(ino, generation));
+            }
+            MetaKind::Xattr => xattr::seal(Some(seed), block, bytes),
+            MetaKind::Orphans { ino, generation, .. } => {
+                orphan::seal(bytes, block, OrphanSeed::new(volume.checksums, ino, generation));
+            }
+        }
+        data
+    }
+}
