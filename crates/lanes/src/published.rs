@@ -272,7 +272,7 @@ mod loom_tests {
 
     /// Its end is a write; loom reports a race with a read.
     struct Canary(UnsafeCell<u32>);
-    // SAFETY: loom's cell checks every access, in whatever thread.
+    // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
     impl Canary {
         fn new() -> Canary {

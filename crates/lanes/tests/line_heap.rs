@@ -39,7 +39,8 @@ impl Parcel {
     }
 }
 
-/// A thread's life: it keeps or sends on what it allocates, and checks and frees what it receives.
+/// A thread's life: it keeps or sends on its allocations, and checks and frees those that it
+/// receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();

@@ -1,7 +1,7 @@
 //! Inodes: 128 bytes, or more with room for further fields and attributes.
 //!
-//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist; of the
-//! rest, `i_extra_isize` says how much holds fields, and what is left holds attributes.
+//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist. Of the
+//! rest, the first `i_extra_isize` bytes hold fields, the others attributes.
 
 mod device_number;
 mod raw;

@@ -313,7 +313,7 @@ impl Geometry {
     }
 
     /// The block that byte 1024 of the image is in, which holds the superblock. This is the first
-    /// data block, but for `bigalloc` with 1 KiB blocks, where groups start at block 0.
+    /// data block, except with `bigalloc` and 1 KiB blocks, where groups start at block 0.
     pub fn super_block(&self) -> Block {
         Block(u64::from(self.block_size.bytes() == 1024))
     }

@@ -125,8 +125,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// An image with more groups than lanes on a device in memory, which commits when told to: a commit
-/// is no operation's own, and is counted by tracing the first round after one.
+/// An image with more groups than lanes on a device in memory, which commits on request only: a
+/// commit belongs to no single operation, and is counted by tracing the first round after one.
 fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
