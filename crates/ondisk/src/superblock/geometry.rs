@@ -224,8 +224,8 @@ impl Geometry {
 
     /// True if a group starts with the superblock or a backup of it.
     ///
-    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7, with `sparse_super2`
-    /// group 0 and two that the superblock names, otherwise all.
+    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7. With `sparse_super2`
+    /// they are group 0 and two groups that the superblock names. Otherwise they are all groups.
     pub fn group_has_super(&self, group: Group) -> bool {
         let g = group.0;
         if g == 0 {
