@@ -117,8 +117,8 @@ impl Holds {
         Holds(AtomicU64::new(lane_bits() | count))
     }
 
-    /// Adds `n` holds that are counted in the word, whichever lanes have others; false if the value
-    /// is dead.
+    /// Adds `n` holds that are counted in the word, even if the value is spread; false if it is
+    /// dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)

@@ -425,8 +425,8 @@ fn decode_checked(
     inode.check(geometry).map(|()| inode)
 }
 
-/// The size has an upper half in regular files, elsewhere with `large_dir` alone: in directories
-/// the field once held the block of default access control lists.
+/// Whether the size has an upper half: in regular files always, in others with `large_dir` only. In
+/// directories the field once held the block of default access control lists.
 fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
     FileType::from_mode(mode) == Some(FileType::Regular)
         || geometry.features().incompat.contains(Incompat::LARGE_DIR)
