@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Findings {
     /// The number of workloads, and of workloads with little memory and slow flushes.
     pub workloads: (u64, u64),
-    /// Steps of all workloads.
+    /// Operations of all workloads.
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,

@@ -337,7 +337,7 @@ impl Workload<'_> {
     }
 
     fn next(&mut self) -> Result<(), String> {
-        // Steps that fill the image make room first.
+        // Operations that fill the image make room first.
         if self.files.len() > 150 {
             return self.unlink();
         }
