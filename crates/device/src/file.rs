@@ -241,8 +241,9 @@ impl FileDevice {
         })
     }
 
-    /// The same device, but writes and flushes fail once the file was made shorter. Other devices
-    /// let it grow again, with zeros in place of the lost bytes. Costs a system call for each.
+    /// The same device, except that writes and flushes fail after the file was shortened. Without
+    /// this, a write lets the file grow again, with zeros in place of the lost bytes. Costs a system
+    /// call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self

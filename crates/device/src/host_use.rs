@@ -78,9 +78,9 @@ struct Mounted {
 impl Host<'_> {
     /// The loop device that conflicts with `access` to the bytes `part` of a file.
     ///
-    /// For writing, no other user may keep these bytes in a cache, not even to read. For reading,
-    /// it is enough that no user changes them, so a read-only loop device is no conflict. A
-    /// writable one is, mounted or not: its mount may be invisible from here, and bytes read in the
+    /// Before a write, no other user may have these bytes in a cache, not even one that only reads.
+    /// Before a read, no user may change them: a read-only loop device is no conflict. A writable
+    /// one is, mounted or not: its mount may be invisible from here, and bytes read in the
     /// middle of a change would be reported as damage.
     pub(crate) fn loop_user(
         &self,

@@ -48,8 +48,8 @@ impl Replay<'_> {
         recording.base().fork()
     }
 
-    /// The device after a crash between events `cut - 1` and `cut`: writes that a flush covered are
-    /// there, and of the others those that `kept` says. The caller owns the state and may write it.
+    /// The device after a crash between events `cut - 1` and `cut`. Writes that a flush covered are
+    /// there; `kept` decides which of the others are. The caller owns the state and may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.

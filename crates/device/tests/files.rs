@@ -148,7 +148,7 @@ fn a_claimed_block_device_is_zeroed_beside_a_dirty_page() {
     result.unwrap();
 }
 
-/// The name of a loop device on `path`; `None`, said aloud, if the host has none.
+/// The name of a loop device on `path`; `None`, with the reason printed, if the host has none.
 fn loop_device(path: &Path) -> Option<String> {
     let out = Command::new("losetup").args(["--find", "--show"]).arg(path).output();
     match out {

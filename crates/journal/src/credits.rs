@@ -271,8 +271,8 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // For the others nothing changed: this one drew what was set apart for it. But the new
-        // first one may look into the stashes.
+        // For the others nothing changed: this one drew the grains that were set apart for it. But
+        // the new first one may look into the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

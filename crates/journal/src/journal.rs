@@ -543,7 +543,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// `tid` is durable: tells the waiters.
+    /// `tid` is durable: wakes the waiters.
     pub(crate) fn is_durable(&self, tid: Tid) {
         // Release: a thread that sees it sees the image store without the blocks that the
         // transaction freed.

@@ -148,20 +148,21 @@ impl LogWriter {
         Ok(flusher.write_durable(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// The journal was aborted: its superblock says so, for the next mount and e2fsck. Where the log
-    /// begins it says as before; a write that failed is made good at most.
+    /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
+    /// and e2fsck. The log's start stays as it is in memory, so at most this repeats a write that
+    /// failed.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// An abort of an earlier mount is known elsewhere by now: its superblock says nothing of it.
+    /// Clears the record of an abort in an earlier mount, which the file system has taken over.
     pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(0);
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// Whether the superblock on the device says that there is something to replay.
+    /// Whether the superblock on the device says that there are transactions to replay.
     pub(crate) fn is_marked(&self) -> bool {
         self.superblock.start().is_some()
     }

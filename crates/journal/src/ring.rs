@@ -50,7 +50,7 @@ impl Ring {
         self.first + (from_first % u64::from(self.size())) as u32
     }
 
-    /// The transaction that was written at the head is committed.
+    /// Adds the transaction at the head, which is committed now.
     pub(crate) fn push(&mut self, tid: Tid, len: u32, blocks: Vec<Block>) {
         debug_assert!(len <= self.free());
         let start = self.head;

@@ -1,4 +1,4 @@
-//! Damaged logs: an interrupted commit is told from corruption, and no damage does harm.
+//! Damaged logs: an interrupted commit is distinguished from corruption, and no damage does harm.
 
 mod toy;
 

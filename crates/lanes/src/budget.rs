@@ -89,8 +89,8 @@ impl Budget {
         }
     }
 
-    /// Whether no unit is taken. If every holder fences between taking its unit and looking at what
-    /// the caller stored before this call, then no holder remains that did not see it.
+    /// Whether no unit is taken. If so, a holder that takes a unit later, fences and then looks
+    /// sees everything that the caller stored before this call.
     pub fn all_at_home(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();

@@ -14,7 +14,7 @@ use crate::{WordArray, Words, world};
 
 /// A small value that is replaced as a whole and read, never torn, without writing anything.
 ///
-/// For what is read much more often than written: a reader that meets a store tries again.
+/// For a value that is read much more often than written: a reader that meets a store tries again.
 #[derive(Debug)]
 pub struct SeqCell<T: Words> {
     /// Odd while a store is under way.
@@ -61,7 +61,7 @@ impl<T: Words> SeqCell<T> {
     /// If the value has no such word.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
-        // Acquire, with the fence of the store: what was done before it is seen too.
+        // Acquire, with the fence of the store: the work before that store is seen too.
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 

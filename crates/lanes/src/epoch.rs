@@ -5,7 +5,7 @@
 //! pin:     loop { e = epoch; owner: own[lane] = e; guest: guests[lane][e % 2] += 1
 //!                 FENCE; if epoch == e { pinned in e } undo }
 //! retire:  (unlinked already) FENCE; limbo[lane].push(value, epoch)
-//! advance: e = epoch; FENCE; if nobody is pinned in e - 1 { CAS(epoch, e -> e + 1) }
+//! advance: e = epoch; FENCE; if there is no pin of e - 1 { CAS(epoch, e -> e + 1) }
 //! free:    values retired in r, once epoch >= r + 2
 //! ```
 //!
@@ -104,7 +104,7 @@ fn enter() {
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
         // An update though a store would do: it is the fence's locked instruction. A thread that
-        // acquires it also acquires what was released at the end of the last pin.
+        // acquires it also acquires the work that the end of the last pin released.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {

@@ -176,7 +176,7 @@ impl Hasher for KeyedHasher {
         for word in words {
             self.write_u64(u64::from_le_bytes(*word));
         }
-        // The length tells a short rest from the same bytes followed by zeros.
+        // The length distinguishes a short rest from the same bytes followed by zeros.
         self.write_u64(word_of(rest) ^ (bytes.len() as u64) << 56);
     }
     #[inline]

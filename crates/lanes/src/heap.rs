@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Many operations in a row allocate and free without the depot. A depot has one lock, for one
-//! class. Large blocks come from the system and go back to it. Small ones go back to it when the
-//! heap is trimmed ([`LineHeap::trim`]), in whole pages of what the depots have. A thread keeps two
-//! batches of each class.
+//! class. Large blocks come from the system and go back to it. Small ones stay until a trim
+//! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps two batches of
+//! each class.
 //!
 //! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, which allocate
 //! nothing.
@@ -264,7 +264,7 @@ impl Magazines {
     }
 
     /// # Safety
-    /// `block` is of the class, and nobody uses it.
+    /// `block` is of the class, and not in use.
     #[inline]
     unsafe fn give(&self, class: usize, block: *mut Free) {
         let magazine = &self.classes[class];
@@ -384,7 +384,7 @@ impl Magazine {
     }
 
     /// # Safety
-    /// `block` is of the class, and nobody uses it.
+    /// `block` is of the class, and not in use.
     #[inline]
     unsafe fn push(&self, block: *mut Free) {
         // SAFETY: the caller's promise; a block is as large as a line and aligned to one.

@@ -13,15 +13,17 @@
 //!          another lane's: if moved or count != 0 { set spread, again } else set moved
 //!          count += 1, lane = mine
 //! release: of a share: share -= 1; closed: count -= 1.  of the word: count -= 1
-//!          (count 0 and nameless and not spread: dead, whoever did that ends the value)
+//!          (count 0 and nameless and not spread: dead; the thread that did that ends the value)
 //! fold:    spread off, count += MANY (and nameless, in the same step)
 //!          for each lane: lock its table; take the share out, close it, count += what it held
 //!          count -= MANY
 //! ```
 //!
-//! *Invariants*: a share is in a table only while the word says spread, or while a fold is on its
-//! way to it; a nameless value never spreads again; while a fold runs the count is not zero, so no
-//! thread ends the value by a count that is incomplete.
+//! *Invariants*:
+//!
+//! - A share is in a table only while the word says spread, or until a running fold removes it.
+//! - A nameless value never spreads again.
+//! - While a fold runs the count is not zero, so no thread ends the value by an incomplete count.
 //!
 //! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
 
@@ -115,8 +117,8 @@ impl Holds {
         Holds(AtomicU64::new(lane_bits() | count))
     }
 
-    /// Adds `n` holds that are counted in the word, whichever lanes have others; false if the value
-    /// is dead.
+    /// Adds `n` holds that are counted in the word, even if the value is spread; false if it is
+    /// dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -163,7 +165,7 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// Adds one hold to the word, unless several lanes hold the value, or do from now on.
+    /// Adds one hold to the word. Refused if the value is dead or spread, or if this hold spreads it.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;
@@ -231,7 +233,7 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
 /// Makes a value that is not held dead, for eviction. False if it is held or has no name.
 ///
 /// # Locking
-/// Nobody may take its last name away meanwhile.
+/// Its last name must not be removed meanwhile.
 pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     let holds = value.holds();
     if holds.is_spread() {

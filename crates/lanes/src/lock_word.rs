@@ -222,7 +222,7 @@ mod loom_tests {
         }
     }
 
-    /// Runs threads that each add as often as told, the last one being the model's own.
+    /// Runs threads that each add `times` times, the last one being the model's own.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
         crate::schedules::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };

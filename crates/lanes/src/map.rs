@@ -1,8 +1,8 @@
 //! A concurrent hash map of numbers: look-ups write nothing, changes take one bucket's lock.
 //!
-//! *Reading.* A look-up walks a bucket's chain under a pin. Nodes never change but for their
-//! `next`. A node that is replaced or removed is unlinked first and freed by the epochs, so a
-//! reader that stands on it still gets to the chain's end.
+//! *Reading.* A look-up walks a bucket's chain under a pin. Of a node only `next` changes. A node
+//! that is replaced or removed is unlinked first and freed by the epochs, so a reader that stands
+//! on it still gets to the chain's end.
 //!
 //! *Growing.* A table that is too full gets a successor of twice the size. Each later change moves
 //! some buckets: under the bucket's lock its nodes are *copied* to the successor, since readers

@@ -107,7 +107,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: the member's work comes before what the closer does once it reads zero.
+        // Release: the member's work comes before the closer's work after it reads zero.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {

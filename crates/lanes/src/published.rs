@@ -22,9 +22,9 @@ impl<T: Send + Sync + 'static> Published<T> {
     /// The present value; it does not change while the pin lives.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
-        // SAFETY: the pointer is of a box that is freed by the epochs after it was replaced, not
-        // while the pin lives, or by `drop`, not while `self` is borrowed. Acquire: its contents
-        // were written before it was published.
+        // SAFETY: the pointer comes from a box. The epochs free a replaced box, but not while the
+        // pin lives; `drop` frees the last one, but not while `self` is borrowed. Acquire: its
+        // contents were written before it was published.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
 
@@ -272,7 +272,7 @@ mod loom_tests {
 
     /// Its end is a write; loom reports a race with a read.
     struct Canary(UnsafeCell<u32>);
-    // SAFETY: loom's cell checks every access, in whatever thread.
+    // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
     impl Canary {
         fn new() -> Canary {

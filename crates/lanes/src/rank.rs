@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
-    /// The one topology lock of a mount: a directory that changes its parent. Held across I/O.
+    /// The topology lock of a mount, for moving a directory to another parent. Held across I/O.
     Topology,
     /// An inode's operation lock. Held across I/O, waits for log space and several transactions.
     Operation,

@@ -7,7 +7,7 @@
 //! ```text
 //! read:    if bias && CAS(slot, 0 -> lock) { FENCE; if bias { fast } else { release(slot) } }
 //!          inner.read(); if two lanes were seen && not inhibited { bias = 1 }
-//! release: if slot.swap(0) & WAIT { wake those who wait for lock }
+//! release: if slot.swap(0) & WAIT { wake the writers that wait for lock }
 //! write:   inner.write(); if bias { bias = 0; FENCE; inhibit
 //!            for each slot { if CAS(slot, lock -> lock | WAIT) { wait until it is not } } }
 //! ```
@@ -263,7 +263,7 @@ impl SharedLock {
     fn wait_out(&self, lane: Lane) {
         let (slot, address) = (self.slot(lane), self.address());
         // It looks first, since even a failing exchange would take the line away from its lane.
-        // Acquire: what a reader did comes before its slot is seen empty.
+        // Acquire: a reader's work comes before its slot is seen empty.
         if slot.load(Ordering::Acquire) != address {
             return;
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! wait:  loop { try; join the queue; FENCE; try once more; sleep until picked }
-//! wake:  (freed already) FENCE; if somebody is in the queue { pick the first and wake it }
+//! wake:  (freed already) FENCE; if the queue is not empty { pick the first and wake it }
 //! ```
 //!
 //! *Invariant*: between its second try and its sleep a waiter is in the queue, so a thread that

@@ -13,7 +13,7 @@ const BLOCK: usize = 4096;
 /// Bytes of a step: one register of AVX-512, two of AVX2.
 const STEP: usize = 64;
 
-/// Sets `into` to the exclusive or of `sources`; zeros if there are none.
+/// Sets `into` to the XOR of `sources`; zeros if there are none.
 ///
 /// # Panics
 /// If a source is not as long as `into`.
@@ -37,7 +37,7 @@ pub fn xor(into: &mut [u8], sources: &[&[u8]]) {
     }
 }
 
-/// Adds the exclusive or of `sources` to what `into` holds.
+/// Adds the XOR of `sources` to the bytes in `into`.
 ///
 /// # Panics
 /// If a source is not as long as `into`.
@@ -93,7 +93,7 @@ fn run_avx2(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     run_portable(old, into, sources);
 }
 
-/// Inlined into the functions above, and there compiled for what they enable.
+/// Inlined into the functions above, and compiled there for the vectors that they enable.
 #[inline(always)]
 fn run_portable(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     match (old, sources) {

@@ -39,7 +39,8 @@ impl Parcel {
     }
 }
 
-/// A thread's life: it keeps or sends on what it allocates, and checks and frees what it receives.
+/// A thread's life: it keeps or sends on its allocations, and checks and frees those that it
+/// receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();
@@ -111,7 +112,8 @@ const SIZES: [usize; 8] = [64, 200, 448, 1000, 2048, 4224, 8200, 65_792];
 const MAKERS: usize = 4;
 const BYTES: usize = 64 << 20;
 
-/// As many bytes as a maker's part in blocks of each size, each filled with a byte of its own.
+/// The blocks of one maker: its share of [`BYTES`], divided equally among the sizes. Each block is
+/// filled with its mark.
 fn make(maker: usize) -> Vec<Box<[u8]>> {
     let of_size = |size: usize| (0..BYTES / MAKERS / SIZES.len() / size).map(move |_| size);
     let sizes = SIZES.iter().flat_map(|size| of_size(*size));

@@ -5,8 +5,8 @@
 //! tail in the form of an unused record. Source: kernel documentation, *ext4: Directory Entries*.
 //!
 //! # Invariants
-//! What [`entries`] yields lies inside the block, is four-byte aligned and moves forward, so that
-//! every walk ends after at most `block size / 12` steps.
+//! An entry of [`entries`] lies inside the block, is four-byte aligned and lies behind the one
+//! before, so that every walk ends after at most `block size / 12` steps.
 
 mod edit;
 mod name;

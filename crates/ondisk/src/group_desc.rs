@@ -112,8 +112,8 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// What was not initialised. The first two flags are never set in a file system without
-    /// descriptor checksums, since they mean nothing there.
+    /// The parts that were not initialised. The first two flags are never set in a file system
+    /// without descriptor checksums, since they mean nothing there.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,

@@ -1,7 +1,7 @@
 //! Inodes: 128 bytes, or more with room for further fields and attributes.
 //!
-//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist; of the
-//! rest, `i_extra_isize` says how much holds fields, and what is left holds attributes.
+//! Source: ext4 disk layout documentation, "Index Nodes". The first 128 bytes always exist. Of the
+//! rest, the first `i_extra_isize` bytes hold fields, the others attributes.
 
 mod device_number;
 mod raw;
@@ -425,8 +425,8 @@ fn decode_checked(
     inode.check(geometry).map(|()| inode)
 }
 
-/// The size has an upper half in regular files, elsewhere with `large_dir` alone: in directories
-/// the field once held the block of default access control lists.
+/// Whether the size has an upper half: in regular files always, in others with `large_dir` only. In
+/// directories the field once held the block of default access control lists.
 fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
     FileType::from_mode(mode) == Some(FileType::Regular)
         || geometry.features().incompat.contains(Incompat::LARGE_DIR)

@@ -93,8 +93,8 @@ fn feature_names_are_those_of_dumpe2fs() {
     let path = folder.path().join("image");
     for bit in 0..32u32 {
         for word in [0x5c, 0x60, 0x64] {
-            // dumpe2fs prints other things for a journal device, and does not open an image that
-            // has 64bit and descriptors of no size.
+            // dumpe2fs prints other text for a journal device, and does not open an image that has
+            // the feature 64bit but a descriptor size of 0.
             if [(0x60, 3), (0x60, 7)].contains(&(word, bit)) {
                 continue;
             }

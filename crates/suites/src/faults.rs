@@ -161,7 +161,7 @@ fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs with one fault, and checks what is there afterwards.
+/// Runs with one fault, and checks the file system afterwards.
 pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), String> {
     let device = Arc::new(image.fork());
     let faulty = Arc::new(FaultyDevice::new(device.clone(), Some(fault)));

@@ -1,5 +1,5 @@
-//! The hostile suite: damaged images are opened, walked and written to. Errors must name what is
-//! damaged; nothing may panic, hang, take memory without bound, or write outside the file system.
+//! The hostile suite: damaged images are opened, walked and written to. Errors must name the
+//! damage; nothing may panic, hang, take memory without bound, or write outside the file system.
 
 pub mod exercise;
 pub mod extremes;

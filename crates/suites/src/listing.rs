@@ -55,7 +55,8 @@ impl Listing {
         }
     }
 
-    /// The part without these paths and what is below them, of the rest as `keep` says.
+    /// The listing without `paths` and everything below them, and without those for which `keep` is
+    /// false.
     pub fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Listing {
         self.entries.retain(|path, _| keep(path));
         self
@@ -221,7 +222,7 @@ pub fn library_names(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino)>, Err
     Ok(names)
 }
 
-/// What the library says of one inode.
+/// The entry of one inode, by the library.
 pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let mut entry = library_shape(fs, inode)?;
     match inode.file_type() {

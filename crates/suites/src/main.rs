@@ -16,20 +16,20 @@ struct Arguments {
     /// Seconds for all suites together.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// The first seed; by the clock unless given. Each round of a suite takes the next.
+    /// The first seed; taken from the clock unless given. Each round of a suite takes the next one.
     #[arg(long)]
     seed: Option<u64>,
-    /// Rounds of each suite at most.
+    /// The largest number of rounds of each suite.
     #[arg(long, default_value_t = u64::MAX)]
     rounds: u64,
-    /// Judge so many distinct crash states on all processors, and nothing else.
+    /// Check only crash states, this many distinct ones, on all processors.
     #[arg(long)]
     states: Option<u64>,
     /// If random operations of threads fail, report them as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
     no_shrink: bool,
-    /// Only these suites.
+    /// Run only these suites.
     suites: Vec<Suite>,
 }
 

@@ -500,7 +500,7 @@ impl Model {
         self.resolve(path).map_or(Vec::new(), |id| self.node(id).xattrs.keys().cloned().collect())
     }
 
-    /// What can be seen of the tree.
+    /// Everything visible in the tree.
     pub fn listing(&self) -> Listing {
         let mut listing = self.shape();
         for (path, entry) in &mut listing.entries {

@@ -19,9 +19,9 @@ const OTHERS: [&str; 8] = [
     "name_cache=global",
 ];
 
-/// The mount options of a run of `seed`: of five seeds one has all older policies, with names and
-/// inodes behind one lock, and one has some of them; of seven two have hardly any memory. Suites
-/// choose their images by the seed too, by threes and fours.
+/// The mount options of a run of `seed`. Of five seeds, one has all older policies, names and
+/// inodes behind one lock included, and one has some of them. Of seven seeds, two have hardly any
+/// memory. Suites also choose their images by the seed, by threes and fours.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),

@@ -68,7 +68,7 @@ pub struct Author {
     comes_back: bool,
     /// Opens no file.
     opens: bool,
-    /// Steps that come next.
+    /// Operations that come next.
     planned: VecDeque<Op>,
 }
 
@@ -97,8 +97,8 @@ impl Author {
         while ops.len() < len {
             let op = self.op();
             if !is_race(&op) {
-                // Steps that fail stay in the sequence: they must fail in the file system under
-                // test too.
+                // Operations that fail stay in the sequence: they must fail in the file system
+                // under test too.
                 let _ = self.model.apply(&op);
             }
             ops.push(op);

@@ -315,7 +315,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
             if let Some(other) = want.entries.get(&path)
                 && *other != entry
             {
-                // The stage: every model has a part of what is in there.
+                // The stage: every model has a part of its contents.
                 entry.links = None;
             }
             want.entries.insert(path, entry);

@@ -7,9 +7,9 @@ use crate::{Footprint, Line, Touch};
 pub struct Conflict<'a> {
     /// The line.
     pub line: Line,
-    /// What the first did with it.
+    /// The first one's accesses.
     pub first: &'a Touch,
-    /// What the second did.
+    /// The second one's accesses.
     pub second: &'a Touch,
 }
 

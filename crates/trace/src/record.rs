@@ -206,7 +206,7 @@ mod machine {
     fn fs_base() -> u64 {
         const ARCH_GET_FS: libc::c_int = 0x1003;
         let mut base = 0_u64;
-        // SAFETY: the call writes one word, to where it is told.
+        // SAFETY: the call writes one word, to the given address.
         let done = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
         assert_eq!(done, 0, "arch_prctl(ARCH_GET_FS) is always possible");
         base

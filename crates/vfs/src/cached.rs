@@ -124,8 +124,8 @@ impl Vfs {
         (still && ends_there(attr.file_type, slash, follow)).then_some(attr)
     }
 
-    /// The inode that `name` in `dir` leads to, with a reference, or `None` if it is known to lead
-    /// nowhere; nothing if memory cannot tell.
+    /// The inode that `name` in `dir` leads to, with a reference; `Some(None)` if the name is known
+    /// to be absent; `None` if memory does not tell.
     pub(crate) fn child_cached(&self, dir: DirId, name: &[u8]) -> Option<Option<InodeRef>> {
         if let Some(cache) = self.one_lock() {
             return cache.hold(dir, name).map(Some);

@@ -318,7 +318,7 @@ fn check_flags(flags: OpenFlags, new: &NewNode<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks what the type of an inode forbids to all callers.
+/// Refuses flags that the type of an inode forbids to all callers.
 fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
     match file_type {

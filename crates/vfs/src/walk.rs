@@ -58,7 +58,7 @@ impl At<'_> {
     }
 }
 
-/// A walk under way: `at` is where it is, `rest[pos..]` is what is left of the path.
+/// A walk under way: `at` is the present directory, `rest[pos..]` the rest of the path.
 pub(crate) struct Walk<'a> {
     vfs: &'a Vfs,
     who: &'a Credentials,

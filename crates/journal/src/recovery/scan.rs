@@ -140,7 +140,8 @@ fn transaction(
 /// more.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
-        // Without checksums, a right commit block cannot be told from chance; a count was wrong.
+        // Without checksums a block may look like a right commit block by chance; here only a count
+        // was wrong.
         return Ok(false);
     }
     let lost = log.end();

@@ -223,7 +223,7 @@ fn new_chunk() -> Option<*mut Chunk> {
             let _ = munmap(start, before);
         }
         let _ = munmap(chunk.byte_add(CHUNK), CHUNK - before);
-        // Zeroed, which is a header: no chunk, nothing carved, nothing counted.
+        // All zeros is a valid header: no next chunk, no carved span, no counts.
         Some(chunk.cast())
     }
 }

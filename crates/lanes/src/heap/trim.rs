@@ -127,8 +127,8 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     let span = SPANS[class];
     let mut given_back = 0;
     while !chunk.is_null() {
-        // SAFETY: a chunk stays while it has a carved span, and loses its last one in this trim at the
-        // earliest, which unmaps it later; these fields are guarded by TRIMMING.
+        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take its last one,
+        // and unmaps it later. These fields are guarded by TRIMMING.
         let (free, next) = unsafe {
             (*chunk).seen = false;
             (std::mem::replace(&mut (*chunk).free, [0; CHUNK / PAGE]), (*chunk).next_seen)

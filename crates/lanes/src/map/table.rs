@@ -95,8 +95,9 @@ impl<K, V> Table<K, V> {
 
     /// The table that this one's moved buckets went to.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
-        // SAFETY: a bucket was moved, so there is a successor. It is the root or will be, after
-        // `self`. A pin that begins when it is the root no more reaches neither of them.
+        // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
+        // after `self`. A pin that begins after the successor was replaced as the root reaches
+        // neither table.
         unsafe { &*self.successor.load(Ordering::Acquire) }
     }
 
@@ -352,7 +353,7 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
 impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
     /// Its value, which readers may still use.
     pub(super) fn value(&self) -> &V {
-        // SAFETY: the node was in a chain under the caller's pin, and retiring it takes `self`.
+        // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes `self` retires it.
         unsafe { &(*self.0).value }
     }
 

@@ -186,7 +186,7 @@ mod loom_tests {
     /// A number in a cell whose making and end are writes, so that loom finds reads that come too
     /// early or too late.
     struct Canary(u64, UnsafeCell<u32>);
-    // SAFETY: loom's cell checks every access, in whatever thread.
+    // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
 
     impl Canary {

@@ -20,7 +20,7 @@ pub fn new_root(
     entries: &[IndexEntry],
 ) -> Option<Vec<u8>> {
     let mut block = dirent::new_directory(format, ino, parent);
-    // The second record ends with the block: the tail of a leaf gives way to that of an index.
+    // The second record ends with the block: an index has another tail than a leaf.
     let covers = block.len() - dirent::MIN_RECORD;
     block.get_mut(dirent::MIN_RECORD + dirent::MIN_RECORD..)?.fill(0);
     block.get_mut(16..18)?.copy_from_slice(&u16::try_from(covers).ok()?.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The bytes of an inode under the format's own names, and its checksum.
+//! The raw fields of an inode, with the format's names, and its checksum.
 
 use super::Cause;
 use crate::Ino;

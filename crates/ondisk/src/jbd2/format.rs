@@ -45,7 +45,7 @@ pub enum BlockNumbers {
 pub struct LogFormat {
     /// Size of log blocks.
     pub block_size: BlockSize,
-    /// What is checksummed.
+    /// The checksums of the log.
     pub checksums: LogChecksums,
     /// How long block numbers are.
     pub numbers: BlockNumbers,

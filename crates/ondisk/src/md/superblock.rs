@@ -465,7 +465,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The bytes, checksum set: what is written at [`SUPERBLOCK_OFFSET`].
+    /// The bytes with the checksum set, to be written at [`SUPERBLOCK_OFFSET`].
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let mut raw = self.raw.clone();
@@ -505,7 +505,7 @@ impl Superblock {
         Uuid(self.raw.set_uuid)
     }
 
-    /// The array's name, `HOST:NAME` as a rule; what is not UTF-8 in it is replaced.
+    /// The array's name, usually `HOST:NAME`; bytes that are not UTF-8 are replaced.
     pub fn name(&self) -> String {
         let name = self.raw.set_name.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
@@ -527,7 +527,7 @@ impl Superblock {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
 
-    /// The RAID level; 5 in what is supported.
+    /// The RAID level; 5 in supported arrays.
     pub fn level(&self) -> i32 {
         self.raw.level.get()
     }

@@ -224,8 +224,8 @@ impl Geometry {
 
     /// True if a group starts with the superblock or a backup of it.
     ///
-    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7, with `sparse_super2`
-    /// group 0 and two that the superblock names, otherwise all.
+    /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7. With `sparse_super2`
+    /// they are group 0 and two groups that the superblock names. Otherwise they are all groups.
     pub fn group_has_super(&self, group: Group) -> bool {
         let g = group.0;
         if g == 0 {
@@ -313,7 +313,7 @@ impl Geometry {
     }
 
     /// The block that byte 1024 of the image is in, which holds the superblock. This is the first
-    /// data block, but for `bigalloc` with 1 KiB blocks, where groups start at block 0.
+    /// data block, except with `bigalloc` and 1 KiB blocks, where groups start at block 0.
     pub fn super_block(&self) -> Block {
         Block(u64::from(self.block_size.bytes() == 1024))
     }

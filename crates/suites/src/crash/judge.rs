@@ -333,7 +333,7 @@ fn same_but_root(shape: &Listing, seen: &Listing) -> bool {
         })
 }
 
-/// True if `seen` is `before` or `after` but for one file's size, which is between theirs.
+/// True if `seen` is `before` or `after` except for one file's size, which is between theirs.
 fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     let mut patched = without_root_links(before.clone());
     for (path, entry) in &mut patched.entries {

@@ -8,9 +8,9 @@ use std::fmt;
 /// Counts of the checked states.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
-    /// Workloads, and those of them with little memory and slow flushes.
+    /// The number of workloads, and of workloads with little memory and slow flushes.
     pub workloads: (u64, u64),
-    /// Steps of all workloads.
+    /// Operations of all workloads.
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,

@@ -7,7 +7,7 @@ use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use std::time::Instant;
 
-/// Steps of each workload.
+/// Operations of each workload.
 const STEPS: usize = 250;
 /// Cuts of each workload: so few that there are many workloads.
 const CUTS: Cuts = Cuts::About(400);

@@ -62,7 +62,7 @@ pub struct History {
     pub shapes: Vec<Listing>,
     /// The files' numbers after each operation.
     pub ids: Vec<BTreeMap<Path, u64>>,
-    /// What happened to each file's data.
+    /// The changes of each file's data.
     pub changes: BTreeMap<u64, Vec<Change>>,
     /// The promises.
     pub promises: Vec<Promise>,
@@ -337,7 +337,7 @@ impl Workload<'_> {
     }
 
     fn next(&mut self) -> Result<(), String> {
-        // Steps that fill the image make room first.
+        // Operations that fill the image make room first.
         if self.files.len() > 150 {
             return self.unlink();
         }

@@ -72,7 +72,8 @@ fn check_unprivileged(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<(
     Ok(())
 }
 
-/// The permissions to set: those asked for, or what a new owner, group or size leaves.
+/// The permissions to set: the requested ones, or the present ones without bits that a new owner,
+/// group or size clears.
 fn permissions_after(who: &Credentials, attr: &Attr, set: &SetAttr) -> Option<u16> {
     let owned = set.uid.is_some() || set.gid.is_some();
     match set.permissions {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Compares what was found with the list, one `setting: first | second` a line.
+/// Compares the pairs with the list, one `setting: first | second` a line.
 pub fn check(path: &Path, pairs: &[Pair]) -> Result<ExitCode, AnyError> {
     let list = std::fs::read_to_string(path)?;
     let known: BTreeSet<&str> =

@@ -34,8 +34,8 @@ static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
-/// On a RAM device, journal on. Counted is what happens in every operation; what happens once for
-/// many (refills of a lane's stash, ticks of the clock) is counted apart.
+/// It uses a RAM device with the journal on. It counts accesses that happen in every operation; work
+/// done once for many operations (refills of a lane's stash, ticks of the clock) is counted apart.
 #[derive(Parser)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
@@ -50,29 +50,29 @@ struct Arguments {
     /// Settings to trace; all if none is given.
     #[arg(long, value_enum, value_delimiter = ',')]
     settings: Vec<Setting>,
-    /// Threads of the table; 0 for none.
+    /// Numbers of threads for the table; 0 for no table.
     #[arg(long, value_delimiter = ',', default_value = "2,8,64")]
     threads: Vec<usize>,
-    /// Rounds traced for each pair; 0 for no matrix.
+    /// Number of rounds to trace for each pair; 0 for no matrix.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Only operations whose names contain one of these.
+    /// Trace only operations whose names contain one of these words.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Look at pairs of lines, which processors fetch together.
+    /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// With these policies, to compare instructions: before, after, or some with + between them, as
-    /// name_cache=global+placement=shared.
+    /// Use these policies, to compare instructions: before, after, or some of them joined by +, such
+    /// as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
-    /// Why each pair shares lines.
+    /// Print why each pair shares lines.
     #[arg(long)]
     reasons: bool,
-    /// Writes all that was found to this file.
+    /// Write all results to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Fails if a pair shares lines that is not in this list.
+    /// Fail if a pair that is not in this list shares lines.
     #[arg(long)]
     known: Option<PathBuf>,
 }
@@ -125,8 +125,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// An image with more groups than lanes on a device in memory, which commits when told to: a commit
-/// is no operation's own, and is counted by tracing the first round after one.
+/// An image with more groups than lanes on a device in memory, which commits on request only: a
+/// commit belongs to no single operation, and is counted by tracing the first round after one.
 fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };

@@ -22,7 +22,7 @@ impl Setting {
     pub const ALL: [Setting; 4] =
         [Setting::Directories, Setting::Names, Setting::Small, Setting::File];
 
-    /// Those that are traced unless told otherwise.
+    /// The settings that are traced by default.
     pub const USUAL: &[Setting] = &[Setting::Directories, Setting::Names, Setting::File];
 
     /// As in the checked-in list.

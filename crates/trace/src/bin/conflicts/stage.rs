@@ -133,7 +133,7 @@ impl<'fs> Stage<'fs> {
         let first = format!("{dir}/names");
         drop(self.fs.create_file(&first).expect("room for a file"));
         for n in 0..NAMES {
-            // Names are what counts.
+            // Only names matter here.
             let name = format!("{dir}/{n:0>100}");
             self.fs.hard_link(&first, &name).expect("room for a name");
         }
