@@ -19,7 +19,6 @@ mod names;
 mod object;
 mod ops;
 mod plan;
-mod plant;
 mod policy;
 mod volume;
 

@@ -11,9 +11,7 @@ use lanefs_ext4::{
     Fallocate, InodeRef, NewInode, NewKind, Privilege, Rename, SetAttr, SetXattr, SyncMode,
 };
 use lanefs_lanes::sync::thread::{JoinHandle, spawn};
-use schedules::{
-    EMPTY, FULL, LISTING, TIGHT, World, below, explore, may_fail, planted, regular, words,
-};
+use schedules::{EMPTY, FULL, LISTING, TIGHT, World, below, explore, may_fail, regular, words};
 use std::ops::ControlFlow;
 
 type Thread = Box<dyn FnOnce(&World) + Send>;
@@ -531,49 +529,4 @@ fn full(world: &World) {
 #[test]
 fn the_last_blocks_go_to_one_each() {
     explore(&FULL, full);
-}
-
-/// Leaves each step out where the scenario must notice, and says after how many schedules it did.
-fn are_found(planted: &[(&str, &str)]) {
-    for (step, scenario) in planted {
-        let schedules = planted::found(step, scenario);
-        println!("without {step}, {scenario} fails in schedule {schedules}");
-    }
-}
-
-#[test]
-fn planted_bugs_are_found() {
-    are_found(&[
-        ("NameLookedAtAgain", "files_without_names_live_as_long_as_they_are_held"),
-        ("InodeTakenUnderGuard", "files_without_names_live_as_long_as_they_are_held"),
-        ("OwedInodesStay", "an_inode_stays_for_what_a_commit_owes_it"),
-        ("PlaceLookedAtAgain", "one_directory::a_name_of_one_block_is_given_once_and_taken_once"),
-    ]);
-}
-
-#[test]
-#[ignore = "long: a minute or two"]
-fn more_planted_bugs_are_found() {
-    are_found(&[
-        ("BlocksTakenUnderGuard", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
-        ("TopologyLock", "directories_move_into_each_other_and_never_into_themselves"),
-        ("HoldsKeepInodes", "files_without_names_live_as_long_as_they_are_held_in_the_list_of_old"),
-        ("DirtyInodesStay", "overwrites_meet_truncation_and_nobody_sees_what_is_not_his"),
-        ("GrowthSettles", "a_file_that_is_cut_and_grows_keeps_what_it_should"),
-        ("FreesWait", "blocks_change_hands_among_files_and_nobody_sees_what_is_not_his"),
-        ("OrphanRecorded", "files_without_names_live_as_long_as_they_are_held"),
-        ("FsyncFlushes", "what_was_synced_is_there_after_a_power_cut"),
-        ("OverwriteHolds", "a_block_that_is_overwritten_is_nobody_elses"),
-        (
-            "ListedBeforeNoting",
-            "one_directory::directories_come_and_go_and_their_parent_counts_them",
-        ),
-        ("NotesFoldedFirst", "one_directory::each_commit_has_as_many_links_as_directories"),
-        ("NotesCaptured", "one_directory::directories_come_and_go_and_their_parent_counts_them"),
-        ("PublishedUnderGuard", "one_directory::who_sees_a_name_in_its_directory_finds_it_known"),
-        (
-            "ReadStillLatest",
-            "one_directory::what_was_looked_up_while_it_changed_is_not_known_wrong",
-        ),
-    ]);
 }

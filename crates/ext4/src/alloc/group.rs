@@ -2,7 +2,6 @@
 
 use super::choose::Ask;
 use super::runs::{self, Found, Rows};
-use crate::plant::{Step, left_out};
 use lanefs_journal::{Tid, Tracked};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::bitmap::Bitmap;
@@ -233,7 +232,7 @@ impl GroupState {
             }
             desc.free_blocks += end - at;
             clear(&mut ready.blocks.allocated, at..end);
-            if born || left_out(Step::FreesWait) {
+            if born {
                 ready.blocks.open(at..end);
                 freed.at_once.push(at..end);
             } else {

@@ -12,7 +12,6 @@ use super::shared::{Cell, Shared};
 use super::space::{Alone, Draw, Drawn, Privilege, Space};
 use super::summary::Summaries;
 use crate::error::Error;
-use crate::plant::{Step, left_out};
 use crate::policy::{GroupSearch, Placement, Policies, StreamGoal};
 use crate::volume::reader::BlockReader;
 use crate::volume::system::SystemBlocks;
@@ -539,11 +538,6 @@ impl Candidates for Search<'_> {
             return Ok(match ready.claim_run(ask, shared.summaries.bound(group), rows) {
                 Ok(run) => {
                     let open = ready.blocks.open;
-                    if left_out(Step::BlocksTakenUnderGuard) {
-                        ready.blocks.open(run.clone());
-                        drop(state);
-                        cell.state.lock().ready().blocks.take(run.clone());
-                    }
                     shared.summaries.set_open_blocks(group, open);
                     if open == 0 {
                         shared.summaries.set_longest(group, 0);

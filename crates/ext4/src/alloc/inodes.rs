@@ -7,7 +7,6 @@ use super::groups::{Changes, Groups};
 use super::read::damage;
 use super::region;
 use crate::error::Error;
-use crate::plant::{Step, left_out};
 use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement};
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::Lane;
@@ -158,14 +157,14 @@ impl Groups {
                     let Some(index) = ready.find_inode(from) else {
                         return Ok(Attempt::Lacking);
                     };
-                    if policy == InodeClaiming::TwoStep || left_out(Step::InodeTakenUnderGuard) {
+                    if policy == InodeClaiming::TwoStep {
                         found = Some(index);
                         continue;
                     }
                     index
                 }
             };
-            if ready.take_inode(index) || left_out(Step::InodeTakenUnderGuard) {
+            if ready.take_inode(index) {
                 shared.summaries.set_open_inodes(group, ready.inodes.open);
                 return Ok(Attempt::Taken(index));
             }

@@ -6,8 +6,6 @@ use crate::plan::extent;
 use crate::plan::extent::Extent;
 use crate::plan::extent::Mapping;
 use crate::plan::extent::State;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 
@@ -109,9 +107,7 @@ impl FileData<'_> {
     pub(crate) fn prepare_growth(&self, size: u64, offset: u64) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();
-        if let Some(tid) = pending
-            && !left_out(Step::GrowthSettles)
-        {
+        if let Some(tid) = pending {
             // Until then the tail belongs to the longer file that a crash would bring back, and
             // the committer has yet to zero it.
             objects.journal.settle(tid)?;

@@ -25,8 +25,6 @@ use crate::plan::dir::DirContext;
 use crate::plan::dir::Found;
 use crate::plan::dir::Indexing;
 use crate::plan::dir::Look;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_lanes::MutexGuard;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileBlock;
@@ -117,7 +115,7 @@ impl EntrySlot<'_> {
 
     /// What is there now, and stays: the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
-        if self.block.version() == self.version || left_out(Step::PlaceLookedAtAgain) {
+        if self.block.version() == self.version {
             return Ok(self.seen);
         }
         let look = |bytes: &[u8]| dir::look_for(&self.context, self.n, bytes, self.name);
@@ -142,26 +140,23 @@ impl EntrySlot<'_> {
 
     /// Makes edits of this slot's block.
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
-        let publish = || {
-            for (place, edit) in edits {
-                // The name cache has no ".."; its change is no change of a name.
-                if place.name.bytes() != b".." {
-                    let (dir, name) = (place.dir.dir_id(), place.name.bytes());
-                    self.objects.names.publish(dir, name, edit.leads_to());
-                }
-            }
-        };
         self.block.change(handle, |data| {
             let bytes = Arc::make_mut(data);
             for (place, edit) in edits {
                 place.edit(bytes, edit);
             }
-            if !left_out(Step::PublishedUnderGuard) {
-                publish();
-            }
+            self.publish(edits);
         });
-        if left_out(Step::PublishedUnderGuard) {
-            publish();
+    }
+
+    /// Tells the name cache what the names lead to from now on.
+    fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
+        for (place, edit) in edits {
+            // The name cache has no ".."; its change is no change of a name.
+            if place.name.bytes() != b".." {
+                let (dir, name) = (place.dir.dir_id(), place.name.bytes());
+                self.objects.names.publish(dir, name, edit.leads_to());
+            }
         }
     }
 

@@ -13,8 +13,6 @@ use crate::object::inode::InodeRef;
 use crate::object::objects::Objects;
 use crate::object::state::Concerns;
 use crate::object::state::MAX_LINKS;
-use crate::plant::Step;
-use crate::plant::left_out;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
@@ -149,9 +147,7 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
         end_inode(objects, handle, victim);
         return;
     }
-    if !left_out(Step::OrphanRecorded) {
-        objects.orphans.add(handle, victim);
-    }
+    objects.orphans.add(handle, victim);
     set_nameless(victim, Nameless::Yes);
 }
 

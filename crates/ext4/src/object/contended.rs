@@ -13,8 +13,6 @@
 
 use crate::object::totals::Permit;
 use crate::object::totals::Totals;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -108,8 +106,7 @@ impl LaneDeltas {
     /// Keeps a change in `tid`; false if it is to be made to the inode itself.
     pub(crate) fn add(&self, tid: Tid, at: Time, links: i32) -> bool {
         let Some(deltas) = self.deltas.get() else { return false };
-        let listed = self.listed_in.load(Ordering::Acquire) == tid.0;
-        if !listed && !left_out(Step::ListedBeforeNoting) {
+        if self.listed_in.load(Ordering::Acquire) != tid.0 {
             return false;
         }
         let slot = deltas.lanes.mine();

@@ -22,8 +22,6 @@ use crate::object::state::InodeState;
 use crate::object::state::StoredXattrs;
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -226,9 +224,7 @@ impl Inode {
     ) -> R {
         let tid = handle.tid();
         let mut state = self.state.lock();
-        if !left_out(Step::NotesFoldedFirst) {
-            self.fold(&mut state);
-        }
+        self.fold(&mut state);
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
@@ -272,15 +268,14 @@ impl Inode {
     /// its image, and the last one that changed it is settled. Until then the object knows what a
     /// reloaded one would not: what an fsync has to wait for, and the tail that is yet to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
-        let clean = state.tracked.is_clean() || left_out(Step::DirtyInodesStay);
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
-        clean && (!owed || left_out(Step::OwedInodesStay))
+        state.tracked.is_clean() && !owed
     }
 
     /// The record as of `tid`.
     fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
-        if !left_out(Step::NotesCaptured) && self.fold(&mut state) {
+        if self.fold(&mut state) {
             self.publish(&state.disk);
         }
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
@@ -347,8 +342,7 @@ impl Cached for Inode {
         let state = self.state.lock();
         // An orphan that could not be ended keeps its place in the file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
-        let unheld = || lanefs_lanes::evict(self) || left_out(Step::HoldsKeepInodes);
-        if !idle || !(state.freed || unheld()) {
+        if !idle || !(state.freed || lanefs_lanes::evict(self)) {
             drop(state);
             return self.map.forget_if_large(&self.mount.totals);
         }

@@ -23,8 +23,6 @@ use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
 use crate::object::state::MAX_LINKS;
 use crate::plan::dir::Look;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
@@ -186,7 +184,7 @@ impl Fs {
         self.check_removable(dir, victim)?;
         let Some(place) = EntrySlot::of(&self.objects, dir, name, beside)? else { return Ok(None) };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
-        if found.ino != victim.ino && !left_out(Step::NameLookedAtAgain) {
+        if found.ino != victim.ino {
             return Ok(Some(Acted::LeadsElsewhere));
         }
         let change = check_ended(&self.objects, victim)?;

@@ -9,8 +9,6 @@ use crate::names::Named;
 use crate::object::inode::InodeRef;
 use crate::object::meta::Contents;
 use crate::plan::dir::Found;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_ondisk::dirent::Name;
 use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
@@ -69,8 +67,7 @@ impl Fs {
             if let Ok(found) = found
                 && let Some(named) = self.to_publish(*found)
             {
-                let still = || still() || left_out(Step::ReadStillLatest);
-                objects.names.publish_read(dir.dir_id(), name.bytes(), named, &still);
+                objects.names.publish_read(dir.dir_id(), name.bytes(), named, still);
             }
         })?
     }

@@ -29,8 +29,6 @@ use crate::object::state::Concerns;
 use crate::object::state::MAX_LINKS;
 use crate::ops::link::Acted;
 use crate::plan::dir::Look;
-use crate::plant::Step;
-use crate::plant::left_out;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
@@ -134,10 +132,8 @@ impl Fs {
         let other_parent = from.ino != to.ino;
         let moves = |inode: &InodeRef| other_parent && inode.file_type == FileType::Directory;
         let exchanged = target.as_ref().filter(|_| how == Rename::Exchange);
-        let _topology = match moves(source) || exchanged.is_some_and(moves) {
-            true if !left_out(Step::TopologyLock) => Some(self.topology.lock()),
-            _ => None,
-        };
+        let changes_the_tree = moves(source) || exchanged.is_some_and(moves);
+        let _topology = changes_the_tree.then(|| self.topology.lock());
         if moves(source) && self.is_ancestor(source.ino, to)? {
             return Err(Error::InvalidArgument { what: "a directory moved into itself" });
         }
@@ -315,7 +311,7 @@ fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2
         (Rename::Exchange, Some(target)) => Edit::Replace(at, named(target)),
         _ => Edit::Remove(at),
     };
-    (at.ino == source.ino || left_out(Step::NameLookedAtAgain)).then_some([leaves, arrives])
+    (at.ino == source.ino).then_some([leaves, arrives])
 }
 
 /// A directory replaces only a directory, anything else only what is none.

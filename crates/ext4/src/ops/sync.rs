@@ -5,8 +5,6 @@ use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::object::inode::InodeRef;
-use crate::plant::Step;
-use crate::plant::left_out;
 use crate::policy::Access;
 use lanefs_journal::{FlushMark, Tid};
 use lanefs_lanes::sync::atomic::Ordering;
@@ -26,9 +24,6 @@ impl Fs {
         let tid = Tid(word.load(Ordering::Acquire));
         if tid.0 != 0 && tid > self.objects.journal.durable() {
             self.objects.journal.commit_here(tid, &self.objects)?;
-        }
-        if left_out(Step::FsyncFlushes) {
-            return Ok(());
         }
         let mark = FlushMark(inode.flush_mark.load(Ordering::Acquire));
         Ok(self.objects.journal.flush_if_needed(mark)?)

@@ -11,8 +11,6 @@ use crate::object::inode::InodeRef;
 use crate::object::state::Concerns;
 use crate::plan::extent::Extent;
 use crate::plan::extent::State;
-use crate::plant::Step;
-use crate::plant::left_out;
 use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
@@ -141,8 +139,7 @@ impl Fs {
         if !offset.is_multiple_of(align) || !(data.len() as u64).is_multiple_of(align) {
             return Ok(false);
         }
-        let shared = inode.op.shared();
-        let _shared = (!left_out(Step::OverwriteHolds)).then_some(shared);
+        let _shared = inode.op.shared();
         self.overwrite_locked(inode, offset, data)
     }
 

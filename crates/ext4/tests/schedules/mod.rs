@@ -3,7 +3,6 @@
 //! `LANEFS_SCHEDULES` is how many each scenario runs, `LANEFS_SEED` where they begin.
 
 pub mod disk;
-pub mod planted;
 pub mod remembered;
 pub mod tree;
 pub mod words;
