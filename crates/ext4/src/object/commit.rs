@@ -10,6 +10,7 @@ use crate::object::objects::Objects;
 use crate::object::orphan::Chain;
 use crate::object::record::chain_record;
 use crate::object::superblock::record_abort;
+use crate::volume::reader::BlockReader;
 use lanefs_journal::{Client, Images, Tid};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Group};
@@ -118,9 +119,7 @@ impl Objects {
         self.capture_tables(extended, chain.as_ref(), &mut captured)?;
         let head = chain.map(|chain| chain.head);
         for (block, bytes) in descriptors.blocks {
-            let bytes: Arc<[u8]> = bytes.into();
-            self.superblock.set_descriptor_block(block, bytes.clone());
-            captured.image(block, bytes);
+            captured.image(block, bytes.into());
         }
         if groups_changed || head.is_some() {
             let superblock = self.superblock.capture(self.groups.captured_counts(), head);
@@ -144,7 +143,8 @@ impl Objects {
         }
         let volume = &self.volume;
         let (block, bytes) = volume.descriptor_place(group)?;
-        let base = || self.superblock.descriptor_block(volume, block);
+        // The image of the last capture is in the journal's store until it is written in place.
+        let base = || self.read_block(block);
         let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
         image.desc.encode_into(record, group, &volume.geometry, volume.checksums);
         Ok(())

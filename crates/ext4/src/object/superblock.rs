@@ -1,13 +1,12 @@
-//! The superblock and the descriptor blocks, as the committer keeps them.
+//! The superblock, as the committer keeps it.
 
 use crate::clock::now;
 use crate::error::Error;
 use crate::volume::Volume;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
+use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
-use lanefs_ondisk::{Block, Ino};
-use std::collections::HashMap;
 
 /// Byte offset of the superblock on the device, and its length.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
@@ -15,7 +14,7 @@ pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 /// What the committer patches: touched by it alone but at mount and close.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
-    /// An error was found that no image has yet: by anybody, whatever he holds. [rank LaneList]
+    /// An error that no image has yet. Any thread records it, whatever locks it holds. [rank LaneList]
     error: Mutex<Option<ErrorRecord>>,
 }
 
@@ -23,32 +22,14 @@ struct Inner {
     superblock: Superblock,
     /// The block that the superblock is in, with what is around it.
     image: Vec<u8>,
-    descriptors: HashMap<Block, Arc<[u8]>>,
 }
 
 impl SuperState {
     /// `image` is the block that holds the superblock.
     pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
-        let inner = Inner { superblock, image, descriptors: HashMap::new() };
+        let inner = Inner { superblock, image };
         let error = Mutex::new(Rank::LaneList, None);
         SuperState { inner: Mutex::new(Rank::Load, inner), error }
-    }
-
-    /// A descriptor block: as last captured, or from the device.
-    pub(crate) fn descriptor_block(
-        &self,
-        volume: &Volume,
-        block: Block,
-    ) -> Result<Arc<[u8]>, Error> {
-        if let Some(bytes) = self.inner.lock().descriptors.get(&block) {
-            return Ok(bytes.clone());
-        }
-        volume.read(block)
-    }
-
-    /// Committer: the image that the next patch starts from.
-    pub(crate) fn set_descriptor_block(&self, block: Block, bytes: Arc<[u8]>) {
-        self.inner.lock().descriptors.insert(block, bytes);
     }
 
     /// Committer: the block with the superblock, with these counts of free blocks and inodes, and
