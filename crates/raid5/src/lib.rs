@@ -21,6 +21,7 @@ mod failure;
 mod flush;
 mod flusher;
 mod gate;
+mod held_log;
 mod intent_bits;
 mod intents;
 mod keeper;

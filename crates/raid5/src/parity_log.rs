@@ -79,7 +79,7 @@ pub(crate) struct ParityLog {
     per_write: u64,
     pub(crate) books: Mutex<Books>,
     /// For those who wait until nobody writes a header.
-    idle: Condvar,
+    pub(crate) idle: Condvar,
 }
 
 #[derive(Debug)]
@@ -91,14 +91,14 @@ pub(crate) struct Books {
     generation: u64,
     /// Where in the area the next header goes.
     pub(crate) at: u64,
-    unfinished: Vec<Unfinished>,
+    pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
     /// Whose turn it is to write a header.
     pub(crate) turn: Turn,
     /// How many do so for members that are gone.
     late: usize,
     /// No header is to be written: the log is about to move.
-    held: bool,
+    pub(crate) held: bool,
     /// Those who wait for their entries to be durable, or for their turn to write a header.
     pub(crate) waiters: Waiters,
     pub(crate) last_ticket: Ticket,
@@ -156,7 +156,7 @@ pub(crate) struct LogPart {
 }
 
 #[derive(Debug)]
-struct Unfinished {
+pub(crate) struct Unfinished {
     pub(crate) ticket: Ticket,
     pub(crate) row: u64,
     from: u64,
@@ -311,60 +311,6 @@ impl ParityLog {
             self.idle.notify_all();
         }
     }
-
-    /// Holds back all headers until the guard is dropped.
-    pub(crate) fn hold(&self) -> HeldLog<'_> {
-        self.books.lock().held = true;
-        HeldLog(self)
-    }
-}
-
-/// A log to which no header is written.
-pub(crate) struct HeldLog<'l>(&'l ParityLog);
-
-/// What is left of a log that is held.
-pub(crate) enum Left {
-    /// Nothing: no entry is unfinished, and none becomes so.
-    Nothing,
-    /// Entries that a flush of the array finishes.
-    Unflushed,
-    /// Something that was under way has changed: look again.
-    Changed,
-}
-
-impl HeldLog<'_> {
-    /// Tells what is left; waits for a change if it is something that others are doing.
-    pub(crate) fn left(&self) -> Left {
-        let mut books = self.0.books.lock();
-        if books.turn != Turn::Taken && books.unfinished.is_empty() {
-            return Left::Nothing;
-        }
-        if books.turn != Turn::Taken && books.under_way() == 0 {
-            return Left::Unflushed;
-        }
-        self.0.idle.wait(&mut books);
-        Left::Changed
-    }
-
-    /// The slot has another member, to which the array's state goes on: what waits to be logged is
-    /// logged there.
-    pub(crate) fn move_to(&self, home: Option<LogHome>) {
-        let mut books = self.0.books.lock();
-        let at_rest = books.unfinished.is_empty() && books.turn != Turn::Taken;
-        debug_assert!(at_rest, "a header is to be written, or an entry unfinished");
-        books.home = home;
-        books.at = 0;
-    }
-}
-
-impl Drop for HeldLog<'_> {
-    fn drop(&mut self) {
-        let mut books = self.0.books.lock();
-        books.held = false;
-        let wakes = books.all_look();
-        drop(books);
-        wakes.wake();
-    }
 }
 
 impl Books {
@@ -394,7 +340,7 @@ impl Books {
     }
 
     /// Entries whose data and parity are being written.
-    fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 

@@ -108,8 +108,8 @@ struct Recorded {
     base: Vec<Vec<u8>>,
     tape: Arc<Tape>,
     ops: Vec<Op>,
-    /// The moments between which the device was exchanged.
-    exchanged: (usize, usize),
+    /// The moment at which the last row was copied.
+    copied: usize,
 }
 
 const MEMBERS: usize = 3;
@@ -157,7 +157,7 @@ fn record(consistency: NewConsistency, seed: u64, planted: Planted) -> Recorded 
         .collect();
     let array = open(&devices[..MEMBERS]).expect("an array");
     let ends = AtomicBool::new(false);
-    let (ops, exchanged) = std::thread::scope(|s| {
+    let (ops, copied) = std::thread::scope(|s| {
         let writer = s.spawn(|| write_until(&array, seed, &tape, &ends));
         let (name, device) = devices[MEMBERS].clone();
         let new = NewMember { name, device, uuid: Uuid([9; 16]) };
@@ -168,12 +168,11 @@ fn record(consistency: NewConsistency, seed: u64, planted: Planted) -> Recorded 
             ControlFlow::Continue(())
         };
         assert_eq!(array.replace(SLOT, new, progress).expect("replaced"), Replaced::Done);
-        let done = tape.mark();
         ends.store(true, Ordering::Release);
-        (writer.join().expect("no panic"), (copied, done))
+        (writer.join().expect("no panic"), copied)
     });
     array.close().expect("closed");
-    Recorded { names, base, tape, ops, exchanged }
+    Recorded { names, base, tape, ops, copied }
 }
 
 fn open(members: &[(PathBuf, Arc<dyn Device>)]) -> Result<OpenArray, String> {
@@ -276,15 +275,15 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
     OpenArray::assemble(candidates, absent, options).map_err(|error| error.to_string())
 }
 
-/// Judges crashes of a recorded exchange at every `step`th cut, and at eight times as many around the
-/// exchange itself; gives how many leave the old member, and how many the new one.
+/// Judges crashes of a recorded exchange at every `step`th cut, and at eight times as many from the
+/// exchange on; gives how many leave the old member, and how many the new one.
 fn judge_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());
     let mut rng = fastrand::Rng::with_seed(3);
     let (mut with_old, mut with_new) = (0, 0);
     for cut in 0..=events.len() {
-        let near = (recorded.exchanged.0..=recorded.exchanged.1).contains(&cut);
+        let near = cut >= recorded.copied;
         if !cut.is_multiple_of(if near { step.div_ceil(8) } else { step }) {
             continue;
         }
