@@ -114,12 +114,18 @@ fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
             };
             println!(
                 "{members} members, {threads} threads: {} of the rate of 8 threads; for each write: \
-                 switches {}, headers {}, log bytes {}, log flushes {}; writes/s {}",
+                 us of CPU {}, switches {}, headers {}, log bytes {}, log flushes {}, \
+                 waits for the log {}, woken from them in vain {}, waits for a flush {}; \
+                 writes/s {}",
                 each(&|round| round[at].rate / round[1].rate),
+                per_write(|run| run.cpu.as_micros() as u64),
                 per_write(|run| run.switches),
                 per_write(|run| run.counted.log_headers),
                 per_write(|run| run.counted.log_bytes),
                 per_write(|run| run.counted.log_flushes),
+                per_write(|run| run.counted.log_waits),
+                per_write(|run| run.counted.log_vain_wakes),
+                per_write(|run| run.counted.flush_waits),
                 each(&|round| round[at].rate),
             );
         }

@@ -375,7 +375,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
          no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true
          grep -q 'slot 1 has no member in step' seen
-         no $L raid replace md:a,c,missing c new; $L raid replace md:a,c,missing c new 2> seen || true
+         no $L raid scrub md:a,c,missing; $L raid scrub md:a,c,missing 2> seen || true
          grep -q 'mounted on .*/mnt: .*unmount it' seen
          $L umount mnt
          $L raid status md:a,c,missing | grep 'clean and degraded'
@@ -432,6 +432,42 @@ fn members_fail_and_come_beside_a_mount() {
                  $L raid recover md:a,new,c; $L raid status md:a,new,c | grep 'clean and whole'
                  $L raid scrub md:a,new,c
                  for f in first second third; do $L cat md:missing,new,c:/$f | cmp - file; done"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_member_is_replaced_beside_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    for consistency in ["ppl", "bitmap", "resync"] {
+        let folder = scratch();
+        script(
+            folder.path(),
+            &format!(
+                "$L raid create a b c --size 48M --chunk 64K -q -k {consistency}
+                 $L mkfs md:a,b,c -q; mkdir mnt
+                 $L mount md:a,b,c mnt
+                 head -c 9000000 /dev/urandom > file; cp file mnt/first
+                 (while test ! -e stop; do cp file mnt/busy; sync mnt/busy; done) &
+                 trap 'touch stop' EXIT
+                 no $L raid replace md:a,b,c 7 new; test ! -e new
+                 no $L raid replace md:a,b,c b a
+                 truncate -s 1M small; no $L raid replace md:a,b,c b small
+                 $L raid status md:a,b,c | grep whole
+                 $L raid replace md:a,b,c b new | grep '^new: in slot 1, in place of .*/b$'
+                 $L raid status md:a,new,c | grep whole
+                 cp file mnt/second; sync mnt/second
+                 $L raid replace md:a,new,c 0 other | grep '^other: in slot 0, in place of .*/a$'
+                 touch stop; wait
+                 cmp file mnt/first; cmp file mnt/second
+                 $L umount md:new,c,other
+                 $L raid status md:other,new,c | grep 'clean and whole'
+                 $L raid scrub md:other,new,c
+                 $L raid status md:a,new,c 2>&1 | grep 'left out'
+                 for f in first second; do $L cat md:other,new,missing:/$f | cmp - file; done"
             ),
         );
     }

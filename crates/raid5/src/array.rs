@@ -12,81 +12,23 @@
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
-use crate::budget::{RowBudget, StripeWake};
-use crate::correct::Unread;
+use crate::budget::RowBudget;
 use crate::counters::{Counters, Statistics};
 use crate::gate::FlushGate;
 use crate::intents::Intents;
+use crate::member_check::{check_log, check_size};
 use crate::parity_log::{LogHome, ParityLog, per_write};
+use crate::row_write::Durability;
 use crate::rows::RowLocks;
 use crate::scratch::Scratch;
-use crate::standing::{LogArea, Member, MemberId, Members, Standing};
+use crate::setup::{Consistency, Setup};
+use crate::standing::{Members, Standing};
 use crate::unsynced::Unsynced;
-use crate::{ArrayError, BLOCK, Geometry, Record, Slots};
+use crate::{ArrayError, BLOCK, Geometry, Record};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
-use lanefs_ondisk::md::ppl::HEADER_SIZE;
 use std::time::Duration;
-
-/// How the array bridges a crash in the middle of a row's writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Consistency {
-    /// Not at all: every row's parity is found anew.
-    Resync,
-    /// The write-intent bitmap tells where.
-    Bitmap {
-        /// Bytes of a member's share that one bit stands for: a power of two.
-        chunk: u64,
-        /// The bits as the members have them, lowest first; set: to be resynchronised.
-        bits: Vec<u8>,
-    },
-    /// The partial parity log makes it right without looking at other rows.
-    PartialParity {
-        /// What the array's log headers begin with.
-        signature: u32,
-    },
-}
-
-/// Choices that change no result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policies {
-    /// Who is woken when a unit of the row budget comes free.
-    pub stripe_wake: StripeWake,
-    /// Rows that may be under way at once. Each may take the memory of a row.
-    pub rows: usize,
-    /// Unfinished entries that a header of the partial parity log carries on at most; with 0 each
-    /// header waits for a flush that finishes those of the one before, as md does.
-    pub log_carries: usize,
-    /// How long a member's flush may take before the member is failed, if the array can do without it;
-    /// then each member is flushed by a thread of its own, all at once. `None`: for ever, by the thread
-    /// that flushes the array.
-    pub flush_limit: Option<Duration>,
-}
-
-impl Default for Policies {
-    fn default() -> Policies {
-        Policies { stripe_wake: StripeWake::One, rows: 256, log_carries: 32, flush_limit: None }
-    }
-}
-
-/// What an array is started from.
-pub struct Setup {
-    /// Its shape.
-    pub geometry: Geometry,
-    /// Its members, by slot.
-    pub members: Vec<Option<Member>>,
-    /// Its metadata.
-    pub record: Arc<dyn Record>,
-    /// How it bridges a crash.
-    pub consistency: Consistency,
-    /// Whether its metadata says that it was being written.
-    pub active: bool,
-    /// Byte of the members' shares from which on parity may be wrong; `u64::MAX`: nowhere.
-    pub unsynced_from: u64,
-    /// Choices.
-    pub policies: Policies,
-}
 
 /// What [`Array::status`] tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,33 +76,15 @@ pub(crate) enum Planted {
     FailsWhoHasTheSlot,
     /// A header of a log goes to whoever has the slot by now.
     LogsOnWhoHasTheSlot,
+    /// Who has written a header of a log wakes nobody to write the next.
+    HandsTheTurnToNone,
+    /// A write looks for the member first, then for its shadow.
+    LooksForTheShadowLast,
 }
 
 impl std::fmt::Debug for Array {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Array").field("shape", &self.shape).finish_non_exhaustive()
-    }
-}
-
-/// Whether a write is to be durable when it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durability {
-    Cached,
-    Durable,
-}
-
-/// A member failed an operation that the array can do without.
-#[derive(Debug)]
-pub(crate) struct Lost {
-    pub(crate) member: MemberId,
-    pub(crate) error: DeviceError,
-    /// What could not be read, if that is what failed.
-    pub(crate) unread: Option<Unread>,
-}
-
-impl Lost {
-    pub(crate) fn new(member: MemberId, error: DeviceError) -> Lost {
-        Lost { member, error, unread: None }
     }
 }
 
@@ -242,24 +166,6 @@ impl Array {
             stopped: self.stopped.get().is_some(),
             active: self.activity.is_active(),
         }
-    }
-
-    /// Takes the member in `slot` out as failed.
-    ///
-    /// # Errors
-    /// If there is no such slot, the array cannot do without it, or that cannot be recorded; only the
-    /// last stops writes.
-    pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
-        if slot >= self.members.count() {
-            return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
-        }
-        let _state = self.state();
-        let after = self.members.not_in_sync() | Slots::one(slot);
-        if after.count() > 1 {
-            let error = ArrayError::TooManyMissing { slots: after };
-            return Err(error.of(Operation::Write, 0, 0));
-        }
-        self.lose_locked(slot, None)
     }
 
     /// Flushes, and records that the array is clean, unless somebody is writing.
@@ -344,110 +250,9 @@ impl Array {
         self.logs.iter().for_each(|log| log.wake());
     }
 
-    /// A member failed: it is recorded and done without, or the array's writes stop.
-    ///
-    /// One that was taken out before is recorded already, and whoever has its slot by now has done
-    /// nothing.
-    pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
-        let _state = self.state();
-        #[cfg(shuttle)]
-        if self.planted == Some(Planted::FailsWhoHasTheSlot) {
-            return self.lose_locked(lost.member.slot, Some(&lost));
-        }
-        match self.members.still(lost.member) {
-            None => Ok(()),
-            Some(member) => self.lose_locked(member.id.slot, Some(&lost)),
-        }
-    }
-
-    /// # Locking
-    /// The caller holds the state.
-    fn lose_locked(&self, slot: usize, why: Option<&Lost>) -> Result<(), DeviceError> {
-        if self.members.present(slot).is_none() {
-            return Ok(());
-        }
-        let after = self.members.not_in_sync() | Slots::one(slot);
-        if after.count() > 1 {
-            let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
-            let error = why.map_or(error, |lost| lost.error.clone());
-            // What cannot be read is an error of that read and no more: another member may have
-            // failed since it was tried.
-            if why.is_none_or(|lost| lost.unread.is_none()) {
-                self.stop_writes(&error);
-            }
-            return Err(error);
-        }
-        let lost = Slots::one(slot);
-        let more = self.record.fail_members(lost).inspect_err(|e| self.stop_writes(e))?;
-        self.note(lost | more)
-    }
-
-    /// Takes note of members whose failure was recorded already.
-    ///
-    /// # Locking
-    /// The caller holds the state.
-    pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
-        for slot in lost.iter() {
-            self.members.remove(slot);
-            if let Some(log) = self.logs.get(slot) {
-                log.move_to(None);
-            }
-        }
-        let missing = self.members.not_in_sync();
-        if !lost.is_empty() && missing.count() > 1 {
-            let error = ArrayError::TooManyMissing { slots: missing }.of(Operation::Write, 0, 0);
-            self.stop_writes(&error);
-            return Err(error);
-        }
-        Ok(())
-    }
-
     /// The log of the member that has the parity of `row`.
     pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
         self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
-    }
-
-    /// Changes the metadata while who is a member does not change.
-    pub(crate) fn recording(
-        &self,
-        change: impl FnOnce() -> Result<Slots, DeviceError>,
-    ) -> Result<(), DeviceError> {
-        let _state = self.state();
-        self.note(change()?)
-    }
-
-    /// Puts a member into `slot`, whoever has it; it has its share of the rows below `rows`.
-    ///
-    /// # Locking
-    /// The caller holds the state.
-    pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
-        self.members.put(slot, member, rows)?;
-        if let Some(log) = self.logs.get(slot) {
-            log.move_to(LogHome::of(&self.members, slot));
-        }
-        Ok(())
-    }
-
-    /// Whether the array can use the device in `slot`.
-    pub(crate) fn check_member(&self, slot: usize, member: &Member) -> Result<(), ArrayError> {
-        check_size(&self.shape, slot, member)?;
-        match self.logs.get(slot) {
-            Some(log) => check_log(slot, member.log, log.per_write()),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for log headers that are being written to members that lost `slot`: so that they do
-    /// not arrive in the log of the next, if that is the same device.
-    pub(crate) fn await_log_of(&self, slot: usize) {
-        if let Some(log) = self.logs.get(slot) {
-            log.await_writers();
-        }
-    }
-
-    /// Whether this device had `slot`, or has it.
-    pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
-        self.members.had(slot, device)
     }
 
     fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -523,20 +328,4 @@ impl Device for Array {
 /// Rows that a member has its share of, when it is rebuilt up to this byte.
 fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
-}
-
-/// A log holds a header and the partial parity of one write: then every write can be logged.
-fn check_log(slot: usize, log: Option<LogArea>, per_write: u64) -> Result<(), ArrayError> {
-    let needed = HEADER_SIZE as u64 + per_write;
-    match log {
-        Some(log) if log.len >= needed => Ok(()),
-        _ => Err(ArrayError::TooSmall { slot, len: log.map_or(0, |l| l.len), needed }),
-    }
-}
-
-fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {
-    let len = member.device.len();
-    let log = member.log.map_or(0, |log| log.offset.saturating_add(log.len));
-    let needed = member.data_offset.saturating_add(shape.member_len()).max(log);
-    if needed > len { Err(ArrayError::TooSmall { slot, len, needed }) } else { Ok(()) }
 }

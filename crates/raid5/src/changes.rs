@@ -1,15 +1,18 @@
 //! Members that come and go, by command.
 
+use crate::exchange::NotExchanged;
 use crate::metadata::Known;
 use crate::{
-    AssembleError, BLOCK, Candidate, KnownMember, LogArea, Member, OpenArray, Progress, Rebuild,
+    AssembleError, Candidate, Ended, KnownMember, LogArea, Member, OpenArray, Progress, Rebuild,
     Standing,
 };
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{
-    BadBlocks, Cause, Features, Recovery, Role, SECTOR, Superblock, Uuid, ppl,
+    BadBlocks, Cause, Features, Recovery, Role, SECTOR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    Superblock, Uuid, ppl,
 };
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// A device to become a member.
@@ -30,6 +33,17 @@ pub struct Added {
     /// Which rows it misses: all, or for one that was a member before, those that the bitmap tells.
     /// `None` for one that was a member and missed nothing: it is in step already.
     pub misses: Option<Rebuild>,
+}
+
+/// How a member was replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// The new one has the slot, and all of its share.
+    Done,
+    /// The callback wanted it to stop: the array is as before.
+    Stopped,
+    /// The old one failed meanwhile, so the new one has the slot and is to be rebuilt.
+    Added(Added),
 }
 
 impl OpenArray {
@@ -72,29 +86,43 @@ impl OpenArray {
         Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
-    /// Copies the member in `slot` to a new device, and lets that take the slot. The array misses
-    /// nothing meanwhile; a crash before the end leaves it as it was.
+    /// Copies the member in `slot` to a new device, and lets that take the slot, while the array is
+    /// used. It misses nothing meanwhile; a crash before the end leaves it as it was.
     ///
     /// # Errors
-    /// If the slot has no member, the device is too small, or something fails.
+    /// If the slot has no member in step, the device is too small, or something fails. The array is as
+    /// before then, unless the new device failed in the moment in which it took the slot.
     pub fn replace(
-        mut self,
+        &self,
         slot: usize,
         new: NewMember,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(), AssembleError> {
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Replaced, AssembleError> {
         if self.array().status().members.get(slot) != Some(&Standing::InSync) {
             return Err(AssembleError::Invalid {
                 what: format!("slot {slot} has no member in step: add the new one instead"),
             });
         }
-        self.without_upkeep();
+        let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.superblock_for(&new)?;
-        self.copy_member(slot, &*new.device, superblock.data().offset, progress)?;
+        // What it says of itself is not true of its data from here on.
+        let erased = new.device.write_durable_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
+        erased.map_err(|error| failed(&new.name, error))?;
         let (member, known) = self.member_of(new, superblock, slot)?;
+        let array = self.array();
+        let id = array.add_shadow(slot, member)?;
         let seat = || self.metadata().seat(known, slot, Recovery::InSync);
-        self.array().exchange_recording(slot, member, seat)?;
-        Ok(self.close()?)
+        let done = match array.copy_to_shadow(id, progress) {
+            Ok(Ended::Done) => array.exchange(id, seat).map(|()| Replaced::Done),
+            Ok(Ended::Stopped) => Ok(Replaced::Stopped),
+            Err(error) => Err(error),
+        };
+        array.remove_shadow(id);
+        match done {
+            Err(NotExchanged::MemberLost) => Ok(Replaced::Added(self.add(again)?)),
+            Err(NotExchanged::Failed(error)) => Err(error.into()),
+            Ok(replaced) => Ok(replaced),
+        }
     }
 
     /// Forgets the devices that failed, so that their numbers are free again; gives how many there
@@ -120,43 +148,6 @@ impl OpenArray {
             && own.recovery() == Recovery::InSync
             && !own.features().contains(Features::BAD_BLOCKS);
         was_here.then_some(own)
-    }
-
-    /// Writes what the member in `slot` has to `device`, whose data area begins at byte `to`.
-    fn copy_member(
-        &self,
-        slot: usize,
-        device: &dyn Device,
-        to: u64,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(), DeviceError> {
-        let shape = *self.array().geometry();
-        let mut bytes = vec![0; shape.chunk() as usize];
-        for row in 0..shape.rows() {
-            self.share_of_row(slot, row, &mut bytes)?;
-            device.write_at(to + row * shape.chunk(), &bytes)?;
-            progress(Progress { done: (row + 1) * shape.chunk(), total: shape.member_len() });
-        }
-        device.flush()
-    }
-
-    /// What the member in `slot` has in `row`, from the array's data: so it does not matter whether
-    /// the member is there.
-    fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let shape = self.array().geometry();
-        let byte_of = |index| shape.array_byte(crate::Place { row, index, offset: 0 });
-        if let Some(index) = shape.index_of(row, slot) {
-            return self.read_at(byte_of(index), bytes);
-        }
-        bytes.fill(0);
-        let mut data = vec![0; bytes.len()];
-        for index in 0..shape.data() {
-            self.read_at(byte_of(index), &mut data)?;
-            for (sum, data) in bytes.chunks_mut(BLOCK as usize).zip(data.chunks(BLOCK as usize)) {
-                sum.iter_mut().zip(data).for_each(|(sum, byte)| *sum ^= byte);
-            }
-        }
-        Ok(())
     }
 
     /// A superblock for a device that is new to the array, laid out as the others are.

@@ -4,23 +4,15 @@
 //! written. So a failed read alone is no reason to do without the member; a write that fails, or a
 //! place that cannot be read right after it was written, is, and so are too many of them.
 
-use crate::array::{Array, Lost};
+use crate::array::Array;
 use crate::counters::Count;
-use crate::read::{ReadError, Stretch};
+use crate::failure::{Lost, ReadError, Stretch, Unread};
 use crate::rows::{Mode, Span};
 use crate::{BLOCK, Slots};
 use lanefs_device::{Device, DeviceError};
 
 /// Corrections of one member after which it is failed: md's number of stripes, its bound too.
 const MOST: u32 = 256;
-
-/// What a member could not read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Unread {
-    pub(crate) place: Stretch,
-    /// Bytes.
-    pub(crate) len: u64,
-}
 
 impl Array {
     /// Writes anew what could not be read. `false` if that does not help, and the member is to be

@@ -80,6 +80,12 @@ counts! {
     UnitFreed units_freed,
     /// Flushes that a full partial parity log, or one that had a block already, made necessary.
     LogFlush log_flushes,
+    /// Waits for a partial parity log: for a header that another thread writes, or for room.
+    LogWait log_waits,
+    /// Returns from such waits of threads that had nothing to do yet.
+    LogVainWake log_vain_wakes,
+    /// Waits for a flush of the array that another thread runs.
+    FlushWait flush_waits,
 }
 
 /// Counters by lane, so that counting shares nothing.

@@ -1,14 +1,14 @@
 //! Schedules of writers beside somebody who exchanges a member: nobody comes to harm who came after.
 
 use crate::array::Planted;
+use crate::model_member::Memory;
 use crate::planted::{Choice, finds};
 use crate::{
-    Array, Consistency, Ended, Geometry, Layout, LogArea, Member, Policies, Rebuild, Setup,
+    Array, Consistency, Ended, Geometry, Layout, LogArea, Member, Policies, Rebuild, Setup, Slots,
     Standing, Unrecorded,
 };
-use lanefs_device::{Device, DeviceError, Operation};
-use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
-use lanefs_lanes::sync::unscheduled::Mutex;
+use lanefs_device::Device;
+use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, thread};
 use std::ops::ControlFlow;
 
@@ -20,56 +20,8 @@ const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 /// Where nobody else's log is.
 const OTHER_LOG: LogArea = LogArea { offset: 16384, len: 16384 };
 
-/// A member in memory that can be told to fail everything from then on.
-struct Memory {
-    bytes: Mutex<Vec<u8>>,
-    broken: AtomicBool,
-}
-
-impl Memory {
-    fn new() -> Arc<Memory> {
-        let len = DATA_OFFSET + ROWS * CHUNK;
-        Arc::new(Memory {
-            bytes: Mutex::new(vec![0; len as usize]),
-            broken: AtomicBool::new(false),
-        })
-    }
-
-    fn check(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
-        // A step of the schedule: between being asked and answering, others go on.
-        if self.broken.load(Ordering::Relaxed) {
-            let error = std::io::Error::other("broken");
-            return Err(DeviceError::new(operation, offset, 0, error));
-        }
-        Ok(())
-    }
-}
-
-impl Device for Memory {
-    fn len(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Read, offset)?;
-        let from = offset as usize;
-        buf.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buf.len()]);
-        Ok(())
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset)?;
-        let from = offset as usize;
-        self.bytes.lock().unwrap()[from..from + buf.len()].copy_from_slice(buf);
-        Ok(())
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.check(Operation::Flush, 0)
-    }
-    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
-        Ok(())
-    }
+fn memory() -> Arc<Memory> {
+    Memory::new(DATA_OFFSET + ROWS * CHUNK)
 }
 
 fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
@@ -80,7 +32,7 @@ fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
 /// is taken out, and another is put in and rebuilt.
 fn exchange(planted: Option<Planted>, data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
-    let devices: Vec<_> = (0..3).map(|_| Memory::new()).collect();
+    let devices: Vec<_> = (0..3).map(|_| memory()).collect();
     let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
     let mut array = Array::start(Setup {
         geometry: shape,
@@ -107,7 +59,7 @@ fn exchange(planted: Option<Planted>, data: bool) {
     devices[slot].broken.store(true, Ordering::Relaxed);
     // Unless an operation found out before.
     array.fail(slot).expect("one may fail");
-    let new = Memory::new();
+    let new = memory();
     array.attach(slot, member(new.clone(), OTHER_LOG, 0)).expect("another");
     let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| ControlFlow::Continue(()));
     assert_eq!(ended.expect("a rebuild"), Ended::Done);
@@ -119,6 +71,65 @@ fn exchange(planted: Option<Planted>, data: bool) {
     let mut got = [0; 200];
     array.read_at(100, &mut got).expect("a read");
     assert_eq!(got, [2; 200]);
+}
+
+/// One writes parts of blocks to a row while the member with the row's parity, or with the data, is
+/// replaced.
+fn replace(planted: Option<Planted>, data: bool) {
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
+    let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
+    let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
+    let mut array = Array::start(Setup {
+        geometry: shape,
+        members: devices.iter().map(|d| Some(member(d.clone(), LOG, u64::MAX))).collect(),
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::PartialParity { signature: 7 },
+        active: true,
+        unsynced_from: u64::MAX,
+        policies: Policies { rows: 2, ..Policies::default() },
+    })
+    .unwrap();
+    array.planted = planted;
+    let array = Arc::new(array);
+    let written = array.clone();
+    let writer = thread::spawn(move || {
+        for round in 1..4u8 {
+            // Places of their own: none covers what another one lost.
+            written.write_at(300 * u64::from(round), &[round; 200]).expect("a write");
+        }
+    });
+    let new = memory();
+    let id = array.add_shadow(slot, member(new.clone(), OTHER_LOG, 0)).expect("a shadow");
+    let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(copied.expect("a copy"), Ended::Done);
+    array.exchange(id, || Ok(Slots::NONE)).expect("an exchange");
+    writer.join().expect("the writer");
+    devices[slot] = new;
+    let share =
+        |device: &Arc<Memory>| device.bytes.lock().unwrap()[DATA_OFFSET as usize..].to_vec();
+    let shares: Vec<Vec<u8>> = devices.iter().map(share).collect();
+    for at in 0..shares[0].len() {
+        assert_eq!(shares.iter().fold(0, |sum, share| sum ^ share[at]), 0, "parity of byte {at}");
+    }
+    for round in 1..4u8 {
+        let mut got = [0; 200];
+        array.read_at(300 * u64::from(round), &mut got).expect("a read");
+        assert_eq!(got, [round; 200]);
+    }
+}
+
+#[test]
+fn shuttle_who_replaces_a_member_misses_nothing_that_is_written() {
+    for data in [false, true] {
+        shuttle::check_random(move || replace(None, data), 3000);
+        shuttle::check_pct(move || replace(None, data), 3000, 3);
+    }
+}
+
+#[test]
+fn shuttle_finds_a_shadow_that_is_looked_for_last() {
+    let last = || replace(Some(Planted::LooksForTheShadowLast), true);
+    finds(50_000, Choice::Priorities(3), last);
 }
 
 #[test]

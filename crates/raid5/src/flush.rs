@@ -1,8 +1,9 @@
 //! Flushing an array: all its members, for all who asked meanwhile.
 
 use crate::Slots;
-use crate::array::{Array, Lost};
+use crate::array::Array;
 use crate::counters::Count;
+use crate::failure::Lost;
 use crate::gate::Turn;
 use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};
@@ -14,7 +15,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 impl Array {
     /// Flushes all members, for this caller and all who asked meanwhile.
     pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
-        let number = match self.gate.enter() {
+        let (turn, waited) = self.gate.enter();
+        self.counters.add(Count::FlushWait, u64::from(waited));
+        let number = match turn {
             Turn::Covered => return Ok(()),
             Turn::Failed => {
                 self.refuse_if_stopped(0, 0)?;
@@ -35,8 +38,7 @@ impl Array {
         if let Some(limit) = self.flush_limit {
             return self.flush_at_once(limit);
         }
-        for slot in 0..self.members.count() {
-            let Some(member) = self.members.present(slot) else { continue };
+        for member in self.members.to_flush() {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = member.device.flush() {
                 // What its cache held is unknown: it is no member any more.
@@ -47,7 +49,7 @@ impl Array {
     }
 
     fn flush_at_once(&self, limit: Duration) -> Result<(), DeviceError> {
-        let members = (0..self.members.count()).filter_map(|slot| self.members.present(slot));
+        let members = self.members.to_flush();
         let asked: Vec<Present<'_>> = members.inspect(|member| member.flusher().ask()).collect();
         let begun = Instant::now();
         for member in asked {
@@ -75,11 +77,13 @@ impl Array {
             if let Some(result) = member.flusher().wait(most) {
                 return result;
             }
-            if self.members.still(member.id).is_none() {
+            if !self.members.is_in_use(member.id) {
                 return Ok(());
             }
             let others = self.members.not_in_sync() - Slots::one(member.id.slot);
-            if others.is_empty() && begun.elapsed() >= limit {
+            // The array can always do without a shadow.
+            let needed = !others.is_empty() && self.members.still(member.id).is_some();
+            if !needed && begun.elapsed() >= limit {
                 let late = format!("no answer to a flush in {limit:?}");
                 let error = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
                 return Err(DeviceError::new(Operation::Flush, 0, 0, error));

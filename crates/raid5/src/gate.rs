@@ -46,18 +46,22 @@ impl FlushGate {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits for a flush that begins after this call, or for the turn to run it.
-    pub(crate) fn enter(&self) -> Turn {
+    /// Waits for a flush that begins after this call, or for the turn to run it. Tells whether it had
+    /// to wait.
+    pub(crate) fn enter(&self) -> (Turn, bool) {
         let mut state = self.state.lock();
         let wanted = self.begun() + 1;
+        let mut waited = false;
         loop {
             if state.ended >= wanted {
-                return if state.failed >= wanted { Turn::Failed } else { Turn::Covered };
+                let turn = if state.failed >= wanted { Turn::Failed } else { Turn::Covered };
+                return (turn, waited);
             }
             if !state.running {
                 state.running = true;
-                return Turn::Run(self.begun.fetch_add(1, Ordering::SeqCst) + 1);
+                return (Turn::Run(self.begun.fetch_add(1, Ordering::SeqCst) + 1), waited);
             }
+            waited = true;
             self.changed.wait(&mut state);
         }
     }
@@ -83,11 +87,11 @@ mod tests {
     #[test]
     fn those_who_ask_during_a_flush_share_the_next() {
         let (gate, runs) = (FlushGate::new(), AtomicUsize::new(0));
-        assert_eq!(gate.enter(), Turn::Run(1));
+        assert_eq!(gate.enter(), (Turn::Run(1), false));
         std::thread::scope(|s| {
             for _ in 0..8 {
                 s.spawn(|| {
-                    if let Turn::Run(n) = gate.enter() {
+                    if let (Turn::Run(n), _) = gate.enter() {
                         runs.fetch_add(1, Ordering::SeqCst);
                         gate.leave(n, true);
                     }

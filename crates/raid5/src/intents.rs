@@ -12,19 +12,15 @@
 //! that happens, and sets it again on the members. While a member is missing nothing is cleared:
 //! the bits tell what it misses.
 
-use crate::array::Array;
-use crate::counters::Count;
-use crate::rows::Span;
-use crate::unsynced::{bit_is_set, bits_of};
+use crate::unsynced::bit_is_set;
 use crate::{Consistency, Geometry};
-use lanefs_device::DeviceError;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::BTreeSet;
 
-const CLEAR: u8 = 0;
-const SET: u8 = 1;
-const IDLE: u8 = 2;
+pub(crate) const CLEAR: u8 = 0;
+pub(crate) const SET: u8 = 1;
+pub(crate) const IDLE: u8 = 2;
 
 /// Bytes of bits that are written together: members write no less.
 const SECTOR: usize = 512;
@@ -32,12 +28,12 @@ const SECTOR: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Intents {
     /// Bytes of a member's share that one bit stands for.
-    chunk: u64,
+    pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
     /// Bits that writers wait for; whoever has the array's state writes all of them at once.
-    wanted: Mutex<Vec<u64>>,
+    pub(crate) wanted: Mutex<Vec<u64>>,
     /// [the array's state] The bits as the members have them.
-    bytes: Mutex<Vec<u8>>,
+    pub(crate) bytes: Mutex<Vec<u8>>,
 }
 
 impl Intents {
@@ -55,12 +51,12 @@ impl Intents {
         })
     }
 
-    fn state(&self, bit: u64) -> &AtomicU8 {
+    pub(crate) fn state(&self, bit: u64) -> &AtomicU8 {
         &self.states[bit as usize]
     }
 
     /// Whether the bit is set on the members, and stays so.
-    fn is_set(&self, bit: u64) -> bool {
+    pub(crate) fn is_set(&self, bit: u64) -> bool {
         match self.state(bit).load(Ordering::Acquire) {
             SET => true,
             IDLE => exchange(self.state(bit), IDLE, SET) || self.is_set(bit),
@@ -69,7 +65,7 @@ impl Intents {
     }
 
     /// Changes bits in the image and gives the sectors to be written.
-    fn change(&self, bits: &[u64], to: Bit) -> Vec<(usize, Vec<u8>)> {
+    pub(crate) fn change(&self, bits: &[u64], to: Bit) -> Vec<(usize, Vec<u8>)> {
         let mut bytes = self.bytes.lock();
         let mut sectors = BTreeSet::new();
         for bit in bits {
@@ -84,7 +80,7 @@ impl Intents {
     }
 
     /// Turns what is set idle; gives what was idle already.
-    fn age(&self) -> Vec<u64> {
+    pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {
             let idle = self.state(*bit).load(Ordering::Relaxed) == IDLE;
@@ -98,86 +94,11 @@ impl Intents {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bit {
+pub(crate) enum Bit {
     Set,
     Clear,
 }
 
-fn exchange(state: &AtomicU8, from: u8, to: u8) -> bool {
+pub(crate) fn exchange(state: &AtomicU8, from: u8, to: u8) -> bool {
     state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-}
-
-impl Array {
-    /// Sets the bits that stand for a range of a row, before it is written.
-    ///
-    /// # Locking
-    /// The caller holds the range exclusively.
-    pub(crate) fn intend(&self, span: &Span) -> Result<(), DeviceError> {
-        let Some(intents) = &self.intents else { return Ok(()) };
-        let base = span.row * self.shape.chunk();
-        let (first, last) =
-            ((base + span.from) / intents.chunk, (base + span.to - 1) / intents.chunk);
-        let missing: Vec<u64> = (first..=last).filter(|bit| !intents.is_set(*bit)).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        intents.wanted.lock().extend(&missing);
-        let _state = self.state();
-        let mut wanted = std::mem::take(&mut *intents.wanted.lock());
-        wanted.retain(|bit| !intents.is_set(*bit));
-        if !wanted.is_empty() {
-            self.write_bits(intents, &wanted, Bit::Set).inspect_err(|e| self.stop_writes(e))?;
-            wanted.iter().for_each(|bit| intents.state(*bit).store(SET, Ordering::Release));
-        }
-        // Another thread may have taken the bits and failed.
-        self.refuse_if_stopped(span.row * self.shape.row_len(), 0)
-    }
-
-    /// # Locking
-    /// The caller holds the array's state.
-    fn write_bits(&self, intents: &Intents, bits: &[u64], to: Bit) -> Result<(), DeviceError> {
-        for (at, bytes) in intents.change(bits, to) {
-            self.counters.add(Count::BitWrite, 1);
-            let lost = self.record.write_bits(at, &bytes)?;
-            self.note(lost)?;
-        }
-        Ok(())
-    }
-
-    /// Clears the bits of places that nobody wrote to since the last call.
-    pub(crate) fn clear_idle_bits(&self) -> Result<(), DeviceError> {
-        let Some(intents) = &self.intents else { return Ok(()) };
-        if self.unsynced.any() || !self.members.not_in_sync().is_empty() {
-            return Ok(());
-        }
-        let idle = intents.age();
-        if idle.is_empty() {
-            return Ok(());
-        }
-        for bit in &idle {
-            let rows = (bit * intents.chunk) / self.shape.chunk()
-                ..((bit + 1) * intents.chunk).div_ceil(self.shape.chunk()).min(self.shape.rows());
-            rows.for_each(|row| self.rows.pass_through(row));
-        }
-        self.flush_members()?;
-        let _state = self.state();
-        if !self.members.not_in_sync().is_empty() {
-            return Ok(());
-        }
-        let clear: Vec<u64> =
-            idle.into_iter().filter(|bit| exchange(intents.state(*bit), IDLE, CLEAR)).collect();
-        self.write_bits(intents, &clear, Bit::Clear)
-    }
-
-    /// The bits that are set now, as on disk; `None` without a bitmap.
-    pub fn bitmap(&self) -> Option<Vec<u8>> {
-        self.intents.as_ref().map(|intents| intents.bytes.lock().clone())
-    }
-
-    /// Whether the bitmap has a bit set for `row`; true without a bitmap.
-    pub(crate) fn row_is_intended(&self, row: u64) -> bool {
-        let Some(intents) = &self.intents else { return true };
-        let (first, last) = bits_of(&self.shape, intents.chunk, row, 1);
-        (first..=last).any(|bit| intents.state(bit).load(Ordering::Acquire) != CLEAR)
-    }
 }

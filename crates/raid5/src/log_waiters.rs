@@ -1,52 +1,100 @@
-//! Those who wait for a partial parity log.
+//! Threads that wait for a partial parity log.
 //!
-//! Each thread has its own condition: what one header brings concerns those whose entries are in it, and
-//! one more that writes the next. Were all woken for each header, most of many writers would only go back
-//! to sleep, and be in the way of the one that has something to do.
+//! Each has a condition and a lock of its own. What one header brings concerns the threads whose
+//! entries are in it, and one more, which writes the next. Were all woken for each header, most of
+//! many writers would only go back to sleep; were they woken under the lock of the books, they would
+//! wait for that next, one after the other.
 
-use lanefs_lanes::Condvar;
 use lanefs_lanes::sync::Arc;
+use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::VecDeque;
 
 /// Counts those who log.
 pub(crate) type Ticket = u64;
 
-/// Threads that wait, in the order of their tickets. Guarded by the books of the log.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters(VecDeque<Waiter>);
-
-#[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
-    told: Arc<Condvar>,
+/// What a thread that waited is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Its entries are durable.
+    Durable,
+    /// It is its turn to write a header, or there is no log any more: it looks at the books.
+    Look,
 }
 
+/// A thread that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    ticket: Ticket,
+    told: Mutex<Option<Told>>,
+    wake: Condvar,
+}
+
+impl Waiter {
+    /// Waits until it is told something.
+    pub(crate) fn wait(&self) -> Told {
+        let mut told = self.told.lock();
+        loop {
+            if let Some(told) = *told {
+                return told;
+            }
+            self.wake.wait(&mut told);
+        }
+    }
+}
+
+/// Threads that are to be woken, each by what it is told, once nothing is locked any more.
+#[must_use = "threads sleep until they are woken"]
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(Vec<(Arc<Waiter>, Told)>);
+
+impl Wakes {
+    /// # Locking
+    /// The caller does not hold the books.
+    pub(crate) fn wake(self) {
+        for (waiter, told) in self.0 {
+            *waiter.told.lock() = Some(told);
+            waiter.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn and(mut self, other: Wakes) -> Wakes {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// The thread that looks at the books.
+    pub(crate) fn looks(&self) -> Option<Ticket> {
+        self.0.iter().find(|(_, told)| *told == Told::Look).map(|(waiter, _)| waiter.ticket)
+    }
+}
+
+/// All that wait, in the order of their tickets. Guarded by the books of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
+
 impl Waiters {
-    pub(crate) fn add(&mut self, ticket: Ticket, told: Arc<Condvar>) {
+    /// One more, which is to wait when the books are let go.
+    pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
+        let told = Mutex::new(Rank::Bucket, None);
+        let waiter = Arc::new(Waiter { ticket, told, wake: Condvar::new() });
         let at = self.0.partition_point(|waiter| waiter.ticket < ticket);
-        self.0.insert(at, Waiter { ticket, told });
+        self.0.insert(at, waiter.clone());
+        waiter
     }
 
-    pub(crate) fn remove(&mut self, ticket: Ticket) {
-        self.0.retain(|waiter| waiter.ticket != ticket);
+    /// Takes out those whose entries are durable.
+    pub(crate) fn take_served(&mut self, durable: Ticket) -> Wakes {
+        let served = self.0.partition_point(|waiter| waiter.ticket <= durable);
+        Wakes(self.0.drain(..served).map(|waiter| (waiter, Told::Durable)).collect())
     }
 
-    /// Wakes those whose entries are durable, and who is to write the next header.
-    pub(crate) fn wake_served(&mut self, durable: Ticket) {
-        while self.0.front().is_some_and(|waiter| waiter.ticket <= durable) {
-            self.wake_first();
-        }
-        self.wake_first();
+    /// Takes out the one that waits longest.
+    pub(crate) fn take_first(&mut self) -> Wakes {
+        Wakes(self.0.pop_front().map(|waiter| (waiter, Told::Look)).into_iter().collect())
     }
 
-    pub(crate) fn wake_first(&mut self) {
-        if let Some(waiter) = self.0.pop_front() {
-            waiter.told.notify_one();
-        }
-    }
-
-    pub(crate) fn wake_all(&mut self) {
-        self.0.drain(..).for_each(|waiter| waiter.told.notify_one());
+    pub(crate) fn take_all(&mut self) -> Wakes {
+        Wakes(self.0.drain(..).map(|waiter| (waiter, Told::Look)).collect())
     }
 }
 
@@ -57,13 +105,17 @@ mod tests {
     #[test]
     fn who_is_served_and_the_next_are_woken_and_no_others() {
         let mut waiters = Waiters::default();
-        [3, 1, 2, 5, 4].into_iter().for_each(|n| waiters.add(n, Arc::new(Condvar::new())));
-        waiters.wake_served(2);
-        let left = |waiters: &Waiters| waiters.0.iter().map(|w| w.ticket).collect::<Vec<_>>();
-        assert_eq!(left(&waiters), [4, 5], "1 and 2 are served, 3 writes the next");
-        waiters.remove(4);
-        assert_eq!(left(&waiters), [5]);
-        waiters.wake_all();
-        assert_eq!(left(&waiters), []);
+        let all: Vec<_> = [3, 1, 2, 5, 4].into_iter().map(|ticket| waiters.add(ticket)).collect();
+        let wakes = waiters.take_served(2).and(waiters.take_first());
+        assert_eq!(wakes.looks(), Some(3));
+        wakes.wake();
+        let told = |ticket: Ticket| {
+            let waiter = all.iter().find(|waiter| waiter.ticket == ticket).unwrap();
+            *waiter.told.lock()
+        };
+        assert_eq!([1, 2, 3].map(told), [Told::Durable, Told::Durable, Told::Look].map(Some));
+        assert_eq!([4, 5].map(told), [None; 2]);
+        waiters.take_all().wake();
+        assert_eq!([4, 5].map(told), [Some(Told::Look); 2]);
     }
 }

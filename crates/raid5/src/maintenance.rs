@@ -4,9 +4,9 @@
 //! How far it has come is recorded now and then, after a flush, so that it goes on from there after
 //! a stop or a crash.
 
-use crate::array::{Array, Lost};
+use crate::array::Array;
 use crate::counters::Count;
-use crate::read::{ReadError, Stretch};
+use crate::failure::{Lost, ReadError, Stretch};
 use crate::rows::{Mode, RowHold, Span};
 use crate::standing::{Member, MemberId, Standing};
 use crate::{ArrayError, AssembleError, BLOCK, Slots};
@@ -75,11 +75,11 @@ enum Recovered {
     Wholly,
 }
 
-fn gone(slot: usize) -> DeviceError {
+pub(crate) fn gone(slot: usize) -> DeviceError {
     ArrayError::Gone { slot }.of(Operation::Write, 0, 0)
 }
 
-type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
+pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
     /// Puts a member into an empty slot. Its metadata says so already. Nothing that it has counts
@@ -108,19 +108,6 @@ impl Array {
         let _state = self.state();
         self.members.check_vacant(slot)?;
         self.install_recording(slot, member, record)
-    }
-
-    /// Gives `slot` to a member that has all of its share, as `record` says.
-    pub(crate) fn exchange_recording(
-        &self,
-        slot: usize,
-        member: Member,
-        record: impl FnOnce() -> Result<Slots, DeviceError>,
-    ) -> Result<(), AssembleError> {
-        self.check_member(slot, &member)?;
-        let _state = self.state();
-        self.install_recording(slot, member, || Ok((record()?, Recovery::InSync)))?;
-        Ok(())
     }
 
     /// Records that the member has `slot`, and gives it the slot, with the share that `record` says.
@@ -318,10 +305,15 @@ impl Array {
         let blocks = right.chunks(BLOCK as usize).zip(there.chunks(BLOCK as usize));
         let wrong = blocks.filter(|(a, b)| a != b).count() as u64;
         if wrong > 0 && what == Scrub::Repair {
-            self.counters.add(Count::ParityWrite, 1);
-            let at = member.data_offset + row * self.shape.chunk();
-            if let Err(error) = member.device.write_at(at, &right) {
-                self.lose(Lost::new(member.id, error)).map_err(ReadError::Final)?;
+            let shadow = self.members.shadow_of_row(parity, row);
+            let member = self.members.of_row(parity, row).ok_or(ReadError::Gone)?;
+            let shadow = shadow.filter(|shadow| shadow.id != member.id);
+            for member in shadow.into_iter().chain([member]) {
+                self.counters.add(Count::ParityWrite, 1);
+                let at = member.data_offset + row * self.shape.chunk();
+                if let Err(error) = member.device.write_at(at, &right) {
+                    self.lose(Lost::new(member.id, error)).map_err(ReadError::Final)?;
+                }
             }
         }
         Ok(wrong)
@@ -340,7 +332,7 @@ impl Array {
         }
     }
 
-    fn lock_row(&self, row: u64) -> RowHold<'_> {
+    pub(crate) fn lock_row(&self, row: u64) -> RowHold<'_> {
         let span = Span { row, from: 0, to: self.shape.chunk(), mode: Mode::Exclusive };
         self.rows.lock(span)
     }
@@ -358,7 +350,7 @@ impl Array {
         }
     }
 
-    fn progress(&self, row: u64) -> Progress {
+    pub(crate) fn progress(&self, row: u64) -> Progress {
         Progress { done: row * self.shape.chunk(), total: self.shape.member_len() }
     }
 

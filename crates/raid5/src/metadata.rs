@@ -73,6 +73,23 @@ pub(crate) enum Writes {
     Nothing,
 }
 
+/// Why a device did not get a slot.
+#[derive(Debug)]
+pub(crate) enum SeatError {
+    /// The device itself failed, and nothing was changed.
+    Unchanged(DeviceError),
+    /// What the members say by now is not known.
+    Unsettled(DeviceError),
+}
+
+impl From<SeatError> for DeviceError {
+    fn from(error: SeatError) -> DeviceError {
+        match error {
+            SeatError::Unchanged(error) | SeatError::Unsettled(error) => error,
+        }
+    }
+}
+
 struct State {
     members: Vec<Known>,
     /// What all superblocks say alike.
@@ -190,28 +207,20 @@ impl Metadata {
         mut new: Known,
         slot: usize,
         recovery: Recovery,
-    ) -> Result<Slots, DeviceError> {
+    ) -> Result<Slots, SeatError> {
         let mut state = self.known.lock();
-        if let Some(intents) = &state.intents {
-            let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
-            new.device.write_at(at, &intents.header.encode())?;
-            new.device.write_durable_at(bits_at, &intents.bits)?;
-        }
+        let number = state.admit(&mut new).map_err(SeatError::Unchanged)?;
         let had = |known: &&Known| known.live && known.slot == Some(slot);
         if let Some(before) = state.members.iter().find(had).map(|k| k.superblock.number()) {
             state.fail(before);
         }
-        let own = new.superblock.number();
-        let number = state.number_for(own).ok_or_else(|| refused("no device number is left"))?;
-        let device = new.superblock.device();
         state.array.set_role_of(number, Role::Active(slot as u16));
-        new.superblock.set_device(number, device);
         new.superblock.set_recovery(recovery);
         new.slot = Some(slot);
         new.live = true;
         state.members.retain(|known| known.live || known.name != new.name);
         state.members.push(new);
-        state.commit(self.writes)
+        state.commit(self.writes).map_err(SeatError::Unsettled)
     }
 
     /// Forgets the devices that failed: their numbers are free again. Gives how many there were, and
@@ -318,6 +327,21 @@ impl State {
             Some(from) if has_log || !self.active => Some(from),
             _ => self.active.then_some(0),
         }
+    }
+
+    /// Gives a new device a number, the bitmap, and a superblock that says that it is no member yet;
+    /// its number.
+    fn admit(&self, new: &mut Known) -> Result<u32, DeviceError> {
+        if let Some(intents) = &self.intents {
+            let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
+            new.device.write_at(at, &intents.header.encode())?;
+            new.device.write_durable_at(bits_at, &intents.bits)?;
+        }
+        let own = new.superblock.number();
+        let number = self.number_for(own).ok_or_else(|| refused("no device number is left"))?;
+        let device = new.superblock.device();
+        new.superblock.set_device(number, device);
+        Ok(number)
     }
 
     fn number_for(&self, own: u32) -> Option<u32> {

@@ -33,15 +33,13 @@
 //! not be: it may leave the oldest header at the start and tear the newest behind it, and then the
 //! oldest counts, whose rows have changed since.
 //!
-//! Entries of several writers go in one header: who comes while one is written waits, and one of
-//! those who wait writes the next for all.
+//! Entries of several writers go in one header, as in a journal's group commit. One thread has the
+//! *turn* to write a header; those that come meanwhile wait, and when it is written the turn is handed
+//! to the one that waits longest, which writes the next for all. No other takes the turn from it:
+//! else most of the threads that are woken for it would find nothing to do.
 
-use crate::array::{Array, Lost};
-use crate::counters::Count;
-use crate::log_waiters::{Ticket, Waiters};
+use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
-use lanefs_device::{Device, DeviceError};
-use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, MutexGuard, Rank};
 use lanefs_ondisk::md::ppl::{Entry, HEADER_SIZE, Header, MAX_ENTRIES, checksum};
 use std::collections::VecDeque;
@@ -79,41 +77,67 @@ pub(crate) struct ParityLog {
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
-    books: Mutex<Books>,
+    pub(crate) books: Mutex<Books>,
     /// For those who wait until nobody writes a header.
-    idle: Condvar,
+    pub(crate) idle: Condvar,
 }
 
 #[derive(Debug)]
-struct Books {
+pub(crate) struct Books {
     /// The slot's present member; `None` if there is none.
-    home: Option<LogHome>,
+    pub(crate) home: Option<LogHome>,
     /// Counts members, so that who waited for one that is gone finds out.
-    epoch: u64,
+    pub(crate) epoch: u64,
     generation: u64,
     /// Where in the area the next header goes.
-    at: u64,
-    unfinished: Vec<Unfinished>,
-    queue: VecDeque<Logged>,
-    /// Somebody is writing a header to this member, or flushing for one.
-    writing: bool,
+    pub(crate) at: u64,
+    pub(crate) unfinished: Vec<Unfinished>,
+    pub(crate) queue: VecDeque<Logged>,
+    /// Whose turn it is to write a header.
+    pub(crate) turn: Turn,
     /// How many do so for members that are gone.
     late: usize,
+    /// No header is to be written: the log is about to move.
+    pub(crate) held: bool,
     /// Those who wait for their entries to be durable, or for their turn to write a header.
-    waiters: Waiters,
-    /// How many of them found that data and parity have to be written first.
-    blocked: usize,
-    last_ticket: Ticket,
+    pub(crate) waiters: Waiters,
+    pub(crate) last_ticket: Ticket,
     /// The last of those who queued whose entries are durable.
-    durable: Ticket,
+    pub(crate) durable: Ticket,
+}
+
+/// Whose turn it is to write a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// That of the next thread that comes: none waits.
+    Free,
+    /// A thread is writing a header to this member, or flushing for one.
+    Taken,
+    /// That of a thread that waited, and is being woken.
+    Handed(Ticket),
+    /// That of the thread that waits longest, once at most so many entries are not written yet.
+    Blocked {
+        /// Entries whose data and parity are being written.
+        at_most: usize,
+    },
+}
+
+impl Turn {
+    pub(crate) fn is_of(self, ticket: Ticket) -> bool {
+        match self {
+            Turn::Free => true,
+            Turn::Handed(to) => to == ticket,
+            Turn::Taken | Turn::Blocked { .. } => false,
+        }
+    }
 }
 
 /// What a write logs before it writes.
 #[derive(Debug)]
-struct Logged {
-    ticket: Ticket,
-    row: u64,
-    parts: Vec<LogPart>,
+pub(crate) struct Logged {
+    pub(crate) ticket: Ticket,
+    pub(crate) row: u64,
+    pub(crate) parts: Vec<LogPart>,
 }
 
 /// One strip of a row, as it is logged.
@@ -132,9 +156,9 @@ pub(crate) struct LogPart {
 }
 
 #[derive(Debug)]
-struct Unfinished {
-    ticket: Ticket,
-    row: u64,
+pub(crate) struct Unfinished {
+    pub(crate) ticket: Ticket,
+    pub(crate) row: u64,
     from: u64,
     to: u64,
     entry: Entry,
@@ -151,24 +175,27 @@ enum Stage {
 }
 
 /// A header to be written.
-struct Unit {
-    home: LogHome,
+pub(crate) struct Unit {
+    pub(crate) home: LogHome,
     /// Byte of the log.
-    at: u64,
+    pub(crate) at: u64,
     /// The newest ticket in it; 0 if none is.
-    through: u64,
+    pub(crate) through: u64,
     /// The header, then what is not carried on; or the header alone.
-    head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     /// Partial parity to be durable before the header, if it carries entries on.
-    before: Vec<u8>,
+    pub(crate) before: Vec<u8>,
 }
 
 /// What has to happen before the next header.
-enum Obstacle {
+pub(crate) enum Obstacle {
     /// A flush that retires what is written.
     Flush,
-    /// The end of writes that are logged.
-    Writers,
+    /// The end of writes that are logged, until at most so many are under way.
+    Writers {
+        /// Entries whose data and parity are being written.
+        at_most: usize,
+    },
 }
 
 impl ParityLog {
@@ -186,10 +213,10 @@ impl ParityLog {
             at: 0,
             unfinished: Vec::new(),
             queue: VecDeque::new(),
-            writing: false,
+            turn: Turn::Free,
             late: 0,
+            held: false,
             waiters: Waiters::default(),
-            blocked: 0,
             last_ticket: 0,
             durable: 0,
         };
@@ -209,11 +236,14 @@ impl ParityLog {
         let mut books = self.books.lock();
         books.home = home;
         books.epoch += 1;
-        books.late += usize::from(std::mem::take(&mut books.writing));
+        books.late += usize::from(books.turn == Turn::Taken);
+        books.turn = Turn::Free;
         books.at = 0;
         books.unfinished.clear();
         books.queue.clear();
-        books.waiters.wake_all();
+        let wakes = books.all_look();
+        drop(books);
+        wakes.wake();
         self.idle.notify_all();
     }
 
@@ -226,7 +256,7 @@ impl ParityLog {
     /// without a member nobody begins to.
     pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
-        while books.writing || books.late > 0 {
+        while books.turn == Turn::Taken || books.late > 0 {
             self.idle.wait(&mut books);
         }
     }
@@ -237,14 +267,14 @@ impl ParityLog {
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
             entry.stage = Stage::Written { begun };
         }
-        books.wake_blocked();
+        self.progressed(books);
     }
 
     /// Data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| e.ticket != ticket);
-        books.wake_blocked();
+        self.progressed(books);
     }
 
     /// Flush `number` succeeded: what was written before it began is finished.
@@ -254,54 +284,80 @@ impl ParityLog {
             Stage::Written { begun } => begun >= number,
             Stage::Logged => true,
         });
-        books.wake_blocked();
+        if let Turn::Blocked { at_most } = &mut books.turn {
+            // There is room now, perhaps.
+            *at_most = usize::MAX;
+        }
+        self.progressed(books);
     }
 
     /// Something changed that is not in the books: those who wait are to look again.
     pub(crate) fn wake(&self) {
-        self.books.lock().waiters.wake_all();
+        let wakes = self.books.lock().all_look();
+        wakes.wake();
+        self.idle.notify_all();
+    }
+
+    /// Fewer writes are under way, or fewer entries unfinished.
+    fn progressed(&self, mut books: MutexGuard<'_, Books>) {
+        let held = books.held;
+        let wakes = match books.turn {
+            Turn::Blocked { at_most } if books.under_way() <= at_most => books.hand_over(),
+            _ => Wakes::default(),
+        };
+        drop(books);
+        wakes.wake();
+        if held {
+            self.idle.notify_all();
+        }
     }
 }
 
 impl Books {
-    /// Somebody has written a header, or flushed for one, in that epoch.
-    fn end_writing(&mut self, epoch: u64, log: &ParityLog) {
+    /// A thread has written a header, or flushed for one, in that epoch: the turn is free again.
+    pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
-            self.writing = false;
+            self.turn = Turn::Free;
         } else {
             self.late -= 1;
         }
         log.idle.notify_all();
     }
 
-    /// Waits, as the holder of `ticket`, until that is durable or it is its turn.
-    fn wait(books: &mut MutexGuard<'_, Books>, ticket: Ticket, told: &mut Option<Arc<Condvar>>) {
-        let told = told.get_or_insert_with(|| Arc::new(Condvar::new()));
-        books.waiters.add(ticket, told.clone());
-        told.wait(books);
-        // Nobody took it out if it woke by itself.
-        books.waiters.remove(ticket);
+    /// Gives a turn that is free, or blocked no more, to the thread that waits longest.
+    pub(crate) fn hand_over(&mut self) -> Wakes {
+        let wakes = self.waiters.take_first();
+        self.turn = wakes.looks().map_or(Turn::Free, Turn::Handed);
+        wakes
     }
 
-    /// Wakes who is to look at the books again, if all waited for what has just come: who waits for a
-    /// header that is being written is woken when it is, and has nothing to do before.
-    fn wake_blocked(&mut self) {
-        if self.blocked > 0 {
-            self.waiters.wake_first();
+    /// All that wait are to look at the books.
+    pub(crate) fn all_look(&mut self) -> Wakes {
+        if self.turn != Turn::Taken {
+            self.turn = Turn::Free;
         }
+        self.waiters.take_all()
+    }
+
+    /// Entries whose data and parity are being written.
+    pub(crate) fn under_way(&self) -> usize {
+        self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 
     /// The next header for as many of those who wait as fit; at least the first of them.
-    fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
-        let Some(home) = self.home else { return Err(Obstacle::Writers) };
+    pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
+        let home = self.home.filter(|_| !self.held);
+        // What has moved wakes all that wait; so does the end of a hold.
+        let home = home.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
         let first = self.queue.front().map_or(0, |l| l.parts.len());
         if entries > 0 && (entries > log.carries || entries + first > MAX_ENTRIES) {
-            return Err(self.obstacle());
+            return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            return Err(self.obstacle());
+            // The write that has the block's entry is done: this one holds the block.
+            return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
         for logged in &self.queue {
@@ -318,7 +374,7 @@ impl Books {
         }
         if taken == 0 {
             if !self.unfinished.is_empty() {
-                return Err(self.obstacle());
+                return Err(self.obstacle(0));
             }
             // Nothing is unfinished, so the log may begin again. One write always fits there.
             assert!(self.at > 0, "a write that an empty log has no room for");
@@ -380,117 +436,14 @@ impl Books {
         })
     }
 
-    fn obstacle(&self) -> Obstacle {
-        let written = |e: &Unfinished| matches!(e.stage, Stage::Written { .. });
-        if self.unfinished.iter().any(written) { Obstacle::Flush } else { Obstacle::Writers }
-    }
-}
-
-/// What came of logging.
-pub(crate) enum LogOutcome {
-    /// The entries are durable; the ticket is for [`ParityLog::written`].
-    Durable(Ticket),
-    /// The member with the log is gone, and so is the parity.
-    NoMember,
-}
-
-impl Array {
-    /// Logs parts of a row on the member that has its parity; returns when they are durable.
-    ///
-    /// # Locking
-    /// The caller holds the parts' range exclusively.
-    pub(crate) fn log(
-        &self,
-        log: &ParityLog,
-        row: u64,
-        parts: Vec<LogPart>,
-    ) -> Result<LogOutcome, DeviceError> {
-        let mut books = log.books.lock();
-        if books.home.is_none() {
-            return Ok(LogOutcome::NoMember);
-        }
-        let epoch = books.epoch;
-        books.last_ticket += 1;
-        let ticket = books.last_ticket;
-        books.queue.push_back(Logged { ticket, row, parts });
-        let mut told = None;
-        loop {
-            self.refuse_if_stopped(row * self.shape.row_len(), 0)?;
-            if books.epoch != epoch {
-                return Ok(LogOutcome::NoMember);
-            }
-            if books.durable >= ticket {
-                return Ok(LogOutcome::Durable(ticket));
-            }
-            if books.writing {
-                Books::wait(&mut books, ticket, &mut told);
-                continue;
-            }
-            match books.next_unit(log) {
-                Ok(unit) => {
-                    books.writing = true;
-                    drop(books);
-                    if let Err(error) = self.write_unit(&unit) {
-                        // Recording the failure moves the log, which wakes all who wait. If that
-                        // happened before, the member is gone all the same.
-                        let outcome = self.lose(Lost::new(unit.home.member, error));
-                        books = log.books.lock();
-                        books.end_writing(epoch, log);
-                        books.waiters.wake_all();
-                        drop(books);
-                        outcome?;
-                        return Ok(LogOutcome::NoMember);
-                    }
-                    books = log.books.lock();
-                    books.end_writing(epoch, log);
-                    // Of another epoch it says nothing, and nobody asks.
-                    books.durable = books.durable.max(unit.through);
-                    let durable = books.durable;
-                    books.waiters.wake_served(durable);
-                }
-                Err(Obstacle::Flush) => {
-                    books.writing = true;
-                    drop(books);
-                    self.counters.add(Count::LogFlush, 1);
-                    let flushed = self.flush_members();
-                    books = log.books.lock();
-                    books.end_writing(epoch, log);
-                    if let Err(error) = flushed {
-                        books.queue.retain(|logged| logged.ticket != ticket);
-                        books.waiters.wake_first();
-                        return Err(error);
-                    }
-                }
-                Err(Obstacle::Writers) => {
-                    books.blocked += 1;
-                    Books::wait(&mut books, ticket, &mut told);
-                    books.blocked -= 1;
-                }
-            }
-        }
+    /// Entries that may be under way when a full log is flushed: what a flush retires makes room.
+    fn carries_at_most(&self, log: &ParityLog) -> usize {
+        log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// Writes to the member that the log was on when the unit was made, and to no other: one that
-    /// has come since may have anything there.
-    fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
-        // If it is gone, whoever took it out makes that known in the books.
-        let member = self.members.still(unit.home.member);
-        #[cfg(shuttle)]
-        let member = match self.planted {
-            Some(crate::array::Planted::LogsOnWhoHasTheSlot) => {
-                self.members.present(unit.home.member.slot)
-            }
-            _ => member,
-        };
-        let Some(member) = member else { return Ok(()) };
-        let at = unit.home.area.offset + unit.at;
-        self.counters.add(Count::LogHeader, 1);
-        self.counters.add(Count::LogByte, (unit.before.len() + unit.head.len()) as u64);
-        if !unit.before.is_empty() {
-            self.counters.add(Count::LogWrite, 1);
-            member.device.write_durable_at(at + HEADER_SIZE as u64, &unit.before)?;
-        }
-        self.counters.add(Count::LogWrite, 1);
-        member.device.write_durable_at(at, &unit.head)
+    /// A flush, once at most so many entries are under way, which it cannot retire.
+    fn obstacle(&self, at_most: usize) -> Obstacle {
+        let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
+        if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }
     }
 }

@@ -3,26 +3,15 @@
 //! A read of what is there takes no lock. One that has to be found from the others holds its range
 //! of the row shared, since a write between two of its member reads would make nonsense of the sum.
 
-use crate::array::{Array, Lost};
+use crate::array::Array;
 use crate::band::{pieces, row_parts};
-use crate::correct::Unread;
 use crate::counters::Count;
+use crate::failure::{Lost, ReadError, Stretch, Unread};
 use crate::rows::{Mode, Span};
 use crate::standing::Present;
 use crate::{ArrayError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::xor_with;
-
-/// What can come of a member read.
-pub(crate) enum ReadError {
-    /// The member failed, and can be done without.
-    Lost(Lost),
-    /// The members are not those that were found when the read was planned. It is no failure: look
-    /// again. It comes only of a change of members, so nobody looks again for ever.
-    Gone,
-    /// Nothing helps.
-    Final(DeviceError),
-}
 
 impl Array {
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
@@ -131,12 +120,4 @@ impl Array {
         }
         Ok(())
     }
-}
-
-/// Where in a row: the same on each member.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stretch {
-    pub(crate) row: u64,
-    /// First byte within the chunk.
-    pub(crate) from: u64,
 }

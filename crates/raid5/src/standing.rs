@@ -6,10 +6,16 @@
 //! Slots change hands while operations are under way, so what an operation learns is about a member
 //! ([`MemberId`]), never about a slot: an error that comes late from one that was taken out says
 //! nothing about the one that has the slot now.
+//!
+//! A slot can also have a *shadow*: a device that gets the slot when it has the same share. It is no
+//! member, so no read goes there and its failure costs nothing. It has a place of its own among the
+//! slot's devices, which it keeps when it becomes the member. An operation that writes looks for the
+//! shadow before the member: an exchange in between then makes it write to one device twice, and never
+//! to the old member alone.
 
 use crate::flusher::Flusher;
 use crate::{ArrayError, Slots};
-use lanefs_device::Device;
+use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
@@ -105,6 +111,8 @@ pub(crate) struct Members {
     slots: Box<[Slot]>,
     /// The standings side by side, for they are read together and seldom written.
     words: Padded<Box<[AtomicU64]>>,
+    /// Those of the shadows, likewise.
+    shadows: Padded<Box<[AtomicU64]>>,
 }
 
 #[derive(Debug)]
@@ -118,6 +126,8 @@ struct Occupant {
     /// Places that were written anew because they could not be read.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
+    /// Why it was given up as a shadow.
+    given_up: OnceLock<DeviceError>,
 }
 
 /// A standing in one word: the number of valid rows, above it which of the slot's devices, plus one.
@@ -147,6 +157,7 @@ impl Members {
         Members {
             slots: (0..count).map(slot).collect(),
             words: Padded((0..count).map(|_| AtomicU64::new(Word::MISSING.0)).collect()),
+            shadows: Padded((0..count).map(|_| AtomicU64::new(Word::MISSING.0)).collect()),
         }
     }
 
@@ -171,6 +182,24 @@ impl Members {
     /// The member, if it still has its slot.
     pub(crate) fn still(&self, id: MemberId) -> Option<Present<'_>> {
         self.present(id.slot).filter(|present| present.id == id)
+    }
+
+    /// Whether this is still a member, or a member's shadow.
+    pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
+        let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
+        // In this order: a shadow may become the member in between.
+        is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
+    }
+
+    /// All devices of which a flush is one of the array: the members, and their shadows.
+    pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
+        (0..self.count()).flat_map(|slot| {
+            // In this order: a shadow may become the member in between.
+            let shadow = self.shadow(slot);
+            let member = self.present(slot);
+            let shadow = shadow.filter(|shadow| member.is_none_or(|m| m.id != shadow.id));
+            shadow.into_iter().chain(member)
+        })
     }
 
     /// Those whose share of `row` is not there.
@@ -229,13 +258,87 @@ impl Members {
     /// # Locking
     /// The caller holds the lock of the array's state, as for all changes but [`Members::advance`].
     pub(crate) fn put(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
+        let place = self.occupy(slot, member)?;
+        self.words.0[slot].store(Word::new(place, rows).0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives a member its shadow, which has nothing yet.
+    ///
+    /// # Locking
+    /// As [`Members::put`].
+    pub(crate) fn put_shadow(&self, slot: usize, member: Member) -> Result<MemberId, ArrayError> {
+        if self.shadow(slot).is_some() {
+            return Err(ArrayError::SlotTaken { slot });
+        }
+        let device = self.occupy(slot, member)?;
+        self.shadows.0[slot].store(Word::new(device, 0).0, Ordering::Release);
+        Ok(MemberId { slot, device })
+    }
+
+    /// The member's shadow in `slot`.
+    pub(crate) fn shadow(&self, slot: usize) -> Option<Present<'_>> {
+        self.device(slot, self.shadow_word(slot)?)
+    }
+
+    /// The same, if it has its share of `row`, and so gets what is written there.
+    ///
+    /// # Locking
+    /// The caller holds a range of the row, and asks for the member only after this.
+    pub(crate) fn shadow_of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
+        let word = self.shadow_word(slot)?;
+        if word.rows() > row { self.device(slot, word) } else { None }
+    }
+
+    /// Says that the shadow has its share of the rows below `rows`. `false` if it is none any more.
+    pub(crate) fn advance_shadow(&self, id: MemberId, rows: u64) -> bool {
+        advance(self.shadows.0.get(id.slot), id, rows)
+    }
+
+    /// The shadow becomes the member. `false` if it is none any more.
+    ///
+    /// # Locking
+    /// As [`Members::put`].
+    pub(crate) fn promote(&self, id: MemberId) -> bool {
+        if self.shadow(id.slot).is_none_or(|shadow| shadow.id != id) {
+            return false;
+        }
+        // In this order: an operation that finds no shadow any more finds the new member.
+        self.words.0[id.slot].store(Word::new(id.device, u64::MAX).0, Ordering::Release);
+        self.shadows.0[id.slot].store(Word::MISSING.0, Ordering::Release);
+        true
+    }
+
+    /// The shadow is none any more, because of an error if there is one.
+    ///
+    /// # Locking
+    /// As [`Members::put`].
+    pub(crate) fn drop_shadow(&self, id: MemberId, why: Option<&DeviceError>) {
+        if let Some(shadow) = self.shadow(id.slot).filter(|shadow| shadow.id == id) {
+            if let Some(why) = why {
+                let _ = shadow.occupant.given_up.set(why.clone());
+            }
+            self.shadows.0[id.slot].store(Word::MISSING.0, Ordering::Release);
+        }
+    }
+
+    /// Why this device was given up as a shadow, if an error of its own was the reason.
+    pub(crate) fn given_up(&self, id: MemberId) -> Option<DeviceError> {
+        let place = self.slots.get(id.slot)?.members.get(id.device)?;
+        place.get()?.given_up.get().cloned()
+    }
+
+    fn occupy(&self, slot: usize, member: Member) -> Result<usize, ArrayError> {
         let free = self.free_place(slot)?;
         // Nobody else puts: the caller holds the lock.
-        let occupant =
-            Occupant { member, corrections: AtomicU32::new(0), flusher: OnceLock::new() };
+        let occupant = Occupant {
+            member,
+            corrections: AtomicU32::new(0),
+            flusher: OnceLock::new(),
+            given_up: OnceLock::new(),
+        };
         let _ = self.slots[slot].members[free].set(occupant);
-        self.words.0[slot].store(Word::new(free, rows).0, Ordering::Release);
-        Ok(())
+        Ok(free)
     }
 
     /// Says that the member has its share of the rows below `rows`. `false` if it was taken out: what
@@ -244,18 +347,15 @@ impl Members {
     /// By exchange, for others take members out and put them in meanwhile; and never back, for two
     /// may rebuild one member, and what either has done is done.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
-        let Some(word) = self.words.0.get(id.slot) else { return false };
-        let advanced = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            let now = Word(now);
-            let is_it = now.device() == Some(id.device);
-            is_it.then(|| Word::new(id.device, rows.max(now.rows())).0)
-        });
-        advanced.is_ok()
+        advance(self.words.0.get(id.slot), id, rows)
     }
 
+    /// Takes the member out, and its shadow, which can copy nothing any more.
     pub(crate) fn remove(&self, slot: usize) {
-        if let Some(word) = self.words.0.get(slot) {
-            word.store(Word::MISSING.0, Ordering::Release);
+        for words in [&self.words, &self.shadows] {
+            if let Some(word) = words.0.get(slot) {
+                word.store(Word::MISSING.0, Ordering::Release);
+            }
         }
     }
 
@@ -263,11 +363,25 @@ impl Members {
         Some(Word(self.words.0.get(slot)?.load(Ordering::Acquire)))
     }
 
+    fn shadow_word(&self, slot: usize) -> Option<Word> {
+        Some(Word(self.shadows.0.get(slot)?.load(Ordering::Acquire)))
+    }
+
     fn device(&self, slot: usize, word: Word) -> Option<Present<'_>> {
         let device = word.device()?;
         let occupant = self.slots[slot].members[device].get()?;
         Some(Present { id: MemberId { slot, device }, occupant })
     }
+}
+
+fn advance(word: Option<&AtomicU64>, id: MemberId, rows: u64) -> bool {
+    let Some(word) = word else { return false };
+    let advanced = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+        let now = Word(now);
+        let is_it = now.device() == Some(id.device);
+        is_it.then(|| Word::new(id.device, rows.max(now.rows())).0)
+    });
+    advanced.is_ok()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -5,103 +5,24 @@
 //! plan. From there on nothing is read again: what is to be written is known, and whoever fails is
 //! done without, since the new data is whole in what the others get.
 
-use crate::array::{Array, Durability, Lost};
-use crate::band::{Piece, RowPart, Source, Strip, pieces, strips};
+use crate::array::Array;
+use crate::band::{RowPart, Source, Strip, pieces, strips};
 use crate::counters::Count;
-use crate::parity_log::{LogOutcome, LogPart, ParityLog};
-use crate::read::{ReadError, Stretch};
+use crate::failure::{Lost, ReadError, Stretch};
+use crate::loads::loads;
+use crate::logging::LogOutcome;
+use crate::parity_log::{LogPart, ParityLog};
+use crate::row_write::{Content, Durability, Prepared, RowWrite, sum};
 use crate::rows::{Mode, Span};
 use crate::scratch::Buffer;
-use crate::standing::Member;
+use crate::standing::{Member, Present};
 use crate::{ArrayError, Band, Method, Missing, Place, Plan, Slots, Trust, plan};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::atomic::{Ordering, fence};
 use lanefs_lanes::xor;
 
-/// Strips of a row that are carried out together, and what they write.
-pub(crate) struct RowWrite<'w> {
-    pub(crate) row: u64,
-    pieces: &'w [Piece],
-    strips: &'w [Strip],
-    source: &'w Source<'w>,
-    how: Durability,
-}
-
-/// A strip with all that was read for it.
-struct Prepared<'a> {
-    strip: Strip,
-    plan: Plan,
-    /// Old content by data chunk, as long as the strip.
-    old: Vec<(usize, Buffer<'a>)>,
-    old_parity: Option<Buffer<'a>>,
-    /// New content of chunks that are written in part.
-    merged: Vec<(usize, Buffer<'a>)>,
-}
-
-/// Bytes that go into a sum.
-#[derive(Clone, Copy)]
-enum Content<'a> {
-    /// As long as the strip.
-    Buffer(&'a [u8]),
-    /// From the request, where it may lie in several buffers.
-    Given { source: &'a Source<'a>, at: u64 },
-}
-
-impl<'a> Content<'a> {
-    /// What lies in one piece from byte `at` of the strip on.
-    fn rest(self, at: usize) -> &'a [u8] {
-        match self {
-            Content::Buffer(bytes) => &bytes[at..],
-            Content::Given { source, at: start } => source.rest(start + at as u64),
-        }
-    }
-}
-
-/// Sets `into` to the sum of `contents`, taking each stretch that lies whole in all of them.
-fn sum(into: &mut [u8], contents: &[Content<'_>]) {
-    let mut at = 0;
-    while at < into.len() {
-        let rests: Vec<&[u8]> = contents.iter().map(|c| c.rest(at)).collect();
-        let len = rests.iter().map(|r| r.len()).min().unwrap_or(usize::MAX).min(into.len() - at);
-        assert!(len > 0, "a request's bytes end before its strips");
-        let parts: Vec<&[u8]> = rests.iter().map(|r| &r[..len]).collect();
-        xor(&mut into[at..at + len], &parts);
-        at += len;
-    }
-}
-
-/// Entries of one write in a log header: half of what a header has, so that others fit in.
-const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
-
-/// Bytes of data of one entry: it has 32 bits to count them.
-const PER_ENTRY: u64 = 1 << 31;
-
 /// md counts the array in units of this many bytes.
 const SECTOR: u64 = 512;
-
-/// Strips put together so that the partial parity of each load is at most `most` bytes. Strips
-/// that write `all` chunks have none.
-fn loads(strips: Vec<Strip>, all: Slots, most: u64) -> Vec<Vec<Strip>> {
-    let mut loads: Vec<Vec<Strip>> = vec![Vec::new()];
-    let mut bytes = 0;
-    let cut = |strip: Strip| match strip.written == all {
-        true => strip.cut(PER_ENTRY / all.count() as u64),
-        false => strip.cut(most),
-    };
-    for strip in strips.into_iter().flat_map(cut) {
-        let more = if strip.written == all { 0 } else { strip.len() };
-        let full = loads.last().is_some_and(|l| bytes + more > most || l.len() >= PARTS);
-        if full {
-            loads.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += more;
-        if let Some(load) = loads.last_mut() {
-            load.push(strip);
-        }
-    }
-    loads
-}
 
 impl Array {
     pub(crate) fn write_row(
@@ -341,17 +262,38 @@ impl Array {
         slices: &[&[u8]],
         failed: &mut Failed,
     ) {
+        let offset = write.row * self.shape.chunk() + from;
+        let put = |member: &Present<'_>| {
+            let put = put_slices(member, member.data_offset + offset, slices, write.how);
+            put.map_err(|error| Lost::new(member.id, error))
+        };
+        #[cfg(shuttle)]
+        let before = self.planted.and_then(|_| self.members.of_row(slot, write.row));
+        let shadow = self.members.shadow_of_row(slot, write.row);
         // A member that was taken out since is done without, as if it failed now.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;
         };
-        let at = member.data_offset + write.row * self.shape.chunk() + from;
-        match put_slices(&member, at, slices, write.how) {
+        #[cfg(shuttle)]
+        let member = match self.planted {
+            Some(crate::array::Planted::LooksForTheShadowLast) => before.unwrap_or(member),
+            _ => member,
+        };
+        let mut done = put(&member);
+        if let Some(shadow) = shadow.filter(|shadow| shadow.id != member.id) {
+            done = match put(&shadow) {
+                // By now it may be the member; then it is its write that counts.
+                Ok(()) => done.or_else(|lost| self.members.still(shadow.id).map(drop).ok_or(lost)),
+                Err(lost) if self.lose_shadow(&lost) => Err(lost),
+                Err(_) => done,
+            };
+        }
+        match done {
             Ok(()) => failed.written |= Slots::one(slot),
-            Err(error) => {
+            Err(lost) => {
                 failed.slots |= Slots::one(slot);
-                failed.first.get_or_insert(Lost::new(member.id, error));
+                failed.first.get_or_insert(lost);
             }
         }
     }
@@ -369,8 +311,12 @@ impl Array {
         for done in prepared.iter().filter(half) {
             for (index, old) in &done.old {
                 let slot = self.shape.data_slot(write.row, *index);
-                let Some(member) = self.members.of_row(slot, write.row) else { continue };
-                if failed.written.contains(slot) {
+                if !failed.written.contains(slot) {
+                    continue;
+                }
+                let shadow = self.members.shadow_of_row(slot, write.row);
+                let member = self.members.of_row(slot, write.row);
+                for member in shadow.into_iter().chain(member) {
                     let at = member.data_offset + write.row * self.shape.chunk() + done.strip.from;
                     // Its error would say no more than the one that made this necessary.
                     let _ = member.device.write_at(at, old);
@@ -443,64 +389,5 @@ fn put_slices(
         (Durability::Cached, many) => member.device.write_vectored_at(at, many),
         (Durability::Durable, [one]) => member.device.write_durable_at(at, one),
         (Durability::Durable, many) => member.device.write_durable_at(at, &many.concat()),
-    }
-}
-
-impl Prepared<'_> {
-    /// What goes into the new parity besides what is written: the partial parity.
-    fn kept(&self) -> Vec<Content<'_>> {
-        let of = |which: Slots| {
-            self.old
-                .iter()
-                .filter(move |(i, _)| which.contains(*i))
-                .map(|(_, b)| Content::Buffer(b))
-        };
-        match self.plan.method {
-            Method::NoParity | Method::FullRow => Vec::new(),
-            Method::Reconstruct => of(self.rest()).collect(),
-            Method::Modify => {
-                let parity = self.old_parity.as_deref().map(Content::Buffer);
-                of(self.strip.written).chain(parity).collect()
-            }
-        }
-    }
-
-    fn new_parity(&self, write: &RowWrite<'_>, into: &mut [u8]) {
-        let mut contents = self.kept();
-        contents.extend(self.given(write));
-        sum(into, &contents);
-    }
-
-    fn rest(&self) -> Slots {
-        self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
-    }
-
-    /// What is written, whole blocks.
-    fn given<'a>(&'a self, write: &'a RowWrite<'_>) -> impl Iterator<Item = Content<'a>> {
-        let merged = self.merged.iter().map(|(_, b)| Content::Buffer(b));
-        let whole = write.pieces.iter().filter_map(|piece| {
-            let piece = piece.clip(self.strip.from, self.strip.to)?;
-            let partial = self.strip.partial.contains(piece.index);
-            (!partial).then_some(Content::Given { source: write.source, at: piece.at })
-        });
-        merged.chain(whole)
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_count_their_data_in_32_bits_whatever_is_written() {
-        for (count, len) in [(2, 65536), (4, 1 << 30), (31, 1 << 30)] {
-            let all = Slots::below(count);
-            let whole = Strip { from: 0, to: len, written: all, partial: Slots::NONE };
-            let loads = loads(vec![whole], all, 1 << 17);
-            let strips: Vec<Strip> = loads.concat();
-            assert_eq!(strips.iter().map(Strip::len).sum::<u64>(), len);
-            assert!(strips.iter().all(|s| u32::try_from(s.len() * count as u64).is_ok()));
-            assert_eq!(strips.len(), if len == 65536 { 1 } else { strips.len().max(2) });
-        }
     }
 }

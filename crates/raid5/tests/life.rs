@@ -500,7 +500,8 @@ fn a_member_is_replaced_without_the_array_missing_one() {
         let model = scribble(&array, 6, 20);
         let (name, device) = ram("new");
         let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([9; 16]) };
-        array.replace(1, new, &mut |_| {}).expect("replaced");
+        array.replace(1, new, &mut |_| ControlFlow::Continue(())).expect("replaced");
+        array.close().expect("closed");
         let old = std::mem::replace(&mut members.0[1], (name, device));
         for without in [None, Some(0), Some(2)] {
             let array = members.copies().open(without).expect("an array");
@@ -522,8 +523,9 @@ fn a_member_that_was_replaced_can_fail_without_harm_to_the_new_one() {
     let model = scribble(&array, 7, 20);
     let (name, device) = ram("new");
     let new = NewMember { name: name.clone(), device: device.clone(), uuid: Uuid([9; 16]) };
-    let copied = &mut |_| hook.on(Kind::Flush, 0, || Outcome::Failed);
-    array.replace(1, new, copied).expect("replaced");
+    array.replace(1, new, &mut |_| ControlFlow::Continue(())).expect("replaced");
+    hook.on(Kind::Flush, 0, || Outcome::Failed);
+    array.close().expect("closed");
     members.0[1] = (name, device);
     let array = members.open(None).expect("an array");
     assert_eq!((array.left_out(), array.array().degraded().is_empty()), (&[][..], true));
@@ -539,8 +541,12 @@ fn a_member_that_fails_when_it_is_told_that_it_replaces_one_is_an_error() {
         let (name, below) = ram("new");
         let hook = Arc::new(HookDevice::new(below));
         let new = NewMember { name, device: hook.clone(), uuid: Uuid([9; 16]) };
-        let copied = &mut |_| hook.on(Kind::WriteDurable, told, || Outcome::Failed);
+        let copied = &mut |_| {
+            hook.on(Kind::WriteDurable, told, || Outcome::Failed);
+            ControlFlow::Continue(())
+        };
         array.replace(1, new, copied).expect_err("it has failed");
+        array.close().expect("closed");
         let array = members.open(Some(1)).expect("the others do");
         assert!(content(&array) == model);
     }

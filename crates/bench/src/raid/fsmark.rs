@@ -294,7 +294,7 @@ pub(super) fn switches() -> u64 {
 }
 
 /// CPU time of the process in user mode and in the kernel: fields 14 and 15 of proc(5)'s `stat`.
-fn process_cpu() -> (Duration, Duration) {
+pub(super) fn process_cpu() -> (Duration, Duration) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let tick = Duration::from_secs(1) / rustix::param::clock_ticks_per_second().max(1) as u32;

@@ -114,6 +114,8 @@ pub struct SmallWrites {
     pub writes: u64,
     /// Context switches of the workers, on the way to the last write.
     pub switches: u64,
+    /// CPU time of the process, user and system, in steps of the kernel's clock.
+    pub cpu: Duration,
     /// What the array counted.
     pub counted: Statistics,
 }
@@ -137,7 +139,7 @@ pub fn small_writes(
         array.write_at(at * row.len() as u64, &row)?;
     }
     let before = array.statistics();
-    let begun = Instant::now();
+    let (begun, spent) = (Instant::now(), super::fsmark::process_cpu());
     let done: Vec<Result<(u64, u64)>> = std::thread::scope(|s| {
         let workers: Vec<_> = (0..threads)
             .map(|worker| {
@@ -160,6 +162,7 @@ pub fn small_writes(
         workers.into_iter().map(|w| w.join().unwrap_or(Ok((0, 0)))).collect()
     });
     let seconds = begun.elapsed().as_secs_f64();
+    let now = super::fsmark::process_cpu();
     let done: Vec<(u64, u64)> = done.into_iter().collect::<Result<_>>()?;
     let writes = done.iter().map(|(writes, _)| writes).sum();
     let switches = done.iter().map(|(_, switches)| switches).sum();
@@ -171,6 +174,7 @@ pub fn small_writes(
         rate: writes as f64 / seconds,
         writes,
         switches,
+        cpu: (now.0 + now.1).saturating_sub(spent.0 + spent.1),
         counted,
     })
 }

@@ -125,8 +125,8 @@ impl ArrayArgument {
         let array = self.source()?.open(options).map_err(|error| match &error {
             AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
                 Some(place) => self.failure(format_args!(
-                    "mounted on {}: beside a mount there are fail, add, remove and status; unmount \
-                     it for this",
+                    "mounted on {}: beside a mount there are fail, add, remove, replace and status; \
+                     unmount it for this",
                     place.display()
                 )),
                 None => self.refused(error),
@@ -182,11 +182,6 @@ impl ArrayArgument {
             }
             Err(error) => Err(self.refused(error)),
         }
-    }
-
-    /// To be changed by this command alone, which also does what is left to do.
-    fn open_to_change(&self) -> Result<OpenArray, Failure> {
-        self.open(ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) })
     }
 
     fn refused(&self, error: AssembleError) -> Failure {

@@ -4,7 +4,7 @@ use super::member_name::{name_of, slot_of};
 use super::new_member::{MadeFile, new_member};
 use super::refused;
 use crate::cli::Failure;
-use lanefs::raid5::{Ended, OpenArray, Progress, Rebuild};
+use lanefs::raid5::{Added, Ended, OpenArray, Progress, Rebuild, Replaced};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ pub enum Step {
     Rebuilding,
     /// It gets what it missed.
     CatchingUp,
+    /// It gets what the member has that it replaces.
+    Copying,
 }
 
 impl Step {
@@ -24,12 +26,14 @@ impl Step {
         match self {
             Step::Rebuilding => "rebuilding",
             Step::CatchingUp => "catching up",
+            Step::Copying => "copying",
         }
     }
 
     /// The one of that name.
     pub fn named(name: &str) -> Option<Step> {
-        [Step::Rebuilding, Step::CatchingUp].into_iter().find(|step| step.name() == name)
+        let all = [Step::Rebuilding, Step::CatchingUp, Step::Copying];
+        all.into_iter().find(|step| step.name() == name)
     }
 }
 
@@ -52,6 +56,17 @@ pub enum Change {
         /// Whatever it holds.
         force: bool,
     },
+    /// Copies a member, by name or slot, to a device, which then has its slot.
+    Replace {
+        /// The member.
+        member: PathBuf,
+        /// The device.
+        device: PathBuf,
+        /// What the caller calls it.
+        shown: String,
+        /// Whatever it holds.
+        force: bool,
+    },
 }
 
 impl Change {
@@ -60,7 +75,7 @@ impl Change {
         match self {
             Change::Fail { member } => member.display().to_string(),
             Change::Remove => "array".to_owned(),
-            Change::Add { shown, .. } => shown.clone(),
+            Change::Add { shown, .. } | Change::Replace { shown, .. } => shown.clone(),
         }
     }
 
@@ -72,6 +87,10 @@ impl Change {
             Change::Add { device, shown, force } => {
                 json!({ "change": "add", "device": device, "shown": shown, "force": force })
             }
+            Change::Replace { member, device, shown, force } => json!({
+                "change": "replace", "member": member, "device": device, "shown": shown,
+                "force": force,
+            }),
         }
     }
 
@@ -82,6 +101,12 @@ impl Change {
             "fail" => Change::Fail { member: text("member")?.into() },
             "remove" => Change::Remove,
             "add" => Change::Add {
+                device: text("device")?.into(),
+                shown: text("shown")?.into(),
+                force: value.get("force")?.as_bool()?,
+            },
+            "replace" => Change::Replace {
+                member: text("member")?.into(),
                 device: text("device")?.into(),
                 shown: text("shown")?.into(),
                 force: value.get("force")?.as_bool()?,
@@ -108,6 +133,10 @@ impl Change {
                 })
             }
             Change::Add { device, shown, force } => add_member(array, device, shown, *force, step),
+            Change::Replace { member, device, shown, force } => {
+                let new = (device.as_path(), shown.as_str());
+                replace_member(array, member, new, *force, step)
+            }
         }
     }
 }
@@ -131,11 +160,20 @@ fn add_member(
     force: bool,
     step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
 ) -> Result<String, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::new(shown, error);
     let made = MadeFile::for_member(device, array)?;
     let new = new_member(device, array, force)?;
     let added = array.add(new).map_err(|error| refused(Path::new(shown), error))?;
     made.keep();
+    bring_in_step(array, added, shown, step)
+}
+
+/// Rebuilds a member that has its slot; gives what was done.
+fn bring_in_step(
+    array: &OpenArray,
+    added: Added,
+    shown: &str,
+    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+) -> Result<String, Failure> {
     let slot = added.slot;
     let Some(misses) = added.misses else {
         return Ok(format!("{shown}: in slot {slot}, which missed nothing"));
@@ -150,11 +188,47 @@ fn add_member(
         ControlFlow::Break(()) => Ended::Stopped,
         ControlFlow::Continue(()) => {
             let rebuilt = array.array().rebuild(slot, misses, &mut |p| step(what, p));
-            rebuilt.map_err(|error| failed(&error))?
+            rebuilt.map_err(|error| Failure::new(shown, error))?
         }
     };
     Ok(match ended {
         Ended::Done => format!("{shown}: in slot {slot}, {done}"),
         Ended::Stopped => format!("{shown}: in slot {slot}, to be rebuilt when the array is used"),
     })
+}
+
+fn replace_member(
+    array: &OpenArray,
+    member: &Path,
+    (device, shown): (&Path, &str),
+    force: bool,
+    step: &mut dyn FnMut(Step, Progress) -> ControlFlow<()>,
+) -> Result<String, Failure> {
+    let slot = slot_of(array, member)?;
+    let before = name_of(array, slot);
+    let made = MadeFile::for_member(device, array)?;
+    let new = new_member(device, array, force)?;
+    let missing = array.array().degraded();
+    let done = array.replace(slot, new, &mut |progress| step(Step::Copying, progress));
+    let done = done.map_err(|error| {
+        let what = match array.array().degraded() == missing {
+            true => "the array is as before",
+            false => "the array is degraded",
+        };
+        Failure::new(shown, format_args!("{error}; {what}"))
+    })?;
+    match done {
+        Replaced::Done => {
+            made.keep();
+            Ok(format!("{shown}: in slot {slot}, in place of {before}"))
+        }
+        Replaced::Stopped => {
+            Err(Failure::new(shown, "the copy was stopped; the array is as before"))
+        }
+        Replaced::Added(added) => {
+            made.keep();
+            let rebuilt = bring_in_step(array, added, shown, step)?;
+            Ok(format!("{rebuilt}; {before} failed while it was copied"))
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! `lanefs raid fail`, `remove`, `add`, `replace`
 
 use super::change::{Change, Step};
-use super::member_name::{absolute, name_of, real_or_as_is, slot_of};
-use super::new_member::{MadeFile, new_member};
+use super::member_name::{absolute, real_or_as_is};
 use super::progress::Bar;
 use super::{ArrayArgument, Found, NothingMore, live};
 use crate::cli::{Failure, Report, printable};
@@ -56,7 +55,13 @@ pub struct AddArguments {
 
 /// Copies a member to another device, which then takes its slot
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lanefs raid replace md:a.img,b.img,c.img b.img new.img")]
+#[command(after_help = "\
+Example:
+  lanefs raid replace md:a.img,b.img,c.img b.img new.img
+
+The array can be mounted: what is written meanwhile goes to both, and the array never misses a
+member. If the new device fails, or the copy is stopped, the array is as before. If the old one fails
+meanwhile, the new one has its slot and is rebuilt.")]
 pub struct ReplaceArguments {
     #[command(flatten)]
     array: ArrayArgument,
@@ -129,21 +134,13 @@ fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait
 
 /// `replace`
 pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
-    let report = Report::new("raid replace");
-    let work = || -> Result<String, Failure> {
-        let array = arguments.array.open_to_change()?;
-        let slot = slot_of(&array, &arguments.member)?;
-        let before = name_of(&array, slot);
-        let made = MadeFile::for_member(&arguments.device, &array)?;
-        let new = new_member(&arguments.device, &array, arguments.force)?;
-        let bar = Bar::new("copying");
-        let done = array.replace(slot, new, &mut |progress| bar.show(progress));
-        done.map_err(|error| arguments.array.refused(error))?;
-        made.keep();
-        Ok(format!("{}: in slot {slot}, in place of {before}", arguments.device.display()))
+    let change = Change::Replace {
+        member: real_or_as_is(&arguments.member),
+        device: absolute(&arguments.device),
+        shown: arguments.device.display().to_string(),
+        force: arguments.force,
     };
-    tell(&report, work());
-    report.exit()
+    run("raid replace", &arguments.array, &change, Wait::ToTheEnd)
 }
 
 /// Says what was done, or why not.

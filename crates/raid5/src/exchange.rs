@@ -1,0 +1,147 @@
+//! Another device in a member's place, while the array is used.
+//!
+//! The device is the member's *shadow* until it has all of its share: its rows are copied one by one,
+//! and what is written to a row that is copied goes to both. Then the slot is given to it, in this
+//! order:
+//!
+//! | order | else |
+//! |---|---|
+//! | no header of the member's log is written, and all that it logged is finished | a crash finds a row half written whose entry is on the old member alone |
+//! | flush, then superblocks that name the new member | they name one without its share |
+//! | superblocks, then the new member alone is written | they name the old one, which misses data |
+//!
+//! Until the superblocks of one member name the new one, the array is put together with the old one.
+
+use crate::array::Array;
+use crate::counters::Count;
+use crate::failure::{Lost, ReadError, Stretch};
+use crate::maintenance::{Callback, Ended, gone};
+use crate::metadata::SeatError;
+use crate::parity_log::LogHome;
+use crate::standing::{Member, MemberId, Standing};
+use crate::{ArrayError, Slots};
+use lanefs_device::{Device, DeviceError};
+
+/// Why a shadow did not get its slot.
+#[derive(Debug)]
+pub(crate) enum NotExchanged {
+    /// Its member was taken out meanwhile.
+    MemberLost,
+    /// It failed itself, or something else did.
+    Failed(DeviceError),
+}
+
+impl From<DeviceError> for NotExchanged {
+    fn from(error: DeviceError) -> NotExchanged {
+        NotExchanged::Failed(error)
+    }
+}
+
+impl Array {
+    /// Gives the member in `slot`, which is in step, a shadow.
+    pub(crate) fn add_shadow(&self, slot: usize, member: Member) -> Result<MemberId, ArrayError> {
+        self.check_member(slot, &member)?;
+        let _state = self.state();
+        match self.members.standing(slot) {
+            Standing::InSync => self.members.put_shadow(slot, member),
+            Standing::Missing | Standing::Rebuilding { .. } => Err(ArrayError::Gone { slot }),
+        }
+    }
+
+    /// The shadow is none any more.
+    pub(crate) fn remove_shadow(&self, id: MemberId) {
+        let _state = self.state();
+        self.members.drop_shadow(id, None);
+    }
+
+    /// Gives the shadow the share that its member has.
+    ///
+    /// # Errors
+    /// When the shadow fails or its member does, or a place cannot be read or computed.
+    pub(crate) fn copy_to_shadow(
+        &self,
+        id: MemberId,
+        progress: Callback<'_>,
+    ) -> Result<Ended, NotExchanged> {
+        for row in 0..self.shape.rows() {
+            self.copy_row(id, row)?;
+            if progress(self.progress(row + 1)).is_break() {
+                return Ok(Ended::Stopped);
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    fn copy_row(&self, id: MemberId, row: u64) -> Result<(), NotExchanged> {
+        let _hold = self.lock_row(row);
+        let _unit = self.budget.take(row, &self.counters);
+        let shadow = self.members.shadow(id.slot).filter(|shadow| shadow.id == id);
+        let shadow = shadow.ok_or_else(|| self.why_no_shadow(id))?;
+        let mut bytes = self.scratch.take(self.shape.chunk());
+        self.share_of_row(id.slot, row, &mut bytes)?;
+        self.counters.add(Count::DataWrite, 1);
+        let at = shadow.data_offset + row * self.shape.chunk();
+        if let Err(error) = shadow.device.write_at(at, &bytes) {
+            self.lose_shadow(&Lost::new(id, error.clone()));
+            return Err(error.into());
+        }
+        // Published before the row is let go: the next writer writes to the shadow too.
+        if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
+    }
+
+    /// What the member has in the row; where it cannot be read, what the others say. It is about to
+    /// go, so it is not failed for that.
+    fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
+        let place = Stretch { row, from: 0 };
+        let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
+        match self.read_member(member, place, Count::DataRead, bytes) {
+            Ok(()) => Ok(()),
+            Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
+            Err(ReadError::Final(error)) => Err(error.into()),
+            Err(ReadError::Lost(lost)) => {
+                // Of data the parity tells nothing that may be wrong itself.
+                let unknown = self.unsynced.contains(row) && slot != self.shape.parity_slot(row);
+                if unknown || self.rebuild_into(slot, place, bytes).is_err() {
+                    return Err(lost.error.into());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn why_no_shadow(&self, id: MemberId) -> NotExchanged {
+        self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::Failed)
+    }
+
+    /// Gives the slot to the shadow, which has all of its share: `record` writes the superblocks.
+    ///
+    /// # Errors
+    /// When the shadow fails, or its member does. If the superblocks are in doubt, writes stop.
+    pub(crate) fn exchange(
+        &self,
+        id: MemberId,
+        record: impl FnOnce() -> Result<Slots, SeatError>,
+    ) -> Result<(), NotExchanged> {
+        let slot = id.slot;
+        let log = self.quieten_log(slot)?;
+        self.flush_members()?;
+        let _state = self.state();
+        self.refuse_if_stopped(0, 0)?;
+        if self.members.shadow(slot).is_none_or(|shadow| shadow.id != id) {
+            return Err(self.why_no_shadow(id));
+        }
+        let lost = record().map_err(|error| match error {
+            SeatError::Unchanged(error) => error,
+            SeatError::Unsettled(error) => {
+                self.stop_writes(&error);
+                error
+            }
+        })?;
+        self.members.promote(id);
+        if let Some(log) = &log {
+            log.move_to(LogHome::of(&self.members, slot));
+        }
+        self.note(lost)?;
+        if lost.contains(slot) { Err(gone(slot).into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,59 @@
+//! A log that is about to move: its headers are held back until all that it logged is finished.
+
+use crate::parity_log::{LogHome, ParityLog, Turn};
+
+impl ParityLog {
+    /// Holds back all headers until the guard is dropped.
+    pub(crate) fn hold(&self) -> HeldLog<'_> {
+        self.books.lock().held = true;
+        HeldLog(self)
+    }
+}
+
+/// A log to which no header is written.
+pub(crate) struct HeldLog<'l>(&'l ParityLog);
+
+/// What is left of a log that is held.
+pub(crate) enum Left {
+    /// Nothing: no entry is unfinished, and none becomes so.
+    Nothing,
+    /// Entries that a flush of the array finishes.
+    Unflushed,
+    /// Something that was under way has changed: look again.
+    Changed,
+}
+
+impl HeldLog<'_> {
+    /// Tells what is left; waits for a change if it is something that others are doing.
+    pub(crate) fn left(&self) -> Left {
+        let mut books = self.0.books.lock();
+        if books.turn != Turn::Taken && books.unfinished.is_empty() {
+            return Left::Nothing;
+        }
+        if books.turn != Turn::Taken && books.under_way() == 0 {
+            return Left::Unflushed;
+        }
+        self.0.idle.wait(&mut books);
+        Left::Changed
+    }
+
+    /// The slot has another member, to which the array's state goes on: what waits to be logged is
+    /// logged there.
+    pub(crate) fn move_to(&self, home: Option<LogHome>) {
+        let mut books = self.0.books.lock();
+        let at_rest = books.unfinished.is_empty() && books.turn != Turn::Taken;
+        debug_assert!(at_rest, "a header is to be written, or an entry unfinished");
+        books.home = home;
+        books.at = 0;
+    }
+}
+
+impl Drop for HeldLog<'_> {
+    fn drop(&mut self) {
+        let mut books = self.0.books.lock();
+        books.held = false;
+        let wakes = books.all_look();
+        drop(books);
+        wakes.wake();
+    }
+}

@@ -1,0 +1,64 @@
+//! Schedules of writers whose rows have one log: each gets its turn, or its entries written.
+
+use crate::array::Planted;
+use crate::model_member::Memory;
+use crate::planted::{Choice, finds};
+use crate::{Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Setup, Unrecorded};
+use lanefs_device::Device;
+use lanefs_lanes::sync::{Arc, thread};
+
+const CHUNK: u64 = 8192;
+const ROWS: u64 = 4;
+const DATA_OFFSET: u64 = 16384;
+/// A header and the partial parity of three blocks.
+const LOG: LogArea = LogArea { offset: 0, len: 16384 };
+
+/// Threads write blocks of their own, twice: so the log is full, begins anew, and has a block already.
+fn write(planted: Option<Planted>, carries: usize) {
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
+    let member = |_| {
+        let device = Memory::new(DATA_OFFSET + ROWS * CHUNK);
+        Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
+    };
+    let mut array = Array::start(Setup {
+        geometry: shape,
+        members: (0..3).map(member).collect(),
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::PartialParity { signature: 7 },
+        active: true,
+        unsynced_from: u64::MAX,
+        policies: Policies { rows: 4, log_carries: carries, ..Policies::default() },
+    })
+    .unwrap();
+    array.planted = planted;
+    assert_eq!(shape.parity_slot(0), shape.parity_slot(3));
+    let (row, array) = (shape.row_len(), Arc::new(array));
+    let places = [0, 4096, 3 * row, 3 * row + 4096];
+    let writers = places.map(|place| {
+        let array = array.clone();
+        thread::spawn(move || {
+            for round in 1..3u8 {
+                array.write_at(place, &[round; 4096]).expect("a write");
+            }
+        })
+    });
+    writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+    for place in places {
+        let mut got = [0; 4096];
+        array.read_at(place, &mut got).expect("a read");
+        assert_eq!(got, [2; 4096]);
+    }
+}
+
+#[test]
+fn shuttle_every_writer_that_waits_for_a_log_goes_on() {
+    for carries in [0, 1, 32] {
+        shuttle::check_random(move || write(None, carries), 2000);
+        shuttle::check_pct(move || write(None, carries), 2000, 3);
+    }
+}
+
+#[test]
+fn shuttle_finds_a_turn_that_is_handed_to_none() {
+    finds(5000, Choice::Steps, || write(Some(Planted::HandsTheTurnToNone), 32));
+}

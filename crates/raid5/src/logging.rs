@@ -1,0 +1,171 @@
+//! Logging a write: on the thread that writes, or by one of those that wait with it.
+
+use crate::array::Array;
+use crate::counters::Count;
+use crate::failure::Lost;
+use crate::held_log::{HeldLog, Left};
+use crate::log_waiters::{Ticket, Told};
+use crate::parity_log::{LogPart, Logged, Obstacle, ParityLog, Turn, Unit};
+use lanefs_device::{Device, DeviceError};
+use lanefs_ondisk::md::ppl::HEADER_SIZE;
+
+/// What came of logging.
+pub(crate) enum LogOutcome {
+    /// The entries are durable; the ticket is for [`ParityLog::written`].
+    Durable(Ticket),
+    /// The member with the log is gone, and so is the parity.
+    NoMember,
+}
+
+impl Array {
+    /// Logs parts of a row on the member that has its parity; returns when they are durable.
+    ///
+    /// # Locking
+    /// The caller holds the parts' range exclusively.
+    pub(crate) fn log(
+        &self,
+        log: &ParityLog,
+        row: u64,
+        parts: Vec<LogPart>,
+    ) -> Result<LogOutcome, DeviceError> {
+        let mut books = log.books.lock();
+        if books.home.is_none() {
+            return Ok(LogOutcome::NoMember);
+        }
+        let epoch = books.epoch;
+        books.last_ticket += 1;
+        let ticket = books.last_ticket;
+        books.queue.push_back(Logged { ticket, row, parts });
+        let mut waited = false;
+        loop {
+            self.refuse_if_stopped(row * self.shape.row_len(), 0)?;
+            if books.epoch != epoch {
+                return Ok(LogOutcome::NoMember);
+            }
+            if books.durable >= ticket {
+                return Ok(LogOutcome::Durable(ticket));
+            }
+            let unit = match books.turn.is_of(ticket) {
+                true => Some(books.next_unit(log)),
+                false => None,
+            };
+            match unit {
+                Some(Ok(unit)) => {
+                    books.turn = Turn::Taken;
+                    drop(books);
+                    if let Err(error) = self.write_unit(&unit) {
+                        return self.lose_log(log, epoch, Lost::new(unit.home.member, error));
+                    }
+                    books = log.books.lock();
+                    books.end_turn(epoch, log);
+                    // Of another epoch it says nothing, and nobody asks.
+                    books.durable = books.durable.max(unit.through);
+                    let durable = books.durable;
+                    let mut wakes = books.waiters.take_served(durable);
+                    if durable >= ticket && books.epoch == epoch {
+                        #[cfg(shuttle)]
+                        if self.planted == Some(crate::array::Planted::HandsTheTurnToNone) {
+                            drop(books);
+                            wakes.wake();
+                            return Ok(LogOutcome::Durable(ticket));
+                        }
+                        wakes = wakes.and(books.hand_over());
+                        drop(books);
+                        wakes.wake();
+                        return Ok(LogOutcome::Durable(ticket));
+                    }
+                    // Its own entries are not in it: it goes on.
+                    books.turn =
+                        if books.epoch == epoch { Turn::Handed(ticket) } else { books.turn };
+                    drop(books);
+                    wakes.wake();
+                    books = log.books.lock();
+                }
+                Some(Err(Obstacle::Flush)) => {
+                    books.turn = Turn::Taken;
+                    drop(books);
+                    self.counters.add(Count::LogFlush, 1);
+                    let flushed = self.flush_members();
+                    books = log.books.lock();
+                    books.end_turn(epoch, log);
+                    if let Err(error) = flushed {
+                        books.queue.retain(|logged| logged.ticket != ticket);
+                        let wakes = books.all_look();
+                        drop(books);
+                        wakes.wake();
+                        return Err(error);
+                    }
+                }
+                blocked => {
+                    if let Some(Err(Obstacle::Writers { at_most })) = blocked {
+                        books.turn = Turn::Blocked { at_most };
+                    }
+                    self.counters.add(Count::LogWait, 1);
+                    self.counters.add(Count::LogVainWake, u64::from(waited));
+                    waited = true;
+                    let waiter = books.waiters.add(ticket);
+                    drop(books);
+                    if waiter.wait() == Told::Durable {
+                        return Ok(LogOutcome::Durable(ticket));
+                    }
+                    books = log.books.lock();
+                }
+            }
+        }
+    }
+
+    /// The member with the log failed in a header.
+    fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
+        // Recording the failure moves the log, which wakes all that wait. If that happened before,
+        // the member is gone all the same.
+        let outcome = self.lose(lost);
+        let mut books = log.books.lock();
+        books.end_turn(epoch, log);
+        let wakes = books.all_look();
+        drop(books);
+        wakes.wake();
+        outcome?;
+        Ok(LogOutcome::NoMember)
+    }
+
+    /// Holds back headers of the log of `slot`, if there is one, until what it logged is finished.
+    ///
+    /// # Locking
+    /// The caller holds nothing: writes that are under way have to end.
+    pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
+        let Some(log) = self.logs.get(slot) else { return Ok(None) };
+        let held = log.hold();
+        loop {
+            self.refuse_if_stopped(0, 0)?;
+            match held.left() {
+                Left::Nothing => return Ok(Some(held)),
+                Left::Unflushed => self.flush_members()?,
+                Left::Changed => {}
+            }
+        }
+    }
+
+    /// Writes to the member that the log was on when the unit was made, and to no other: one that
+    /// has come since may have anything there.
+    fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
+        // If it is gone, whoever took it out makes that known in the books.
+        let member = self.members.still(unit.home.member);
+        #[cfg(shuttle)]
+        let member = match self.planted {
+            Some(crate::array::Planted::LogsOnWhoHasTheSlot) => {
+                self.members.present(unit.home.member.slot)
+            }
+            _ => member,
+        };
+        let Some(member) = member else { return Ok(()) };
+        let at = unit.home.area.offset + unit.at;
+        self.counters.add(Count::LogHeader, 1);
+        self.counters.add(Count::LogByte, (unit.before.len() + unit.head.len()) as u64);
+        if !unit.before.is_empty() {
+            self.counters.add(Count::LogWrite, 1);
+            member.device.write_durable_at(at + HEADER_SIZE as u64, &unit.before)?;
+        }
+        self.counters.add(Count::LogWrite, 1);
+        member.device.write_durable_at(at, &unit.head)
+    }
+}

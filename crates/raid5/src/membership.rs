@@ -1,0 +1,144 @@
+//! Members that fail, and members that take a slot: the state of a running array.
+
+use crate::array::Array;
+#[cfg(shuttle)]
+use crate::array::Planted;
+use crate::failure::Lost;
+use crate::member_check::{check_log, check_size};
+use crate::parity_log::LogHome;
+use crate::standing::Member;
+use crate::{ArrayError, Slots};
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::Arc;
+
+impl Array {
+    /// Takes the member in `slot` out as failed.
+    ///
+    /// # Errors
+    /// If there is no such slot, the array cannot do without it, or that cannot be recorded; only the
+    /// last stops writes.
+    pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
+        if slot >= self.members.count() {
+            return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
+        }
+        let _state = self.state();
+        let after = self.members.not_in_sync() | Slots::one(slot);
+        if after.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: after };
+            return Err(error.of(Operation::Write, 0, 0));
+        }
+        self.lose_locked(slot, None)
+    }
+
+    /// A member failed: it is recorded and done without, or the array's writes stop.
+    ///
+    /// One that was taken out before is recorded already, and whoever has its slot by now has done
+    /// nothing.
+    pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
+        let _state = self.state();
+        #[cfg(shuttle)]
+        if self.planted == Some(Planted::FailsWhoHasTheSlot) {
+            return self.lose_locked(lost.member.slot, Some(&lost));
+        }
+        match self.members.still(lost.member) {
+            None => {
+                self.members.drop_shadow(lost.member, Some(&lost.error));
+                Ok(())
+            }
+            Some(member) => self.lose_locked(member.id.slot, Some(&lost)),
+        }
+    }
+
+    /// A shadow failed: its member goes on alone. `true` if it is the member by now, so that the
+    /// failure is one of the array's.
+    pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
+        let _state = self.state();
+        self.members.drop_shadow(lost.member, Some(&lost.error));
+        self.members.still(lost.member).is_some()
+    }
+
+    /// # Locking
+    /// The caller holds the state.
+    fn lose_locked(&self, slot: usize, why: Option<&Lost>) -> Result<(), DeviceError> {
+        if self.members.present(slot).is_none() {
+            return Ok(());
+        }
+        let after = self.members.not_in_sync() | Slots::one(slot);
+        if after.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
+            let error = why.map_or(error, |lost| lost.error.clone());
+            // What cannot be read is an error of that read and no more: another member may have
+            // failed since it was tried.
+            if why.is_none_or(|lost| lost.unread.is_none()) {
+                self.stop_writes(&error);
+            }
+            return Err(error);
+        }
+        let lost = Slots::one(slot);
+        let more = self.record.fail_members(lost).inspect_err(|e| self.stop_writes(e))?;
+        self.note(lost | more)
+    }
+
+    /// Takes note of members whose failure was recorded already.
+    ///
+    /// # Locking
+    /// The caller holds the state.
+    pub(crate) fn note(&self, lost: Slots) -> Result<(), DeviceError> {
+        for slot in lost.iter() {
+            self.members.remove(slot);
+            if let Some(log) = self.logs.get(slot) {
+                log.move_to(None);
+            }
+        }
+        let missing = self.members.not_in_sync();
+        if !lost.is_empty() && missing.count() > 1 {
+            let error = ArrayError::TooManyMissing { slots: missing }.of(Operation::Write, 0, 0);
+            self.stop_writes(&error);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Changes the metadata while who is a member does not change.
+    pub(crate) fn recording(
+        &self,
+        change: impl FnOnce() -> Result<Slots, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let _state = self.state();
+        self.note(change()?)
+    }
+
+    /// Puts a member into `slot`, whoever has it; it has its share of the rows below `rows`.
+    ///
+    /// # Locking
+    /// The caller holds the state.
+    pub(crate) fn install(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
+        self.members.put(slot, member, rows)?;
+        if let Some(log) = self.logs.get(slot) {
+            log.move_to(LogHome::of(&self.members, slot));
+        }
+        Ok(())
+    }
+
+    /// Whether the array can use the device in `slot`.
+    pub(crate) fn check_member(&self, slot: usize, member: &Member) -> Result<(), ArrayError> {
+        check_size(&self.shape, slot, member)?;
+        match self.logs.get(slot) {
+            Some(log) => check_log(slot, member.log, log.per_write()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for log headers that are being written to members that lost `slot`: so that they do
+    /// not arrive in the log of the next, if that is the same device.
+    pub(crate) fn await_log_of(&self, slot: usize) {
+        if let Some(log) = self.logs.get(slot) {
+            log.await_writers();
+        }
+    }
+
+    /// Whether this device had `slot`, or has it.
+    pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
+        self.members.had(slot, device)
+    }
+}

@@ -1,0 +1,109 @@
+//! What a write of a row writes, and the sums that it takes: pure.
+
+use crate::band::{Piece, Source, Strip};
+use crate::scratch::Buffer;
+use crate::{Method, Plan, Slots};
+use lanefs_lanes::xor;
+
+/// Whether a write is to be durable when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Cached,
+    Durable,
+}
+
+/// Strips of a row that are carried out together, and what they write.
+pub(crate) struct RowWrite<'w> {
+    pub(crate) row: u64,
+    pub(crate) pieces: &'w [Piece],
+    pub(crate) strips: &'w [Strip],
+    pub(crate) source: &'w Source<'w>,
+    pub(crate) how: Durability,
+}
+
+/// A strip with all that was read for it.
+pub(crate) struct Prepared<'a> {
+    pub(crate) strip: Strip,
+    pub(crate) plan: Plan,
+    /// Old content by data chunk, as long as the strip.
+    pub(crate) old: Vec<(usize, Buffer<'a>)>,
+    pub(crate) old_parity: Option<Buffer<'a>>,
+    /// New content of chunks that are written in part.
+    pub(crate) merged: Vec<(usize, Buffer<'a>)>,
+}
+
+/// Bytes that go into a sum.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'a> {
+    /// As long as the strip.
+    Buffer(&'a [u8]),
+    /// From the request, where it may lie in several buffers.
+    Given { source: &'a Source<'a>, at: u64 },
+}
+
+impl<'a> Content<'a> {
+    /// What lies in one piece from byte `at` of the strip on.
+    fn rest(self, at: usize) -> &'a [u8] {
+        match self {
+            Content::Buffer(bytes) => &bytes[at..],
+            Content::Given { source, at: start } => source.rest(start + at as u64),
+        }
+    }
+}
+
+/// Sets `into` to the sum of `contents`, taking each stretch that lies whole in all of them.
+pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
+    let mut at = 0;
+    while at < into.len() {
+        let rests: Vec<&[u8]> = contents.iter().map(|c| c.rest(at)).collect();
+        let len = rests.iter().map(|r| r.len()).min().unwrap_or(usize::MAX).min(into.len() - at);
+        assert!(len > 0, "a request's bytes end before its strips");
+        let parts: Vec<&[u8]> = rests.iter().map(|r| &r[..len]).collect();
+        xor(&mut into[at..at + len], &parts);
+        at += len;
+    }
+}
+
+impl Prepared<'_> {
+    /// What goes into the new parity besides what is written: the partial parity.
+    pub(crate) fn kept(&self) -> Vec<Content<'_>> {
+        let of = |which: Slots| {
+            self.old
+                .iter()
+                .filter(move |(i, _)| which.contains(*i))
+                .map(|(_, b)| Content::Buffer(b))
+        };
+        match self.plan.method {
+            Method::NoParity | Method::FullRow => Vec::new(),
+            Method::Reconstruct => of(self.rest()).collect(),
+            Method::Modify => {
+                let parity = self.old_parity.as_deref().map(Content::Buffer);
+                of(self.strip.written).chain(parity).collect()
+            }
+        }
+    }
+
+    pub(crate) fn new_parity(&self, write: &RowWrite<'_>, into: &mut [u8]) {
+        let mut contents = self.kept();
+        contents.extend(self.given(write));
+        sum(into, &contents);
+    }
+
+    fn rest(&self) -> Slots {
+        self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
+    }
+
+    /// What is written, whole blocks.
+    pub(crate) fn given<'a>(
+        &'a self,
+        write: &'a RowWrite<'_>,
+    ) -> impl Iterator<Item = Content<'a>> {
+        let merged = self.merged.iter().map(|(_, b)| Content::Buffer(b));
+        let whole = write.pieces.iter().filter_map(|piece| {
+            let piece = piece.clip(self.strip.from, self.strip.to)?;
+            let partial = self.strip.partial.contains(piece.index);
+            (!partial).then_some(Content::Given { source: write.source, at: piece.at })
+        });
+        merged.chain(whole)
+    }
+}
