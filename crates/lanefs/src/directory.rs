@@ -40,6 +40,29 @@ impl DirEntry {
 /// The entries of a directory in the order that the directory has them, "." and ".." left out.
 ///
 /// It keeps the file system mounted, as an open [`crate::File`] does.
+///
+/// ```
+/// use lanefs::{FileSystem, FileType};
+///
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{FormatOptions, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// fs.create_dir("/photos")?;
+/// fs.write("/notes", "")?;
+/// for entry in fs.read_dir("/")? {
+///     let entry = entry?;
+///     match entry.file_name().to_str() {
+///         Some("photos" | "lost+found") => {
+///             assert_eq!(entry.file_type(), Some(FileType::Directory));
+///         }
+///         Some("notes") => assert_eq!(entry.ino(), fs.metadata("/notes")?.ino()),
+///         other => panic!("{other:?}"),
+///     }
+/// }
+/// # Ok::<(), lanefs::Error>(())
+/// ```
 pub struct ReadDir {
     dir: OpenFile,
     /// Dropped after `dir`, which is a file of it.

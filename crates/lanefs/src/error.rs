@@ -5,6 +5,22 @@ use std::path::{Path, PathBuf};
 use thiserror::Error as ThisError;
 
 /// An operation failed: where and why. It converts into [`std::io::Error`].
+///
+/// ```
+/// use lanefs::{Cause, FileSystem, ext4};
+///
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{FormatOptions, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// fs.create_dir("/d")?;
+/// let error = fs.remove_file("/d").unwrap_err();
+/// assert_eq!(error.to_string(), "/d: is a directory");
+/// assert!(matches!(error.cause(), Cause::FileSystem(ext4::Error::IsDirectory)));
+/// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::IsADirectory);
+/// # Ok::<(), lanefs::Error>(())
+/// ```
 #[derive(Debug, ThisError)]
 pub struct Error {
     path: Option<PathBuf>,

@@ -17,6 +17,35 @@ use std::path::PathBuf;
 ///
 /// It keeps the file system mounted: it can be stored beside its [`crate::FileSystem`], and moved to
 /// another thread. [`crate::FileSystem::close`] fails while a file is open.
+///
+/// ```
+/// use lanefs::{File, FileSystem};
+/// use std::io::Write;
+///
+/// struct Journal {
+///     fs: FileSystem,
+///     log: File,
+/// }
+///
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{FormatOptions, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// let mut journal = Journal { log: fs.create_file("/log")?, fs };
+/// journal.log.write_all(b"one two")?;
+/// journal.log.write_all_at(b"ONE", 0)?;
+/// journal.log.sync_all()?; // now it survives a crash
+///
+/// let mut word = [0; 3];
+/// journal.log.read_exact_at(&mut word, 4)?;
+/// assert_eq!(&word, b"two");
+/// assert_eq!(journal.log.metadata().len(), 7);
+///
+/// drop(journal.log);
+/// journal.fs.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct File {
     open: OpenFile,
     /// Dropped after `open`, which is a file of it.

@@ -20,8 +20,30 @@ type Ext4Error = lanefs_ext4::Error;
 
 /// An open ext4 file system.
 ///
-/// Paths start at its root, with a slash or without. Everything takes `&self`: threads share it as
-/// it is, and those that work in different directories do not meet.
+/// Paths start at its root, with a slash or without. All methods but [`FileSystem::close`] take
+/// `&self`, and threads that work in different directories do not wait for each other.
+///
+/// ```
+/// use lanefs::{FileSystem, Rename};
+///
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{FormatOptions, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// fs.create_dir_all("/srv/www")?;
+/// fs.write("/srv/www/index.html", "<p>hello")?;
+/// fs.set_permissions("/srv/www/index.html", 0o600)?;
+/// fs.symlink("www/index.html", "/srv/start")?;
+/// assert_eq!(fs.read("/srv/start")?, b"<p>hello");
+/// assert_eq!(fs.metadata("/srv/start")?.permissions(), 0o600);
+///
+/// fs.write("/srv/new", "<p>hello again")?;
+/// fs.rename_with("/srv/new", "/srv/www/index.html", Rename::Exchange)?;
+/// fs.remove_file("/srv/new")?;
+/// fs.close()?;
+/// # Ok::<(), lanefs::Error>(())
+/// ```
 pub struct FileSystem {
     mounted: Shared,
 }

@@ -39,8 +39,10 @@
 //! ```
 //!
 //! Images are opened with [`FileSystem::open`], made with [`FileSystem::create`]. RAID-5 arrays are
-//! opened by the same name that the command line has for them, see [`Source`]. What is below is open
-//! too: [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
+//! opened by the same name that the command line has for them, see [`Source`].
+//!
+//! The crates below are public too, as modules: every type that a signature here names has its name
+//! there. [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
 #![forbid(unsafe_code)]
 
 mod directory;
@@ -58,14 +60,36 @@ pub use error::{Cause, Error, Result};
 pub use file::File;
 pub use filesystem::FileSystem;
 pub use lanefs_device as device;
+pub use lanefs_ext4 as ext4;
+/// How to make a file system: what `mke2fs -t ext4` makes, unless said otherwise.
+///
+/// ```
+/// use lanefs::device::RamDevice;
+/// use lanefs::ext4::mkfs::{InodeCount, JournalSize};
+/// use lanefs::{FileSystem, FormatOptions};
+///
+/// let device = RamDevice::create(64 << 20)?;
+/// let options = FormatOptions {
+///     label: b"backup".to_vec(),
+///     inodes: InodeCount::PerBytes(64 << 10),
+///     journal: JournalSize::Blocks(4096),
+///     ..FormatOptions::default()
+/// };
+/// FileSystem::format(&device, &options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub use lanefs_ext4::mkfs::MkfsOptions as FormatOptions;
 pub use lanefs_ext4::{
     Atime, Attr, Fallocate, NewKind, Policies, Rdev, Rename, SetAttr, SetTime, SetXattr, StatFs,
     Statistics,
 };
+pub use lanefs_journal as journal;
+pub use lanefs_lanes as lanes;
 pub use lanefs_lanes::{Contention, LineHeap, Rank};
+pub use lanefs_ondisk as ondisk;
 pub use lanefs_ondisk::{FileType, Ino, Time};
 pub use lanefs_raid5 as raid5;
+pub use lanefs_vfs as vfs;
 pub use lanefs_vfs::{Credentials, Follow, NameCachePolicy, NewNode, Vfs};
 pub use metadata::{FileTimes, Metadata};
 pub use options::{FileOptions, OpenOptions};

@@ -4,7 +4,23 @@ use lanefs_ext4::{Attr, Rdev, SetTime};
 use lanefs_ondisk::{FileType, Ino, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What stat(2) tells of a file.
+/// What stat(2) returns for a file.
+///
+/// ```
+/// use lanefs::FileSystem;
+///
+/// # use lanefs::device::RamDevice;
+/// # use lanefs::{FormatOptions, OpenOptions};
+/// # let device = std::sync::Arc::new(RamDevice::create(64 << 20).unwrap());
+/// # FileSystem::format(&*device, &FormatOptions::default())?;
+/// # let fs = FileSystem::open_device(device, &OpenOptions::new())?;
+/// fs.write("/f", [7; 5000])?;
+/// let metadata = fs.metadata("/f")?;
+/// assert!(metadata.is_file());
+/// assert_eq!((metadata.len(), metadata.links()), (5000, 1));
+/// assert_eq!(metadata.attr().sectors, 10); // of 512 bytes: five blocks of 1 KiB
+/// # Ok::<(), lanefs::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
     attr: Attr,

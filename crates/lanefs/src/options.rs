@@ -6,6 +6,18 @@ use std::time::Duration;
 
 /// How to open a file system: read-write, as the superuser, with the kernel's defaults, unless said
 /// otherwise.
+///
+/// ```
+/// use lanefs::{Atime, Credentials, OpenOptions};
+/// use std::time::Duration;
+///
+/// let options = OpenOptions::new()
+///     .credentials(Credentials::new(1000, 100, [27]))
+///     .atime(Atime::Noatime)
+///     .cache_bytes(64 << 20)
+///     .commit_interval(Duration::from_secs(1));
+/// let forensic = OpenOptions::new().without_recovery().offset(1 << 20);
+/// ```
 #[derive(Clone)]
 pub struct OpenOptions {
     pub(crate) vfs: VfsOptions,

@@ -7,6 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// An open image, block device or array.
+///
+/// ```no_run
+/// use lanefs::device::{Access, OpenOptions as Part};
+/// use lanefs::{FileSystem, OpenOptions, Source};
+///
+/// let source = Source::open("md:a.img,b.img,c.img", Access::ReadWrite, Part::default())?;
+/// source.notes().iter().for_each(|note| eprintln!("{note}"));
+/// let fs = FileSystem::open_source(source, &OpenOptions::new())?;
+/// # Ok::<(), lanefs::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Source {
     /// A file or block device, or a part of one.

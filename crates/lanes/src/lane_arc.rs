@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 pub struct LaneArc<T> {
     count: Arc<Count<T>>,
     /// Every lane's count, in the first handle only.
-    _all: Option<PerLane<Arc<Count<T>>>>,
+    all: Option<PerLane<Arc<Count<T>>>>,
 }
 
 /// A lane's reference count. It lies on its own lines, apart from other lanes' counts.
@@ -43,7 +43,7 @@ impl<T> LaneArc<T> {
         let all = PerLane::new(|_| Arc::new(Count { body: body.clone() }));
         let ways = PerLane::new(|lane| Arc::downgrade(all.of(lane)));
         assert!(body.counts.set(ways).is_ok(), "nobody else has the body yet");
-        LaneArc { count: all.of(Lane::current()).clone(), _all: Some(all) }
+        LaneArc { count: all.of(Lane::current()).clone(), all: Some(all) }
     }
 
     /// Whether both share one value.
@@ -62,9 +62,15 @@ impl<T> LaneArc<T> {
 impl<T> Clone for LaneArc<T> {
     #[inline]
     fn clone(&self) -> LaneArc<T> {
-        let counts = self.count.body.counts.get();
-        let mine = counts.and_then(|counts| counts.mine().upgrade());
-        LaneArc { count: mine.unwrap_or_else(|| self.count.clone()), _all: None }
+        let count = match &self.all {
+            Some(all) => all.mine().clone(),
+            None => {
+                let counts = self.count.body.counts.get();
+                let mine = counts.and_then(|counts| counts.mine().upgrade());
+                mine.unwrap_or_else(|| self.count.clone())
+            }
+        };
+        LaneArc { count, all: None }
     }
 }
 

@@ -22,7 +22,7 @@ mod xattr;
 
 pub use credentials::Credentials;
 pub use lanefs_ext4::{Error, NameCachePolicy};
-pub use names::{LaneNames, NameCache};
+pub use names::{Known, LaneNames, NameCache, Sighting};
 pub use node::NewNode;
 pub use open::{OpenFile, OpenFlags};
 pub use path::{Last, MAX_NAME, MAX_PATH, MAX_SYMLINKS, Slash};

@@ -44,6 +44,11 @@ fn read(fs: &FileSystem, path: &str) -> Option<Names> {
     Some(parse(&String::from_utf8_lossy(&database)))
 }
 
+/// The number of a user or group. The largest names no user: to chown(2) it says "as it is".
+pub fn parse_id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|&id| id != u32::MAX)
+}
+
 impl UserNames {
     /// The names that are valid in `fs`.
     pub fn of(fs: &FileSystem) -> UserNames {
@@ -77,7 +82,7 @@ impl UserNames {
             Some(users) => users.by_name.get(user).copied(),
             None => uzers::get_user_by_name(user).map(|user| user.uid()),
         };
-        named.or_else(|| super::parse_id(user)).ok_or_else(|| format!("no such user: {user}"))
+        named.or_else(|| parse_id(user)).ok_or_else(|| format!("no such user: {user}"))
     }
 
     /// The number of a group, by name or number.
@@ -86,13 +91,21 @@ impl UserNames {
             Some(groups) => groups.by_name.get(group).copied(),
             None => uzers::get_group_by_name(group).map(|group| group.gid()),
         };
-        named.or_else(|| super::parse_id(group)).ok_or_else(|| format!("no such group: {group}"))
+        named.or_else(|| parse_id(group)).ok_or_else(|| format!("no such group: {group}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_that_means_no_change_names_no_user() {
+        assert_eq!(parse_id("4294967294"), Some(u32::MAX - 1));
+        for text in ["4294967295", "4294967296", "-1", "ann", ""] {
+            assert_eq!(parse_id(text), None, "{text}");
+        }
+    }
 
     fn sample() -> UserNames {
         let passwd = "root:x:0:0::/root:/bin/sh\nbad line\nann:x:1000:100::/:\nroot2:x:0:0\n";

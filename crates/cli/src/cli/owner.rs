@@ -1,12 +1,7 @@
 //! Owners as chown(1) takes them: `USER`, `USER:GROUP`, `USER:`, `:GROUP`.
 
-use super::UserNames;
+use super::names::UserNames;
 use std::str::FromStr;
-
-/// The number of a user or group. The largest is nobody's: to chown(2) it says "as it is".
-pub fn parse_id(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|&id| id != u32::MAX)
-}
 
 /// Whom a file is to belong to, not looked up yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +38,6 @@ mod tests {
     fn parts(text: &str) -> (Option<String>, Option<String>) {
         let owner: OwnerChange = text.parse().unwrap();
         (owner.user, owner.group)
-    }
-
-    #[test]
-    fn the_number_that_means_no_change_is_nobodys() {
-        assert_eq!(parse_id("4294967294"), Some(u32::MAX - 1));
-        for text in ["4294967295", "4294967296", "-1", "ann", ""] {
-            assert_eq!(parse_id(text), None, "{text}");
-        }
     }
 
     #[test]
