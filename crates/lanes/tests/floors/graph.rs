@@ -15,6 +15,15 @@ struct File {
     code: String,
 }
 
+/// Whether files inside may take names from the face of their crate, `lib.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Face {
+    /// They may: the name counts as an import of the file that the face has it from.
+    Open,
+    /// It counts as an import of the face, which imports all.
+    Closed,
+}
+
 /// Files by number, and the arrows between them.
 pub struct Graph {
     files: Vec<File>,
@@ -23,14 +32,14 @@ pub struct Graph {
 
 impl Graph {
     /// Of the sources in a folder `src`.
-    pub fn read(src: &Path) -> Graph {
+    pub fn read(src: &Path, face: Face) -> Graph {
         let mut files = Vec::new();
         collect(src, src, &mut files);
-        Graph::of(files)
+        Graph::of(files, face)
     }
 
     /// Of files with these names and texts.
-    pub fn of(texts: Vec<(String, String)>) -> Graph {
+    pub fn of(texts: Vec<(String, String)>, face: Face) -> Graph {
         let is_test = |name: &str| name.split('/').any(|part| part.starts_with("tests"));
         let texts = texts.into_iter().filter(|(name, _)| !is_test(name));
         let files: Vec<File> = texts
@@ -39,7 +48,8 @@ impl Graph {
         let modules = files.iter().enumerate().map(|(n, file)| (file.module.clone(), n)).collect();
         let mut arrows = BTreeSet::new();
         for (n, file) in files.iter().enumerate() {
-            let imported = imports(file).into_iter().map(|path| resolve(&files, &modules, &path));
+            let imported =
+                imports(file).into_iter().map(|path| resolve(&files, &modules, &path, face));
             arrows.extend(imported.filter(|to| *to != n).map(|to| (n, to)));
         }
         Graph { files, arrows }
@@ -156,18 +166,23 @@ fn children(code: &str) -> Vec<String> {
 }
 
 /// The file that a path leads to: that of the longest module in it, or the one that this re-exports the
-/// next word from. The root is the face of the crate, from which nothing inside imports.
-fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
+/// next word from.
+fn resolve(
+    files: &[File],
+    modules: &BTreeMap<Module, usize>,
+    path: &[String],
+    face: Face,
+) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };
-    let exported = path.get(len).filter(|_| len > 0).and_then(|name| {
+    let exported = path.get(len).filter(|_| len > 0 || face == Face::Open).and_then(|name| {
         exports(&files[file].code).into_iter().find(|path| path.last() == Some(name))
     });
     match exported {
         Some(exported) => {
             let inner = exported.iter().filter(|word| *word != "self");
             let whole: Module = files[file].module.iter().chain(inner).cloned().collect();
-            if whole == path { file } else { resolve(files, modules, &whole) }
+            if whole == path { file } else { resolve(files, modules, &whole, face) }
         }
         None => file,
     }
