@@ -15,15 +15,6 @@ struct File {
     code: String,
 }
 
-/// Whether files inside may take names from the face of their crate, `lib.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Face {
-    /// They may: the name counts as an import of the file that the face has it from.
-    Open,
-    /// It counts as an import of the face, which imports all.
-    Closed,
-}
-
 /// Files by number, and the arrows between them.
 pub struct Graph {
     files: Vec<File>,
@@ -32,14 +23,14 @@ pub struct Graph {
 
 impl Graph {
     /// Of the sources in a folder `src`.
-    pub fn read(src: &Path, face: Face) -> Graph {
+    pub fn read(src: &Path) -> Graph {
         let mut files = Vec::new();
         collect(src, src, &mut files);
-        Graph::of(files, face)
+        Graph::of(files)
     }
 
     /// Of files with these names and texts.
-    pub fn of(texts: Vec<(String, String)>, face: Face) -> Graph {
+    pub fn of(texts: Vec<(String, String)>) -> Graph {
         let is_test = |name: &str| name.split('/').any(|part| part.starts_with("tests"));
         let texts = texts.into_iter().filter(|(name, _)| !is_test(name));
         let files: Vec<File> = texts
@@ -48,8 +39,7 @@ impl Graph {
         let modules = files.iter().enumerate().map(|(n, file)| (file.module.clone(), n)).collect();
         let mut arrows = BTreeSet::new();
         for (n, file) in files.iter().enumerate() {
-            let imported =
-                imports(file).into_iter().map(|path| resolve(&files, &modules, &path, face));
+            let imported = imports(file).into_iter().map(|path| resolve(&files, &modules, &path));
             arrows.extend(imported.filter(|to| *to != n).map(|to| (n, to)));
         }
         Graph { files, arrows }
@@ -88,15 +78,20 @@ impl Graph {
         found
     }
 
-    /// Files on no floor, and imports from a floor above.
+    /// Files on no floor, names of no file, and imports from a floor above.
     pub fn upward(&self, floors: &[&[&str]]) -> Vec<String> {
+        let top = |file: &File| file.module.first().cloned().unwrap_or("lib".to_owned());
         let floor = |file: &File| {
-            let top = file.module.first().map_or("lib", String::as_str);
-            floors.iter().position(|floor| floor.contains(&top))
+            let top = top(file);
+            floors.iter().position(|floor| floor.contains(&top.as_str()))
         };
+        let tops: BTreeSet<String> = self.files.iter().map(top).collect();
+        let vacant =
+            floors.iter().flat_map(|floor| floor.iter()).filter(|name| !tops.contains(**name));
         let lost = self.files.iter().filter(|file| floor(file).is_none());
         let mut found: Vec<String> =
             lost.map(|file| format!("on no floor: {}", file.name)).collect();
+        found.extend(vacant.map(|name| format!("no such file: {name}")));
         for (from, to) in &self.arrows {
             let (from, to) = (&self.files[*from], &self.files[*to]);
             if floor(from) < floor(to) && floor(from).is_some() {
@@ -166,23 +161,19 @@ fn children(code: &str) -> Vec<String> {
 }
 
 /// The file that a path leads to: that of the longest module in it, or the one that this re-exports the
-/// next word from.
-fn resolve(
-    files: &[File],
-    modules: &BTreeMap<Module, usize>,
-    path: &[String],
-    face: Face,
-) -> usize {
+/// next word from. The face of the crate, `lib.rs`, re-exports for others: to files inside it is one more
+/// file, which imports all.
+fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };
-    let exported = path.get(len).filter(|_| len > 0 || face == Face::Open).and_then(|name| {
+    let exported = path.get(len).filter(|_| len > 0).and_then(|name| {
         exports(&files[file].code).into_iter().find(|path| path.last() == Some(name))
     });
     match exported {
         Some(exported) => {
             let inner = exported.iter().filter(|word| *word != "self");
             let whole: Module = files[file].module.iter().chain(inner).cloned().collect();
-            if whole == path { file } else { resolve(files, modules, &whole, face) }
+            if whole == path { file } else { resolve(files, modules, &whole) }
         }
         None => file,
     }

@@ -17,8 +17,8 @@ fn code(text: &str) -> String {
             (rest.find('\n').unwrap_or(rest.len()), "")
         } else if rest.starts_with("/*") {
             (rest.find("*/").map_or(rest.len(), |end| end + 2), "")
-        } else if rest.starts_with('"') {
-            (string(&rest[1..], '"') + 2, "\"\"")
+        } else if let Some(body) = rest.strip_prefix('"') {
+            (string(body, '"') + 2, "\"\"")
         } else if !in_word && (rest.starts_with("r\"") || rest.starts_with("r#\"")) {
             let quotes = &rest[1..rest.find('"').map_or(1, |quote| quote + 1)];
             let end: String = quotes.chars().rev().collect();
