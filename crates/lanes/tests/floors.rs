@@ -24,7 +24,7 @@ const HOUSES: &[House] = &[
     House {
         name: "ext4",
         floors: &[
-            &["error", "attr", "names", "policy", "clock", "plant"],
+            &["error", "attr", "names", "policy", "clock"],
             &["flags", "mkfs", "plan"],
             &["cache", "volume"],
             &["alloc"],
