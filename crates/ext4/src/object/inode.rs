@@ -381,7 +381,7 @@ impl InodeRef {
         Some(InodeRef { hold: Hold::take(inode)? })
     }
 
-    /// A hold on an inode that was found under a pin ([`Fs::peek`]), or `None` if it is dead: it was
+    /// A hold on an inode that was found under a pin (`Fs::peek`), or `None` if it is dead: it was
     /// evicted or freed since. To be dropped after the pin.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;
