@@ -2,11 +2,9 @@
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
-use crate::policy::Atime;
-use crate::policy::Overwrite;
+use crate::policy::{Atime, Overwrite};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin};
 use lanefs_ondisk::Ino;

@@ -1,6 +1,9 @@
 //! The access control list of an inode: whether it allows an access.
 
-use crate::{Credentials, Error, Vfs, Want};
+use crate::credentials::Credentials;
+use crate::rules::Want;
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
 use lanefs_ext4::{InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};

@@ -1,9 +1,12 @@
 //! Setting attributes: the rules are applied under the lock under which the attributes change.
 
+use crate::credentials::Credentials;
+use crate::rules::Want;
 use crate::rules::{
     Change, SGID, SUID, after_write, check_attributes, check_resize, is_touch, permitted,
 };
-use crate::{Credentials, Error, Vfs, Want};
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
 use lanefs_ext4::{Attr, InodeRef, SetAttr};
 use lanefs_ondisk::FileType;
 

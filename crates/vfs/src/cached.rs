@@ -8,12 +8,14 @@
 //!
 //! A name may lead elsewhere while its inode is looked up. So the name is read again after the
 //! inode was found: the same mark says that it led there all the while
-//! ([`crate::names::Sighting`]).
+//! (`names::cache::Sighting`).
 
+use crate::credentials::Credentials;
 use crate::names::Known;
 use crate::path::{Component, Slash, first};
 use crate::rules::searches_by_mode;
-use crate::{Credentials, Follow, Vfs};
+use crate::vfs::Vfs;
+use crate::walk::Follow;
 use lanefs_ext4::{Attr, DirId, Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Pin, pin};

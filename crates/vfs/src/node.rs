@@ -1,21 +1,13 @@
 //! Operations on names: make, link, rename, remove.
 
+use crate::credentials::Credentials;
 use crate::path::check_name;
-use crate::rules::{check_device, check_link, new_inode};
-use crate::{Credentials, Error, Vfs, Want};
-use lanefs_ext4::{Acted, Ascent, Ends, Inode, InodeRef, IsRing, NewKind, Rename};
+use crate::rules::Want;
+use crate::rules::{NewNode, check_device, check_link, new_inode};
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
+use lanefs_ext4::{Acted, Ascent, Ends, Inode, InodeRef, IsRing, Rename};
 use lanefs_ondisk::{FileType, Ino};
-
-/// A new inode, as the caller describes it; the owner comes from the credentials.
-#[derive(Debug, Clone, Copy)]
-pub struct NewNode<'a> {
-    /// Its kind.
-    pub kind: NewKind<'a>,
-    /// The low 12 bits of the requested mode.
-    pub permissions: u16,
-    /// Bits cleared in `permissions` unless the directory has a default access control list.
-    pub umask: u16,
-}
 
 impl Vfs {
     /// Makes `new` under `name` in `dir`.

@@ -3,10 +3,14 @@
 //! Permissions are checked when a file is opened, and not again: reads and writes look at its open
 //! flags.
 
+use crate::credentials::Credentials;
 use crate::path::{Last, Slash, check_name};
+use crate::rules::NewNode;
+use crate::rules::Want;
 use crate::rules::{Opening, check_allocation, check_opening};
+use crate::vfs::Vfs;
 use crate::walk::{Follow, Walk};
-use crate::{Credentials, Error, NewNode, Vfs, Want};
+use lanefs_ext4::Error;
 use lanefs_ext4::{Attr, DirEntry, Fallocate, InodeRef, NewKind, Seek, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;

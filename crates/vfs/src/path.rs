@@ -1,6 +1,6 @@
 //! Paths as bytes: components, without a file system.
 
-use crate::Error;
+use lanefs_ext4::Error;
 
 /// The longest path, and the longest symbolic link that is followed, in bytes.
 pub const MAX_PATH: usize = 4095;

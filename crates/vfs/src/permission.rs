@@ -1,7 +1,10 @@
 //! Permission checks of inodes and directories: the rules, applied to the present attributes.
 
+use crate::credentials::Credentials;
+use crate::rules::Want;
 use crate::rules::{Verdict, by_mode, is_immutable, may_delete};
-use crate::{Credentials, Error, Vfs, Want};
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
 use lanefs_ext4::{InodeRef, Rights};
 use lanefs_ondisk::FileType;
 

@@ -1,8 +1,8 @@
 //! The mounted file system, with its names.
 
-use crate::walk::Child;
-use crate::{Error, NameCache};
+use crate::names::NameCache;
 use lanefs_device::Device;
+use lanefs_ext4::Error;
 use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
 use std::sync::Arc;
 
@@ -30,6 +30,9 @@ pub struct Vfs {
     one_lock: Option<Arc<OneLockCache>>,
     mount: Mount,
 }
+
+/// An inode, or `None` if there is no such name.
+pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
 /// How often a name is looked up again because its inode was gone. Beyond that it is no race, but
 /// an entry that leads to a free inode.

@@ -5,14 +5,14 @@
 //! component's only if asked or if a slash follows; a name followed by a slash has to be a
 //! directory; ".." of the root is the root.
 
+use crate::credentials::Credentials;
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
-use crate::{Credentials, Error, Vfs, Want};
+use crate::rules::Want;
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
 use lanefs_ext4::{Attr, InodeRef};
 use lanefs_ondisk::{FileType, Ino};
 use std::borrow::Cow;
-
-/// An inode, or `None` if there is no such name.
-pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
 /// What a walk does with a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl Vfs {
         if dir.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        if name.len() > crate::MAX_NAME {
+        if name.len() > crate::path::MAX_NAME {
             return Err(Error::NameTooLong);
         }
         self.check(who, dir, Want::EXECUTE)?;

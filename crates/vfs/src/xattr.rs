@@ -1,7 +1,10 @@
 //! Extended attributes: the rules, applied under the lock under which an attribute is changed.
 
+use crate::credentials::Credentials;
+use crate::rules::Want;
 use crate::rules::{Rule, Use, is_access_list, is_listed, on_xattr, with_access_list};
-use crate::{Credentials, Error, Vfs, Want};
+use crate::vfs::Vfs;
+use lanefs_ext4::Error;
 use lanefs_ext4::{Attr, InodeRef, SetXattr};
 
 impl Vfs {

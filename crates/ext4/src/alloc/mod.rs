@@ -14,7 +14,7 @@
 //! | `choose` | in which order groups are tried: pure |
 //! | `space` | how many blocks may still be promised |
 //! | `claim` | a run or an inode number that is promised to somebody |
-//! | `groups`, `inodes`, `capture` | all of it together: what the rest of the crate uses |
+//! | `groups`, `blocks`, `inodes`, `capture` | all of it together: what the rest of the crate uses |
 //!
 //! # Claimed is not allocated
 //!
@@ -28,6 +28,7 @@
 //! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard
 //! of the group they speak of, and read by anybody. A chooser skips a group whose guard is busy.
 
+mod blocks;
 mod capture;
 mod choose;
 mod claim;

@@ -3,9 +3,7 @@
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::plan::extent;
-use crate::plan::extent::Extent;
-use crate::plan::extent::Mapping;
-use crate::plan::extent::State;
+use crate::plan::extent::{Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 

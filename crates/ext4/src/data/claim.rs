@@ -1,17 +1,11 @@
 //! Blocks for the holes of a file, from its preallocation window or claimed anew.
 
-use crate::alloc::Claim;
-use crate::alloc::Found;
-use crate::alloc::Privilege;
-use crate::alloc::Request;
+use crate::alloc::{Claim, Found, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::data::mapping::EXTENTS_A_STEP;
 use crate::error::Error;
 use crate::object::window::Window;
-use crate::plan::extent::Extent;
-use crate::plan::extent::Map;
-use crate::plan::extent::Mapping;
-use crate::plan::extent::State;
+use crate::plan::extent::{Extent, Map, Mapping, State};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 

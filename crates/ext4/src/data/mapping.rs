@@ -1,24 +1,15 @@
 //! The mappings of an inode: published for readers, changed tree and all by one handle at a time.
 
-use crate::alloc::Claim;
-use crate::alloc::GroupHold;
-use crate::alloc::Privilege;
-use crate::alloc::Request;
+use crate::alloc::{Claim, GroupHold, Privilege, Request};
 use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
+use crate::object::state::{Concerns, InodeState};
 use crate::plan::extent;
-use crate::plan::extent::Extent;
-use crate::plan::extent::Map;
-use crate::plan::extent::Mapping;
-use crate::plan::extent::Nodes;
-use crate::plan::extent::Placed;
-use crate::plan::extent::ROOT_BYTES;
+use crate::plan::extent::{Extent, Map, Mapping, Nodes, Placed, ROOT_BYTES};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};

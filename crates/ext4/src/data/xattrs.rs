@@ -3,8 +3,7 @@
 //! An attribute block that several inodes share (the kernel makes such) is copied on write. Its count
 //! falls under its own guard, and the inode that brings it to zero frees the block.
 
-use crate::alloc::Claim;
-use crate::alloc::GroupHold;
+use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
 use crate::data::file_data::FileData;
 use crate::error::Error;
@@ -12,12 +11,9 @@ use crate::object::dirty::Handle;
 use crate::object::meta::MetaRef;
 use crate::object::objects::Objects;
 use crate::object::record::RawRecord;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
-use crate::object::state::StoredXattrs;
+use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::plan::xattr;
-use crate::plan::xattr::BlockChange;
-use crate::plan::xattr::XattrState;
+use crate::plan::xattr::{BlockChange, XattrState};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::Lines;
 use lanefs_lanes::sync::Arc;

@@ -1,12 +1,7 @@
 //! How to mount.
 
-use crate::object::name_cache::Names;
-use crate::object::name_cache::NoNames;
-use crate::policy::Access;
-use crate::policy::Atime;
-use crate::policy::OnError;
-use crate::policy::Policies;
-use crate::policy::Recovery;
+use crate::object::name_cache::{Names, NoNames};
+use crate::policy::{Access, Atime, OnError, Policies, Recovery};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,30 +1,18 @@
 //! A directory: its blocks, look-ups in them, and changes of its shape.
 
-use crate::alloc::Claim;
-use crate::alloc::Privilege;
-use crate::alloc::Request;
+use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::DirEntry;
 use crate::data::file_data::FileData;
 use crate::data::mapping::MapChange;
 use crate::error::Error;
 use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
-use crate::object::meta::Contents;
-use crate::object::meta::MetaRef;
+use crate::object::meta::{Contents, MetaRef};
 use crate::object::objects::Objects;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
-use crate::plan::dir;
-use crate::plan::dir::Descent;
-use crate::plan::dir::DirBlocks;
-use crate::plan::dir::DirContext;
-use crate::plan::dir::Found;
-use crate::plan::dir::Indexing;
-use crate::plan::dir::Plan;
-use crate::plan::extent;
-use crate::plan::extent::Extent;
-use crate::plan::extent::Mapping;
-use crate::plan::extent::State;
+use crate::object::state::{Concerns, InodeState};
+use crate::plan::dir::{Descent, DirBlocks, DirContext, Found, Indexing, Plan};
+use crate::plan::extent::{Extent, Mapping, State};
+use crate::plan::{dir, extent};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::dirent::{self, Name};

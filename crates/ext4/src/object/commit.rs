@@ -2,10 +2,7 @@
 
 use crate::alloc::GroupImage;
 use crate::error::Error;
-use crate::object::dirty::Captured;
-use crate::object::dirty::CapturedRecord;
-use crate::object::dirty::Deferred;
-use crate::object::dirty::Dirty;
+use crate::object::dirty::{Captured, CapturedRecord, Deferred, Dirty};
 use crate::object::objects::Objects;
 use crate::object::orphan::Chain;
 use crate::object::record::chain_record;

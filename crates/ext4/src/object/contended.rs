@@ -11,8 +11,7 @@
 //!
 //! *Locking*: a lane's delta is of [`Rank::LaneList`]; folding takes it under the inode's guard.
 
-use crate::object::totals::Permit;
-use crate::object::totals::Totals;
+use crate::object::totals::{Permit, Totals};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::OnceLock;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,25 +1,14 @@
 //! An inode in memory: two locks, snapshots that are read without either, and the hold word.
 
-use crate::attr::Attr;
-use crate::attr::Rdev;
-use crate::attr::Rights;
-use crate::cache::Cached;
-use crate::cache::Evicted;
-use crate::cache::Used;
+use crate::attr::{Attr, Rdev, Rights};
+use crate::cache::{Cached, Evicted, Used};
 use crate::names::DirId;
 use crate::object::contended::LaneDeltas;
-use crate::object::dirty::Captured;
-use crate::object::dirty::CapturedRecord;
-use crate::object::dirty::Dirty;
-use crate::object::dirty::Handle;
-use crate::object::dirty::Journaled;
+use crate::object::dirty::{Captured, CapturedRecord, Dirty, Handle, Journaled};
 use crate::object::map_slot::MapSlot;
 use crate::object::mount_ref::MountRef;
-use crate::object::record::RawRecord;
-use crate::object::record::Record;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
-use crate::object::state::StoredXattrs;
+use crate::object::record::{RawRecord, Record};
+use crate::object::state::{Concerns, InodeState, StoredXattrs};
 use crate::object::table::TableRef;
 use crate::object::window::WindowSlot;
 use lanefs_journal::Tid;
@@ -381,7 +370,7 @@ impl InodeRef {
         Some(InodeRef { hold: Hold::take(inode)? })
     }
 
-    /// A hold on an inode that was found under a pin ([`Fs::peek`]), or `None` if it is dead: it was
+    /// A hold on an inode that was found under a pin (`Fs::peek`), or `None` if it is dead: it was
     /// evicted or freed since. To be dropped after the pin.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;

@@ -1,10 +1,8 @@
 //! The inodes in memory, by number: look-up, loading, holds, eviction.
 
-use crate::cache::Evicted;
-use crate::cache::{Cache, Cached};
+use crate::cache::{Cache, Cached, Evicted};
 use crate::error::Error;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::name_cache::OneLockCache;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;

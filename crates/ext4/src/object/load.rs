@@ -1,9 +1,7 @@
 //! Loading: from a number to the object in memory.
 
 use crate::error::Error;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
-use crate::object::inode::Parts;
+use crate::object::inode::{Inode, InodeRef, Parts};
 use crate::object::meta::MetaSource;
 use crate::object::objects::Objects;
 use crate::object::record::RawRecord;

@@ -10,15 +10,9 @@
 //! A block is evicted only once the transactions that changed it are settled: then its image is in the
 //! image store or at home.
 
-use crate::cache::Cache;
-use crate::cache::Cached;
-use crate::cache::Evicted;
-use crate::cache::Used;
+use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
-use crate::object::dirty::Captured;
-use crate::object::dirty::Dirty;
-use crate::object::dirty::Handle;
-use crate::object::dirty::Journaled;
+use crate::object::dirty::{Captured, Dirty, Handle, Journaled};
 use crate::plan::dir::NameIndex;
 use crate::volume::kind::MetaKind;
 use lanefs_journal::{Listed, Tid, Tracked};

@@ -10,10 +10,8 @@
 
 mod lru;
 
-use crate::names::DirId;
-use crate::names::Named;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
+use crate::names::{DirId, Named};
+use crate::object::inode::{Inode, InodeRef};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;

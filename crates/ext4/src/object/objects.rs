@@ -1,16 +1,9 @@
 //! The objects of a mount: what every operation works on.
 
-use crate::alloc::Claim;
-use crate::alloc::Found;
-use crate::alloc::Groups;
-use crate::alloc::Privilege;
-use crate::alloc::Request;
+use crate::alloc::{Claim, Found, Groups, Privilege, Request};
 use crate::clock::now;
-use crate::error::Error;
-use crate::error::Fault;
-use crate::object::dirty::Deferred;
-use crate::object::dirty::Dirty;
-use crate::object::dirty::Handle;
+use crate::error::{Error, Fault};
+use crate::object::dirty::{Deferred, Dirty, Handle};
 use crate::object::inode::Inode;
 use crate::object::inodes::Inodes;
 use crate::object::meta::MetaCache;
@@ -20,8 +13,7 @@ use crate::object::orphan::Orphans;
 use crate::object::pressure::Pressure;
 use crate::object::superblock::SuperState;
 use crate::object::table::Tables;
-use crate::policy::Access;
-use crate::policy::OnError;
+use crate::policy::{Access, OnError};
 use crate::volume::Volume;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::{FlushMark, Journal};

@@ -4,8 +4,7 @@
 //! different blocks. Without it, or when the file is full, each lane has a list in memory, and the
 //! committer chains all of them through the inodes' deletion times at capture (the legacy list).
 
-use crate::object::dirty::Dirty;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Dirty, Handle};
 use crate::object::inode::Inode;
 use crate::object::meta::MetaRef;
 use crate::object::record::OrphanSlot;

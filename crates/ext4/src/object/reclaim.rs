@@ -1,11 +1,7 @@
 //! Eviction: which caches are too large, and what that starts.
 
 use crate::object::objects::Objects;
-use crate::object::pressure::BUCKETS;
-use crate::object::pressure::INODE;
-use crate::object::pressure::LOOK;
-use crate::object::pressure::MOST;
-use crate::object::pressure::Pressure;
+use crate::object::pressure::{BUCKETS, INODE, LOOK, MOST, Pressure};
 use crate::policy::Access;
 use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::atomic::Ordering;

@@ -1,8 +1,6 @@
 //! What an inode's guard guards: the record, and what a reloaded inode would not know.
 
-use crate::object::record::OrphanSlot;
-use crate::object::record::RawRecord;
-use crate::object::record::Record;
+use crate::object::record::{OrphanSlot, RawRecord, Record};
 use crate::plan::extent;
 use lanefs_journal::{Listed, Tid, Tracked};
 use lanefs_lanes::Lines;

@@ -6,10 +6,7 @@
 //! under its lock (rank Load, held across that one read) and replaced by the committer. An inode in
 //! memory pins its block, so loading an inode always sees what the last capture left.
 
-use crate::cache::Cache;
-use crate::cache::Cached;
-use crate::cache::Evicted;
-use crate::cache::Used;
+use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
 use lanefs_journal::Tid;

@@ -1,14 +1,10 @@
 //! Setting attributes.
 
-use crate::attr::Attr;
-use crate::attr::SetAttr;
-use crate::attr::SetTime;
-use crate::attr::StatFs;
+use crate::attr::{Attr, SetAttr, SetTime, StatFs};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::Concerns;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;

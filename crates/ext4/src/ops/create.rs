@@ -1,40 +1,26 @@
 //! New inodes: claimed and prepared whole, then allocated and named in one handle.
 
-use crate::alloc::Claim;
-use crate::alloc::InodeClaim;
-use crate::alloc::Near;
-use crate::attr::NewInode;
-use crate::attr::NewKind;
+use crate::alloc::{Claim, InodeClaim, Near};
+use crate::attr::{NewInode, NewKind};
 use crate::clock::now;
-use crate::data::xattrs::NewBlock;
-use crate::data::xattrs::prepare_new_xattrs;
+use crate::data::xattrs::{NewBlock, prepare_new_xattrs};
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::entry_slot::ENTRY_CREDITS;
-use crate::name::entry_slot::Edit;
-use crate::name::entry_slot::EntrySlot;
-use crate::name::links::DROP_LINK_CREDITS;
-use crate::name::links::NameChange;
-use crate::name::links::check_addable;
-use crate::name::links::drop_link;
-use crate::name::links::may_count;
-use crate::name::links::names_changed;
-use crate::name::locks::Beside;
-use crate::name::locks::lock_for_names;
+use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::links::{
+    DROP_LINK_CREDITS, NameChange, check_addable, drop_link, may_count, names_changed,
+};
+use crate::name::locks::{Beside, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
+use crate::object::inode::{Inode, InodeRef};
 use crate::object::record::RawRecord;
 use crate::object::state::Concerns;
 use crate::object::table::TableRef;
-use crate::plan::dir::Indexing;
-use crate::plan::dir::Look;
+use crate::plan::dir::{Indexing, Look};
 use crate::plan::extent;
-use crate::plan::extent::Extent;
-use crate::plan::extent::Nodes;
-use crate::plan::extent::State;
+use crate::plan::extent::{Extent, Nodes, State};
 use crate::volume::kind::MetaKind;
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, set_nameless};

@@ -7,12 +7,9 @@ use crate::data::claim::take_front;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
-use crate::plan::extent::Extent;
-use crate::plan::extent::State;
+use crate::object::inode::{Inode, InodeRef};
+use crate::object::state::{Concerns, InodeState};
+use crate::plan::extent::{Extent, State};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 

@@ -5,23 +5,16 @@ use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
 use crate::name::directory::checked_entry;
-use crate::name::entry_slot::ENTRY_CREDITS;
-use crate::name::entry_slot::Edit;
-use crate::name::entry_slot::EntrySlot;
-use crate::name::links::DROP_LINK_CREDITS;
-use crate::name::links::NameChange;
-use crate::name::links::check_addable;
-use crate::name::links::check_ended;
-use crate::name::links::drop_link;
-use crate::name::links::names_changed;
-use crate::name::links::prepare_drop_link;
-use crate::name::locks::Beside;
-use crate::name::locks::lock_for_names;
+use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
+use crate::name::links::{
+    DROP_LINK_CREDITS, NameChange, check_addable, check_ended, drop_link, names_changed,
+    prepare_drop_link,
+};
+use crate::name::locks::{Beside, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::inode::InodeRef;
-use crate::object::state::Concerns;
-use crate::object::state::MAX_LINKS;
+use crate::object::state::{Concerns, MAX_LINKS};
 use crate::plan::dir::Look;
 use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;

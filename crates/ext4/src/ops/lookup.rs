@@ -3,8 +3,7 @@
 use crate::attr::DirEntry;
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::name::directory::Directory;
-use crate::name::directory::checked;
+use crate::name::directory::{Directory, checked};
 use crate::names::Named;
 use crate::object::inode::InodeRef;
 use crate::object::meta::Contents;

@@ -1,7 +1,6 @@
 //! Reading file data.
 
-use crate::attr::Seek;
-use crate::attr::SetTime;
+use crate::attr::{Seek, SetTime};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;

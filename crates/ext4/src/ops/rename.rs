@@ -5,28 +5,17 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;
-use crate::name::ascent::Ascent;
-use crate::name::ascent::IsRing;
-use crate::name::directory::checked;
-use crate::name::directory::checked_entry;
-use crate::name::entry_slot::ENTRY_CREDITS;
-use crate::name::entry_slot::Edit;
-use crate::name::entry_slot::EntrySlot;
-use crate::name::entry_slot::lock_both;
-use crate::name::links::DROP_LINK_CREDITS;
-use crate::name::links::NameChange;
-use crate::name::links::check_ended;
-use crate::name::links::drop_link;
-use crate::name::links::may_count;
-use crate::name::links::names_changed;
-use crate::name::links::prepare_drop_link;
-use crate::name::locks::Beside;
-use crate::name::locks::lock_for_names;
+use crate::name::ascent::{Ascent, IsRing};
+use crate::name::directory::{checked, checked_entry};
+use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot, lock_both};
+use crate::name::links::{
+    DROP_LINK_CREDITS, NameChange, check_ended, drop_link, may_count, names_changed,
+    prepare_drop_link,
+};
+use crate::name::locks::{Beside, lock_for_names};
 use crate::names::Named;
-use crate::object::inode::Inode;
-use crate::object::inode::InodeRef;
-use crate::object::state::Concerns;
-use crate::object::state::MAX_LINKS;
+use crate::object::inode::{Inode, InodeRef};
+use crate::object::state::{Concerns, MAX_LINKS};
 use crate::ops::link::Acted;
 use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};

@@ -3,14 +3,10 @@
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
-use crate::object::dirty::Deferred;
-use crate::object::dirty::Handle;
+use crate::object::dirty::{Deferred, Handle};
 use crate::object::inode::Inode;
-use crate::object::state::Concerns;
-use crate::object::state::InodeState;
-use crate::plan::extent::END;
-use crate::plan::extent::Mapping;
-use crate::plan::extent::State;
+use crate::object::state::{Concerns, InodeState};
+use crate::plan::extent::{END, Mapping, State};
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, Time};

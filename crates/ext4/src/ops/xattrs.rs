@@ -3,11 +3,9 @@
 //! An attribute block that several inodes share (the kernel makes such) is copied on write; its
 //! count falls under its own guard, and whoever finds himself the last frees it.
 
-use crate::attr::Attr;
-use crate::attr::SetXattr;
+use crate::attr::{Attr, SetXattr};
 use crate::clock::now;
-use crate::data::xattrs::XattrChange;
-use crate::data::xattrs::is_acl;
+use crate::data::xattrs::{XattrChange, is_acl};
 use crate::error::Error;
 use crate::flags;
 use crate::fs::Fs;

@@ -14,7 +14,7 @@ mod tally;
 mod writers;
 mod xattrs;
 
-use crate::protocol::abi::{self, opcode};
+use crate::protocol::abi::{self, InHeader, opcode};
 use crate::protocol::{Caching, Errno, Outbox, Request, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
@@ -22,6 +22,7 @@ use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 use tally::Tally;
@@ -253,5 +254,26 @@ impl Server {
             padding: 0,
             spare: [0; 6],
         });
+    }
+}
+
+impl Server {
+    /// What `lanefs stats` asks for: lines of a name and a number.
+    fn statistics(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in self.fs().statistics().entries() {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        self.tally.tell(&mut text);
+        text
+    }
+
+    /// Whether a request is for the statistics, by a user who may see them: only the owner of
+    /// the mount and root see what others do on it.
+    fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
+        let owner = rustix::process::geteuid().as_raw();
+        header.nodeid == abi::ROOT_ID
+            && name == tally::ATTRIBUTE
+            && (header.uid == 0 || header.uid == owner)
     }
 }

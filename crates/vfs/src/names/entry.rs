@@ -1,7 +1,7 @@
 //! A cached name: the inode that it leads to changes in place ([`VersionedWord`]). An evicted entry
 //! is ended, so that a thread that saw it does not take it for a later entry of the same name.
 
-use super::Known;
+use super::known::Known;
 use lanefs_ext4::{DirId, Named};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Seen, VersionedWord};

@@ -9,8 +9,8 @@
 //!
 //! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
 
+use super::cache::{NameCache, Sighting};
 use super::entry::{Entry, known_from};
-use super::{NameCache, Sighting};
 use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};

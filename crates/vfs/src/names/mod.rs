@@ -6,78 +6,17 @@
 //! `docs/vfs.md`: [`LaneNames`] (the default) and ext4's [`OneLockCache`], which keeps the inodes
 //! too.
 
+mod cache;
 mod entry;
+mod known;
 mod lanes;
 
+pub use cache::NameCache;
+pub use known::Known;
 pub use lanes::LaneNames;
 
-use entry::Entry;
-use lanefs_ext4::{DirId, NameCachePolicy, Named, Names, OneLockCache};
-use lanefs_lanes::{Pin, Seen, pin};
+use lanefs_ext4::{NameCachePolicy, OneLockCache};
 use std::sync::Arc;
-
-/// The cache's answer for a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
-    /// It leads to this inode.
-    Entry(Named),
-    /// There is no such name.
-    Absent,
-    /// Not in the cache: the directory has to be read.
-    Unknown,
-}
-
-impl From<Option<Named>> for Known {
-    fn from(entry: Option<Named>) -> Known {
-        entry.map_or(Known::Absent, Known::Entry)
-    }
-}
-
-/// The answer, and a mark of when it was published.
-#[derive(Clone, Copy)]
-pub struct Sighting<'p> {
-    /// Where the name leads.
-    pub known: Known,
-    /// The cache's own form of it, with a mark of when it was published.
-    pub(crate) seen: Seen,
-    /// The entry, if the cache keeps it in place as long as the pin lives.
-    pub(crate) entry: Option<&'p Entry>,
-}
-
-impl Sighting<'_> {
-    const NONE: Sighting<'static> =
-        Sighting { known: Known::Unknown, seen: Seen { word: 0, version: 0 }, entry: None };
-}
-
-/// A cache of names, of bounded memory, shared by threads.
-pub trait NameCache: Names {
-    /// Where `name` in `dir` leads, if the cache knows.
-    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
-
-    /// Whether nothing was published for the name since `seen`, under the same pin.
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
-
-    /// As [`NameCache::sight`], without the mark.
-    fn find(&self, dir: DirId, name: &[u8]) -> Known {
-        self.sight(&pin(), dir, name).known
-    }
-}
-
-impl NameCache for OneLockCache {
-    fn sight<'p>(&'p self, _: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
-        let found = self.name(dir, name);
-        found.map_or(Sighting::NONE, |(entry, mark)| Sighting {
-            known: entry.into(),
-            seen: Seen { word: 0, version: mark },
-            entry: None,
-        })
-    }
-
-    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool {
-        let now = self.sight(pin, dir, name);
-        now.known == seen.known && now.seen == seen.seen
-    }
-}
 
 /// A cache of at most about `entries` names.
 pub(crate) fn build(policy: NameCachePolicy, entries: usize) -> Arc<dyn NameCache> {
@@ -90,6 +29,8 @@ pub(crate) fn build(policy: NameCachePolicy, entries: usize) -> Arc<dyn NameCach
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lanefs_ext4::{DirId, Named};
+    use lanefs_lanes::pin;
     use lanefs_ondisk::{FileType, Ino};
     use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Rules of access: what modes allow.
 
-use crate::Credentials;
+use crate::credentials::Credentials;
 use lanefs_ext4::{Inode, Rights};
 use lanefs_ondisk::FileType;
 

@@ -1,9 +1,10 @@
 //! Which callers may change which attributes, and what a change clears.
 
 use super::set_id::{Member, after_write, settable, without_set_id};
-use super::{Change, check_attributes, check_flags};
-use crate::{Credentials, Error};
+use crate::credentials::Credentials;
+use lanefs_ext4::Error;
 use lanefs_ext4::flags::{APPEND_ONLY, IMMUTABLE, is_append_only};
+use lanefs_ext4::flags::{Change, check_attributes, check_flags};
 use lanefs_ext4::{Attr, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 

@@ -11,8 +11,8 @@
 //! [`Error::NotPermitted`] (EPERM). A test holds them against the kernel's ext4
 //! (`crates/cli/tests/mount_rights.rs`).
 //!
-//! [`Error::PermissionDenied`]: crate::Error::PermissionDenied
-//! [`Error::NotPermitted`]: crate::Error::NotPermitted
+//! [`Error::PermissionDenied`]: lanefs_ext4::Error::PermissionDenied
+//! [`Error::NotPermitted`]: lanefs_ext4::Error::NotPermitted
 
 mod access;
 mod attributes;
@@ -28,6 +28,7 @@ pub use lanefs_ext4::flags::{
     Change, Opening, check_allocation, check_attributes, check_deletion, check_flags, check_link,
     check_opening, check_xattrs, is_immutable,
 };
+pub use names::NewNode;
 pub(crate) use names::{check_device, may_delete, new_inode};
 pub use set_id::{Member, SGID, STICKY, SUID, without_set_id};
 pub(crate) use set_id::{after_write, with_access_list};

@@ -1,9 +1,21 @@
 //! Rules of names: which may be removed from a directory, and what a new inode inherits.
 
-use super::set_id::{Member, STICKY, inherited};
-use super::{SGID, check_deletion};
-use crate::{Credentials, Error, NewNode};
+use super::set_id::{Member, SGID, STICKY, inherited};
+use crate::credentials::Credentials;
+use lanefs_ext4::Error;
+use lanefs_ext4::flags::check_deletion;
 use lanefs_ext4::{NewInode, NewKind, Rights};
+
+/// A new inode, as the caller describes it; the owner comes from the credentials.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNode<'a> {
+    /// Its kind.
+    pub kind: NewKind<'a>,
+    /// The low 12 bits of the requested mode.
+    pub permissions: u16,
+    /// Bits cleared in `permissions` unless the directory has a default access control list.
+    pub umask: u16,
+}
 
 /// Fails unless `who`, which may write to `dir`, may remove the name of `victim` from it.
 pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Set-user-ID and set-group-ID: what clears them.
 
-use crate::Credentials;
+use crate::credentials::Credentials;
 use lanefs_ext4::Rights;
 
 /// Set-user-ID.

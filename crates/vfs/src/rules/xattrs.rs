@@ -1,10 +1,11 @@
 //! Extended attributes: which callers may read, change and list which. The rules are those of
 //! xattr(7).
 
-use super::check_xattrs;
 use super::set_id::STICKY;
-use crate::{Credentials, Error};
+use crate::credentials::Credentials;
 use lanefs_ext4::Attr;
+use lanefs_ext4::Error;
+use lanefs_ext4::flags::check_xattrs;
 use lanefs_ondisk::FileType;
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";

@@ -6,7 +6,7 @@
 /// A place in the vector, or [`NONE`].
 type Link = u32;
 const NONE: Link = Link::MAX;
-/// Buckets of an empty shelf; a power of two.
+/// Buckets of an empty list; a power of two.
 const SMALLEST: usize = 64;
 
 /// Entries found by a hash, in order of use.
@@ -206,11 +206,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shelf_is_a_map_and_a_list_in_order_of_use() {
+    fn a_list_is_a_map_and_a_list_in_order_of_use() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut shelf = LruList::new();
+        let mut lru = LruList::new();
         // Oldest first: (key, value). Hashes meet on purpose.
         let mut list: Vec<(u32, u32)> = Vec::new();
         for step in 0..20_000 {
@@ -219,7 +219,7 @@ mod tests {
             let place = list.iter().position(|(k, _)| *k == key);
             match random.u8(..8) {
                 0..4 => {
-                    let found = shelf.find(hash, is).copied();
+                    let found = lru.find(hash, is).copied();
                     assert_eq!(found, place.map(|at| list[at]), "step {step}");
                     if let Some(at) = place {
                         let used = list.remove(at);
@@ -227,25 +227,25 @@ mod tests {
                     }
                 }
                 4 | 5 if place.is_none() => {
-                    shelf.insert(hash, (key, step));
+                    lru.insert(hash, (key, step));
                     list.push((key, step));
                 }
                 4 | 5 => {
-                    let gone = shelf.remove(hash, is);
+                    let gone = lru.remove(hash, is);
                     assert_eq!(gone, place.map(|at| list.remove(at)), "step {step}");
                 }
                 6 => {
                     let oldest = (!list.is_empty()).then(|| list.remove(0));
-                    assert_eq!(shelf.remove_oldest(), oldest, "step {step}");
+                    assert_eq!(lru.remove_oldest(), oldest, "step {step}");
                 }
                 _ => {
                     let most = random.usize(..5).min(list.len());
-                    assert_eq!(shelf.turn_over(most), list[..most], "step {step}");
+                    assert_eq!(lru.turn_over(most), list[..most], "step {step}");
                     list.rotate_left(most);
                 }
             }
-            assert_eq!(shelf.len(), list.len());
-            assert_eq!(shelf.iter().count(), list.len());
+            assert_eq!(lru.len(), list.len());
+            assert_eq!(lru.iter().count(), list.len());
         }
     }
 }

@@ -1,10 +1,9 @@
 //! From the tree on disk to the map in memory.
 
-use super::map::Builder;
-use super::{END, Map, ROOT_BYTES};
+use super::map::{Builder, Map};
 use crate::error::Error;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::extent::{Entries, Expected, Index, Node, Place, capacity};
+use lanefs_ondisk::extent::{END, Entries, Expected, Index, Node, Place, ROOT_BYTES, capacity};
 use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! All mappings of one file in memory.
 
 use super::splice::{assert_within, is_data, splice};
-use super::{END, Extent, State};
 use lanefs_lanes::sync::Arc;
+use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -366,4 +366,12 @@ impl Builder {
         self.leaves.push(Child::leaf(&self.leaf));
         self.leaf.clear();
     }
+}
+
+/// What `map` has in `range`, cut at its ends: what a replacement of `range` takes away.
+pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
+    map.iter_from(FileBlock(range.start))
+        .take_while(|extent| extent.start.0 < range.end)
+        .filter_map(|extent| extent.clip(&range))
+        .collect()
 }

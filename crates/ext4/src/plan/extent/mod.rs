@@ -21,7 +21,6 @@ mod tests;
 pub use cost::{Cost, worst_case};
 pub use lanefs_ondisk::extent::{END, Extent, ROOT_BYTES, State};
 pub use load::{Limits, Nodes, load};
-pub use map::{Iter, Map, Mapping};
+pub use map::{Iter, Map, Mapping, overlapping};
 pub use place::{Placed, Plan, empty_root};
 pub use plan::plan_replace;
-pub use splice::overlapping;

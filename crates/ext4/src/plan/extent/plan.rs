@@ -1,11 +1,11 @@
 //! Planning what a change of mappings does to the tree.
 
-use super::load::child_range;
+use super::load::{Limits, Nodes, child_range};
 use super::place::{Draft, DraftNode, Plan, Spot};
 use super::splice::{assert_within, pieces, splice};
-use super::{END, Extent, Limits, Nodes, ROOT_BYTES};
 use crate::error::Error;
 use lanefs_ondisk::extent::{Cause, Entries, MAX_DEPTH};
+use lanefs_ondisk::extent::{END, Extent, ROOT_BYTES};
 use lanefs_ondisk::{Block, Corruption, FileBlock};
 use std::ops::Range;
 

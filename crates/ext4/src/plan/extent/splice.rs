@@ -1,6 +1,6 @@
 //! Lists of extents: cutting out a range and putting others in its place.
 
-use super::{END, Extent, Map, State};
+use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::ops::Range;
 
@@ -52,14 +52,6 @@ pub(super) fn assert_within(range: &Range<u32>, with: &[Extent]) {
         );
         from = extent.end();
     }
-}
-
-/// What `map` has in `range`, cut at its ends: what a replacement of `range` takes away.
-pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
-    map.iter_from(FileBlock(range.start))
-        .take_while(|extent| extent.start.0 < range.end)
-        .filter_map(|extent| extent.clip(&range))
-        .collect()
 }
 
 /// True if the extent holds data.

@@ -1,6 +1,6 @@
 //! Where an attribute goes.
 
-use super::{Decoded, XattrState, value_in_inode};
+use super::state::{Decoded, XattrState, value_in_inode};
 use crate::attr::SetXattr;
 use crate::error::Error;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};

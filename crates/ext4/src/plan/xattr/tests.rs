@@ -1,7 +1,10 @@
 use super::*;
 use crate::SetXattr;
+use crate::error::Error;
 use lanefs_ondisk::inode::Inode;
 use lanefs_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
+use lanefs_ondisk::{Block, Ino};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

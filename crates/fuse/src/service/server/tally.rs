@@ -3,8 +3,7 @@
 //! Each thread adds on its own lane's lines; who asks adds the lanes up. The kernel's own caches
 //! answer much without asking, so these are requests and not system calls.
 
-use super::Server;
-use crate::protocol::abi::{self, InHeader, opcode};
+use crate::protocol::abi::opcode;
 use lanefs_lanes::PerLane;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::fmt::Write;
@@ -94,7 +93,7 @@ impl Tally {
     }
 
     /// A line for each figure of each kind that there was.
-    fn tell(&self, text: &mut String) {
+    pub(super) fn tell(&self, text: &mut String) {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
@@ -120,27 +119,6 @@ impl Tally {
                 let _ = writeln!(text, "request.{name}.under_us.{limit} {under}");
             }
         }
-    }
-}
-
-impl Server {
-    /// What `lanefs stats` asks for: lines of a name and a number.
-    pub(super) fn statistics(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in self.fs().statistics().entries() {
-            let _ = writeln!(text, "{name} {value}");
-        }
-        self.tally.tell(&mut text);
-        text
-    }
-
-    /// Whether a request is for the statistics, by somebody who may see them: what others do on a
-    /// mount is nobody's business but its owner's.
-    pub(super) fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
-        let owner = rustix::process::geteuid().as_raw();
-        header.nodeid == abi::ROOT_ID
-            && name == ATTRIBUTE
-            && (header.uid == 0 || header.uid == owner)
     }
 }
 

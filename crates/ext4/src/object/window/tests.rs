@@ -1,0 +1,40 @@
+use crate::Mount;
+use crate::MountOptions;
+use crate::NewInode;
+use crate::NewKind;
+use crate::Privilege;
+use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use lanefs_device::RamDevice;
+use lanefs_lanes::sync::Arc;
+
+#[test]
+fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&ram, &options).expect("room for a file system");
+    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let files: Vec<_> = (0..500)
+        .map(|n| fs.create(&root, format!("{n}").as_bytes(), &new).expect("room"))
+        .collect();
+    assert!(fs.cached().0 > 500);
+    assert_eq!(fs.objects.drop_windows(), 0);
+    let grow = |file: usize| {
+        for _ in 0..2 {
+            fs.append(&files[file], &[1; 8192], Privilege::Root).expect("room");
+        }
+    };
+    (0..7).for_each(grow);
+    // Closed, and cut: those gave theirs back.
+    fs.release(&files[0]);
+    let cut = crate::SetAttr { size: Some(0), ..crate::SetAttr::default() };
+    fs.set_attr(&files[1], &cut).expect("no fault");
+    assert_eq!(fs.objects.drop_windows(), 5);
+    assert_eq!(fs.objects.drop_windows(), 0, "all were given back");
+    grow(2);
+    assert_eq!(fs.objects.drop_windows(), 1);
+    drop((files, root));
+    mount.close().expect("no fault");
+}

@@ -1,0 +1,155 @@
+//! Inside a crate, files import from floors below or from their own floor, and never in a circle.
+//!
+//! The imports are read from the text: every path that begins with `crate`, `super`, `self` or a module
+//! of the file. A name that a module re-exports counts as an import of the file that has it. Code for
+//! tests (`#[cfg(test)]`, files named `tests`) may import from anywhere.
+#![cfg(not(any(loom, shuttle)))]
+
+#[path = "floors/graph.rs"]
+mod graph;
+#[path = "floors/imports.rs"]
+mod imports;
+
+use graph::Graph;
+use std::path::Path;
+
+/// A crate.
+struct House {
+    name: &'static str,
+    /// From the lowest to the highest: names of files and folders in `src/`.
+    floors: &'static [&'static [&'static str]],
+}
+
+const HOUSES: &[House] = &[
+    House {
+        name: "ext4",
+        floors: &[
+            &["error", "attr", "names", "policy", "clock"],
+            &["flags", "mkfs", "plan"],
+            &["cache", "volume"],
+            &["alloc"],
+            &["object"],
+            &["data"],
+            &["name"],
+            &["fs"],
+            &["ops"],
+            &["mount"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "vfs",
+        floors: &[
+            &["credentials", "names", "path"],
+            &["rules", "vfs"],
+            &["acl", "attr", "node", "permission", "walk", "xattr"],
+            &["cached", "open"],
+            &["lib"],
+        ],
+    },
+    House {
+        name: "fuse",
+        floors: &[&["protocol"], &["transport"], &["service"], &["session"], &["mount"], &["lib"]],
+    },
+    House {
+        name: "bench",
+        floors: &[
+            &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],
+            &["figures", "host", "library", "place", "programs", "record"],
+            &["workload", "mix", "raid", "report", "target"],
+            &["efficiency", "html", "peers", "scale"],
+            &["worker", "workloads"],
+            &["race", "plan", "run", "seeds"],
+            &["lib"],
+        ],
+    },
+];
+
+fn violations(graph: &Graph, floors: &[&[&str]]) -> Vec<String> {
+    let mut found = graph.circles();
+    found.extend(graph.upward(floors));
+    found
+}
+
+#[test]
+fn imports_go_down_and_never_in_a_circle() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
+    let mut found = Vec::new();
+    for House { name, floors } in HOUSES {
+        let graph = Graph::read(&crates.join(name).join("src"));
+        assert!(graph.arrows() > 10, "{name}: the sources are not where they were");
+        found.extend(violations(&graph, floors).into_iter().map(|what| format!("{name}: {what}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// A crate of three floors without a fault.
+const SOUND: &[(&str, &str)] = &[
+    ("lib.rs", "mod base;\nmod middle;\nmod top;\npub use top::Top;\n"),
+    ("base.rs", "pub struct Base;\n"),
+    ("middle/mod.rs", "mod one;\nmod other;\npub(crate) use one::One;\n"),
+    ("middle/one.rs", "use super::other::Other;\npub(crate) struct One(crate::base::Base);\n"),
+    ("middle/other.rs", "use crate::base::{self, Base as B};\npub(crate) struct Other;\n"),
+    ("top.rs", "use crate::{base::Base, middle::One};\npub struct Top;\n"),
+];
+const FLOORS: &[&[&str]] = &[&["base"], &["middle"], &["top"], &["lib"]];
+
+/// [`SOUND`] with `text` added to one of its files.
+fn planted(path: &str, text: &str) -> Vec<String> {
+    let files = SOUND.iter().map(|(name, sound)| {
+        let more = if *name == path { text } else { "" };
+        ((*name).to_owned(), format!("{sound}{more}"))
+    });
+    violations(&Graph::of(files.collect()), FLOORS)
+}
+
+#[test]
+fn a_planted_circle_is_seen() {
+    assert_eq!(planted("lib.rs", ""), [""; 0]);
+    let found = planted("middle/other.rs", "fn f(_: super::one::One) {}\n");
+    assert_eq!(found, ["circle: middle/one.rs, middle/other.rs"]);
+    // The name leads through the module that re-exports it.
+    let found = planted("middle/other.rs", "use crate::middle::One;\n");
+    assert_eq!(found, ["circle: middle/one.rs, middle/other.rs"]);
+    // The face imports all: nothing may import from it.
+    let found = planted("base.rs", "use crate::Top;\n");
+    assert!(found.iter().any(|what| what.starts_with("circle: ")), "{found:?}");
+}
+
+#[test]
+fn a_planted_import_from_above_is_seen() {
+    for text in [
+        "use crate::middle::One;\n",
+        "use crate::{middle::{One}};\n",
+        "fn f() -> crate::middle::One { todo!() }\n",
+        "use super::middle::One;\n",
+    ] {
+        let found = planted("base.rs", text);
+        let up = found.iter().find(|what| what.starts_with("up: "));
+        assert_eq!(up.map(String::as_str), Some("up: base.rs imports middle/one.rs"), "{text}");
+    }
+}
+
+#[test]
+fn comments_strings_and_tests_import_nothing() {
+    for text in [
+        "// crate::middle::One\n",
+        "/* crate::middle::One */\n",
+        "const S: &str = \"crate::middle::One\";\n",
+        "#[cfg(test)]\nmod tests {\n    use crate::middle::One;\n}\n",
+        "#[cfg(all(test, not(any(loom, shuttle))))]\nuse crate::middle::One;\n",
+        "#[cfg(test)]\nfn f() -> crate::middle::One { One::new() }\n",
+    ] {
+        assert_eq!(planted("base.rs", text), [""; 0], "{text}");
+    }
+    // Code that is not for tests does.
+    assert_ne!(planted("base.rs", "#[cfg(not(test))]\nuse crate::middle::One;\n"), [""; 0]);
+}
+
+#[test]
+fn a_file_on_no_floor_is_seen() {
+    let files = SOUND.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    let files = files.chain([("attic.rs".to_owned(), "use crate::base::Base;\n".to_owned())]);
+    let found = violations(&Graph::of(files.collect()), FLOORS);
+    assert_eq!(found, ["on no floor: attic.rs"]);
+}

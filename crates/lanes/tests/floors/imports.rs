@@ -1,0 +1,148 @@
+//! The paths that a source file imports from its own crate.
+
+/// `text` without comments, string contents and code for tests.
+pub fn production(text: &str) -> String {
+    without_tests(&code(text))
+}
+
+/// `text` with comments taken out and strings emptied.
+fn code(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['/', '"', '\'', 'r']) {
+        code.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let in_word = code.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let (skipped, kept) = if rest.starts_with("//") {
+            (rest.find('\n').unwrap_or(rest.len()), "")
+        } else if rest.starts_with("/*") {
+            (rest.find("*/").map_or(rest.len(), |end| end + 2), "")
+        } else if let Some(body) = rest.strip_prefix('"') {
+            (string(body, '"') + 2, "\"\"")
+        } else if !in_word && (rest.starts_with("r\"") || rest.starts_with("r#\"")) {
+            let quotes = &rest[1..rest.find('"').map_or(1, |quote| quote + 1)];
+            let end: String = quotes.chars().rev().collect();
+            let body = 1 + quotes.len();
+            (rest[body..].find(&end).map_or(rest.len(), |at| body + at + end.len()), "\"\"")
+        } else if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') {
+            // A character; anything else after this mark is a lifetime.
+            (string(&rest[1..], '\'') + 2, "' '")
+        } else {
+            (1, &rest[..1])
+        };
+        code.push_str(kept);
+        rest = rest.get(skipped..).unwrap_or_default();
+    }
+    code + rest
+}
+
+/// Bytes of a string up to its end mark.
+fn string(text: &str, end: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        if c == end && !escaped {
+            return at;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
+}
+
+/// `code` without the items that only tests have.
+fn without_tests(code: &str) -> String {
+    let mut left = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("#[cfg(") {
+        let (before, attribute) = rest.split_at(at);
+        left.push_str(before);
+        let end = attribute.find(")]").map_or(attribute.len(), |end| end + 2);
+        let condition = &attribute[6..end];
+        let (item, after) = attribute[end..].split_at(item(&attribute[end..]));
+        if !condition.starts_with("test") && !condition.starts_with("all(test") {
+            left.push_str(&without_tests(item));
+        }
+        rest = after;
+    }
+    left + rest
+}
+
+/// Bytes of the item that `code` begins with: to its `;`, `,` or the end of its braces.
+fn item(code: &str) -> usize {
+    let mut depth = 0_u32;
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => return at,
+            ')' | ']' | '}' => {
+                depth -= 1;
+                let is_use = code.trim_start().starts_with("use ") || code.contains("pub use ");
+                if c == '}' && depth == 0 && !is_use {
+                    return at + 1;
+                }
+            }
+            ';' | ',' if depth == 0 => return at + 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// All paths in `code` that begin with one of `roots`, each as its words; groups taken apart.
+pub fn paths(code: &str, roots: &[&str]) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for root in roots {
+        for (at, _) in code.match_indices(&format!("{root}::")) {
+            let before = code[..at].chars().next_back();
+            if !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                expand(&mut Vec::new(), &code[at..], &mut all);
+            }
+        }
+    }
+    all
+}
+
+/// Takes a path or a group of them off the front of `code`; returns what follows.
+fn expand<'c>(prefix: &mut Vec<String>, code: &'c str, all: &mut Vec<Vec<String>>) -> &'c str {
+    let code = code.trim_start();
+    if let Some(mut group) = code.strip_prefix('{') {
+        loop {
+            group = group.trim_start();
+            if let Some(rest) = group.strip_prefix('}') {
+                return rest;
+            }
+            if group.is_empty() {
+                return group;
+            }
+            group = expand(prefix, group, all);
+            // An alias, and what parts one from the next.
+            let end = group.find([',', '}']).unwrap_or(group.len());
+            group = group[end..].strip_prefix(',').unwrap_or(&group[end..]);
+        }
+    }
+    let end = code.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(code.len());
+    let (word, rest) = code.split_at(end);
+    prefix.push(word.to_owned());
+    let rest = match rest.strip_prefix("::") {
+        Some(more) if more.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '{') => {
+            expand(prefix, more, all)
+        }
+        _ => {
+            all.push(prefix.clone());
+            rest
+        }
+    };
+    prefix.pop();
+    rest
+}
+
+/// The names that `code` re-exports, each with its path: `pub use a::{B, c::D};`.
+pub fn exports(code: &str) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        let line = code[..at].rsplit(['\n', ';', '}']).next().unwrap_or_default().trim();
+        if line.starts_with("pub") {
+            expand(&mut Vec::new(), &code[at + 4..], &mut all);
+        }
+    }
+    all
+}

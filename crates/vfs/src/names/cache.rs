@@ -1,0 +1,52 @@
+//! What both name caches do.
+
+use super::entry::Entry;
+use super::known::Known;
+use lanefs_ext4::{DirId, Names, OneLockCache};
+use lanefs_lanes::{Pin, Seen, pin};
+
+/// The answer, and a mark of when it was published.
+#[derive(Clone, Copy)]
+pub struct Sighting<'p> {
+    /// Where the name leads.
+    pub known: Known,
+    /// The cache's own form of it, with a mark of when it was published.
+    pub(crate) seen: Seen,
+    /// The entry, if the cache keeps it in place as long as the pin lives.
+    pub(crate) entry: Option<&'p Entry>,
+}
+
+impl Sighting<'_> {
+    pub(super) const NONE: Sighting<'static> =
+        Sighting { known: Known::Unknown, seen: Seen { word: 0, version: 0 }, entry: None };
+}
+
+/// A cache of names, of bounded memory, shared by threads.
+pub trait NameCache: Names {
+    /// Where `name` in `dir` leads, if the cache knows.
+    fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
+
+    /// Whether nothing was published for the name since `seen`, under the same pin.
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
+
+    /// As [`NameCache::sight`], without the mark.
+    fn find(&self, dir: DirId, name: &[u8]) -> Known {
+        self.sight(&pin(), dir, name).known
+    }
+}
+
+impl NameCache for OneLockCache {
+    fn sight<'p>(&'p self, _: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p> {
+        let found = self.name(dir, name);
+        found.map_or(Sighting::NONE, |(entry, mark)| Sighting {
+            known: entry.into(),
+            seen: Seen { word: 0, version: mark },
+            entry: None,
+        })
+    }
+
+    fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool {
+        let now = self.sight(pin, dir, name);
+        now.known == seen.known && now.seen == seen.seen
+    }
+}
