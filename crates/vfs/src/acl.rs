@@ -3,8 +3,7 @@
 use crate::credentials::Credentials;
 use crate::rules::Want;
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{InodeRef, Rights};
+use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 

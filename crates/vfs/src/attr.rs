@@ -6,8 +6,7 @@ use crate::rules::{
     Change, SGID, SUID, after_write, check_attributes, check_resize, is_touch, permitted,
 };
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{Attr, InodeRef, SetAttr};
+use lanefs_ext4::{Attr, Error, InodeRef, SetAttr};
 use lanefs_ondisk::FileType;
 
 /// File capabilities: lost when a program's bytes or owner change.

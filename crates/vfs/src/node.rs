@@ -2,11 +2,9 @@
 
 use crate::credentials::Credentials;
 use crate::path::check_name;
-use crate::rules::Want;
-use crate::rules::{NewNode, check_device, check_link, new_inode};
+use crate::rules::{NewNode, Want, check_device, check_link, new_inode};
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{Acted, Ascent, Ends, Inode, InodeRef, IsRing, Rename};
+use lanefs_ext4::{Acted, Ascent, Ends, Error, Inode, InodeRef, IsRing, Rename};
 use lanefs_ondisk::{FileType, Ino};
 
 impl Vfs {

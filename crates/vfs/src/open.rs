@@ -5,13 +5,10 @@
 
 use crate::credentials::Credentials;
 use crate::path::{Last, Slash, check_name};
-use crate::rules::NewNode;
-use crate::rules::Want;
-use crate::rules::{Opening, check_allocation, check_opening};
+use crate::rules::{NewNode, Opening, Want, check_allocation, check_opening};
 use crate::vfs::Vfs;
 use crate::walk::{Follow, Walk};
-use lanefs_ext4::Error;
-use lanefs_ext4::{Attr, DirEntry, Fallocate, InodeRef, NewKind, Seek, SyncMode};
+use lanefs_ext4::{Attr, DirEntry, Error, Fallocate, InodeRef, NewKind, Seek, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;

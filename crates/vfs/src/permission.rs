@@ -1,11 +1,9 @@
 //! Permission checks of inodes and directories: the rules, applied to the present attributes.
 
 use crate::credentials::Credentials;
-use crate::rules::Want;
-use crate::rules::{Verdict, by_mode, is_immutable, may_delete};
+use crate::rules::{Verdict, Want, by_mode, is_immutable, may_delete};
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{InodeRef, Rights};
+use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::FileType;
 
 impl Vfs {

@@ -2,8 +2,7 @@
 
 use crate::names::NameCache;
 use lanefs_device::Device;
-use lanefs_ext4::Error;
-use lanefs_ext4::{DirId, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
+use lanefs_ext4::{DirId, Error, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
 use std::sync::Arc;
 
 /// How a file system is mounted, names included.

@@ -9,8 +9,7 @@ use crate::credentials::Credentials;
 use crate::path::{Component, Last, MAX_PATH, MAX_SYMLINKS, Slash, check_path, first};
 use crate::rules::Want;
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{Attr, InodeRef};
+use lanefs_ext4::{Attr, Error, InodeRef};
 use lanefs_ondisk::{FileType, Ino};
 use std::borrow::Cow;
 

@@ -1,11 +1,9 @@
 //! Extended attributes: the rules, applied under the lock under which an attribute is changed.
 
 use crate::credentials::Credentials;
-use crate::rules::Want;
-use crate::rules::{Rule, Use, is_access_list, is_listed, on_xattr, with_access_list};
+use crate::rules::{Rule, Use, Want, is_access_list, is_listed, on_xattr, with_access_list};
 use crate::vfs::Vfs;
-use lanefs_ext4::Error;
-use lanefs_ext4::{Attr, InodeRef, SetXattr};
+use lanefs_ext4::{Attr, Error, InodeRef, SetXattr};
 
 impl Vfs {
     /// Makes the checks that need no lock: whether the mode and the access list let `who` do

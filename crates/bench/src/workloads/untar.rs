@@ -3,8 +3,7 @@
 use super::rounds::Rounds;
 use crate::error::Result;
 use crate::place::{How, Place};
-use crate::tree::Kind;
-use crate::tree::Tree;
+use crate::tree::{Kind, Tree};
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 

@@ -1,10 +1,9 @@
 //! A place for every block: superblocks and descriptors, bitmaps and tables, then the files that
 //! every file system has, in the order in which mke2fs makes them.
 
-use super::MkfsError;
-use super::journal;
 use super::numbers::Numbers;
 use super::runs::Runs;
+use super::{MkfsError, journal};
 use lanefs_ondisk::extent::{self, Entries, Extent, Index, Node, State};
 use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock};

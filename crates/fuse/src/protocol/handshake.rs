@@ -1,8 +1,7 @@
 //! The first request: what kernel and server agree on.
 
 use crate::protocol::abi::{self, init};
-use crate::protocol::{AsyncDirect, Caching, Errno, Opens, Request, Wishes};
-use crate::protocol::{MAX_DATA, Outbox};
+use crate::protocol::{AsyncDirect, Caching, Errno, MAX_DATA, Opens, Outbox, Request, Wishes};
 
 /// The agreement with the kernel: what it offers of what this server wants, which is returned as bits of
 /// [`init`].

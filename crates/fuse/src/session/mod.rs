@@ -10,8 +10,7 @@ mod readers;
 mod wake;
 
 use crate::protocol::abi::opcode;
-use crate::protocol::agree;
-use crate::protocol::{Errno, Outbox, Request};
+use crate::protocol::{Errno, Outbox, Request, agree};
 use crate::service::{Answer, Service};
 use crate::transport::{Channel, Inbox};
 use pace::Pace;

@@ -11,7 +11,7 @@ mod entry;
 mod known;
 mod lanes;
 
-pub use cache::NameCache;
+pub use cache::{NameCache, Sighting};
 pub use known::Known;
 pub use lanes::LaneNames;
 

@@ -2,10 +2,10 @@
 
 use super::set_id::{Member, after_write, settable, without_set_id};
 use crate::credentials::Credentials;
-use lanefs_ext4::Error;
-use lanefs_ext4::flags::{APPEND_ONLY, IMMUTABLE, is_append_only};
-use lanefs_ext4::flags::{Change, check_attributes, check_flags};
-use lanefs_ext4::{Attr, SetAttr, SetTime};
+use lanefs_ext4::flags::{
+    APPEND_ONLY, Change, IMMUTABLE, check_attributes, check_flags, is_append_only,
+};
+use lanefs_ext4::{Attr, Error, SetAttr, SetTime};
 use lanefs_ondisk::FileType;
 
 /// Fails if the type of an inode, or its flags, forbid setting its size.

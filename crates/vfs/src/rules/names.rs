@@ -2,9 +2,8 @@
 
 use super::set_id::{Member, SGID, STICKY, inherited};
 use crate::credentials::Credentials;
-use lanefs_ext4::Error;
 use lanefs_ext4::flags::check_deletion;
-use lanefs_ext4::{NewInode, NewKind, Rights};
+use lanefs_ext4::{Error, NewInode, NewKind, Rights};
 
 /// A new inode, as the caller describes it; the owner comes from the credentials.
 #[derive(Debug, Clone, Copy)]

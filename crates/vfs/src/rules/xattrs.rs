@@ -3,9 +3,8 @@
 
 use super::set_id::STICKY;
 use crate::credentials::Credentials;
-use lanefs_ext4::Attr;
-use lanefs_ext4::Error;
 use lanefs_ext4::flags::check_xattrs;
+use lanefs_ext4::{Attr, Error};
 use lanefs_ondisk::FileType;
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";

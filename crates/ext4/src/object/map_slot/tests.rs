@@ -1,12 +1,6 @@
 use super::*;
-use crate::Fs;
-use crate::InodeRef;
-use crate::Mount;
-use crate::MountOptions;
-use crate::NewInode;
-use crate::NewKind;
-use crate::Privilege;
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 

@@ -1,9 +1,5 @@
-use crate::Mount;
-use crate::MountOptions;
-use crate::NewInode;
-use crate::NewKind;
-use crate::Privilege;
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 

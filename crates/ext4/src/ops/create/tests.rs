@@ -1,11 +1,8 @@
 //! Tests of creating inodes.
 
 use super::*;
-use crate::Mount;
-use crate::MountOptions;
-use crate::OnError;
-use crate::Privilege;
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Mount, MountOptions, OnError, Privilege};
 use lanefs_device::RamDevice;
 
 fn new_mount() -> Mount {

@@ -1,9 +1,6 @@
 use super::*;
-use crate::Mount;
-use crate::MountOptions;
-use crate::NewInode;
-use crate::NewKind;
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
+use crate::{Mount, MountOptions, NewInode, NewKind};
 use lanefs_device::{FaultyDevice, Operation, RamDevice};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;

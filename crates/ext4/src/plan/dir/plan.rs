@@ -2,8 +2,7 @@
 
 use super::{DirBlocks, DirContext};
 use crate::error::Error;
-use lanefs_ondisk::FileBlock;
-use lanefs_ondisk::htree;
+use lanefs_ondisk::{FileBlock, htree};
 use std::sync::Arc;
 
 /// The most blocks that one [`Plan`] updates: a leaf and three levels of index.

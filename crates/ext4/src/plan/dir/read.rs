@@ -6,9 +6,8 @@ use super::window::{Delivered, Window};
 use super::{DirBlocks, DirContext, Indexing, leaf};
 use crate::attr::DirEntry;
 use crate::error::Error;
-use lanefs_ondisk::dirent;
 use lanefs_ondisk::htree::Cause;
-use lanefs_ondisk::{FileBlock, Ino};
+use lanefs_ondisk::{FileBlock, Ino, dirent};
 use std::ops::ControlFlow;
 
 /// Calls `each` with the entries behind `cookie`, until it breaks or there are none left. A cookie

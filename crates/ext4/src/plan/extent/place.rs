@@ -1,8 +1,7 @@
 //! A planned change of a tree, and its bytes once the new nodes have places.
 
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::extent::{Entries, Index, Node, ROOT_ENTRIES};
-use lanefs_ondisk::extent::{Extent, ROOT_BYTES};
+use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES, ROOT_ENTRIES};
 use lanefs_ondisk::{Block, BlockSize, FileBlock};
 use std::ops::Range;
 

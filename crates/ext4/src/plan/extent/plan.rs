@@ -4,8 +4,7 @@ use super::load::{Limits, Nodes, child_range};
 use super::place::{Draft, DraftNode, Plan, Spot};
 use super::splice::{assert_within, pieces, splice};
 use crate::error::Error;
-use lanefs_ondisk::extent::{Cause, Entries, MAX_DEPTH};
-use lanefs_ondisk::extent::{END, Extent, ROOT_BYTES};
+use lanefs_ondisk::extent::{Cause, END, Entries, Extent, MAX_DEPTH, ROOT_BYTES};
 use lanefs_ondisk::{Block, Corruption, FileBlock};
 use std::ops::Range;
 

@@ -2,8 +2,7 @@
 
 use super::Server;
 use crate::protocol::abi::{self, fopen};
-use crate::protocol::{Caching, Errno, Opens, Request};
-use crate::protocol::{MAX_DATA, Outbox};
+use crate::protocol::{Caching, Errno, MAX_DATA, Opens, Outbox, Request};
 use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::{Fallocate, InodeRef, Privilege, Seek, SetAttr};

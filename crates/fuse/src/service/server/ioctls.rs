@@ -1,8 +1,7 @@
 //! ioctl(2): the flags of chattr and lsattr, and the generation.
 
 use super::Server;
-use crate::protocol::abi;
-use crate::protocol::{Errno, Outbox, Request};
+use crate::protocol::{Errno, Outbox, Request, abi};
 use crate::service::node::Node;
 use crate::transport::Channel;
 use lanefs_ext4::flags::IMMUTABLE;

@@ -2,8 +2,7 @@
 
 use super::attrs::rdev_of;
 use super::{FOREVER, Server};
-use crate::protocol::abi;
-use crate::protocol::{Errno, MAX_DATA, Outbox, Request};
+use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use std::ops::ControlFlow;

@@ -2,8 +2,7 @@
 
 use super::Server;
 use super::attrs::CAPABILITIES;
-use crate::protocol::abi;
-use crate::protocol::{Errno, MAX_DATA, Outbox, Request};
+use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use lanefs_ext4::SetXattr;
 use lanefs_vfs::rules::{self, SGID};
 
