@@ -7,10 +7,9 @@ use lanefs_ext4::{Fallocate, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_vfs::OpenFile;
 use std::ffi::OsStr;
-use std::fmt;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 /// An open file: read and written at its position as [`std::fs::File`] is, or at any offset, by
 /// several threads at once, with the methods that end in `_at`.

@@ -1,8 +1,12 @@
 //! The file system: what can be done by path.
 
+use crate::directory::ReadDir;
 use crate::error::{At, Cause, Error, Result};
+use crate::file::File;
+use crate::metadata::{FileTimes, Metadata};
 use crate::mounted::{Mounted, Shared};
-use crate::{File, FileOptions, FileTimes, Metadata, OpenOptions, ReadDir, Source};
+use crate::options::{FileOptions, OpenOptions};
+use crate::source::Source;
 use lanefs_device::{Device, FileDevice};
 use lanefs_ext4::mkfs::{Contents, MkfsOptions as FormatOptions};
 use lanefs_ext4::{InodeRef, NewKind, Rename, SetAttr, SetXattr, StatFs, Statistics};

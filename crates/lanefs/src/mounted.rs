@@ -1,6 +1,6 @@
 //! The mounted file system, which a [`crate::FileSystem`] shares with its open files.
 
-use crate::Source;
+use crate::source::Source;
 use lanefs_lanes::LaneArc;
 use lanefs_vfs::{Credentials, Vfs};
 

@@ -1,6 +1,8 @@
 //! Why an array cannot be put together.
 
-use crate::{ArrayError, GeometryError, LeftOut, Outside};
+use crate::error::ArrayError;
+use crate::layout::GeometryError;
+use crate::left_out::LeftOut;
 use lanefs_device::{DeviceError, OpenError};
 use lanefs_ondisk::{Unsupported, md};
 use std::path::{Path, PathBuf};
@@ -187,23 +189,4 @@ fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {
         text.push_str(&format!("; {out}"));
     }
     text
-}
-
-impl std::fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.name.display();
-        match self.why {
-            Outside::Stale { events, newest } => {
-                write!(f, "{name} is stale: it failed or was away after event {events} of {newest}")
-            }
-            Outside::OldCopy => {
-                write!(f, "{name} is an old copy: it has the last event's number, but not its time")
-            }
-            Outside::Behind => {
-                write!(f, "{name} is stale: the bitmap tells of data written since it was a member")
-            }
-            Outside::Faulty => write!(f, "{name} failed, as the others know"),
-            Outside::Unnumbered => write!(f, "{name} has no part in the array any more"),
-        }
-    }
 }

@@ -15,38 +15,10 @@
 //!   is one event and all data is written after it. With a parity log they do without it.
 //! - A bitmap with bits that the member does not have says that it missed data: see `open.rs`.
 
-use crate::{AssembleError, Candidate};
+use crate::assemble_error::AssembleError;
+use crate::candidate::Candidate;
+use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
-use std::path::PathBuf;
-
-/// A device that was given and takes no part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// The device.
-    pub name: PathBuf,
-    /// Why.
-    pub why: Outside,
-}
-
-/// Why a device takes no part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outside {
-    /// It was away while the array was written.
-    Stale {
-        /// The last event that it has seen.
-        events: u64,
-        /// The last event there was.
-        newest: u64,
-    },
-    /// It has the number of the last event, but not its time.
-    OldCopy,
-    /// It does not know of data that the bitmap of the others tells of.
-    Behind,
-    /// The others say that it failed.
-    Faulty,
-    /// The others do not know it.
-    Unnumbered,
-}
 
 /// From here on events are not counted any further: two changes could not be told apart. No array
 /// gets there by being used.

@@ -1,6 +1,7 @@
 //! A write cut into rows, chunks and bands: pure.
 
-use crate::{BLOCK, Geometry, Slots};
+use crate::layout::{BLOCK, Geometry};
+use crate::slots::Slots;
 
 /// The part of a request that lies in one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +177,7 @@ impl<'a> Source<'a> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Layout;
+    use crate::layout::Layout;
 
     #[test]
     fn strips_cover_what_is_written_block_by_block() {
@@ -194,7 +195,8 @@ mod tests {
                 let pieces = pieces(&shape, part);
                 assert_eq!(pieces.iter().map(|p| p.to - p.from).sum::<u64>(), part.len);
                 for p in &pieces {
-                    let place = crate::Place { row: part.row, index: p.index, offset: p.from };
+                    let place =
+                        crate::layout::Place { row: part.row, index: p.index, offset: p.from };
                     assert_eq!(shape.array_byte(place), offset + p.at);
                 }
                 let strips = strips(&pieces).into_iter().flat_map(|s| s.cut(8192));

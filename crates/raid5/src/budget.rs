@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-    fn crowd(wake: StripeWake) -> crate::Statistics {
+    fn crowd(wake: StripeWake) -> crate::counters::Statistics {
         let (budget, counters) = (RowBudget::new(2, wake), Counters::new());
         let inside = AtomicUsize::new(0);
         std::thread::scope(|s| {

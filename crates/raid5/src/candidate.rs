@@ -1,6 +1,6 @@
 //! A device that may be a member: opened, its superblock read and checked.
 
-use crate::AssembleError;
+use crate::assemble_error::AssembleError;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{self, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};

@@ -1,11 +1,12 @@
 //! Members that come and go, by command.
 
+use crate::assemble_error::AssembleError;
+use crate::candidate::Candidate;
 use crate::exchange::NotExchanged;
-use crate::metadata::Known;
-use crate::{
-    AssembleError, Candidate, Ended, KnownMember, LogArea, Member, OpenArray, Progress, Rebuild,
-    Standing,
-};
+use crate::maintenance::{Ended, Progress, Rebuild};
+use crate::metadata::{Known, KnownMember};
+use crate::open::OpenArray;
+use crate::standing::{LogArea, Member, Standing};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{

@@ -7,8 +7,9 @@
 use crate::array::Array;
 use crate::counters::Count;
 use crate::failure::{Lost, ReadError, Stretch, Unread};
+use crate::layout::BLOCK;
 use crate::rows::{Mode, Span};
-use crate::{BLOCK, Slots};
+use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 
 /// Corrections of one member after which it is failed: md's number of stripes, its bound too.

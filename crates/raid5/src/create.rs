@@ -4,8 +4,9 @@
 //! there: superblock, bitmap or partial parity log, bad-block log, headroom for a later reshape,
 //! data.
 
+use crate::assemble_error::AssembleError;
+use crate::layout::{Geometry, Layout};
 use crate::metadata::now;
-use crate::{AssembleError, Geometry, Layout};
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{

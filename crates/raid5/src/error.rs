@@ -1,6 +1,6 @@
 //! Why an array says no.
 
-use crate::Slots;
+use crate::slots::Slots;
 use lanefs_device::{DeviceError, Operation};
 use thiserror::Error;
 

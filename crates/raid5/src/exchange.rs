@@ -14,12 +14,13 @@
 
 use crate::array::Array;
 use crate::counters::Count;
+use crate::error::ArrayError;
 use crate::failure::{Lost, ReadError, Stretch};
 use crate::maintenance::{Callback, Ended, gone};
 use crate::metadata::SeatError;
 use crate::parity_log::LogHome;
+use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
-use crate::{ArrayError, Slots};
 use lanefs_device::{Device, DeviceError};
 
 /// Why a shadow did not get its slot.

@@ -1,12 +1,14 @@
 //! Schedules of writers beside somebody who exchanges a member: nobody comes to harm who came after.
 
-use crate::array::Planted;
+use crate::array::{Array, Planted};
+use crate::layout::{Geometry, Layout};
+use crate::maintenance::{Ended, Rebuild};
+use crate::memory::Unrecorded;
 use crate::model_member::Memory;
 use crate::planted::{Choice, finds};
-use crate::{
-    Array, Consistency, Ended, Geometry, Layout, LogArea, Member, Policies, Rebuild, Setup, Slots,
-    Standing, Unrecorded,
-};
+use crate::setup::{Consistency, Policies, Setup};
+use crate::slots::Slots;
+use crate::standing::{LogArea, Member, Standing};
 use lanefs_device::Device;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_lanes::sync::{Arc, thread};

@@ -1,10 +1,10 @@
 //! Flushing an array: all its members, for all who asked meanwhile.
 
-use crate::Slots;
 use crate::array::Array;
 use crate::counters::Count;
 use crate::failure::Lost;
 use crate::gate::Turn;
+use crate::slots::Slots;
 use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};
 use std::time::{Duration, Instant};

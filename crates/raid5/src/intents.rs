@@ -12,8 +12,9 @@
 //! that happens, and sets it again on the members. While a member is missing nothing is cleared:
 //! the bits tell what it misses.
 
+use crate::layout::Geometry;
+use crate::setup::Consistency;
 use crate::unsynced::bit_is_set;
-use crate::{Consistency, Geometry};
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
 use lanefs_lanes::{Mutex, Rank};
 use std::collections::BTreeSet;

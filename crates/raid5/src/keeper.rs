@@ -1,6 +1,8 @@
 //! The thread that goes on with what an array has left to do while others use it.
 
-use crate::{Array, Rebuild, Standing};
+use crate::array::Array;
+use crate::maintenance::Rebuild;
+use crate::standing::Standing;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Rank};

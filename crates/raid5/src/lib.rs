@@ -26,6 +26,7 @@ mod intent_bits;
 mod intents;
 mod keeper;
 mod layout;
+mod left_out;
 mod loads;
 #[cfg(all(test, shuttle))]
 mod log_model;
@@ -58,7 +59,7 @@ mod write;
 
 pub use array::{Array, Status};
 pub use assemble_error::AssembleError;
-pub use assembly::{Assembly, LeftOut, Outside};
+pub use assembly::Assembly;
 pub use budget::StripeWake;
 pub use candidate::Candidate;
 pub use changes::{Added, NewMember, Replaced};
@@ -67,6 +68,7 @@ pub use create::{CreateOptions, InitialParity, NewConsistency, create};
 pub use error::ArrayError;
 pub use lanefs_ondisk::md::Uuid;
 pub use layout::{BLOCK, Geometry, GeometryError, Layout, Place};
+pub use left_out::{LeftOut, Outside};
 pub use log_recovery::LogOutcome;
 pub use maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};
 pub use memory::Unrecorded;

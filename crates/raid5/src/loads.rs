@@ -1,7 +1,7 @@
 //! A row's strips cut into what one log entry, or one header, can carry.
 
-use crate::Slots;
 use crate::band::Strip;
+use crate::slots::Slots;
 
 /// Entries of one write in a log header: half of what a header has, so that others fit in.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;

@@ -1,9 +1,12 @@
 //! Schedules of writers whose rows have one log: each gets its turn, or its entries written.
 
-use crate::array::Planted;
+use crate::array::{Array, Planted};
+use crate::layout::{Geometry, Layout};
+use crate::memory::Unrecorded;
 use crate::model_member::Memory;
 use crate::planted::{Choice, finds};
-use crate::{Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Setup, Unrecorded};
+use crate::setup::{Consistency, Policies, Setup};
+use crate::standing::{LogArea, Member};
 use lanefs_device::Device;
 use lanefs_lanes::sync::{Arc, thread};
 

@@ -9,7 +9,8 @@
 //! Source: "Partial Parity Log" in Linux's md documentation; the results are those of kernels 6.1
 //! and 7.2 on the same members, byte for byte.
 
-use crate::{Geometry, Member};
+use crate::layout::Geometry;
+use crate::standing::Member;
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::{Cause, SECTOR, ppl};
 

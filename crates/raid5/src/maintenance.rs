@@ -5,11 +5,14 @@
 //! a stop or a crash.
 
 use crate::array::Array;
+use crate::assemble_error::AssembleError;
 use crate::counters::Count;
+use crate::error::ArrayError;
 use crate::failure::{Lost, ReadError, Stretch};
+use crate::layout::BLOCK;
 use crate::rows::{Mode, RowHold, Span};
+use crate::slots::Slots;
 use crate::standing::{Member, MemberId, Standing};
-use crate::{ArrayError, AssembleError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_ondisk::md::Recovery;
 use std::ops::ControlFlow;

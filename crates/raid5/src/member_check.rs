@@ -1,7 +1,8 @@
 //! Whether an array can use a device.
 
+use crate::error::ArrayError;
+use crate::layout::Geometry;
 use crate::standing::{LogArea, Member};
-use crate::{ArrayError, Geometry};
 use lanefs_device::Device;
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 

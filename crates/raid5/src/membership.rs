@@ -3,11 +3,12 @@
 use crate::array::Array;
 #[cfg(shuttle)]
 use crate::array::Planted;
+use crate::error::ArrayError;
 use crate::failure::Lost;
 use crate::member_check::{check_log, check_size};
 use crate::parity_log::LogHome;
+use crate::slots::Slots;
 use crate::standing::Member;
-use crate::{ArrayError, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 

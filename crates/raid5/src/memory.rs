@@ -1,8 +1,12 @@
 //! Arrays in memory: for benchmarks and for tests of what runs on arrays.
 
-use crate::{
-    Array, ArrayError, Consistency, Geometry, LogArea, Member, Policies, Record, Setup, Slots,
-};
+use crate::array::Array;
+use crate::error::ArrayError;
+use crate::layout::Geometry;
+use crate::record::Record;
+use crate::setup::{Consistency, Policies, Setup};
+use crate::slots::Slots;
+use crate::standing::{LogArea, Member};
 use lanefs_device::{DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
 

@@ -10,7 +10,8 @@
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
-use crate::{Record, Slots};
+use crate::record::Record;
+use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};

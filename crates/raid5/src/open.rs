@@ -1,14 +1,19 @@
 //! An array put together from its members, and kept in order while it is used.
 
+use crate::array::Array;
+use crate::assemble_error::AssembleError;
 use crate::assembly::Assembly;
 use crate::bad_blocks::BadBlocksDevice;
+use crate::candidate::Candidate;
 use crate::keeper::Keeper;
+use crate::layout::{Geometry, Layout};
+use crate::left_out::{LeftOut, Outside};
 use crate::log_recovery::{self, Failed, LogOutcome, Logs};
-use crate::metadata::{Intents, Known, Writes};
-use crate::{
-    Array, AssembleError, Candidate, Consistency, Geometry, Layout, LeftOut, LogArea, Member,
-    Metadata, Outside, Policies, Record, Setup, Slots,
-};
+use crate::metadata::{Intents, Known, Metadata, Writes};
+use crate::record::Record;
+use crate::setup::{Consistency, Policies, Setup};
+use crate::slots::Slots;
+use crate::standing::{LogArea, Member};
 use lanefs_device::{Access, Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};

@@ -65,7 +65,7 @@ impl LogHome {
 /// Bytes of partial parity that one write may log at once, whichever member the log is on.
 pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
     let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
-    space.fold(PER_WRITE, u64::min) / crate::BLOCK * crate::BLOCK
+    space.fold(PER_WRITE, u64::min) / crate::layout::BLOCK * crate::layout::BLOCK
 }
 
 /// The log of one slot's member.

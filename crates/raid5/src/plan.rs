@@ -4,7 +4,7 @@
 //! The plan for one is a pure function of what is written and what is missing, so every case can be
 //! compared with all others that would be right.
 
-use crate::Slots;
+use crate::slots::Slots;
 
 /// What is to be written in one band of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

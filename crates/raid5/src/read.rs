@@ -6,10 +6,12 @@
 use crate::array::Array;
 use crate::band::{pieces, row_parts};
 use crate::counters::Count;
+use crate::error::ArrayError;
 use crate::failure::{Lost, ReadError, Stretch, Unread};
+use crate::layout::BLOCK;
 use crate::rows::{Mode, Span};
+use crate::slots::Slots;
 use crate::standing::Present;
-use crate::{ArrayError, BLOCK, Slots};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::xor_with;
 

@@ -1,6 +1,6 @@
 //! What the running array asks of its superblocks and bitmaps.
 
-use crate::Slots;
+use crate::slots::Slots;
 use lanefs_device::DeviceError;
 
 /// The array's metadata on its members, as the engine needs it.

@@ -1,8 +1,9 @@
 //! What a write of a row writes, and the sums that it takes: pure.
 
 use crate::band::{Piece, Source, Strip};
+use crate::plan::{Method, Plan};
 use crate::scratch::Buffer;
-use crate::{Method, Plan, Slots};
+use crate::slots::Slots;
 use lanefs_lanes::xor;
 
 /// Whether a write is to be durable when it returns.

@@ -1,8 +1,9 @@
 //! What an array is started from.
 
 use crate::budget::StripeWake;
+use crate::layout::Geometry;
+use crate::record::Record;
 use crate::standing::Member;
-use crate::{Geometry, Record};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 

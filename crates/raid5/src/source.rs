@@ -1,6 +1,8 @@
 //! `md:...`: how an array is named where a device is asked for.
 
-use crate::{ArrayOptions, AssembleError, Candidate, DirtyAndDegraded, OpenArray, Upkeep};
+use crate::assemble_error::AssembleError;
+use crate::candidate::Candidate;
+use crate::open::{ArrayOptions, DirtyAndDegraded, OpenArray, Upkeep};
 use lanefs_device::Access;
 use lanefs_ondisk::md::Uuid;
 use std::ffi::{OsStr, OsString};

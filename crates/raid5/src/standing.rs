@@ -13,8 +13,9 @@
 //! shadow before the member: an exchange in between then makes it write to one device twice, and never
 //! to the old member alone.
 
+use crate::error::ArrayError;
 use crate::flusher::Flusher;
-use crate::{ArrayError, Slots};
+use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! Rows whose parity may be wrong: after a crash without a log, until resync has been there.
 
-use crate::{Consistency, Geometry};
+use crate::layout::Geometry;
+use crate::setup::Consistency;
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,7 +97,7 @@ pub(crate) fn bit_is_set(bits: &[u8], bit: u64) -> bool {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Layout;
+    use crate::layout::Layout;
 
     fn shape() -> Geometry {
         Geometry::new(Layout::LeftSymmetric, 3, 4096, 4096 * 100).unwrap()
