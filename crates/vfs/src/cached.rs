@@ -8,7 +8,7 @@
 //!
 //! A name may lead elsewhere while its inode is looked up. So the name is read again after the
 //! inode was found: the same mark says that it led there all the while
-//! (`names::cache::Sighting`).
+//! ([`crate::names::Sighting`]).
 
 use crate::credentials::Credentials;
 use crate::names::Known;
