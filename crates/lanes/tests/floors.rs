@@ -52,6 +52,28 @@ const HOUSES: &[House] = &[
         floors: &[&["protocol"], &["transport"], &["service"], &["session"], &["mount"], &["lib"]],
     },
     House {
+        name: "raid5",
+        floors: &[
+            &["activity", "bad_blocks", "counters", "flusher", "gate", "layout", "left_out"],
+            &["log_waiters", "rows", "scratch", "slots"],
+            &["band", "budget", "error", "plan", "record"],
+            &["assemble_error", "loads", "metadata", "row_write", "standing"],
+            &["candidate", "create", "failure", "log_recovery", "member_check", "parity_log"],
+            &["setup"],
+            &["assembly", "held_log", "unsynced"],
+            &["intents"],
+            &["array"],
+            &["correct", "flush", "intent_bits", "logging", "maintenance", "membership"],
+            &["memory", "read"],
+            &["exchange", "keeper", "write"],
+            &["open"],
+            &["changes", "source"],
+            // Models for shuttle.
+            &["exchange_model", "log_model", "model_member", "planted"],
+            &["lib"],
+        ],
+    },
+    House {
         name: "bench",
         floors: &[
             &["cpu", "error", "latency", "machine", "statistics", "stop", "threads", "tree"],
