@@ -20,7 +20,7 @@ pub use mount::daemon;
 pub use mount::{
     Busy, Ended, Ending, MountEntry, MountError, MountPoint, OptionError, Options, Watch, detach,
 };
-pub use protocol::{AsyncDirect, Caching, Errno, Opens, Outbox, Request, Wishes, abi};
+pub use protocol::{AsyncDirect, Caching, Errno, Opens, Outbox, Request, Transport, Wishes, abi};
 pub use service::{Answer, Control, Server, Service};
 pub use session::{Farewell, Session};
-pub use transport::Channel;
+pub use transport::{ByRead, Carried, Channel};

@@ -4,11 +4,14 @@
 //! The server is in this process; its clients are others, under timeout(1), so that a server that hangs
 //! fails the test and does not hang it.
 
+mod serving;
+
 use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{AsyncDirect, Busy, Caching, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use serving::{by_wanted_transport, is_by_ring};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -122,7 +125,8 @@ impl Scene {
         let (fuse, mount_point) =
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &Options::default())
                 .unwrap();
-        let session = Session::start(fuse, Server::new(mount, wishes)).unwrap();
+        let session =
+            Session::start(fuse, Server::new(mount, by_wanted_transport(wishes))).unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome, _farewell) = session.run();
             server.close().unwrap();
@@ -147,6 +151,16 @@ impl Scene {
 
     fn shell(&self, line: &str) -> String {
         self.run(&["sh", "-euc", line])
+    }
+
+    /// Has each ring learn that what `line` asks for is slow: it stands still for the first such requests.
+    /// Readers need not learn, since another takes the place of one that is slow.
+    fn teach(&self, line: &str) {
+        if is_by_ring() {
+            self.shell(&format!(
+                "for p in $(seq 0 $(($(nproc) - 1))); do for i in 1 2 3; do taskset -c $p {line}; done; done"
+            ));
+        }
     }
 
     fn end(mut self) {
@@ -176,6 +190,7 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     // Quick requests first, so that none is expected to be slow.
     scene.shell("for i in $(seq 200); do test ! -e absent$i; dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none; done");
     scene.device.read.store(300_000, Ordering::Relaxed);
+    scene.teach("dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none");
     scene.device.reads.take_most();
     let path = scene.mount_point.path().to_owned();
     let quick = std::thread::spawn(move || {
@@ -213,6 +228,7 @@ fn direct_writes_of_one_file_run_in_parallel_unless_it_is_open_cached_or_mapped(
     scene.shell("dd if=/dev/zero of=file bs=1M count=1 conv=fsync status=none");
     scene.shell("head -c 4096 /dev/zero | tr '\\0' W >../page");
     scene.device.write.store(100_000, Ordering::Relaxed);
+    scene.teach("dd if=../page of=file bs=4k oflag=direct conv=notrunc status=none");
     let line = format!(
         "for i in $(seq {WRITERS}); do dd if=../page of=file bs=4k seek=$i oflag=direct conv=notrunc status=none & done; wait",
     );

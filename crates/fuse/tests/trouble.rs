@@ -4,11 +4,14 @@
 //! The server is in this process; whoever uses the mount is another, under timeout(1), so that a
 //! server that hangs fails the test and does not hang it.
 
+mod serving;
+
 use lanefs_device::{Access, Device, DeviceError, FileDevice, OpenOptions, Operation};
 use lanefs_ext4::{Mount, MountOptions};
 use lanefs_fuse::{Busy, MountPoint, Options, Server, Session, Wishes};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
+use serving::by_wanted_transport;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -152,7 +155,9 @@ impl Scene {
         let options = Options::default();
         let (fuse, mount_point) =
             MountPoint::attach(&dir.path().join("mnt"), image.as_os_str(), &options).unwrap();
-        let session = Session::start(fuse, Server::new(mount, Wishes::default())).unwrap();
+        let session =
+            Session::start(fuse, Server::new(mount, by_wanted_transport(Wishes::default())))
+                .unwrap();
         let server = std::thread::spawn(move || {
             let (server, outcome, _farewell) = session.run();
             End { broken: server.is_broken(), outcome, closed: server.close() }

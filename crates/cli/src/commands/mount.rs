@@ -10,7 +10,7 @@ use lanefs::raid5::OpenArray;
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions};
 use lanefs_ext4::Mount;
 use lanefs_fuse::daemon::{self, Half, Parent, Signals};
-use lanefs_fuse::{Busy, Ending, MountPoint, Options, Server, Session};
+use lanefs_fuse::{Busy, Carried, Ending, MountPoint, Options, Server, Session, Transport};
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -40,6 +40,7 @@ For speed, at a price (docs/fuse.md):
   -o no_open        opening and closing costs no request; immutable and append-only are told at writing
   -o no_writeback   each write(2) is a request; renames and unlinks cost fewer, O_DIRECT writes of one file
                     run in parallel
+  -o transport=read requests by read(2) also where root has switched FUSE over io_uring on
   -o async_dio      io_submit(2) keeps many requests in flight; a file that is written so must not be read
                     through the cache meanwhile")]
 pub struct Arguments {
@@ -54,8 +55,8 @@ pub struct Arguments {
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
-    /// Say what is done (accepted for mount(8))
-    #[arg(short, long, hide = true)]
+    /// Say how the kernel's requests come, and what would bring a better way
+    #[arg(short, long)]
     pub verbose: bool,
     /// Do not write /etc/mtab (accepted for mount(8): nothing ever does)
     #[arg(short, hide = true)]
@@ -155,7 +156,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
     }
     let shown = match &options.shown_source {
         Some(name) => name.into(),
-        None => source,
+        None => source.clone(),
     };
     let attached = match attached {
         Some(attached) if is_read_only => attached.read_only(&options),
@@ -170,6 +171,12 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
         }
     };
     let (session, mount_point) = attached.start(server)?;
+    let carried = session.carried();
+    if arguments.verbose {
+        complain(format_args!("lanefs mount: {}: requests by {carried}", source.display()));
+    } else if options.wishes.transport == Transport::Ring && matches!(carried, Carried::ByRead(_)) {
+        warn(&source, &format!("requests by {carried}"));
+    }
     Ok(Started { session, mount_point, signals, ending, array })
 }
 

@@ -86,7 +86,7 @@ struct Counters(BTreeMap<String, u64>);
 
 /// What says how something is, and not how often something was.
 fn is_level(name: &str) -> bool {
-    name.starts_with("cache.") || name.starts_with("free.")
+    ["cache.", "free.", "transport."].iter().any(|kind| name.starts_with(kind))
 }
 
 impl Counters {
@@ -175,6 +175,14 @@ impl Counters {
             let (total, mean) = (micros / 1000.0, micros / waits as f64);
             let _ = writeln!(text, "{rank:<14}{waits:>12}{total:>12.2}{mean:>12.1}");
         }
+        let queues = self.get("transport.queues");
+        text += &match (queues, self.get("transport.ring_offered")) {
+            (0, 0) => "\nrequests by read(2); no io_uring (lanefs mount -v tells more)\n".into(),
+            (0, _) => {
+                "\nrequests by read(2); the kernel has io_uring too (-o transport=ring)\n".into()
+            }
+            (queues, _) => format!("\nrequests by io_uring, {queues} queues\n"),
+        };
         let journal = |name: &str| self.get(&format!("journal.{name}"));
         let _ = writeln!(
             text,

@@ -127,10 +127,14 @@ fn detach(path: &Path) {
     let _ = try_run(Command::new("umount").arg("-l").arg(path));
 }
 
-/// `lanefs mount IMAGE DIRECTORY -o OPTIONS`.
+/// `lanefs mount IMAGE DIRECTORY -o OPTIONS`, with the transport that `LANEFS_TRANSPORT` names
+/// (`scripts/with-ring`).
 pub fn lanefs_mount(image: &Path, mount_point: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(LANEFS);
     command.arg("mount").arg(image).arg(mount_point);
+    if let Ok(transport) = std::env::var("LANEFS_TRANSPORT") {
+        command.args(["-o", &format!("transport={transport}")]);
+    }
     for list in options {
         command.args(["-o", list]);
     }

@@ -1,6 +1,6 @@
 //! The options after `-o`: ours, ext4's, and those that mount(8) and fstab pass along.
 
-use crate::protocol::{AsyncDirect, Caching, Opens, Wishes};
+use crate::protocol::{AsyncDirect, Caching, Opens, Transport, Wishes};
 use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;
@@ -297,6 +297,14 @@ impl Options {
             "no_open" => self.wishes.opens = Opens::NotAsked,
             "async_dio" => self.wishes.async_direct = AsyncDirect::InFlight,
             "no_async_dio" => self.wishes.async_direct = AsyncDirect::Waits,
+            "transport" => {
+                self.wishes.transport = match value {
+                    Some("auto") => Transport::Auto,
+                    Some("read") => Transport::Read,
+                    Some("ring") => Transport::Ring,
+                    _ => return Err(bad("auto, read or ring")),
+                };
+            }
             "fsname" => self.shown_source = value.map(str::to_owned),
             "stripe" => {
                 self.stripe =
@@ -383,13 +391,15 @@ mod tests {
     fn options_are_honoured() {
         let options = parsed(
             "no_writeback,no_open,async_dio,ro,noload,noatime,commit=30,errors=continue,offset=1M,sizelimit=4096,allow_other,\
-             nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before",
+             nodev,nosuid,noexec,sync,dirsync,fsname=disk,stripe=48,policies=before,\
+             transport=ring",
         )
         .unwrap();
         let wishes = Wishes {
             caching: Caching::Writethrough,
             opens: Opens::NotAsked,
             async_direct: AsyncDirect::InFlight,
+            transport: Transport::Ring,
         };
         assert_eq!(options.wishes, wishes);
         assert!(options.read_only && options.no_recovery && options.allow_other);
@@ -450,6 +460,7 @@ mod tests {
             "stripe=-1",
             "offset=99999999T",
             "policies=fast",
+            "transport=carrier",
         ] {
             assert!(matches!(parsed(list), Err(OptionError::Value { .. })), "{list}");
         }

@@ -77,6 +77,7 @@ pub mod init {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// `valid` of [`SetattrIn`].
@@ -169,6 +170,43 @@ pub struct Attr {
     pub rdev: u32,
     pub blksize: u32,
     pub flags: u32,
+}
+
+/// What an SQE of IORING_OP_URING_CMD asks of /dev/fuse.
+#[allow(missing_docs, reason = "the kernel's own names")]
+pub mod uring_cmd {
+    pub const REGISTER: u32 = 1;
+    pub const COMMIT_AND_FETCH: u32 = 2;
+}
+
+/// What a request by io_uring is told in and answered in, beside its payload.
+///
+/// A request: `in_out` begins with an [`InHeader`], `op_in` with the record of the operation, and the
+/// payload is the rest. A reply: `in_out` begins with an [`OutHeader`], and all the rest is payload.
+/// Source: `struct fuse_uring_req_header` and `struct fuse_uring_ent_in_out` of `<linux/fuse.h>` 7.42, and
+/// Documentation/filesystems/fuse/fuse-io-uring.rst.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
+#[allow(missing_docs, reason = "the kernel's own names")]
+pub struct UringReqHeader {
+    pub in_out: [u8; 128],
+    pub op_in: [u8; 128],
+    pub flags: u64,
+    pub commit_id: u64,
+    pub payload_sz: u32,
+    pub padding: u32,
+    pub reserved: u64,
+}
+
+/// What stands in the command area of an SQE: `struct fuse_uring_cmd_req` of `<linux/fuse.h>` 7.42.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, Immutable, IntoBytes)]
+#[allow(missing_docs, reason = "the kernel's own names")]
+pub struct UringCmdReq {
+    pub flags: u64,
+    pub commit_id: u64,
+    pub qid: u16,
+    pub padding: [u8; 6],
 }
 
 macro_rules! wire {
@@ -308,5 +346,7 @@ mod tests {
         assert_eq!(size_of::<StatxOut>(), 32 + 256);
         assert_eq!(size_of::<Dirent>(), 24);
         assert_eq!(size_of::<CopyFileRangeIn>(), 56);
+        assert_eq!(size_of::<UringReqHeader>(), 288);
+        assert_eq!(size_of::<UringCmdReq>(), 24);
     }
 }

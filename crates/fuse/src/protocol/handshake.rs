@@ -3,12 +3,13 @@
 use crate::protocol::abi::{self, init};
 use crate::protocol::{AsyncDirect, Caching, Errno, MAX_DATA, Opens, Outbox, Request, Wishes};
 
-/// The agreement with the kernel: what it offers of what this server wants, which is returned as bits of
-/// [`init`].
-///
-/// # Errors
-/// EINVAL if the kernel is too old (before 7.31, Linux 5.4).
-pub fn agree(request: &mut Request<'_>, outbox: &mut Outbox, wishes: Wishes) -> Result<u64, Errno> {
+/// What the kernel offers in INIT.
+pub struct Offer {
+    max_readahead: u32,
+    flags: u64,
+}
+
+impl Offer {
     const WANTED: u64 = init::ASYNC_READ
         | init::ATOMIC_O_TRUNC
         | init::EXPORT_SUPPORT
@@ -27,36 +28,57 @@ pub fn agree(request: &mut Request<'_>, outbox: &mut Outbox, wishes: Wishes) -> 
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT
         | init::DIRECT_IO_ALLOW_MMAP
-        | init::INIT_EXT;
-    let offer: abi::InitIn = request.take()?;
-    if offer.major != abi::MAJOR || offer.minor < 31 {
-        return Err(Errno::INVAL);
+        | init::INIT_EXT
+        | init::OVER_IO_URING;
+
+    /// Takes INIT apart.
+    ///
+    /// # Errors
+    /// EINVAL if the kernel is too old (before 7.31, Linux 5.4, or without what is needed here).
+    pub fn take(request: &mut Request<'_>) -> Result<Offer, Errno> {
+        let offer: abi::InitIn = request.take()?;
+        if offer.major != abi::MAJOR || offer.minor < 31 {
+            return Err(Errno::INVAL);
+        }
+        let mut flags = u64::from(offer.flags);
+        if flags & init::INIT_EXT != 0 {
+            flags |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
+        }
+        // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
+        if flags & init::SETXATTR_EXT == 0 || flags & init::HANDLE_KILLPRIV_V2 == 0 {
+            return Err(Errno::INVAL);
+        }
+        Ok(Offer { max_readahead: offer.max_readahead, flags })
     }
-    let mut offered = u64::from(offer.flags);
-    if offered & init::INIT_EXT != 0 {
-        offered |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
+
+    /// Whether requests can come by io_uring: the kernel offers it only where it is switched on.
+    pub fn has_ring(&self) -> bool {
+        self.flags & init::OVER_IO_URING != 0
     }
-    let agreed = offered & WANTED & !not_wanted(wishes);
-    // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
-    if agreed & init::SETXATTR_EXT == 0 || agreed & init::HANDLE_KILLPRIV_V2 == 0 {
-        return Err(Errno::INVAL);
+
+    /// Puts the reply: what is offered of what this server wants. Gives that as bits of [`init`].
+    pub fn accept(&self, wishes: Wishes, by_ring: bool, outbox: &mut Outbox) -> u64 {
+        let mut agreed = self.flags & Self::WANTED & !not_wanted(wishes);
+        if !by_ring {
+            agreed &= !init::OVER_IO_URING;
+        }
+        outbox.clear();
+        outbox.put(&abi::InitOut {
+            major: abi::MAJOR,
+            minor: abi::MINOR,
+            max_readahead: self.max_readahead.max(MAX_DATA as u32),
+            flags: agreed as u32,
+            max_background: 64,
+            congestion_threshold: 48,
+            max_write: MAX_DATA as u32,
+            time_gran: 1,
+            max_pages: (MAX_DATA / 4096) as u16,
+            map_alignment: 0,
+            flags2: (agreed >> 32) as u32,
+            unused: [0; 7],
+        });
+        agreed
     }
-    outbox.clear();
-    outbox.put(&abi::InitOut {
-        major: abi::MAJOR,
-        minor: abi::MINOR,
-        max_readahead: offer.max_readahead.max(MAX_DATA as u32),
-        flags: agreed as u32,
-        max_background: 64,
-        congestion_threshold: 48,
-        max_write: MAX_DATA as u32,
-        time_gran: 1,
-        max_pages: (MAX_DATA / 4096) as u16,
-        map_alignment: 0,
-        flags2: (agreed >> 32) as u32,
-        unused: [0; 7],
-    });
-    Ok(agreed)
 }
 
 fn not_wanted(wishes: Wishes) -> u64 {

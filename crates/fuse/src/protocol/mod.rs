@@ -9,7 +9,7 @@ mod request;
 mod wishes;
 
 pub use errno::Errno;
-pub use handshake::agree;
+pub use handshake::Offer;
 pub use outbox::{MAX_DATA, Outbox};
 pub use request::Request;
-pub use wishes::{AsyncDirect, Caching, Opens, Wishes};
+pub use wishes::{AsyncDirect, Caching, Opens, Transport, Wishes};

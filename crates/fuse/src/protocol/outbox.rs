@@ -2,6 +2,7 @@
 
 use crate::protocol::abi::OutHeader;
 use crate::protocol::pages::{PAGE, Pages};
+use std::io;
 use zerocopy::{Immutable, IntoBytes};
 
 /// The largest write and read that the kernel is told of, in bytes.
@@ -11,6 +12,8 @@ pub const MAX_DATA: usize = 1 << 20;
 /// short one is a single page to the kernel; one of bulk data has its data on a page boundary.
 pub struct Outbox {
     pages: Pages,
+    /// Where the header of records begins.
+    records: usize,
     /// Where the header begins.
     header: usize,
     len: usize,
@@ -34,12 +37,42 @@ impl Outbox {
     /// If the host has no memory.
     pub fn new() -> Outbox {
         let pages = Pages::new(Self::LEN).expect("memory for a buffer");
-        Outbox { pages, header: 0, len: 0 }
+        Outbox { pages, records: 0, header: 0, len: 0 }
+    }
+
+    /// One whose replies, all of them, begin in [`Outbox::payload`], without a header: a ring has that
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// The host has no memory.
+    pub fn of_payload() -> io::Result<Outbox> {
+        let pages = Pages::new(Self::LEN)?;
+        Ok(Outbox { pages, records: Self::BULK, header: Self::BULK, len: 0 })
+    }
+
+    /// Where the replies of [`Outbox::of_payload`] begin: address and length.
+    pub fn payload(&self) -> (*mut u8, usize) {
+        (self.pages.address(PAGE), Self::LEN - PAGE)
+    }
+
+    /// The first `len` bytes of the payload.
+    pub fn payload_bytes(&self, len: usize) -> Option<&[u8]> {
+        self.pages.bytes().get(PAGE..)?.get(..len)
+    }
+
+    /// What was put so far.
+    pub fn put_so_far(&self) -> &[u8] {
+        &self.pages.bytes()[self.body()..][..self.len]
+    }
+
+    /// Gives the memory back to the host until it is needed.
+    pub fn give_back(&mut self) {
+        self.pages.give_back();
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
-        (self.header, self.len) = (0, 0);
+        (self.header, self.len) = (self.records, 0);
     }
 
     /// Bytes put so far, without the header.

@@ -47,6 +47,24 @@ impl Pages {
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
+
+    /// The address of byte `at`, for a kernel that reads and writes there.
+    pub fn address(&self, at: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(at)
+    }
+
+    /// Gives the memory back to the host until it is touched again; it is zeros then.
+    pub fn give_back(&mut self) {
+        // SAFETY: private pages of this value, which no reference looks at meanwhile.
+        // On failure they just stay.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.start.as_ptr().cast::<c_void>(),
+                self.len,
+                rustix::mm::Advice::LinuxDontNeed,
+            )
+        };
+    }
 }
 
 impl Drop for Pages {
@@ -61,9 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_pages_are_zeros_on_a_page_boundary() {
+    fn pages_are_zeros_when_new_and_when_given_back() {
         let mut pages = Pages::new(PAGE + 1).unwrap();
-        assert_eq!((pages.bytes().len(), pages.bytes().as_ptr() as usize % PAGE), (2 * PAGE, 0));
-        assert!(pages.bytes_mut().iter().all(|b| *b == 0));
+        assert_eq!((pages.bytes().len(), pages.address(0) as usize % PAGE), (2 * PAGE, 0));
+        assert!(pages.bytes().iter().all(|b| *b == 0));
+        pages.bytes_mut()[PAGE..].fill(7);
+        pages.give_back();
+        assert!(pages.bytes().iter().all(|b| *b == 0));
     }
 }

@@ -8,14 +8,29 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 pub struct Request<'a> {
     /// The header.
     pub header: InHeader,
+    /// What is next, and what follows once that is used up.
     body: &'a [u8],
+    rest: &'a [u8],
 }
 
 impl<'a> Request<'a> {
     /// Takes `bytes`, as read from the device, for a request; `None` if they are not even a header.
     pub fn new(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
-        Some(Request { header, body })
+        Some(Request { header, body, rest: &[] })
+    }
+
+    /// A request in pieces, as a ring has it: the record of the operation, and the rest.
+    pub fn of_parts(header: InHeader, operation: &'a [u8], rest: &'a [u8]) -> Request<'a> {
+        let mut request = Request { header, body: operation, rest };
+        request.go_on();
+        request
+    }
+
+    fn go_on(&mut self) {
+        if self.body.is_empty() {
+            self.body = std::mem::take(&mut self.rest);
+        }
     }
 
     /// The next record.
@@ -25,6 +40,7 @@ impl<'a> Request<'a> {
     pub fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
         let (record, rest) = T::read_from_prefix(self.body).map_err(|_| Errno::INVAL)?;
         self.body = rest;
+        self.go_on();
         Ok(record)
     }
 
@@ -36,6 +52,7 @@ impl<'a> Request<'a> {
         let end = self.body.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
         let (name, rest) = self.body.split_at(end);
         self.body = &rest[1..];
+        self.go_on();
         Ok(name)
     }
 
@@ -46,6 +63,7 @@ impl<'a> Request<'a> {
     pub fn data(&mut self, len: usize) -> Result<&'a [u8], Errno> {
         let (data, rest) = self.body.split_at_checked(len).ok_or(Errno::INVAL)?;
         self.body = rest;
+        self.go_on();
         Ok(data)
     }
 }
@@ -71,6 +89,20 @@ mod tests {
         assert_eq!(request.name().unwrap(), b"old");
         assert_eq!(request.name().unwrap(), b"new");
         assert_eq!(request.name().unwrap_err(), Errno::INVAL);
+    }
+
+    #[test]
+    fn a_request_in_parts_is_taken_apart_as_one_in_a_piece() {
+        let header = Request::new(&with_body(&[])).unwrap().header;
+        let operation = 42u64.to_ne_bytes();
+        let mut request = Request::of_parts(header, &operation, b"old\0new\0");
+        assert_eq!(request.take::<RenameIn>().unwrap().newdir, 42);
+        assert_eq!(request.name().unwrap(), b"old");
+        assert_eq!(request.name().unwrap(), b"new");
+        // Without a record of the operation, and with one that is cut.
+        assert_eq!(Request::of_parts(header, &[], b"name\0").name().unwrap(), b"name");
+        let mut cut = Request::of_parts(header, &operation[..4], b"name\0");
+        assert!(cut.take::<RenameIn>().is_err());
     }
 
     #[test]

@@ -33,6 +33,18 @@ pub enum AsyncDirect {
     InFlight,
 }
 
+/// How requests are to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// By the best that the kernel offers: io_uring where it is switched on.
+    #[default]
+    Auto,
+    /// By read(2) of /dev/fuse.
+    Read,
+    /// As [`Transport::Auto`]; the mount warns if it is not by io_uring.
+    Ring,
+}
+
 /// What a mount wants of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wishes {
@@ -42,4 +54,6 @@ pub struct Wishes {
     pub opens: Opens,
     /// What it does with asynchronous direct I/O.
     pub async_direct: AsyncDirect,
+    /// How its requests come.
+    pub transport: Transport,
 }

@@ -1,7 +1,7 @@
 //! What stands behind a session: whatever answers requests.
 
 use crate::protocol::{Errno, Outbox, Request, Wishes};
-use crate::transport::Channel;
+use crate::transport::{Carried, Channel};
 
 /// Whether a request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,15 @@ pub trait Service: Sync {
 
     /// What kernel and session have agreed on: bits of [`crate::abi::init`].
     fn agreed(&mut self, _flags: u64) {}
+
+    /// How requests come, before the first one.
+    fn carried(&self, _carried: &Carried) {}
+
+    /// Whether a request of this kind may have the kernel send others and wait for them: it is never
+    /// served on a thread that others depend on.
+    fn waits_for_kernel(&self, _opcode: u32) -> bool {
+        false
+    }
 
     /// No request came for a moment, after there were some. Requests are served meanwhile.
     fn paused(&self) {}

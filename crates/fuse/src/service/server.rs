@@ -19,7 +19,7 @@ use crate::protocol::{Caching, Errno, Outbox, Request, Wishes};
 use crate::service::api::{Answer, Service};
 use crate::service::control::{self, Control};
 use crate::service::node::Node;
-use crate::transport::Channel;
+use crate::transport::{Carried, Channel};
 use lanefs_ext4::{Fs, InodeRef, Mount, SyncMode};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::fmt::Write;
@@ -68,6 +68,15 @@ impl Service for Server {
         }
         // Nothing is given back unless the program has chosen this heap.
         lanefs_lanes::LineHeap::trim_excess();
+    }
+
+    fn carried(&self, carried: &Carried) {
+        self.tally.is_carried(carried);
+    }
+
+    /// A search for holes and a change of flags first have the kernel write a file's dirty pages.
+    fn waits_for_kernel(&self, opcode: u32) -> bool {
+        matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
 
     fn serve(

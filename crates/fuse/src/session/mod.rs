@@ -1,30 +1,44 @@
-//! A mount being served: the first handshake, then the threads that read and answer.
+//! A mount being served: the first handshake, then the threads that serve.
 //!
-//! On type `fuseblk` the last request is DESTROY, for which umount(2) waits. The thread that reads it
-//! leaves it unanswered and ends the session. The other threads wait in read(2), which nothing but a
-//! signal interrupts. When all have ended, the caller closes the file system, and then lets go of the
-//! [`Farewell`], which answers.
+//! On type `fuseblk` the last request is DESTROY, for which umount(2) waits. The thread that gets it
+//! leaves it unanswered and ends the session. Other threads wait in read(2), which nothing but a signal
+//! interrupts, or at a ring with a bell. When all have ended, the caller closes the file system, and then
+//! lets go of the [`Farewell`], which answers.
 
+mod by_read;
+mod by_ring;
 mod pace;
+mod processors;
 mod readers;
+mod shared;
 mod wake;
+mod workers;
 
 use crate::protocol::abi::opcode;
-use crate::protocol::{Errno, Outbox, Request, agree};
-use crate::service::{Answer, Service};
-use crate::transport::{Channel, Inbox};
-use pace::Pace;
-use readers::{Join, Readers};
-use rustix::fd::OwnedFd;
+use crate::protocol::{Errno, Offer, Outbox, Transport};
+use crate::service::Service;
+use crate::transport::{ByRead, Carried, Channel, Inbox, ring};
+use by_ring::Rings;
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
+use readers::Readers;
+use rustix::fd::{AsFd, OwnedFd};
+use shared::{Ended, Last, Shared};
 use std::io;
-use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+use workers::Workers;
 
 /// A connection that has shaken hands.
 pub struct Session<S> {
     server: S,
     channel: Channel,
-    readers: Readers,
+    rings: Rings,
+    carried: Carried,
+}
+
+/// As many readers as there are where nothing comes by rings.
+fn readers_alone() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).max(2)
 }
 
 impl<S: Service> Session<S> {
@@ -45,139 +59,160 @@ impl<S: Service> Session<S> {
                 channel.reply(unique, &mut outbox, Some(Errno::IO));
                 continue;
             }
-            return match agree(&mut request, &mut outbox, server.wishes()) {
-                Ok(flags) => {
-                    server.agreed(flags);
-                    channel.reply(unique, &mut outbox, None);
-                    let processors = thread::available_parallelism().map_or(1, usize::from);
-                    let readers = Readers::new(processors.max(2));
-                    Ok(Session { server, channel, readers })
-                }
+            let offer = match Offer::take(&mut request) {
+                Ok(offer) => offer,
                 Err(error) => {
                     channel.reply(unique, &mut outbox, Some(error));
-                    Err(io::Error::other("this kernel's FUSE is too old (Linux 5.12 is needed)"))
+                    let old = "this kernel's FUSE is too old (Linux 5.12 is needed)";
+                    return Err(io::Error::other(old));
                 }
             };
+            let wishes = server.wishes();
+            // Before the kernel is told: once it is, it holds requests back until the rings are there.
+            let (rings, carried) = choose(wishes.transport, &offer);
+            server.agreed(offer.accept(wishes, !rings.is_empty(), &mut outbox));
+            channel.reply(unique, &mut outbox, None);
+            return Ok(Session { server, channel, rings, carried });
         }
+    }
+
+    /// How requests come. If the kernel refuses the rings after all, [`Service::carried`] says so.
+    pub fn carried(&self) -> &Carried {
+        &self.carried
     }
 
     /// Serves until the file system is unmounted, and gives the server back to be closed. The unmount may
     /// wait until the farewell is dropped.
     ///
     /// # Errors
-    /// /dev/fuse failed; the server is still given back.
+    /// /dev/fuse or a ring failed; the server is still given back. The mount ends when the farewell goes.
     pub fn run(self) -> (S, io::Result<()>, Farewell) {
-        let this = &self;
-        let outcome = thread::scope(|scope| {
-            let mut workers = Vec::new();
-            let pauses = thread::Builder::new().name("fuse-pause".into());
-            // Without this thread there is the commit interval.
-            let _ = pauses.spawn_scoped(scope, || {
-                while this.readers.wait_for_pause() {
-                    this.server.paused();
-                }
-            });
-            this.readers.watch(|n| {
-                let worker = thread::Builder::new().name(format!("fuse-{n}"));
-                let worker = worker.spawn_scoped(scope, move || this.work(n));
-                worker.map(|worker| workers.push(worker)).is_ok()
-            });
-            if workers.is_empty() {
-                this.readers.end();
-                return Err(io::Error::other("no threads to serve with"));
-            }
-            while !workers.iter().all(ScopedJoinHandle::is_finished) {
-                // Again and again: a thread that is about to call read(2) misses a signal.
-                wake::interrupt(this.readers.running());
-                thread::sleep(Duration::from_millis(1));
-            }
-            // All of them, before the first that failed is told.
-            let panicked = |_| Err(io::Error::other("a serving thread panicked"));
-            let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(panicked);
-            let ended: Vec<io::Result<Option<u64>>> = workers.into_iter().map(join).collect();
-            ended.into_iter().try_fold(None, |unique: Option<u64>, ended| Ok(unique.or(ended?)))
-        });
-        let Session { server, channel, .. } = self;
-        let (outcome, unique) = match outcome {
-            Ok(unique) => (Ok(()), unique),
+        let Session { server, channel, rings, carried } = self;
+        let (alone, with_rings) = (readers_alone(), !rings.is_empty());
+        let readers = if with_rings {
+            // For FORGET and INTERRUPT.
+            Readers::new(1).beside_rings(rings.len(), alone)
+        } else {
+            Readers::new(alone)
+        };
+        let shared = Shared {
+            server: &server,
+            channel: &channel,
+            readers,
+            workers: Workers::new(),
+            mailboxes: rings.iter().map(|(_, ring)| ring.mailbox()).collect(),
+            without_rings: AtomicBool::new(false),
+            worker_panicked: AtomicBool::new(false),
+            allowed: rustix::thread::sched_getaffinity(None).ok(),
+        };
+        let outcome = thread::scope(|scope| shared.serve(scope, rings, carried));
+        let (outcome, last) = match outcome {
+            Ok(last) => (Ok(()), last),
             Err(error) => (Err(error), None),
         };
-        (server, outcome, Farewell { channel, unique })
+        (server, outcome, Farewell { channel, last })
     }
+}
 
-    /// Thread `me`; the number of DESTROY if it read that.
-    fn work(&self, me: usize) -> io::Result<Option<u64>> {
-        self.readers.runs_as(me, wake::this_thread());
-        let ended = self.read_and_answer(me);
-        self.readers.runs_as(me, 0);
+/// The rings, if requests are to come by them, and how they come.
+fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
+    let by_read = |why| (Rings::new(), Carried::ByRead(why));
+    match wanted {
+        Transport::Read => by_read(ByRead::Wanted),
+        _ if !offer.has_ring() => by_read(ByRead::NotOffered),
+        Transport::Auto | Transport::Ring => match by_ring::make() {
+            Ok((rings, queues)) => (rings, Carried::ByRing(queues)),
+            Err(error) => by_read(ByRead::Refused(error.to_string())),
+        },
+    }
+}
+
+impl<S: Service> Shared<'_, S> {
+    /// Starts all threads, and waits until they have ended.
+    fn serve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        rings: Rings,
+        mut carried: Carried,
+    ) -> Ended {
+        let pauses = thread::Builder::new().name("fuse-pause".into());
+        // Without this thread there is the commit interval.
+        let _ = pauses.spawn_scoped(scope, || {
+            while self.readers.wait_for_pause() {
+                self.server.paused();
+            }
+        });
+        let mut threads = Vec::new();
+        if !rings.is_empty() {
+            match self.start_rings(scope, rings, &mut threads) {
+                Ok(true) => {}
+                Ok(false) => {
+                    carried = Carried::ByRead(ByRead::Refused("by the kernel".into()));
+                    self.readers.enlarge(readers_alone() - 1);
+                }
+                Err(error) => {
+                    let _ = self.end(threads);
+                    return Err(error);
+                }
+            }
+        }
+        self.server.carried(&carried);
+        let before = threads.len();
+        self.readers.watch(|n| {
+            let reader = thread::Builder::new().name(format!("fuse-{n}"));
+            let reader = reader.spawn_scoped(scope, move || self.work(n));
+            reader.map(|reader| threads.push(reader)).is_ok()
+        });
+        let none = threads.len() == before;
+        let ended = self.end(threads);
+        if none {
+            return Err(io::Error::other("no threads to serve with"));
+        }
         ended
     }
 
-    fn read_and_answer(&self, me: usize) -> io::Result<Option<u64>> {
-        let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
-        let mut pace = Pace::new();
-        loop {
-            let request = match self.channel.receive(&mut inbox, || self.readers.is_over()) {
-                Ok(Some(request)) if request.header.opcode == opcode::DESTROY => {
-                    self.readers.end();
-                    return Ok(Some(request.header.unique));
-                }
-                Ok(Some(request)) => request,
-                ended => {
-                    self.readers.end();
-                    return ended.map(|_| None);
-                }
-            };
-            let (opcode, begun) = (request.header.opcode, Instant::now());
-            let stays = if pace.is_slow(opcode) {
-                self.readers.leave(me);
-                self.answer(request, &mut outbox);
-                false
-            } else {
-                let serving = self.readers.begin(me);
-                self.answer(request, &mut outbox);
-                self.readers.done(me, serving)
-            };
-            pace.took(opcode, begun.elapsed());
-            if stays {
-                continue;
-            }
-            match self.readers.join(me) {
-                Join::Reader => {}
-                Join::End => return Ok(None),
-                Join::Idle => {
-                    (inbox, outbox) = (Inbox::new(), Outbox::new());
-                    if self.readers.park(me, false) == Join::End {
-                        return Ok(None);
-                    }
-                }
-            }
+    /// Ends all threads; what they came to.
+    fn end(&self, threads: Vec<ScopedJoinHandle<'_, Ended>>) -> Ended {
+        self.readers.end();
+        self.workers.end();
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+        while !threads.iter().all(ScopedJoinHandle::is_finished) {
+            // Again and again: a thread that is about to call read(2) misses a signal.
+            wake::interrupt(self.readers.running());
+            thread::sleep(Duration::from_millis(1));
         }
-    }
-
-    fn answer(&self, request: Request<'_>, outbox: &mut Outbox) {
-        let unique = request.header.unique;
-        match self.server.serve(request, outbox, &self.channel) {
-            Ok(Answer::Reply) => self.channel.reply(unique, outbox, None),
-            Ok(Answer::Silence) => {}
-            Err(error) => self.channel.reply(unique, outbox, Some(error)),
+        // All of them, before the first that failed is told.
+        let panicked = |_| Err(io::Error::other("a serving thread panicked"));
+        let join = |thread: ScopedJoinHandle<'_, Ended>| thread.join().unwrap_or_else(panicked);
+        let mut ended: Vec<Ended> = threads.into_iter().map(join).collect();
+        if self.worker_panicked.load(Ordering::Acquire) {
+            ended.push(Err(io::Error::other("a serving thread panicked")));
         }
+        ended.into_iter().try_fold(None, |last: Option<Last>, ended| Ok(last.or(ended?)))
     }
 }
 
 /// The answer to the unmount, if that waits for one: given when this is dropped.
-#[derive(Debug)]
 pub struct Farewell {
     channel: Channel,
-    unique: Option<u64>,
+    last: Option<Last>,
 }
+
+#[cfg(test)]
+mod tests;
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        if let Some(unique) = self.unique {
-            let mut outbox = Outbox::new();
-            outbox.clear();
-            self.channel.reply(unique, &mut outbox, None);
+        let mut outbox = Outbox::new();
+        outbox.clear();
+        match self.last.take() {
+            None => {}
+            Some(Last::Read(unique)) => self.channel.reply(unique, &mut outbox, None),
+            Some(Last::Ring(mut entry)) => {
+                entry.finish(&outbox, None);
+                // If this fails, closing the descriptor is the answer.
+                let _ = ring::answer(self.channel.as_fd(), &entry);
+            }
         }
     }
 }

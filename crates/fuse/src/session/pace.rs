@@ -31,6 +31,11 @@ impl Pace {
         self.seen[opcode as usize % KINDS] >= EXPECTED
     }
 
+    /// Whether a request of this kind was slow lately, though it need not be expected.
+    pub fn is_suspect(&self, opcode: u32) -> bool {
+        self.seen[opcode as usize % KINDS] > 0
+    }
+
     /// A request of this kind took so long.
     pub fn took(&mut self, opcode: u32, time: Duration) {
         let seen = &mut self.seen[opcode as usize % KINDS];
@@ -48,8 +53,9 @@ mod tests {
         let mut pace = Pace::new();
         assert!(pace.is_slow(read) && pace.is_slow(u32::MAX), "nothing is known yet");
         (0..64).for_each(|_| pace.took(read, quick));
-        assert!(!pace.is_slow(read));
+        assert!(!pace.is_slow(read) && !pace.is_suspect(read));
         pace.took(read, slow);
+        assert!(pace.is_suspect(read));
         assert!(!pace.is_slow(read), "one alone");
         (0..8).for_each(|_| pace.took(read, quick));
         pace.took(read, slow);

@@ -37,8 +37,10 @@ pub struct Readers {
     wake_watch: Condvar,
     pause: Condvar,
     posts: Vec<Padded<Post>>,
-    /// With more readers, a thread that comes back from a slow request parks.
-    enough: usize,
+    /// For each ring, a number that grows with its requests.
+    rings: Vec<Padded<AtomicU64>>,
+    /// With more readers, a thread that comes back from a slow request parks. Changes at the start only.
+    enough: AtomicUsize,
 }
 
 /// What one thread shares with the watch.
@@ -91,8 +93,34 @@ impl Readers {
             wake_watch: Condvar::new(),
             pause: Condvar::new(),
             posts: (0..enough + WAITING).map(|_| Padded::default()).collect(),
-            enough,
+            rings: Vec::new(),
+            enough: AtomicUsize::new(enough),
         }
+    }
+
+    /// Beside `rings` rings, whose requests count for the pauses; [`Readers::enlarge`] may add `later`
+    /// readers.
+    #[must_use]
+    pub fn beside_rings(mut self, rings: usize, later: usize) -> Readers {
+        self.rings = (0..rings).map(|_| Padded::default()).collect();
+        self.posts.extend((0..later).map(|_| Padded::default()));
+        self
+    }
+
+    /// So many more readers.
+    pub fn enlarge(&self, more: usize) {
+        let mut spares = self.spares.lock();
+        spares.to_start += more;
+        self.ready.fetch_add(more, Ordering::AcqRel);
+        self.enough.fetch_add(more, Ordering::Relaxed);
+        self.wake_watch.notify_one();
+    }
+
+    /// A ring's thread has a request.
+    pub fn ring_serves(&self, ring: usize) {
+        let Some(served) = self.rings.get(ring) else { return };
+        served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.tell_watch();
     }
 
     /// Thread `me` begins a request that is expected to be quick; gives what [`Readers::done`] wants.
@@ -104,13 +132,17 @@ impl Readers {
         let post = &self.posts[me].serving;
         let serving = post.load(Ordering::Relaxed) + step;
         post.store(serving, Ordering::Relaxed);
+        self.tell_watch();
+        serving
+    }
+
+    fn tell_watch(&self) {
         // Against the watch's: either it sees this request, or this thread sees that it sleeps.
         fence(Ordering::SeqCst);
         if self.watch_sleeps.load(Ordering::Relaxed) {
             let _spares = self.spares.lock();
             self.wake_watch.notify_one();
         }
-        serving
     }
 
     /// The quick request is answered: whether the thread is still one of the readers. If not, it joins
@@ -145,7 +177,7 @@ impl Readers {
     pub fn join(&self, me: usize) -> Join {
         // The slow request is over: whatever pauses, pauses from now on.
         self.note(me, 2);
-        if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough {
+        if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough.load(Ordering::Relaxed) {
             return Join::Reader;
         }
         let mut spares = self.spares.lock();
@@ -213,6 +245,7 @@ impl Readers {
     /// Returns at the end, or if no thread can be started.
     pub fn watch(&self, mut start: impl FnMut(usize) -> bool) {
         let mut seen = Vec::with_capacity(self.posts.len());
+        let mut seen_rings = vec![0; self.rings.len()];
         let mut quiet = 0;
         let mut spares = self.spares.lock();
         while !spares.ended {
@@ -220,7 +253,8 @@ impl Readers {
             if seen.is_empty() {
                 return;
             }
-            quiet = if self.look(&mut seen, &mut spares) { 0 } else { quiet + 1 };
+            let busy = self.look(&mut seen, &mut spares) | self.look_at_rings(&mut seen_rings);
+            quiet = if busy { 0 } else { quiet + 1 };
             if spares.to_start > 0 {
                 continue;
             }
@@ -235,7 +269,8 @@ impl Readers {
             self.watch_sleeps.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let mut now = self.posts.iter().map(|post| post.serving.load(Ordering::Relaxed));
-            if seen.iter().all(|seen| now.next() == Some(*seen)) {
+            let none_read = seen.iter().all(|seen| now.next() == Some(*seen));
+            if none_read && !self.look_at_rings(&mut seen_rings) {
                 self.wake_watch.wait(&mut spares);
             }
             self.watch_sleeps.store(false, Ordering::Relaxed);
@@ -260,6 +295,16 @@ impl Readers {
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }
         }
+    }
+
+    /// Whether there were requests on rings.
+    fn look_at_rings(&self, seen: &mut [u64]) -> bool {
+        let mut busy = false;
+        for (served, seen) in self.rings.iter().zip(seen) {
+            let before = std::mem::replace(seen, served.load(Ordering::Relaxed));
+            busy |= before != *seen;
+        }
+        busy
     }
 
     /// Makes threads leave that serve what they served at the last look. Whether there were requests.

@@ -1,4 +1,4 @@
-//! Interrupting threads that wait in read(2).
+//! Threads as the host has them: interrupting those that wait in read(2), and whether one slept.
 
 use lanefs_lanes::sync::unscheduled::Once;
 
@@ -8,6 +8,16 @@ const SIGNAL: i32 = libc::SIGURG;
 /// The number of this thread on the host.
 pub fn this_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// How often this thread has waited for something, since it began.
+pub fn times_slept() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel fills the record, which is valid as zeros too.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init().ru_nvcsw
+    }
 }
 
 /// Ends the system calls in which `threads` of this process wait, with EINTR.

@@ -3,7 +3,7 @@
 use crate::protocol::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
 use crate::protocol::{Errno, Outbox, Request};
 use crate::transport::inbox::Inbox;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice};
 use zerocopy::IntoBytes;
 
@@ -11,6 +11,12 @@ use zerocopy::IntoBytes;
 #[derive(Debug)]
 pub struct Channel {
     device: OwnedFd,
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
 }
 
 impl Channel {
@@ -48,6 +54,7 @@ impl Channel {
         let reply = outbox.finish(unique, error.map(|e| e.0));
         while let Err(rustix::io::Errno::INTR) = rustix::io::write(self.device.as_fd(), reply) {}
     }
+
     /// Has the kernel ask again for the attributes of a node.
     pub fn forget_attributes(&self, node: u64) {
         self.invalidate(NotifyInvalInodeOut { ino: node, off: -1, len: 0 });

@@ -1,7 +1,15 @@
-//! How requests arrive and replies leave.
+//! How requests arrive and replies leave: by read(2) and write(2), or by io_uring.
 
+mod carried;
 mod channel;
+mod entry;
 mod inbox;
+mod mailbox;
+pub mod ring;
 
+pub use carried::{ByRead, Carried};
 pub use channel::Channel;
+pub use entry::Entry;
 pub use inbox::Inbox;
+pub use mailbox::{Answered, Mailbox};
+pub use ring::{Event, Ring};

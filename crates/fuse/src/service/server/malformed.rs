@@ -23,6 +23,8 @@ struct Scene {
     outbox: Outbox,
     nowhere: Channel,
     nodes: Vec<u64>,
+    /// Requests come in pieces, as by io_uring, cut here.
+    cut: Option<usize>,
 }
 
 impl Scene {
@@ -34,6 +36,7 @@ impl Scene {
             outbox: Outbox::new(),
             nowhere: Channel::new(nowhere.into()),
             nodes: vec![1],
+            cut: None,
         }
     }
 
@@ -50,7 +53,10 @@ impl Scene {
             padding: 0,
         };
         let bytes = [header.as_bytes(), body].concat();
-        let request = Request::new(&bytes).unwrap();
+        let request = match self.cut.and_then(|cut| body.split_at_checked(cut)) {
+            Some((operation, rest)) => Request::of_parts(header, operation, rest),
+            None => Request::new(&bytes).unwrap(),
+        };
         let answered = self.server.serve(request, &mut self.outbox, &self.nowhere).is_ok();
         let tells_node = [opcode::LOOKUP, opcode::CREATE, opcode::MKDIR, opcode::MKNOD];
         if answered && tells_node.contains(&opcode) && self.nodes.len() < 200 {
@@ -142,6 +148,8 @@ fn one_run(seed: u64) {
             bytes.extend(name(&mut rng));
             bytes.extend(name(&mut rng));
         }
+        // The record of the operation and the rest, as they should be or not.
+        scene.cut = [None, Some(lead(opcode)), Some(rng.usize(..130))][rng.usize(..3)];
         scene.ask(opcode, node, &bytes);
         assert!(!scene.server.is_broken(), "seed {seed}: request {n}, {opcode} of {node:#x}");
     }

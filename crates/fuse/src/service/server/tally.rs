@@ -4,8 +4,9 @@
 //! answer much without asking, so these are requests and not system calls.
 
 use crate::protocol::abi::opcode;
+use crate::transport::{ByRead, Carried};
 use lanefs_lanes::PerLane;
-use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
+use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -59,6 +60,10 @@ pub(super) struct Tally {
     lanes: PerLane<[Row; OTHER + 1]>,
     /// By opcode, the row.
     rows: [u8; 64],
+    /// Queues of io_uring by which requests come; 0: by read(2).
+    queues: AtomicU64,
+    /// Whether the kernel has rings.
+    has_rings: AtomicBool,
 }
 
 fn step_of(nanos: u64) -> usize {
@@ -77,7 +82,22 @@ impl Tally {
         }
         rows[opcode::RENAME as usize] = rows[opcode::RENAME2 as usize];
         rows[opcode::FSYNCDIR as usize] = rows[opcode::FSYNC as usize];
-        Tally { lanes: PerLane::new(|_| std::array::from_fn(|_| Row::default())), rows }
+        Tally {
+            lanes: PerLane::new(|_| std::array::from_fn(|_| Row::default())),
+            rows,
+            queues: AtomicU64::new(0),
+            has_rings: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is_carried(&self, carried: &Carried) {
+        let queues = match carried {
+            Carried::ByRing(queues) => *queues as u64,
+            Carried::ByRead(_) => 0,
+        };
+        let has_rings = !matches!(carried, Carried::ByRead(ByRead::NotOffered));
+        self.queues.store(queues, Ordering::Relaxed);
+        self.has_rings.store(has_rings, Ordering::Relaxed);
     }
 
     /// One request took so long.
@@ -94,6 +114,9 @@ impl Tally {
 
     /// A line for each figure of each kind that there was.
     pub(super) fn tell(&self, text: &mut String) {
+        let _ = writeln!(text, "transport.queues {}", self.queues.load(Ordering::Relaxed));
+        let offered = u8::from(self.has_rings.load(Ordering::Relaxed));
+        let _ = writeln!(text, "transport.ring_offered {offered}");
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();

@@ -1,0 +1,86 @@
+//! The processors of the machine: the kernel has a queue for each that can ever be there.
+
+use std::io;
+
+/// Processors by number.
+pub struct Processors {
+    /// How many there can be: queues are numbered from 0.
+    pub possible: u16,
+    /// Those that are there now.
+    pub online: Vec<u16>,
+}
+
+impl Processors {
+    /// Of this machine.
+    ///
+    /// # Errors
+    /// The host does not tell.
+    pub fn here() -> io::Result<Processors> {
+        let list = |name: &str| {
+            let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"))?;
+            numbers(&text).ok_or_else(|| io::Error::other(format!("processors: {text:?}")))
+        };
+        let possible = list("possible")?.len() as u16;
+        let online = list("online")?.into_iter().filter(|n| *n < possible).collect();
+        Ok(Processors { possible, online })
+    }
+
+    /// For each processor that is there its queue, and of the queues of those that are not there a share.
+    pub fn queues(&self) -> Vec<Vec<u16>> {
+        let mut queues: Vec<Vec<u16>> = self.online.iter().map(|n| vec![*n]).collect();
+        let absent = (0..self.possible).filter(|n| !self.online.contains(n));
+        let threads = queues.len();
+        for (at, queue) in absent.enumerate() {
+            if let Some(own) = queues.get_mut(at % threads.max(1)) {
+                own.push(queue);
+            }
+        }
+        queues
+    }
+}
+
+/// The numbers of a list as `0-3,5`.
+fn numbers(text: &str) -> Option<Vec<u16>> {
+    let mut all = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        all.extend(first.parse::<u16>().ok()?..=last.parse().ok()?);
+    }
+    Some(all)
+}
+
+/// Binds the calling thread to a processor. Where that is not allowed it stays as it is: slower, no more.
+pub fn bind(processor: u16) {
+    let mut set = rustix::thread::CpuSet::new();
+    if usize::from(processor) < rustix::thread::CpuSet::MAX_CPU {
+        set.set(processor.into());
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Lets the calling thread, which may be one that a bound thread has started, run where `allowed` says.
+pub fn unbind(allowed: &rustix::thread::CpuSet) {
+    let _ = rustix::thread::sched_setaffinity(None, allowed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_numbers_and_ranges() {
+        assert_eq!(numbers("0-3,5\n"), Some(vec![0, 1, 2, 3, 5]));
+        assert_eq!(numbers("0"), Some(vec![0]));
+        assert_eq!((numbers(""), numbers("a-b")), (None, None));
+    }
+
+    #[test]
+    fn queues_of_absent_processors_are_shared_out() {
+        let processors = Processors { possible: 6, online: vec![0, 2] };
+        assert_eq!(processors.queues(), [vec![0, 1, 4], vec![2, 3, 5]]);
+        let here = Processors::here().unwrap();
+        let mut all: Vec<u16> = here.queues().concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..here.possible).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,119 @@
+//! Rings that go wrong, on a real mount of a service with nothing behind it.
+
+use super::*;
+use crate::mount::{Busy, MountPoint, Options};
+use crate::protocol::abi::{Attr, AttrOut, StatfsOut, opcode};
+use crate::protocol::{Request, Wishes};
+use crate::service::Answer;
+use crate::transport::Ring;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Answers statfs(2), which the kernel always asks, or panics.
+struct Tiny {
+    panics: bool,
+}
+
+impl Service for Tiny {
+    fn wishes(&self) -> Wishes {
+        Wishes { transport: Transport::Ring, ..Wishes::default() }
+    }
+
+    fn serve(
+        &self,
+        request: Request<'_>,
+        outbox: &mut Outbox,
+        _: &Channel,
+    ) -> Result<Answer, Errno> {
+        outbox.clear();
+        match request.header.opcode {
+            opcode::GETATTR => {
+                let attr = Attr { ino: 1, mode: 0o040755, nlink: 2, ..Attr::default() };
+                let valid = 1000;
+                outbox.put(&AttrOut { attr_valid: valid, attr_valid_nsec: 0, dummy: 0, attr });
+                Ok(Answer::Reply)
+            }
+            opcode::STATFS => {
+                assert!(!self.panics, "a panic that the test asked for");
+                outbox.put(&StatfsOut {
+                    blocks: 0,
+                    bfree: 0,
+                    bavail: 0,
+                    files: 0,
+                    ffree: 0,
+                    bsize: 4096,
+                    namelen: 255,
+                    frsize: 4096,
+                    padding: 0,
+                    spare: [0; 6],
+                });
+                Ok(Answer::Reply)
+            }
+            opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::Silence),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+/// Whether this run is one of `scripts/with-ring`; otherwise says that it is not.
+fn is_ring_wanted() -> bool {
+    let wanted = std::env::var_os("LANEFS_TRANSPORT").is_some_and(|name| name == "ring");
+    if !wanted {
+        println!("skipped: FUSE over io_uring: not run by scripts/with-ring");
+    }
+    wanted
+}
+
+/// A new mount on a new directory.
+fn attach() -> (TempDir, OwnedFd, MountPoint) {
+    let dir = tempfile::tempdir().unwrap();
+    let made = MountPoint::attach(dir.path(), OsStr::new("nothing"), &Options::default());
+    let (device, point) = made.unwrap();
+    (dir, device, point)
+}
+
+/// statfs(2) by another process; it must not hang.
+fn stat_fs(path: &Path) -> bool {
+    let mut command = Command::new("timeout");
+    let status = command.args(["-s", "KILL", "20", "stat", "-f"]).arg(path).output().unwrap();
+    assert_ne!(status.status.code(), None, "it hung");
+    status.status.success()
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn rings_that_the_kernel_refuses_give_way_to_reading() {
+    if !is_ring_wanted() {
+        return;
+    }
+    // Of a queue that no machine has: alone, and beside one that the kernel takes.
+    for queues in [vec![vec![u16::MAX]], vec![vec![0], vec![u16::MAX]]] {
+        let (dir, device, point) = attach();
+        let mut session = Session::start(device, Tiny { panics: false }).unwrap();
+        assert!(matches!(session.carried(), Carried::ByRing(_)), "{}", session.carried());
+        let rings = queues.iter().map(|own| (0, Ring::new(own, 4).unwrap()));
+        session.rings = rings.collect();
+        let server = thread::spawn(move || session.run().1);
+        assert!(stat_fs(dir.path()), "{queues:?}");
+        point.detach(Busy::Refuse).unwrap();
+        server.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "long: a real mount"]
+fn a_ring_that_no_thread_serves_any_more_ends_the_mount() {
+    if !is_ring_wanted() {
+        return;
+    }
+    let (dir, device, point) = attach();
+    let session = Session::start(device, Tiny { panics: true }).unwrap();
+    let server = thread::spawn(move || session.run().1);
+    assert!(!stat_fs(dir.path()));
+    let error = server.join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert!(!stat_fs(dir.path()), "the connection is over");
+    point.detach(Busy::Detach).unwrap();
+}

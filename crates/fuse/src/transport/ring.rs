@@ -1,0 +1,258 @@
+//! Requests by io_uring: a ring of its own for each thread, of entries that the kernel fills.
+//!
+//! REGISTER gives an entry to the kernel. A completion says that a request is in it. COMMIT_AND_FETCH
+//! gives it back with the reply. Sources: Documentation/filesystems/fuse/fuse-io-uring.rst and
+//! `<linux/fuse.h>` 7.42 for the commands, `<linux/io_uring.h>` (MIT or GPL) for the place of `len` in an SQE.
+//!
+//! With SINGLE_ISSUER and DEFER_TASKRUN the kernel touches an entry only inside io_uring_enter(2) of the
+//! one thread that uses the ring, so never while a reference to the entry is there: that thread has
+//! either given the entry to the ring, or taken it out.
+
+use super::entry::Entry;
+use super::mailbox::Mailbox;
+use crate::protocol::abi::{UringCmdReq, uring_cmd};
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue, opcode, types};
+use lanefs_lanes::sync::Arc;
+use rustix::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// Completions of the mailbox's bell; those of entries have the number of their place.
+const BELL: u64 = u64::MAX;
+/// The device in the ring's table of files. A descriptor would be counted in a line that all threads of
+/// the process share.
+const DEVICE: types::Fixed = types::Fixed(0);
+/// Where REGISTER says how many vectors there are: `len` of `struct io_uring_sqe`.
+const SQE_LEN: usize = 24;
+
+/// What a ring has to say.
+pub enum Event {
+    /// A request is in the entry.
+    Request(Entry),
+    /// The mailbox was rung.
+    Bell,
+    /// The kernel gave an entry back for good.
+    Gone(rustix::io::Errno),
+}
+
+/// A ring, used by one thread.
+pub struct Ring {
+    // Dropped first: the kernel must let go of the entries before their memory goes.
+    ring: IoUring<Entry128, cqueue::Entry>,
+    entries: Vec<Option<Entry>>,
+    /// Places without an entry: those of requests that are being served.
+    free: Vec<usize>,
+    /// The queues that it is for.
+    queues: Vec<u16>,
+    /// What happened before the kernel had all entries.
+    early: Vec<Event>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Ring {
+    /// With `count` entries for the first of `queues` and one for each of the others. It does nothing until
+    /// [`Ring::register`].
+    ///
+    /// # Errors
+    /// The host has no io_uring (for this process), no memory, or no descriptors.
+    pub fn new(queues: &[u16], count: usize) -> io::Result<Ring> {
+        let first = queues.first().into_iter().flat_map(|queue| (0..count).map(|_| *queue));
+        let places = first.chain(queues.iter().skip(1).copied());
+        let make = |queue| Ok(Some(Entry::new(queue)?));
+        let entries = places.map(make).collect::<io::Result<Vec<_>>>()?;
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_r_disabled()
+            // Each entry is submitted once at a time, and so is the watch over the bell.
+            .build(entries.len() as u32 + 1)?;
+        Ok(Ring {
+            ring,
+            entries,
+            free: Vec::new(),
+            queues: queues.to_vec(),
+            early: Vec::new(),
+            mailbox: Arc::new(Mailbox::new()?),
+        })
+    }
+
+    /// Where other threads leave answered requests.
+    pub fn mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.clone()
+    }
+
+    /// Gives all entries to the kernel: the calling thread is the one that uses the ring from now on.
+    /// False if the kernel took none for one of the queues; then it sends all requests by read(2).
+    ///
+    /// # Errors
+    /// io_uring failed, and it is not known what the kernel has.
+    pub fn register(&mut self, device: BorrowedFd<'_>) -> io::Result<bool> {
+        if self.prepare(device).is_err() {
+            return Ok(false);
+        }
+        for place in 0..self.entries.len() {
+            let Some(Some(entry)) = self.entries.get_mut(place) else { continue };
+            let vectors = entry.vectors() as u64;
+            let sqe = command(uring_cmd::REGISTER, entry.queue, 0, vectors, 2, place as u64);
+            self.push(&sqe)?;
+        }
+        while let Err(error) = self.ring.submit() {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        let mut early = Vec::new();
+        while let Some(event) = self.next()? {
+            early.push(event);
+        }
+        early.retain(|event| !matches!(event, Event::Gone(_)));
+        self.early = early;
+        Ok(self.queues.iter().all(|queue| self.has_entry_of(*queue)))
+    }
+
+    fn prepare(&mut self, device: BorrowedFd<'_>) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        self.ring.submitter().register_files(&[device.as_raw_fd()])?;
+        self.watch_bell()
+    }
+
+    fn has_entry_of(&self, queue: u16) -> bool {
+        let early = self.early.iter().filter_map(|event| match event {
+            Event::Request(entry) => Some(entry),
+            _ => None,
+        });
+        self.entries.iter().flatten().chain(early).any(|entry| entry.queue == queue)
+    }
+
+    fn watch_bell(&mut self) -> io::Result<()> {
+        let bell = types::Fd(self.mailbox.bell().as_raw_fd());
+        let sqe = opcode::PollAdd::new(bell, libc::POLLIN as u32).multi(true).build();
+        self.push(&Entry128::from(sqe.user_data(BELL)))
+    }
+
+    fn push(&mut self, sqe: &Entry128) -> io::Result<()> {
+        // SAFETY: what the entry points to is a descriptor of the mailbox, or memory of an `Entry` that is in
+        // `entries` until its completion; both live as long as the ring, which goes first.
+        let pushed = unsafe { self.ring.submission().push(sqe) };
+        pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
+    }
+
+    /// Gives an answered request to the kernel, at the next [`Ring::wait`].
+    ///
+    /// # Errors
+    /// There is no place for it: it is not of this ring.
+    pub fn commit(&mut self, entry: Entry) -> io::Result<()> {
+        let place = self.free.pop().ok_or_else(|| io::Error::other("an entry too many"))?;
+        let id = entry.commit_id();
+        let sqe = command(uring_cmd::COMMIT_AND_FETCH, entry.queue, id, 0, 0, place as u64);
+        if let Some(slot) = self.entries.get_mut(place) {
+            *slot = Some(entry);
+        }
+        self.push(&sqe)
+    }
+
+    /// Submits, and waits until something happened or `limit` has passed: false then.
+    ///
+    /// # Errors
+    /// io_uring failed.
+    pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+        loop {
+            let waited = match limit {
+                None => self.ring.submit_and_wait(1),
+                Some(limit) => {
+                    let limit = types::Timespec::from(limit);
+                    let arguments = types::SubmitArgs::new().timespec(&limit);
+                    self.ring.submitter().submit_with_args(1, &arguments)
+                }
+            };
+            match waited {
+                Ok(_) => return Ok(true),
+                Err(error) if error.raw_os_error() == Some(libc::ETIME) => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What has happened.
+    ///
+    /// # Errors
+    /// The bell cannot be watched any more.
+    pub fn next(&mut self) -> io::Result<Option<Event>> {
+        if let Some(event) = self.early.pop() {
+            return Ok(Some(event));
+        }
+        let Some(done) = self.ring.completion().next() else { return Ok(None) };
+        if done.user_data() == BELL {
+            if !cqueue::more(done.flags()) {
+                self.watch_bell()?;
+            }
+            return Ok(Some(Event::Bell));
+        }
+        let place = done.user_data() as usize;
+        let entry = self.entries.get_mut(place).and_then(Option::take);
+        let entry = entry.ok_or_else(|| io::Error::other("a completion of no entry"))?;
+        self.free.push(place);
+        if done.result() < 0 {
+            let error = rustix::io::Errno::from_raw_os_error(-done.result());
+            return Ok(Some(Event::Gone(error)));
+        }
+        Ok(Some(Event::Request(entry)))
+    }
+
+    /// Gives memory for bulk data back to the host until it is needed.
+    pub fn give_back(&mut self) {
+        // The kernel has these entries, but writes there in a call of this thread only.
+        self.entries.iter_mut().flatten().for_each(|entry| entry.give_back());
+    }
+}
+
+/// A command to /dev/fuse.
+fn command(what: u32, queue: u16, id: u64, addr: u64, len: u32, place: u64) -> Entry128 {
+    let request = UringCmdReq { commit_id: id, qid: queue, ..UringCmdReq::default() };
+    let mut area = [0; 80];
+    area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+    let built = opcode::UringCmd80::new(DEVICE, what).cmd(area).addr(Some(addr)).build();
+    with_len(built.user_data(place), len)
+}
+
+/// The library sets all fields of a command but this one.
+fn with_len(sqe: Entry128, len: u32) -> Entry128 {
+    // SAFETY: `Entry128` is `repr(C)` and the kernel's `struct io_uring_sqe` of 128 bytes, plain integers.
+    let mut bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(sqe) };
+    bytes[SQE_LEN..SQE_LEN + 4].copy_from_slice(&len.to_ne_bytes());
+    // SAFETY: as above; any 128 bytes are such a struct.
+    unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
+}
+
+/// Has the kernel send requests by read(2), as long as it has not begun to send them by rings: a REGISTER
+/// that it refuses does that.
+///
+/// # Errors
+/// io_uring failed: requests may wait for ever.
+pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
+    let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
+    ring.submitter().register_files(&[device.as_raw_fd()])?;
+    let sqe = command(uring_cmd::REGISTER, u16::MAX, 0, 0, 0, 0);
+    // SAFETY: it points to nothing.
+    unsafe { ring.submission().push(&sqe) }.map_err(io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    Ok(())
+}
+
+/// Answers a request from a thread that has no ring, after the rings are gone.
+///
+/// # Errors
+/// io_uring failed; then the end of the connection is the answer.
+pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
+    let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
+    ring.submitter().register_files(&[device.as_raw_fd()])?;
+    let sqe = command(uring_cmd::COMMIT_AND_FETCH, entry.queue, entry.commit_id(), 0, 0, 0);
+    // SAFETY: the kernel takes the reply from the entry in this call, and sends nothing more to it: the
+    // request was the last one.
+    unsafe { ring.submission().push(&sqe) }.map_err(io::Error::other)?;
+    ring.submit()?;
+    Ok(())
+}
