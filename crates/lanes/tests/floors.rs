@@ -69,7 +69,7 @@ const HOUSES: &[House] = &[
             &["open"],
             &["changes", "source"],
             // Models for shuttle.
-            &["exchange_model", "log_model", "model_member", "planted"],
+            &["exchange_model", "log_model", "model_member", "schedules"],
             &["lib"],
         ],
     },

@@ -66,22 +66,6 @@ pub struct Array {
     pub(crate) flush_limit: Option<Duration>,
     alignment: u32,
     read_only: bool,
-    #[cfg(shuttle)]
-    pub(crate) planted: Option<Planted>,
-}
-
-/// A bug that a model-checking test asks for.
-#[cfg(shuttle)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Planted {
-    /// A failure is of whoever has the slot by now.
-    FailsWhoHasTheSlot,
-    /// A header of a log goes to whoever has the slot by now.
-    LogsOnWhoHasTheSlot,
-    /// Who has written a header of a log wakes nobody to write the next.
-    HandsTheTurnToNone,
-    /// A write looks for the member first, then for its shadow.
-    LooksForTheShadowLast,
 }
 
 impl std::fmt::Debug for Array {
@@ -144,8 +128,6 @@ impl Array {
             flush_limit: setup.policies.flush_limit,
             alignment,
             read_only,
-            #[cfg(shuttle)]
-            planted: None,
             shape,
         })
     }

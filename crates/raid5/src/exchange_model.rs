@@ -1,11 +1,11 @@
 //! Schedules of writers beside somebody who exchanges a member: nobody comes to harm who came after.
 
-use crate::array::{Array, Planted};
+use crate::array::Array;
 use crate::layout::{Geometry, Layout};
 use crate::maintenance::{Ended, Rebuild};
 use crate::memory::Unrecorded;
 use crate::model_member::Memory;
-use crate::planted::{Choice, finds};
+use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member, Standing};
@@ -32,11 +32,11 @@ fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
 
 /// One writes parts of blocks to a row; the member with the row's parity, or with the data, breaks,
 /// is taken out, and another is put in and rebuilt.
-fn exchange(planted: Option<Planted>, data: bool) {
+fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| memory()).collect();
     let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
-    let mut array = Array::start(Setup {
+    let array = Array::start(Setup {
         geometry: shape,
         members: devices.iter().map(|d| Some(member(d.clone(), LOG, u64::MAX))).collect(),
         record: Arc::new(Unrecorded),
@@ -46,7 +46,6 @@ fn exchange(planted: Option<Planted>, data: bool) {
         policies: Policies { rows: 2, ..Policies::default() },
     })
     .unwrap();
-    array.planted = planted;
     let array = Arc::new(array);
     let (written, read) = (array.clone(), array.clone());
     let writer = thread::spawn(move || {
@@ -77,11 +76,11 @@ fn exchange(planted: Option<Planted>, data: bool) {
 
 /// One writes parts of blocks to a row while the member with the row's parity, or with the data, is
 /// replaced.
-fn replace(planted: Option<Planted>, data: bool) {
+fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
     let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
-    let mut array = Array::start(Setup {
+    let array = Array::start(Setup {
         geometry: shape,
         members: devices.iter().map(|d| Some(member(d.clone(), LOG, u64::MAX))).collect(),
         record: Arc::new(Unrecorded),
@@ -91,7 +90,6 @@ fn replace(planted: Option<Planted>, data: bool) {
         policies: Policies { rows: 2, ..Policies::default() },
     })
     .unwrap();
-    array.planted = planted;
     let array = Arc::new(array);
     let written = array.clone();
     let writer = thread::spawn(move || {
@@ -122,33 +120,12 @@ fn replace(planted: Option<Planted>, data: bool) {
 
 #[test]
 fn shuttle_who_replaces_a_member_misses_nothing_that_is_written() {
-    for data in [false, true] {
-        shuttle::check_random(move || replace(None, data), 3000);
-        shuttle::check_pct(move || replace(None, data), 3000, 3);
-    }
-}
-
-#[test]
-fn shuttle_finds_a_shadow_that_is_looked_for_last() {
-    let last = || replace(Some(Planted::LooksForTheShadowLast), true);
-    finds(50_000, Choice::Priorities(3), last);
+    explore(3000, || replace(false));
+    explore(3000, || replace(true));
 }
 
 #[test]
 fn shuttle_who_comes_into_a_slot_has_nothing_to_do_with_the_one_before() {
-    for data in [false, true] {
-        shuttle::check_random(move || exchange(None, data), 3000);
-        shuttle::check_pct(move || exchange(None, data), 3000, 3);
-    }
-}
-
-#[test]
-fn shuttle_finds_failures_that_name_the_slot() {
-    finds(5000, Choice::Steps, || exchange(Some(Planted::FailsWhoHasTheSlot), true));
-}
-
-#[test]
-fn shuttle_finds_a_log_that_is_written_to_whoever_has_the_slot() {
-    let log = || exchange(Some(Planted::LogsOnWhoHasTheSlot), false);
-    finds(20_000, Choice::Priorities(2), log);
+    explore(3000, || exchange(false));
+    explore(3000, || exchange(true));
 }

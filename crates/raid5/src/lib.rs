@@ -43,12 +43,12 @@ mod model_member;
 mod open;
 mod parity_log;
 mod plan;
-#[cfg(all(test, shuttle))]
-mod planted;
 mod read;
 mod record;
 mod row_write;
 mod rows;
+#[cfg(all(test, shuttle))]
+mod schedules;
 mod scratch;
 mod setup;
 mod slots;

@@ -1,10 +1,10 @@
 //! Schedules of writers whose rows have one log: each gets its turn, or its entries written.
 
-use crate::array::{Array, Planted};
+use crate::array::Array;
 use crate::layout::{Geometry, Layout};
 use crate::memory::Unrecorded;
 use crate::model_member::Memory;
-use crate::planted::{Choice, finds};
+use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::standing::{LogArea, Member};
 use lanefs_device::Device;
@@ -17,13 +17,13 @@ const DATA_OFFSET: u64 = 16384;
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 
 /// Threads write blocks of their own, twice: so the log is full, begins anew, and has a block already.
-fn write(planted: Option<Planted>, carries: usize) {
+fn write(carries: usize) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let member = |_| {
         let device = Memory::new(DATA_OFFSET + ROWS * CHUNK);
         Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
     };
-    let mut array = Array::start(Setup {
+    let array = Array::start(Setup {
         geometry: shape,
         members: (0..3).map(member).collect(),
         record: Arc::new(Unrecorded),
@@ -33,7 +33,6 @@ fn write(planted: Option<Planted>, carries: usize) {
         policies: Policies { rows: 4, log_carries: carries, ..Policies::default() },
     })
     .unwrap();
-    array.planted = planted;
     assert_eq!(shape.parity_slot(0), shape.parity_slot(3));
     let (row, array) = (shape.row_len(), Arc::new(array));
     let places = [0, 4096, 3 * row, 3 * row + 4096];
@@ -56,12 +55,6 @@ fn write(planted: Option<Planted>, carries: usize) {
 #[test]
 fn shuttle_every_writer_that_waits_for_a_log_goes_on() {
     for carries in [0, 1, 32] {
-        shuttle::check_random(move || write(None, carries), 2000);
-        shuttle::check_pct(move || write(None, carries), 2000, 3);
+        explore(2000, move || write(carries));
     }
-}
-
-#[test]
-fn shuttle_finds_a_turn_that_is_handed_to_none() {
-    finds(5000, Choice::Steps, || write(Some(Planted::HandsTheTurnToNone), 32));
 }

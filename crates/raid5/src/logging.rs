@@ -63,12 +63,6 @@ impl Array {
                     let durable = books.durable;
                     let mut wakes = books.waiters.take_served(durable);
                     if durable >= ticket && books.epoch == epoch {
-                        #[cfg(shuttle)]
-                        if self.planted == Some(crate::array::Planted::HandsTheTurnToNone) {
-                            drop(books);
-                            wakes.wake();
-                            return Ok(LogOutcome::Durable(ticket));
-                        }
                         wakes = wakes.and(books.hand_over());
                         drop(books);
                         wakes.wake();
@@ -149,15 +143,7 @@ impl Array {
     /// has come since may have anything there.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If it is gone, whoever took it out makes that known in the books.
-        let member = self.members.still(unit.home.member);
-        #[cfg(shuttle)]
-        let member = match self.planted {
-            Some(crate::array::Planted::LogsOnWhoHasTheSlot) => {
-                self.members.present(unit.home.member.slot)
-            }
-            _ => member,
-        };
-        let Some(member) = member else { return Ok(()) };
+        let Some(member) = self.members.still(unit.home.member) else { return Ok(()) };
         let at = unit.home.area.offset + unit.at;
         self.counters.add(Count::LogHeader, 1);
         self.counters.add(Count::LogByte, (unit.before.len() + unit.head.len()) as u64);

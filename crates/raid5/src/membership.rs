@@ -1,8 +1,6 @@
 //! Members that fail, and members that take a slot: the state of a running array.
 
 use crate::array::Array;
-#[cfg(shuttle)]
-use crate::array::Planted;
 use crate::error::ArrayError;
 use crate::failure::Lost;
 use crate::member_check::{check_log, check_size};
@@ -37,10 +35,6 @@ impl Array {
     /// nothing.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
-        #[cfg(shuttle)]
-        if self.planted == Some(Planted::FailsWhoHasTheSlot) {
-            return self.lose_locked(lost.member.slot, Some(&lost));
-        }
         match self.members.still(lost.member) {
             None => {
                 self.members.drop_shadow(lost.member, Some(&lost.error));

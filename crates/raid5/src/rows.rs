@@ -55,18 +55,6 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct RowLocks {
     shards: Box<[Padded<Mutex<Shard>>]>,
-    #[cfg(shuttle)]
-    planted: Option<Planted>,
-}
-
-/// A bug that a model-checking test asks for.
-#[cfg(shuttle)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Planted {
-    /// A release looks only at waiters for the very range that it had.
-    WakesItsOwnRangeOnly,
-    /// A newcomer looks at the holders only, before it joins the queue, in two steps.
-    LooksBeforeItQueues,
 }
 
 #[derive(Debug, Default)]
@@ -96,11 +84,7 @@ pub(crate) struct RowHold<'a> {
 impl RowLocks {
     pub(crate) fn new() -> RowLocks {
         let shard = |_| Padded(Mutex::new(Rank::Bucket, Shard::default()));
-        RowLocks {
-            shards: (0..SHARDS).map(shard).collect(),
-            #[cfg(shuttle)]
-            planted: None,
-        }
+        RowLocks { shards: (0..SHARDS).map(shard).collect() }
     }
 
     /// Waits for the range.
@@ -110,11 +94,6 @@ impl RowLocks {
             if shard.is_free_for(&span, shard.waiting.len()) {
                 shard.hold(span);
                 return RowHold { locks: self, span, waited: false };
-            }
-            #[cfg(shuttle)]
-            if self.planted == Some(Planted::LooksBeforeItQueues) {
-                drop(shard);
-                shard = self.shard(span.row).lock();
             }
             let waiter = Arc::new(Waiter {
                 span,
@@ -144,13 +123,6 @@ impl RowLocks {
         let granted = {
             let mut shard = self.shard(span.row).lock();
             shard.let_go(span);
-            #[cfg(shuttle)]
-            if self.planted == Some(Planted::WakesItsOwnRangeOnly) {
-                let same = |w: &Arc<Waiter>| (w.span.from, w.span.to) == (span.from, span.to);
-                if !shard.waiting.iter().any(same) {
-                    return;
-                }
-            }
             shard.grant()
         };
         for waiter in granted {
@@ -287,14 +259,14 @@ mod tests {
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
-    use crate::planted::{Choice, finds};
+    use crate::schedules::explore;
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
     /// Writers and readers of overlapping ranges of one row: exclusion, and all come through, else
     /// the checker reports a deadlock.
-    fn ranges_of_one_row(planted: Option<Planted>) {
-        let locks = Arc::new(RowLocks { planted, ..RowLocks::new() });
+    fn ranges_of_one_row() {
+        let locks = Arc::new(RowLocks::new());
         let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));
         let wants = [
             (0, 2, Mode::Exclusive),
@@ -328,17 +300,6 @@ mod model {
 
     #[test]
     fn shuttle_nobody_is_left_behind_on_a_row() {
-        shuttle::check_random(|| ranges_of_one_row(None), 5000);
-        shuttle::check_pct(|| ranges_of_one_row(None), 5000, 3);
-    }
-
-    #[test]
-    fn shuttle_finds_a_release_that_wakes_its_own_range_only() {
-        finds(5000, Choice::Steps, || ranges_of_one_row(Some(Planted::WakesItsOwnRangeOnly)));
-    }
-
-    #[test]
-    fn shuttle_finds_a_newcomer_that_looks_before_it_queues() {
-        finds(5000, Choice::Steps, || ranges_of_one_row(Some(Planted::LooksBeforeItQueues)));
+        explore(5000, ranges_of_one_row);
     }
 }

@@ -270,18 +270,11 @@ impl Array {
             let put = put_slices(member, member.data_offset + offset, slices, write.how);
             put.map_err(|error| Lost::new(member.id, error))
         };
-        #[cfg(shuttle)]
-        let before = self.planted.and_then(|_| self.members.of_row(slot, write.row));
         let shadow = self.members.shadow_of_row(slot, write.row);
         // A member that was taken out since is done without, as if it failed now.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;
-        };
-        #[cfg(shuttle)]
-        let member = match self.planted {
-            Some(crate::array::Planted::LooksForTheShadowLast) => before.unwrap_or(member),
-            _ => member,
         };
         let mut done = put(&member);
         if let Some(shadow) = shadow.filter(|shadow| shadow.id != member.id) {
