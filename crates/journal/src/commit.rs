@@ -12,7 +12,7 @@ use crate::layout::Captured;
 use crate::limits::Limits;
 use crate::lists::Gathered;
 use crate::log::{LogWriter, Tail};
-use crate::{Client, Error, Images, Journal, Log, Tid, home};
+use crate::{Client, Error, Images, Journal, Log, Tid, in_place};
 use lanefs_device::Device;
 use lanefs_ondisk::{Block, BlockSize};
 
@@ -87,7 +87,7 @@ impl<O, D> Journal<O, D> {
         let revokes = standing(revokes, &images);
         match &mut committer.log {
             Some(log) => self.commit_to_log(log, tid, &images, &revokes)?,
-            None => self.commit_home(tid, &images)?,
+            None => self.commit_in_place(tid, &images)?,
         }
         self.counters.commits.add(1);
         self.is_durable(tid);
@@ -110,7 +110,7 @@ impl<O, D> Journal<O, D> {
         }
         let Some(log) = &mut committer.log else { return Ok(()) };
         if let Some(newest) = log.ring.newest() {
-            self.write_home(log, newest)?;
+            self.write_in_place(log, newest)?;
         }
         if log.is_marked() {
             log.move_tail(&self.flusher, Tail::Empty { next: tid.next() })?;
@@ -165,13 +165,13 @@ impl<O, D> Journal<O, D> {
     }
 
     /// Without a log, a commit is writes in place and a flush.
-    fn commit_home(&self, tid: Tid, images: &[Captured]) -> Result<(), Error> {
-        home::write(&*self.device, self.block_size, images)?;
+    fn commit_in_place(&self, tid: Tid, images: &[Captured]) -> Result<(), Error> {
+        in_place::write(&*self.device, self.block_size, images)?;
         self.flush()?;
-        self.counters.blocks_home.add(images.len() as i64);
+        self.counters.blocks_in_place.add(images.len() as i64);
         for (block, _) in images {
             self.store.promote(*block);
-            self.store.is_home(*block, tid);
+            self.store.is_in_place(*block, tid);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl<O, D> Journal<O, D> {
     /// Makes log space: writes everything up to `upto` in place, and moves the tail behind it.
     /// `next` is the transaction that will be written next.
     fn checkpoint(&self, log: &mut LogWriter, upto: Tid, next: Tid) -> Result<(), Error> {
-        self.write_home(log, upto)?;
+        self.write_in_place(log, upto)?;
         let (start, tid) = log.ring.start_after(upto);
         log.move_tail(&self.flusher, Tail::At { start, tid: tid.unwrap_or(next) })?;
         self.counters.durable_writes.add(1);
@@ -189,7 +189,7 @@ impl<O, D> Journal<O, D> {
 
     /// Writes in place the durable images up to `upto` that no later transaction in the log holds.
     /// The tail stays where it is: until it moves, replay would write the same again.
-    fn write_home(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
+    fn write_in_place(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();
         blocks.sort_unstable();
@@ -198,11 +198,11 @@ impl<O, D> Journal<O, D> {
             .into_iter()
             .filter_map(|block| Some((block, self.store.durable(block, upto)?)))
             .collect();
-        home::write(&*self.device, self.block_size, &images)?;
+        in_place::write(&*self.device, self.block_size, &images)?;
         self.flush()?;
         self.counters.checkpoints.add(1);
-        self.counters.blocks_home.add(images.len() as i64);
-        images.iter().for_each(|(block, _)| self.store.is_home(*block, upto));
+        self.counters.blocks_in_place.add(images.len() as i64);
+        images.iter().for_each(|(block, _)| self.store.is_in_place(*block, upto));
         Ok(())
     }
 

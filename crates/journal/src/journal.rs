@@ -45,7 +45,7 @@ pub struct Journal<O, D> {
     /// time, and waiters for one must not be woken by the other.
     moved: [Padded<Condvar>; 2],
     /// The committer role is free, for threads that wait for nothing else.
-    vacant: Padded<Condvar>,
+    role_free: Padded<Condvar>,
     /// No thread serves any more.
     ended: Padded<Condvar>,
 }
@@ -64,16 +64,16 @@ struct Progress {
     served: u64,
     /// The server has to make a round, even if another thread makes one.
     asked: bool,
-    /// How many threads wait for `moved`, and for `vacant`: without waiters no wake-up is sent.
+    /// How many threads wait for `moved`, and for `role_free`: without waiters no wake-up is sent.
     waiting: [u32; 2],
-    sitting_down: u32,
+    waiting_for_role: u32,
     durable: Tid,
     /// As `durable`, and the deferred work is done.
     settled: Tid,
     stopping: bool,
     finished: bool,
     /// The committer's records; absent while a thread has the role.
-    seat: Option<Box<Committer>>,
+    role: Option<Box<Committer>>,
 }
 
 impl<O, D> Journal<O, D> {
@@ -93,12 +93,12 @@ impl<O, D> Journal<O, D> {
             served: 0,
             asked: false,
             waiting: [0; 2],
-            sitting_down: 0,
+            waiting_for_role: 0,
             durable: before,
             settled: before,
             stopping: false,
             finished: false,
-            seat: Some(Box::new(committer)),
+            role: Some(Box::new(committer)),
         };
         Ok(Journal {
             flusher: Flusher::new(device.clone()),
@@ -121,7 +121,7 @@ impl<O, D> Journal<O, D> {
             progress: Padded(Mutex::new(Rank::Journal, progress)),
             work: Padded(Condvar::new()),
             moved: [Padded(Condvar::new()), Padded(Condvar::new())],
-            vacant: Padded(Condvar::new()),
+            role_free: Padded(Condvar::new()),
             ended: Padded(Condvar::new()),
         })
     }
@@ -266,10 +266,10 @@ impl<O, D> Journal<O, D> {
                 return Err(Error::Stopped);
             }
             if let Some(client) = client
-                && let Some(seat) = self.try_sit(&mut progress)
+                && let Some(role) = self.try_take_role(&mut progress)
             {
                 drop(progress);
-                self.commit_in(seat, client)?;
+                self.commit_in(role, client)?;
                 progress = self.progress.lock();
                 continue;
             }
@@ -357,7 +357,7 @@ impl<O, D> Journal<O, D> {
     /// # Errors
     /// [`Error::Device`]
     pub fn forget_abort(&self) -> Result<(), Error> {
-        match self.sit().committer.as_deref_mut() {
+        match self.take_role().committer.as_deref_mut() {
             Some(committer) => committer.forget_abort(&*self.device),
             None => Ok(()),
         }
@@ -366,7 +366,7 @@ impl<O, D> Journal<O, D> {
     fn wake_everybody(&self) {
         self.credits.wake_all();
         let _progress = self.progress.lock();
-        for condvar in [&self.work, &self.vacant, &self.moved[0], &self.moved[1]] {
+        for condvar in [&self.work, &self.role_free, &self.moved[0], &self.moved[1]] {
             condvar.notify_all();
         }
     }
@@ -460,12 +460,16 @@ impl<O, D> Journal<O, D> {
     /// # Errors
     /// [`Error::Aborted`]
     pub fn commit_now(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
-        self.commit_in(self.sit(), client)
+        self.commit_in(self.take_role(), client)
     }
 
     /// A round that commits, on the thread that has the role.
-    fn commit_in(&self, seat: Seat<'_, O, D>, client: &dyn Client<O, D>) -> Result<(), Error> {
-        self.round_in(seat, client, |journal, committer| journal.commit_running(committer, client))
+    fn commit_in(
+        &self,
+        role: CommitterRole<'_, O, D>,
+        client: &dyn Client<O, D>,
+    ) -> Result<(), Error> {
+        self.round_in(role, client, |journal, committer| journal.commit_running(committer, client))
     }
 
     fn commit_running(
@@ -488,42 +492,42 @@ impl<O, D> Journal<O, D> {
         client: &dyn Client<O, D>,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.round_in(self.sit(), client, work)
+        self.round_in(self.take_role(), client, work)
     }
 
     fn round_in(
         &self,
-        mut seat: Seat<'_, O, D>,
+        mut role: CommitterRole<'_, O, D>,
         client: &dyn Client<O, D>,
         work: impl FnOnce(&Self, &mut Committer) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let result = match (self.check_abort(), seat.committer.as_deref_mut()) {
+        let result = match (self.check_abort(), role.committer.as_deref_mut()) {
             (Ok(()), Some(committer)) => work(self, committer),
             (aborted, _) => aborted,
         };
         if let Err(cause) = result {
             self.abort(cause);
         }
-        seat.serves = seat.asked;
-        drop(seat);
+        role.serves = role.asked;
+        drop(role);
         self.check_abort().inspect_err(|_| self.tell(client))
     }
 
-    fn sit(&self) -> Seat<'_, O, D> {
+    fn take_role(&self) -> CommitterRole<'_, O, D> {
         let mut progress = self.progress.lock();
         loop {
-            if let Some(seat) = self.try_sit(&mut progress) {
-                return seat;
+            if let Some(role) = self.try_take_role(&mut progress) {
+                return role;
             }
-            progress.sitting_down += 1;
-            self.vacant.wait(&mut progress);
-            progress.sitting_down -= 1;
+            progress.waiting_for_role += 1;
+            self.role_free.wait(&mut progress);
+            progress.waiting_for_role -= 1;
         }
     }
 
-    fn try_sit(&self, progress: &mut Progress) -> Option<Seat<'_, O, D>> {
-        let committer = progress.seat.take()?;
-        Some(Seat {
+    fn try_take_role(&self, progress: &mut Progress) -> Option<CommitterRole<'_, O, D>> {
+        let committer = progress.role.take()?;
+        Some(CommitterRole {
             journal: self,
             committer: Some(committer),
             asked: progress.requests,
@@ -535,7 +539,7 @@ impl<O, D> Journal<O, D> {
     fn tell(&self, client: &dyn Client<O, D>) {
         let Some(cause) = self.cause() else { return };
         if !self.fate.told.swap(true, Ordering::AcqRel) {
-            if let Some(committer) = self.sit().committer.as_deref_mut() {
+            if let Some(committer) = self.take_role().committer.as_deref_mut() {
                 // A device that takes no more writes cannot remember it either.
                 let _ = committer.record_abort(&*self.device);
             }
@@ -582,7 +586,7 @@ fn busy_lanes() -> usize {
 }
 
 /// The committer role, given back when dropped.
-struct Seat<'a, O, D> {
+struct CommitterRole<'a, O, D> {
     journal: &'a Journal<O, D>,
     committer: Option<Box<Committer>>,
     /// The number of the last request when it was taken.
@@ -593,14 +597,14 @@ struct Seat<'a, O, D> {
     running: Tid,
 }
 
-impl<O, D> Drop for Seat<'_, O, D> {
+impl<O, D> Drop for CommitterRole<'_, O, D> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.journal.abort(Error::Panicked { tid: self.journal.running() });
         }
         let running = self.journal.running();
         let mut progress = self.journal.progress.lock();
-        progress.seat = self.committer.take();
+        progress.role = self.committer.take();
         progress.served = progress.served.max(self.serves);
         if running == self.running {
             // There was nothing to commit; the threads that asked before wait only to learn that.
@@ -611,8 +615,8 @@ impl<O, D> Drop for Seat<'_, O, D> {
             // commit, it has asked the server.
             self.journal.moved[parity(running)].notify_one();
         }
-        if progress.sitting_down != 0 {
-            self.journal.vacant.notify_one();
+        if progress.waiting_for_role != 0 {
+            self.journal.role_free.notify_one();
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::flusher::Flusher;
 use crate::layout::{self, Captured};
 use crate::limits::Density;
 use crate::ring::Ring;
-use crate::{Error, Log, LogMap, Tid, home};
+use crate::{Error, Log, LogMap, Tid, in_place};
 use lanefs_device::Device;
 use lanefs_lanes::{CoarseTime, coarse_now};
 use lanefs_ondisk::jbd2::{
@@ -129,7 +129,7 @@ impl LogWriter {
             .zip(blocks)
             .map(|(n, bytes)| Ok((self.place(n)?, bytes)))
             .collect::<Result<_, Error>>()?;
-        home::write(device, self.block_size, &placed)?;
+        in_place::write(device, self.block_size, &placed)?;
         Ok(placed.len() as u32)
     }
 

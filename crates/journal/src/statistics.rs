@@ -20,7 +20,7 @@ pub struct Statistics {
     /// Checkpoints.
     pub checkpoints: u64,
     /// Block images written in place.
-    pub blocks_home: u64,
+    pub blocks_in_place: u64,
     /// Times that a joiner waited for credits.
     pub credit_waits: u64,
 }
@@ -53,6 +53,6 @@ counters!(
     revokes_logged,
     log_blocks,
     checkpoints,
-    blocks_home,
+    blocks_in_place,
     credit_waits
 );

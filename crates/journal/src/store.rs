@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// The durable image, if of `upto` or earlier, is in place.
-    pub(crate) fn is_home(&self, block: Block, upto: Tid) {
+    pub(crate) fn is_in_place(&self, block: Block, upto: Tid) {
         self.change(block, |entry| {
             entry.durable.take_if(|version| version.tid <= upto);
         });
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(store.newest(block), Some(image(2)));
         assert_eq!(store.durable(block, Tid(1)), Some(image(1)));
         assert_eq!(store.bytes(), 8);
-        store.is_home(block, Tid(1));
+        store.is_in_place(block, Tid(1));
         assert_eq!(store.newest(block), Some(image(2)));
         store.promote(block);
         assert_eq!(store.durable(block, Tid(1)), None, "a later transaction holds it");

@@ -3,7 +3,7 @@
 mod toy;
 
 use lanefs_device::{Device, Event, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_journal::recovery::{Recovered, Source, recover};
+use lanefs_journal::recovery::{Input, Recovered, recover};
 use lanefs_journal::{Config, Error, Journal, Log};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Block;
@@ -61,7 +61,7 @@ fn flip(device: &dyn Device, log_block: u32, byte: u64) {
 
 fn recover_on(device: &dyn Device) -> Result<Recovered, Error> {
     let (map, superblock) = (log_map(), superblock(device));
-    let source = Source { device, map: &map, superblock: &superblock, blocks: BLOCKS };
+    let source = Input { device, map: &map, superblock: &superblock, blocks: BLOCKS };
     recover(&source, device)
 }
 
@@ -161,8 +161,7 @@ fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
         head[8..12].copy_from_slice(&tid.to_le_bytes());
         device.write_at(offset(area.start), &head).unwrap();
         let map = log_map();
-        let source =
-            Source { device: &*device, map: &map, superblock: &superblock, blocks: BLOCKS };
+        let source = Input { device: &*device, map: &map, superblock: &superblock, blocks: BLOCKS };
         let target = OverlayDevice::new(device.clone(), u64::MAX);
         match recover(&source, &target) {
             Err(Error::Unsupported(unsupported)) => {

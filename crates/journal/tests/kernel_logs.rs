@@ -4,7 +4,7 @@ mod host;
 
 use host::*;
 use lanefs_device::{Device, OverlayDevice, RamDevice};
-use lanefs_journal::recovery::{Recovered, Source, recover};
+use lanefs_journal::recovery::{Input, Recovered, recover};
 use lanefs_lanes::sync::Arc;
 use std::fs::{self, File};
 use std::path::Path;
@@ -58,7 +58,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     let superblock = ext4.journal_superblock(&ours);
     println!("journal features {:?} {:?}", superblock.compat(), superblock.incompat());
     let source =
-        Source { device: &ours, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
+        Input { device: &ours, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
     let target = OverlayDevice::new(ours.clone(), u64::MAX);
     let recovered = recover(&source, &target).unwrap();
     println!("{recovered:?}");

@@ -5,7 +5,7 @@ mod toy;
 
 use host::*;
 use lanefs_device::{Device, Kept, OverlayDevice, RamDevice, RecordingDevice};
-use lanefs_journal::recovery::{Source, recover};
+use lanefs_journal::recovery::{Input, recover};
 use lanefs_journal::{Config, Log};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::jbd2::JournalIncompat;
@@ -25,7 +25,7 @@ fn recovered(ext4: &Ext4, state: &OverlayDevice) -> OverlayDevice {
     let target = state.fork();
     let superblock = ext4.journal_superblock(state);
     let source =
-        Source { device: state, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
+        Input { device: state, map: &ext4.map, superblock: &superblock, blocks: ext4.blocks };
     recover(&source, &target).unwrap();
     target
 }

@@ -192,7 +192,7 @@ impl Counters {
             journal("blocks_logged"),
             journal("flushes"),
             journal("checkpoints"),
-            journal("blocks_home"),
+            journal("blocks_in_place"),
             journal("credit_waits"),
         );
         let cache = |name: &str| self.get(&format!("cache.{name}"));

@@ -5,7 +5,7 @@ use crate::object::superblock::SUPERBLOCK;
 use crate::plan::extent;
 use crate::plan::extent::Nodes;
 use lanefs_device::Device;
-use lanefs_journal::recovery::{self, Replay, Source};
+use lanefs_journal::recovery::{self, Input, Replay};
 use lanefs_journal::{Log, LogMap};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::features::Incompat;
@@ -97,7 +97,7 @@ pub(super) fn plan<'a>(
     log: &'a Log,
 ) -> Result<Replay<'a>, Error> {
     let blocks = superblock.geometry().block_count();
-    let source = Source { device, map: &log.map, superblock: &log.superblock, blocks };
+    let source = Input { device, map: &log.map, superblock: &log.superblock, blocks };
     Ok(recovery::plan(&source)?)
 }
 

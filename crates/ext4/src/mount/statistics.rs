@@ -43,7 +43,7 @@ impl Statistics {
             ("journal.revokes_logged", journal.revokes_logged),
             ("journal.log_blocks", journal.log_blocks),
             ("journal.checkpoints", journal.checkpoints),
-            ("journal.blocks_home", journal.blocks_home),
+            ("journal.blocks_in_place", journal.blocks_in_place),
             ("journal.credit_waits", journal.credit_waits),
             ("cache.inodes", self.cached_inodes),
             ("cache.metadata_blocks", self.cached_metadata),

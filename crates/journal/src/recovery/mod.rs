@@ -30,7 +30,7 @@ use reader::Reader;
 
 /// A log to be replayed, and the file system it belongs to.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct Input<'a> {
     /// The device of the log; read only.
     pub device: &'a dyn Device,
     /// Where the log lies on it.
@@ -61,26 +61,26 @@ pub struct Replay<'a> {
     found: Recovered,
 }
 
-/// Reads and checks the whole log of `source`: the first two passes, and the choice of the copies
+/// Reads and checks the whole log of `input`: the first two passes, and the choice of the copies
 /// that count.
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
 /// it uses something unknown or holds fast commits, [`Error::Device`].
-pub fn plan<'a>(source: &Source<'a>) -> Result<Replay<'a>, Error> {
-    source.superblock.support()?;
-    if source.map.len() < source.superblock.blocks() {
-        return Err(Error::BadLogMap { log_block: source.map.len() });
+pub fn plan<'a>(input: &Input<'a>) -> Result<Replay<'a>, Error> {
+    input.superblock.support()?;
+    if input.map.len() < input.superblock.blocks() {
+        return Err(Error::BadLogMap { log_block: input.map.len() });
     }
-    let sequence = source.superblock.sequence();
+    let sequence = input.superblock.sequence();
     let mut found = Recovered { transactions: 0, blocks: 0, revoked: 0, sequence };
-    let Some(start) = source.superblock.start() else {
+    let Some(start) = input.superblock.start() else {
         return Ok(Replay { copies: None, found });
     };
-    let reader = Reader::new(source);
+    let reader = Reader::new(input);
     let mut log = scan::scan(&reader, start, sequence)?;
-    refuse_fast_commits(&reader, source.superblock, log.end())?;
-    let plan = replay::plan(&reader, &mut log, source)?;
+    refuse_fast_commits(&reader, input.superblock, log.end())?;
+    let plan = replay::plan(&reader, &mut log, input)?;
     found.transactions = log.transactions.len() as u32;
     found.revoked = plan.revoked;
     found.sequence = log.end();
@@ -110,12 +110,12 @@ impl Replay<'_> {
     }
 }
 
-/// Replays the log of `source` onto `target`: [`plan`] and [`Replay::write`].
+/// Replays the log of `input` onto `target`: [`plan`] and [`Replay::write`].
 ///
 /// # Errors
 /// Those of both. A failure of [`plan`] leaves `target` unwritten.
-pub fn recover(source: &Source<'_>, target: &dyn Device) -> Result<Recovered, Error> {
-    plan(source)?.write(target)
+pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Error> {
+    plan(input)?.write(target)
 }
 
 /// Records on the device, durably, that the log is empty and goes on after `sequence`, which is

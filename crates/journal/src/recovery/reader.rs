@@ -1,6 +1,6 @@
 //! Reading log blocks.
 
-use super::Source;
+use super::Input;
 use crate::{Error, LogMap};
 use lanefs_device::Device;
 use lanefs_ondisk::Corruption;
@@ -16,12 +16,12 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(source: &Source<'a>) -> Reader<'a> {
+    pub(super) fn new(input: &Input<'a>) -> Reader<'a> {
         Reader {
-            device: source.device,
-            map: source.map,
-            format: source.superblock.format(),
-            area: source.superblock.log_area(),
+            device: input.device,
+            map: input.map,
+            format: input.superblock.format(),
+            area: input.superblock.log_area(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! The third pass: writes the copies that count in place.
 
-use super::Source;
+use super::Input;
 use super::reader::Reader;
 use super::revoke::Revoked;
 use super::scan::{Scanned, Transaction};
-use crate::{Error, home};
+use crate::{Error, in_place};
 use lanefs_device::Device;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::Block;
@@ -47,7 +47,7 @@ struct Wrong {
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
-    source: &Source<'_>,
+    input: &Input<'_>,
 ) -> Result<Plan, Error> {
     loop {
         let revoked = Revoked::of(reader, log)?;
@@ -60,11 +60,11 @@ pub(super) fn plan(
             }
         }
         let Some((n, wrong)) = wrong_in else {
-            plan.check_places(source)?;
+            plan.check_places(input)?;
             return Ok(plan);
         };
         let is_last = n + 1 == log.transactions.len();
-        let is_async = source.superblock.incompat().contains(JournalIncompat::ASYNC_COMMIT);
+        let is_async = input.superblock.incompat().contains(JournalIncompat::ASYNC_COMMIT);
         if !(is_last && is_async) {
             return Err(Reader::corruption(wrong.at, wrong.cause));
         }
@@ -112,8 +112,8 @@ impl Plan {
     }
 
     /// Refuses copies outside the file system, and copies into the log that is being read.
-    fn check_places(&self, source: &Source<'_>) -> Result<(), Error> {
-        let wild = |block: &Block| block.0 >= source.blocks || source.map.contains(*block);
+    fn check_places(&self, input: &Input<'_>) -> Result<(), Error> {
+        let wild = |block: &Block| block.0 >= input.blocks || input.map.contains(*block);
         match self.copies.keys().find(|block| wild(block)) {
             Some(block) => Err(Error::WildBlock { block: *block }),
             None => Ok(()),
@@ -127,10 +127,10 @@ pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Re
     for (block, copy) in &plan.copies {
         batch.push((*block, copy.contents(reader)?.into()));
         if batch.len() == BATCH {
-            home::write(target, reader.format.block_size, &batch)?;
+            in_place::write(target, reader.format.block_size, &batch)?;
             batch.clear();
         }
     }
-    home::write(target, reader.format.block_size, &batch)?;
+    in_place::write(target, reader.format.block_size, &batch)?;
     Ok(plan.copies.len() as u64)
 }

@@ -5,7 +5,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 use lanefs_device::{Device, RamDevice};
-use lanefs_journal::recovery::{Recovered, Source, mark_empty, recover};
+use lanefs_journal::recovery::{Input, Recovered, mark_empty, recover};
 use lanefs_journal::{Client, Config, Error, Handle, Images, Journal, Log, LogMap, Tid, Tracked};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Rank};
@@ -61,7 +61,7 @@ pub fn config(device: Arc<dyn Device>) -> Config {
 pub fn replay(device: &dyn Device) -> Result<Recovered, Error> {
     let map = log_map();
     let mut superblock = superblock(device);
-    let source = Source { device, map: &map, superblock: &superblock, blocks: BLOCKS };
+    let source = Input { device, map: &map, superblock: &superblock, blocks: BLOCKS };
     let recovered = recover(&source, device)?;
     mark_empty(device, &map, block_size(), &mut superblock, recovered.sequence)?;
     Ok(recovered)

@@ -119,7 +119,7 @@ impl Fixture {
     }
 
     /// Captures what `tx` changed and writes it home.
-    fn write_home(&self, tx: &mut Transaction) {
+    fn write_in_place(&self, tx: &mut Transaction) {
         for group in std::mem::take(&mut tx.groups) {
             let Some(image) = self.groups.capture(tx.tid, group) else { continue };
             if let Some(bitmap) = &image.block_bitmap {
@@ -138,7 +138,7 @@ impl Fixture {
 
     /// `tx` is durable.
     fn commit(&self, mut tx: Transaction) {
-        self.write_home(&mut tx);
+        self.write_in_place(&mut tx);
         for (start, len) in tx.released {
             self.groups.release(start, len);
         }
