@@ -9,8 +9,8 @@ use crate::schedules::explore;
 use crate::setup::{Consistency, Policies, Setup};
 use crate::slots::Slots;
 use crate::standing::{LogArea, Member, Standing};
-use lanefs_device::Device;
-use lanefs_lanes::sync::atomic::Ordering;
+use lanefs_device::{Device, DeviceError, Operation};
+use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::{Arc, thread};
 use std::ops::ControlFlow;
 
@@ -116,6 +116,126 @@ fn replace(data: bool) {
         array.read_at(300 * u64::from(round), &mut got).expect("a read");
         assert_eq!(got, [round; 200]);
     }
+}
+
+/// A member in memory that fails writes from some moment on, from some byte on, and nothing else.
+struct FailsWrites {
+    below: Arc<Memory>,
+    from: u64,
+    fails: AtomicBool,
+}
+
+impl Device for FailsWrites {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        if offset >= self.from && self.fails.load(Ordering::Relaxed) {
+            let error = std::io::Error::other("broken");
+            return Err(DeviceError::new(Operation::Write, offset, 0, error));
+        }
+        self.below.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// One thread writes two strips of a row while the member with its parity, which fails all writes, is
+/// replaced.
+fn replace_failing() {
+    const CHUNK: u64 = 16384;
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
+    let mut devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();
+    let slot = shape.parity_slot(0);
+    let failing = Arc::new(FailsWrites {
+        below: devices[slot].clone(),
+        from: 0,
+        fails: AtomicBool::new(false),
+    });
+    let member = |device| Member { device, data_offset: 0, log: None, recovered: u64::MAX };
+    let members = (0..3).map(|at| match at == slot {
+        true => Some(member(failing.clone() as Arc<dyn Device>)),
+        false => Some(member(devices[at].clone() as Arc<dyn Device>)),
+    });
+    let array = Array::start(Setup {
+        geometry: shape,
+        members: members.collect(),
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::Resync,
+        active: true,
+        unsynced_from: u64::MAX,
+        policies: Policies { rows: 2, ..Policies::default() },
+    });
+    let array = Arc::new(array.unwrap());
+    let new = Memory::new(CHUNK);
+    let id = array.add_shadow(slot, member(new.clone())).expect("a shadow");
+    let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(copied.expect("a copy"), Ended::Done);
+    failing.fails.store(true, Ordering::Relaxed);
+    let written = array.clone();
+    let writer = thread::spawn(move || {
+        // The end of one chunk, and the beginning of the next.
+        written.write_at(CHUNK - 4096, &[7; 8192]).expect("a write");
+    });
+    let exchanged = array.exchange(id, || Ok(Slots::NONE));
+    writer.join().expect("the writer");
+    if exchanged.is_err() {
+        return;
+    }
+    devices[slot] = new;
+    let shares: Vec<Vec<u8>> = devices.iter().map(|d| d.bytes.lock().unwrap().clone()).collect();
+    for at in 0..CHUNK as usize {
+        assert_eq!(shares.iter().fold(0, |sum, share| sum ^ share[at]), 0, "parity of byte {at}");
+    }
+}
+
+#[test]
+fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity() {
+    explore(5000, replace_failing);
+}
+
+/// Two members fail what is written behind the log, while the one with the log is replaced: the array
+/// stops.
+fn replace_as_writes_stop() {
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
+    let slot = shape.parity_slot(0);
+    let members = (0..3).map(|at| {
+        let fails = AtomicBool::new(at == slot || at == shape.data_slot(0, 0));
+        let device = Arc::new(FailsWrites { below: memory(), from: DATA_OFFSET, fails });
+        Some(Member { device, data_offset: DATA_OFFSET, log: Some(LOG), recovered: u64::MAX })
+    });
+    let array = Array::start(Setup {
+        geometry: shape,
+        members: members.collect(),
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::PartialParity { signature: 7 },
+        active: true,
+        unsynced_from: u64::MAX,
+        policies: Policies { rows: 2, ..Policies::default() },
+    });
+    let array = Arc::new(array.unwrap());
+    let id = array.add_shadow(slot, member(memory(), OTHER_LOG, 0)).expect("a shadow");
+    let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(copied.expect("a copy"), Ended::Done);
+    let written = array.clone();
+    let writer = thread::spawn(move || written.write_at(0, &[7; 4096]).is_ok());
+    let exchanged = array.exchange(id, || Ok(Slots::NONE)).is_ok();
+    assert!(writer.join().expect("the writer") <= exchanged, "two members cannot be done without");
+}
+
+#[test]
+fn shuttle_an_exchange_ends_when_writes_stop() {
+    explore(20_000, replace_as_writes_stop);
 }
 
 #[test]

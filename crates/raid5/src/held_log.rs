@@ -1,6 +1,7 @@
 //! A log that is about to move: its headers are held back until all that it logged is finished.
 
 use crate::parity_log::{LogHome, ParityLog, Turn};
+use lanefs_device::DeviceError;
 
 impl ParityLog {
     /// Holds back all headers until the guard is dropped.
@@ -25,16 +26,24 @@ pub(crate) enum Left {
 
 impl HeldLog<'_> {
     /// Tells what is left; waits for a change if it is something that others are doing.
-    pub(crate) fn left(&self) -> Left {
+    ///
+    /// # Errors
+    /// What `check` fails with: it is asked under the lock under which the wait begins, so that the wake-up
+    /// of what it looks at is not lost.
+    pub(crate) fn left(
+        &self,
+        check: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<Left, DeviceError> {
         let mut books = self.0.books.lock();
+        check()?;
         if books.turn != Turn::Taken && books.unfinished.is_empty() {
-            return Left::Nothing;
+            return Ok(Left::Nothing);
         }
         if books.turn != Turn::Taken && books.under_way() == 0 {
-            return Left::Unflushed;
+            return Ok(Left::Unflushed);
         }
         self.0.idle.wait(&mut books);
-        Left::Changed
+        Ok(Left::Changed)
     }
 
     /// The slot has another member, to which the array's state goes on: what waits to be logged is

@@ -130,8 +130,7 @@ impl Array {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();
         loop {
-            self.refuse_if_stopped(0, 0)?;
-            match held.left() {
+            match held.left(|| self.refuse_if_stopped(0, 0))? {
                 Left::Nothing => return Ok(Some(held)),
                 Left::Unflushed => self.flush_members()?,
                 Left::Changed => {}

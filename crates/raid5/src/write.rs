@@ -80,10 +80,18 @@ impl Array {
         };
         let mut failed = Failed::default();
         self.write_data(write, missing, &mut failed);
-        if !missing.contains(self.shape.parity_slot(write.row)) && failed.allows_more(missing) {
+        let slot = self.shape.parity_slot(write.row);
+        if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
+        let failed_parity = failed.slots.contains(slot);
         self.settle_failures(write, &prepared, missing, failed)?;
+        if failed_parity && !self.members.missing(write.row).contains(slot) {
+            // Its shadow got the slot before the failure was recorded, and may lack some of it.
+            let mut failed = Failed::default();
+            self.write_parity(write, base, &parity, &mut failed);
+            self.settle_failures(write, &prepared, missing, failed)?;
+        }
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),

@@ -61,8 +61,10 @@ impl WindowSlot {
         // One that is put here at this moment is its owner's, which puts it under the operation lock.
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
-            self.is_there.store(false, Ordering::Relaxed);
             *slot = None;
+            // Only now: a thread that sees it puts the next window on the list, from which the old one
+            // is gone.
+            self.is_there.store(false, Ordering::Release);
         }
     }
 

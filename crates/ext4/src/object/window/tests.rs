@@ -1,3 +1,4 @@
+use super::{AtomicBool, Ordering};
 use crate::mkfs::{Contents, MkfsOptions, mkfs};
 use crate::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
@@ -32,5 +33,45 @@ fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
     grow(2);
     assert_eq!(fs.objects.drop_windows(), 1);
     drop((files, root));
+    mount.close().expect("no fault");
+}
+
+#[test]
+fn a_window_that_is_given_back_leaves_the_next_one_on_the_list() {
+    let ram = RamDevice::create(64 << 20).expect("memory");
+    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
+    mkfs(&ram, &options).expect("room for a file system");
+    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    let fs = mount.fs();
+    let root = fs.root().expect("a root");
+    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+    let file = fs.create(&root, b"file", &new).expect("room");
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        // Of another open file of the inode, which is closed again and again.
+        s.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(1);
+            while !ends.load(Ordering::Relaxed) {
+                // At any point of the next write.
+                (0..random.u32(..4000)).for_each(|_| std::hint::spin_loop());
+                fs.release(&file);
+            }
+        });
+        for n in 0..20_000 {
+            if n % 1000 == 0 {
+                let cut = crate::SetAttr { size: Some(0), ..crate::SetAttr::default() };
+                fs.set_attr(&file, &cut).expect("no fault");
+            }
+            fs.append(&file, &[1; 4096], Privilege::Root).expect("room");
+            let slot = file.window.window.lock();
+            let listed = fs.objects.mount.totals.windows.listed().contains(&file.ino());
+            if slot.is_some() && !listed {
+                ends.store(true, Ordering::Relaxed);
+                panic!("append {n}: a window that is not listed");
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    drop((file, root));
     mount.close().expect("no fault");
 }
