@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct ImageArguments {
-    /// Where the file system starts in the image, in bytes (suffixes K, M, G, T), as in a partition
+    /// Start of the file system in the image, in bytes (suffixes K, M, G, T), for a partition in a disk
+    /// image
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
 }

@@ -238,7 +238,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let is_dir = meta.file_type == FileType::Directory;
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
             let shown = self.source.show(from);
-            return Err(Failure::new(shown, "is a directory, and -r was not given"));
+            return Err(Failure::new(shown, "is a directory: -r copies it"));
         }
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show(dir, name);
@@ -252,9 +252,9 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     return Ok(());
                 }
                 (true, false) => {
-                    return Err(Failure::new(shown(), "is there, and is not a directory"));
+                    return Err(Failure::new(shown(), "exists and is not a directory"));
                 }
-                (false, true) => return Err(Failure::new(shown(), "is there as a directory")),
+                (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
                 (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
                 (false, false) => {}
             }
@@ -362,7 +362,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             let first = self.linked.lock().get(&identity).cloned().flatten();
             let shown = || self.target.show(&dir, &name);
             let Some(first) = first else {
-                self.report.fail(Failure::new(shown(), "its first name could not be copied"));
+                self.report.fail(Failure::new(
+                    shown(),
+                    "not linked: the first name of this file could not be copied",
+                ));
                 continue;
             };
             let done = self.target.look(&dir, &name).and_then(|there| {
