@@ -66,7 +66,7 @@ enum Command {
     Umount(umount::Arguments),
 }
 
-/// Runs what `arguments` (the program's name first) ask for.
+/// Runs the command line `arguments`, with the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
     match Arguments::parse_from(arguments).command {

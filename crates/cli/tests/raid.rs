@@ -214,7 +214,7 @@ fn what_cannot_be_is_refused_with_words() {
          says 'more' $L raid create x missing missing --size 16M
          says 'only --consistency bitmap' $L raid create x y z --size 16M --bitmap-chunk 64K
          test ! -e x
-         says 'create: x: it is given twice' $L raid create x x y --size 16M
+         says 'create: x: given twice' $L raid create x x y --size 16M
          says 'create: y: 102400 bytes' $L raid create y x z --size 100K
          test ! -e x
          $L raid create a b c --size 16M --chunk 64K -q; cp b old
@@ -227,7 +227,7 @@ fn what_cannot_be_is_refused_with_words() {
          says 'create: --chunk: chunks of 3072' $L raid create x y z --size 16M --chunk 3K
          says 'create: --bitmap-chunk: bitmap' $L raid create x y z --size 16M -k bitmap --bitmap-chunk 3K
          says 'no member was given' $L raid status md:
-         says 'is a member of the array already' $L raid add md:a,missing,c a
+         says 'already a member of the array' $L raid add md:a,missing,c a
          cp c copy
          says 'copy of the member in slot 2' $L raid add md:a,missing,c copy
          $L raid fail md:a,b,c b
