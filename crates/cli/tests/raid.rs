@@ -231,7 +231,7 @@ fn what_cannot_be_is_refused_with_words() {
          cp c copy
          says 'copy of the member in slot 2' $L raid add md:a,missing,c copy
          $L raid fail md:a,b,c b
-         says 'slot 1 has no member in step' $L raid fail md:a,b,c c
+         says 'slot 1 has no member in sync' $L raid fail md:a,b,c c
          says 'not a member in use' $L raid fail md:a,missing,c b
          says 'could not be checked' $L raid scrub md:a,missing,c
          $L raid status md:a,old,c | grep 'left out: .*old is stale'
@@ -261,7 +261,7 @@ fn an_array_that_is_refused_for_what_a_crash_left_is_described_all_the_same() {
          no $L ls md:a,missing,c
          status=0; $L raid status md:a,missing,c > seen 2> why || status=$?
          test $status = 1
-         grep -q 'active and degraded' seen; grep -q '1  -: missing' seen; grep -q 'c: in step' seen
+         grep -q 'active and degraded' seen; grep -q '1  -: missing' seen; grep -q 'c: in sync' seen
          grep -q 'recover --force' why; test $(wc -l < why) = 1
          $L raid status --json md:a,missing,c > seen 2> why || status=json
          test $status = json; grep -q '\"refused\": true' seen
@@ -374,7 +374,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          $L raid status md:a,c,missing > seen
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
          no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true
-         grep -q 'slot 1 has no member in step' seen
+         grep -q 'slot 1 has no member in sync' seen
          no $L raid scrub md:a,c,missing; $L raid scrub md:a,c,missing 2> seen || true
          grep -q 'mounted on .*/mnt: .*unmount it' seen
          $L umount mnt

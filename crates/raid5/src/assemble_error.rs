@@ -152,21 +152,21 @@ pub enum AssembleError {
 
 fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {
     let mut text = format!(
-        "the array was being written when it stopped, and slot {slot} has no member in step: in rows \
-         that were being written, what that member held can no longer be told, and would be read \
-         back wrong without an error, in blocks written long ago too"
+        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows that were being \
+         written, data of that member cannot be computed; old blocks too would be read back wrong, \
+         without an error"
     );
     if !logs.is_empty() {
         let slots: Vec<String> = logs.iter().map(|slot| slot.to_string()).collect();
         text.push_str(&format!(
-            " (the partial parity log would tell, but that of slots {} is damaged)",
+            " (the partial parity log would prevent this, but the log of slots {} is damaged)",
             slots.join(", ")
         ));
     }
     for out in left_out {
         text.push_str(&format!("; {out}"));
     }
-    text.push_str(". Bring the member back, or accept this: lanefs raid recover --force");
+    text.push_str(". Add the member again, or accept the loss: lanefs raid recover --force");
     text
 }
 
@@ -182,7 +182,7 @@ fn twice(name: &Path, other: &Path) -> String {
 fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {
     let slots: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
     let mut text = format!(
-        "slots {} of {members} have no member in step: an array of level 5 can do without one",
+        "slots {} of {members} have no member in sync: a RAID-5 array can do without one",
         slots.join(", ")
     );
     for out in left_out {

@@ -101,7 +101,7 @@ impl OpenArray {
     ) -> Result<Replaced, AssembleError> {
         if self.array().status().members.get(slot) != Some(&Standing::InSync) {
             return Err(AssembleError::Invalid {
-                what: format!("slot {slot} has no member in step: add the new one instead"),
+                what: format!("slot {slot} has no member in sync: add the new one instead"),
             });
         }
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };

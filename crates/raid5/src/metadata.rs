@@ -190,7 +190,7 @@ impl Metadata {
         }
     }
 
-    /// The event up to which cleared bits of the bitmap were in step on all members; `None` without
+    /// The event up to which regions with cleared bits were in sync on all members; `None` without
     /// a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();

@@ -182,7 +182,7 @@ fn bring_in_step(
         Rebuild::Whole => (Step::Rebuilding, "rebuilt"),
         Rebuild::Intended => (Step::CatchingUp, "caught up from the bitmap"),
     };
-    // Asked before the first row too: a caller that does not wait does not wait for one.
+    // Called before the first row too, so that a caller that does not wait returns at once.
     let begin = Progress { done: 0, total: array.array().geometry().member_len() };
     let ended = match step(what, begin) {
         ControlFlow::Break(()) => Ended::Stopped,

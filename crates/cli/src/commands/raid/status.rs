@@ -64,7 +64,7 @@ fn facts(look: &Look) -> Value {
                 ("failed", Value::Null)
             }
             Standing::Missing => ("missing", Value::Null),
-            Standing::InSync => ("in step", Value::Null),
+            Standing::InSync => ("in sync", Value::Null),
             Standing::Rebuilding { row } => ("rebuilding", json!(row * shape.chunk())),
         };
         json!({ "slot": slot, "name": name, "state": state, "rebuilt_below": rebuilt })
