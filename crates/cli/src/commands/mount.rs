@@ -36,13 +36,16 @@ Examples:
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
 
-For speed, at a price (docs/fuse.md):
-  -o no_open        opening and closing costs no request; immutable and append-only are told at writing
-  -o no_writeback   each write(2) is a request; renames and unlinks cost fewer, O_DIRECT writes of one file
-                    run in parallel
-  -o transport=read requests by read(2) also where root has switched FUSE over io_uring on
-  -o async_dio      io_submit(2) keeps many requests in flight; a file that is written so must not be read
-                    through the cache meanwhile")]
+Options for speed, with their cost (docs/fuse.md):
+  -o no_open        open and close send no request. Cost: immutable and append-only files are refused
+                    at write(2), not at open(2)
+  -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
+                    parallel. Cost: each write(2) is a request
+  -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
+                    must not be read through the page cache at the same time
+
+Other options:
+  -o transport=read read requests by read(2), even if root has enabled FUSE over io_uring")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
