@@ -31,7 +31,7 @@ pub struct Plan {
     pub stop: Arc<Stop>,
 }
 
-/// How many new files each of `threads` makes in one slice at most, of the `wanted` ones.
+/// The largest number of new files that each of `threads` makes in one slice, at most `wanted`.
 pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
     wanted.min(MOST_NEW / threads.max(1)).max(1)
 }

@@ -50,9 +50,9 @@ counts! {
     ParityWrite parity_writes,
     /// Durable writes of the partial parity log.
     LogWrite log_writes,
-    /// Headers among them.
+    /// Writes of log headers.
     LogHeader log_headers,
-    /// Bytes of them.
+    /// Bytes written to the partial parity log.
     LogByte log_bytes,
     /// Writes of the write-intent bitmap.
     BitWrite bit_writes,

@@ -21,7 +21,7 @@ pub enum Outside {
         /// The last event of the array.
         newest: u64,
     },
-    /// It has the number of the last event, but not its time.
+    /// It has the event count of the last change, but not the time of that change.
     OldCopy,
     /// The bitmap of the others has bits for writes that it missed.
     Behind,

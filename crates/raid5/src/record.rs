@@ -12,37 +12,37 @@ pub trait Record: Send + Sync {
     /// Records that the array is active: parity may be wrong after a crash from now on.
     ///
     /// # Errors
-    /// As for all of them: when too few members are left to record it.
+    /// If too few members are left to record it.
     fn mark_active(&self) -> Result<Slots, DeviceError>;
 
     /// Records that the array is clean: all data is durable and all parity is right.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn mark_clean(&self) -> Result<Slots, DeviceError>;
 
     /// Records that these members failed. Does nothing for failures that are recorded already.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError>;
 
     /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`: it is in
     /// sync from now on.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError>;
 
     /// Records that parity is right below this byte of the members' data areas; `u64::MAX`: everywhere.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError>;
 
     /// Replaces bytes of the write-intent bitmap from byte `at` of its bits on.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError>;
 }

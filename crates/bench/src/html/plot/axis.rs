@@ -61,7 +61,7 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Round values to be named, of a logarithmic axis.
+    /// Round values to label on a logarithmic axis.
     pub fn marks(&self) -> Vec<f64> {
         let mut marks = Vec::new();
         for steps in STEPS {
