@@ -81,7 +81,7 @@ impl CreateOptions {
 struct Plan {
     data_offset: u64,
     size: u64,
-    /// Start of the bitmap or the log.
+    /// Space for the bitmap or the log.
     space: u64,
     bad_blocks: u64,
 }
