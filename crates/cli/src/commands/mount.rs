@@ -37,8 +37,8 @@ Examples:
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
 
 Options for speed, with their cost (docs/fuse.md):
-  -o no_open        open and close send no request. Cost: immutable and append-only files are refused
-                    at write(2), not at open(2)
+  -o no_open        open and close send no request. Cost: writes to immutable and append-only files
+                    fail late, at write(2), fsync(2) or close(2)
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
                     parallel. Cost: each write(2) is a request
   -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
