@@ -14,18 +14,18 @@ pub struct Cpu {
     pub kernel: Duration,
     /// In the kernel's threads that served loop devices.
     pub loop_devices: Duration,
-    /// On all processors, whoever used it: what else ran meanwhile counts too.
+    /// CPU time of all processes on all processors, including unrelated ones.
     pub machine: Duration,
 }
 
 impl Cpu {
-    /// What an operation cost: of the kernel's threads all, since they work for whoever is
-    /// measured on a machine that does nothing else.
+    /// The total cost of an operation. All kernel threads count, since they work for the measured target if
+    /// the machine is otherwise idle.
     pub fn total(&self) -> Duration {
         self.processes + self.kernel + self.loop_devices
     }
 
-    /// For each of `operations`.
+    /// The CPU time per operation.
     pub fn per(&self, operations: u64) -> Option<Cpu> {
         let per = |time: Duration| -> Option<Duration> {
             let nanos = time.as_nanos().checked_div(u128::from(operations))?;

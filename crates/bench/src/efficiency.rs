@@ -1,5 +1,5 @@
-//! What an operation costs the whole machine: the library on a device in memory beside the kernel's
-//! ext4 on a loop device in memory.
+//! CPU time per operation on the whole machine: the library on a device in memory, compared with the
+//! kernel's ext4 on a loop device in memory.
 
 use crate::cpu::Cpu;
 use crate::figures::Measured;
@@ -9,16 +9,16 @@ use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A workload, and how many times as much the library is to do in a second of CPU time.
+/// A workload, and its target for the ratio of operations per second of CPU time, library to kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aim {
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
-    /// The aim.
+    /// The target ratio.
     pub times: f64,
 }
 
-/// All that are aimed at.
+/// The target ratios of all measured workloads.
 pub const AIMS: [Aim; 7] = [
     Aim { workload: Workload::CreateUnlink, times: 8.0 },
     Aim { workload: Workload::OpenClose, times: 8.0 },
@@ -33,7 +33,7 @@ fn micros(time: Duration) -> String {
     short(time.as_nanos() as f64 / 1000.0)
 }
 
-/// What stands above the lines.
+/// The heading of the table.
 pub fn efficiency_head() -> String {
     format!(
         "{:<15}{:>8}{:>14}{:>14}{:>14}{:>12}{:>12}{:>8}  {}\n",
@@ -77,7 +77,7 @@ pub fn efficiency_line(measured: &Measured) -> String {
     text
 }
 
-/// What stands below the lines.
+/// The text below the table.
 pub fn efficiency_foot() -> String {
     format!(
         "CPU time of one operation: this process and all threads of the kernel (journal, writeback, loop \

@@ -1,14 +1,14 @@
-//! What can go wrong while measuring.
+//! Errors of measuring.
 
 use std::io;
 
-/// The result of something that is measured, or set up to be.
+/// The result of measuring or of setting up.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A workload or a target failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The host said no.
+    /// A system call of the host failed.
     #[error("{path}: {source}")]
     Host {
         /// The path, within the target or on the host.
@@ -16,7 +16,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Lanefs said no.
+    /// An operation of Lanefs failed.
     #[error("{path}: {source}")]
     Lanefs {
         /// The path within the image.
@@ -27,7 +27,7 @@ pub enum Error {
     /// An image could not be opened.
     #[error(transparent)]
     Image(#[from] lanefs_device::OpenError),
-    /// An array could not be put together.
+    /// An array could not be assembled.
     #[error(transparent)]
     Array(#[from] lanefs_raid5::AssembleError),
     /// A device that is measured by itself failed.
@@ -38,26 +38,26 @@ pub enum Error {
     Program {
         /// Its name.
         program: String,
-        /// The end of what it said.
+        /// The end of its output.
         said: String,
     },
-    /// Somebody asked for the end before that was done.
+    /// The run was asked to end before this was done.
     #[error("interrupted")]
     Interrupted,
-    /// A file gave or took fewer bytes than it was asked to.
+    /// A read or write moved fewer bytes than requested.
     #[error("{path}: {done} of {wanted} bytes")]
     Short {
         /// The path within the target.
         path: String,
         /// Bytes moved.
         done: usize,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
     },
 }
 
 impl Error {
-    /// Whether something of that name is there already.
+    /// Whether the reason is that the file exists already.
     pub(crate) fn says_exists(&self) -> bool {
         match self {
             Error::Host { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,

@@ -1,61 +1,61 @@
-//! What was measured.
+//! The results of measuring.
 
 use crate::cpu::Cpu;
 use crate::latency::Latencies;
 use crate::statistics::Summary;
 use lanefs_lanes::{Contention, Rank};
 
-/// What one workload gave with one number of threads: an outcome for each target.
+/// The results of one workload with one number of threads: an outcome for each target.
 #[derive(Debug)]
 pub struct Measured {
     /// The workload by its name.
     pub workload: &'static str,
-    /// What a rate of it is in.
+    /// The unit of its rate.
     pub unit: &'static str,
     /// Threads.
     pub threads: u32,
-    /// In the order of the targets: name, and what became of it.
+    /// Name and outcome, in the order of the targets.
     pub outcomes: Vec<(String, Outcome)>,
 }
 
-/// What became of a workload on a target.
+/// The outcome of a workload on a target.
 #[derive(Debug)]
 pub enum Outcome {
     /// It ran.
     Ran(Box<Figures>),
-    /// It failed; why.
+    /// It failed, with the reason.
     Failed(String),
-    /// It cannot be run there.
+    /// It cannot run on this target.
     NotThere,
-    /// The run ended before its first whole slice.
+    /// The run ended before the first complete slice.
     Interrupted,
 }
 
-/// What was measured of a workload on a target.
+/// The figures of a workload on a target.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     /// Operations per second, slice by slice.
     pub rates: Vec<f64>,
-    /// In all slices.
+    /// Number of operations in all slices.
     pub operations: u64,
-    /// CPU time in all slices, if the host tells.
+    /// CPU time in all slices, if the host reports it.
     pub cpu: Option<Cpu>,
-    /// Of a sample of the operations.
+    /// Latencies of a sample of the operations.
     pub latencies: Latencies,
-    /// The most memory of this process's own after a slice, in bytes: caches, and not the device.
+    /// Peak memory of this process after a slice, in bytes: caches, without the device in memory.
     pub memory: Option<u64>,
-    /// Waits for Lanefs's locks in this process, in all slices, of the ranks that had any.
+    /// Waits for locks of Lanefs in this process, in all slices, by rank.
     pub waits: Vec<Contention>,
-    /// What else is told of a workload.
+    /// Further figures of the workload.
     pub counts: Vec<Count>,
 }
 
 /// A figure with its name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Count {
-    /// What it is, and of what: `data_writes`.
+    /// The name of the figure, such as `data_writes`.
     pub name: &'static str,
-    /// How many.
+    /// The value.
     pub value: f64,
 }
 
@@ -65,7 +65,7 @@ impl Figures {
         self.cpu?.per(self.operations)
     }
 
-    /// Adds what was counted below in a slice of `operations`, after those of the slices before.
+    /// Adds the counters of the layers below, for a slice of `operations`.
     pub(crate) fn add_counts(
         &mut self,
         before: &[(&'static str, u64)],
@@ -116,7 +116,7 @@ impl Outcome {
         Summary::of(self.rates().iter().copied())
     }
 
-    /// How many times as fast as `first`, slice by slice.
+    /// The ratio of the rate to that of `first`, slice by slice.
     pub fn ratio_to(&self, first: &Outcome) -> Option<Summary> {
         Summary::of_ratios(self.rates(), first.rates())
     }

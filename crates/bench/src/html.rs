@@ -1,4 +1,4 @@
-//! A report as one HTML file: tables and plots, nothing to be fetched.
+//! A report as one HTML file with tables and plots, without external resources.
 
 mod plot;
 
@@ -77,7 +77,7 @@ fn chapter_to(page: &mut String, chapter: &Chapter, number: usize) {
     table_to(page, chapter, first.unit);
 }
 
-/// Throughput over workers.
+/// Throughput by number of threads.
 fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     let series = names.iter().enumerate().map(|(n, name)| {
         let points = chapter.measured.iter().filter_map(|measured| {

@@ -1,8 +1,8 @@
-//! How long operations took: a histogram of fixed size, so that recording costs a few instructions.
+//! A latency histogram of fixed size, so that recording costs a few instructions.
 
 use std::time::Duration;
 
-/// Buckets of one power of two: a figure is off by less than a sixteenth.
+/// Buckets of one power of two: the error is less than one sixteenth.
 const PARTS: usize = 16;
 const BITS: u32 = PARTS.trailing_zeros();
 
@@ -39,7 +39,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Latencies {
-    /// One operation took so long.
+    /// Records the time of one operation.
     pub fn record(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let at = bucket(nanos).min(self.counts.len() - 1);
@@ -47,7 +47,7 @@ impl Latencies {
         self.total += 1;
     }
 
-    /// Adds those of another thread or slice.
+    /// Adds the samples of another thread or slice.
     pub fn add(&mut self, other: &Latencies) {
         for (sum, more) in self.counts.iter_mut().zip(&other.counts) {
             *sum = sum.saturating_add(*more);

@@ -11,28 +11,28 @@ use lanefs_vfs::{Credentials, Follow, NewNode, OpenFile, OpenFlags, Vfs, VfsOpti
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// How the library mounts.
+/// The mount options of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mounting {
-    /// How it is done what the seeds changed.
+    /// Locking policies: today's, or those of the older kernels, for comparison.
     pub policies: Policies,
-    /// The most memory for caches; `None`: the default.
+    /// Limit of the cache memory in bytes; `None`: the default.
     pub cache_bytes: Option<u64>,
-    /// Who is woken when an array below has room for another row; nothing without one.
+    /// Which waiters are woken when an array below has room for another row. No effect without an array.
     pub stripe_wake: StripeWake,
 }
 
 /// An image that this process has open.
 pub struct Library {
-    // Closed first: what it writes then goes to the array.
+    // Closed first, because closing writes to the array.
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
-    /// Nothing below is a file or a device of the host.
+    /// The device is in memory, neither a file nor a device of the host.
     in_memory: bool,
 }
 
-/// The array below, whose counters tell what an operation costs its members.
+/// The array below, whose counters show the member reads and writes of an operation.
 enum Below {
     InMemory(Arc<Array>),
     OfMembers(Arc<OpenArray>),
@@ -286,7 +286,7 @@ impl Opened for LibraryFile<'_> {
         at(&self.path, library.vfs.set_attr(&library.who, self.open.inode(), &set)).map(drop)
     }
 
-    /// Lanefs keeps no file data.
+    /// Lanefs has no cache of file data.
     fn forget_cached(&self) -> Result<()> {
         Ok(())
     }

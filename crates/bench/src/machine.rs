@@ -1,10 +1,10 @@
-//! What a figure was taken on: without that it says nothing.
+//! The machine on which results were measured.
 
 use serde_json::{Value, json};
 use std::fmt::{self, Display};
 use std::fs;
 
-/// The machine, and how busy it is.
+/// The machine and its load.
 #[derive(Debug, Clone)]
 pub struct Machine {
     cpus: usize,
@@ -14,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one, now.
+    /// This machine at the present time.
     pub fn now() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let info = read("/proc/cpuinfo");
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// How many processors this process may use.
+    /// The number of processors that this process may use.
     pub fn processors() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }

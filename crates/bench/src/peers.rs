@@ -1,8 +1,8 @@
-//! Other file systems, set up to be measured beside Lanefs, and gone afterwards.
+//! Other file systems, set up for measuring beside Lanefs and removed at the end.
 //!
-//! Everything is mounted in a mount namespace of this process's own, the images lie in a file
-//! system in memory that is mounted there too, and servers die with their parent: so even if the
-//! process is killed, nothing is left but the empty directory on which that was mounted.
+//! All mounts are in a private mount namespace of this process. The images are in a file system in memory
+//! that is mounted there too, and servers die with their parent. So even if the process is killed, only
+//! the empty directory of that mount is left.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -24,8 +24,8 @@ const IMAGE: u64 = 2 << 30;
 /// How long a server may take to mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Starts `program` with `arguments` again, in place of this process, in a mount namespace of its
-/// own. Returns only if that failed.
+/// Replaces this process by `program` with `arguments` in a private mount namespace. Returns only if that
+/// failed.
 pub fn enter_private_mounts<S: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = S>,
@@ -51,8 +51,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// An empty place in memory. To be called by the main thread, which lives until the end, in a
-    /// private mount namespace. `stop` ends setting up.
+    /// An empty file system in memory. Must be called in a private mount namespace, by the main thread,
+    /// which lives until the end. `stop` ends the set-up.
     pub fn new(stop: Arc<Stop>) -> Result<Peers> {
         let dir = tempfile::Builder::new()
             .prefix("lanefs-bench-")
@@ -63,8 +63,8 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Sets up all that this machine has, Lanefs (the program `lanefs`) mounted first; says of the
-    /// others why they are not there.
+    /// Sets up all file systems that this machine has, first a mount of the program `lanefs`. Returns the
+    /// targets, and an error for each file system that is missing.
     pub fn set_up(&mut self, lanefs: &Path) -> Result<(Vec<Target>, Vec<Error>)> {
         let mut targets = vec![self.lanefs_mounted(lanefs)?, self.lanefs_as_library()?];
         let mut missing = Vec::new();
@@ -158,8 +158,7 @@ impl Peers {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(arguments)
-            // What is typed at a terminal to interrupt the benchmark must not take its mounts away
-            // before it is done with them.
+            // ^C at the terminal must not end the servers before the benchmark has stopped using them.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -174,7 +173,7 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // What it said is a courtesy; that it ended is the error.
+                    // The error is that the server ended; its output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));
@@ -185,7 +184,7 @@ impl Peers {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Nobody reads a pipe that is full: what it says from here on goes nowhere.
+        // Later output is discarded: a full pipe without a reader would block the server.
         drop(errors);
         mounted(name, dir, Server::Process(pid))
     }
@@ -194,7 +193,7 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // It may have ended by itself, which is as well.
+            // The server may have ended already.
             let _ = server.kill();
             let _ = server.wait();
         }
@@ -213,8 +212,8 @@ fn mounted(name: &str, dir: &Path, server: Server) -> Result<Target> {
     Ok(Target { name: name.into(), place: Box::new(HostDirectory::open(dir)?), server })
 }
 
-/// True if something is mounted on `dir` itself. Asked of the kernel's list: a stat of a mount
-/// whose server is not ready yet would wait.
+/// True if a file system is mounted on `dir` itself. Reads the kernel's mount list, since a stat of a
+/// mount whose server is not ready would block.
 fn is_mounted(dir: &Path) -> bool {
     let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     list.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point) == dir)

@@ -1,4 +1,4 @@
-//! What a workload works on: a tree of files, wherever it is.
+//! A place: the tree of files that a workload works on.
 
 use crate::error::Result;
 use std::path::Path;
@@ -9,33 +9,33 @@ pub trait Place: Send + Sync {
     fn make_dir(&self, path: &str) -> Result<()>;
     /// Opens a file.
     fn open<'a>(&'a self, path: &str, how: How) -> Result<Box<dyn Opened + 'a>>;
-    /// The size of what is there, in bytes; symbolic links are not followed.
+    /// The size of a file in bytes; symbolic links are not followed.
     fn stat(&self, path: &str) -> Result<u64>;
-    /// Makes a file without a name, as if in the directory `dir`, to be written.
+    /// Makes a file without a name in the directory `dir` (O_TMPFILE), for writing.
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>>;
-    /// Takes the name of a file away.
+    /// Removes the name of a file.
     fn remove(&self, path: &str) -> Result<()>;
     /// Moves a file.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
-    /// Lists a directory: how many entries it has, "." and ".." not counted.
+    /// Lists a directory. Returns the number of entries without "." and "..".
     fn list(&self, path: &str) -> Result<u64>;
     /// The names in a directory, "." and ".." left out.
     fn names(&self, path: &str) -> Result<Vec<String>>;
-    /// Free blocks: the cheapest question that a mounted file system is really asked each time.
+    /// Free blocks: the cheapest request that the kernel never answers from a cache.
     fn free_blocks(&self) -> Result<u64>;
     /// Removes a directory and all below it.
     fn remove_tree(&self, path: &str) -> Result<()>;
-    /// Forces out what is waiting to be written, so that it does not fall into another's slice.
+    /// Writes out dirty data, so that this work does not fall into the slice of another target.
     fn settle(&self) -> Result<()>;
-    /// How often what lies below did what, until now; nothing where nobody counts.
+    /// The counters of the layers below up to now; empty if there are none.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
-    /// Whether all of it is in this process's memory: no thread of the kernel serves it.
+    /// Whether all of it is in this process's memory, so that no kernel thread serves it.
     fn is_in_memory(&self) -> bool {
         false
     }
-    /// Where the host's programs find the top, if they can.
+    /// The path of the top for programs of the host, if there is one.
     fn host_path(&self) -> Option<&Path> {
         None
     }
@@ -48,17 +48,17 @@ pub trait Place: Send + Sync {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// To be read.
+    /// For reading.
     Read,
-    /// To be read without the host's page cache, where the file system can.
+    /// For reading without the host's page cache, if the file system supports that.
     ReadDirect,
-    /// To be overwritten without the host's page cache, where the file system can.
+    /// For overwriting without the host's page cache, if the file system supports that.
     WriteDirect,
-    /// Made, which it must not be yet, to be written.
+    /// Makes a new file for writing; fails if it exists.
     New,
-    /// Made or emptied, to be written.
+    /// Makes or truncates a file for writing.
     Emptied,
-    /// To be written at its end.
+    /// For writing at the end.
     Append,
 }
 

@@ -1,4 +1,4 @@
-//! What is to be measured, and how large an image in memory has to be for it.
+//! The plan of a run, and the size of an image in memory that it needs.
 
 use crate::scale::Scale;
 use crate::stop::Stop;
@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// New files that all threads together make in one slice at most: an image in memory has to hold them.
+/// The largest number of new files of all threads in one slice: an image in memory has to hold them.
 const MOST_NEW: u32 = 100_000;
 /// Bytes of an image for each file: an inode is for 8 KiB.
 const A_FILE: u64 = 12 << 10;
@@ -14,30 +14,30 @@ const A_FILE: u64 = 12 << 10;
 /// emptied is free once that is committed.
 const AT_ONCE: u64 = 2;
 
-/// What is to be measured.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// In this order.
+    /// The workloads, in the order of measuring.
     pub workloads: Vec<Workload>,
-    /// How many threads; each count is measured for itself.
+    /// Numbers of threads, each measured separately.
     pub threads: Vec<u32>,
-    /// How often each target has its turn.
+    /// Number of slices for each target.
     pub slices: u32,
-    /// How long a turn is.
+    /// Length of a slice.
     pub slice: Duration,
-    /// How large things are.
+    /// Sizes of files and directories.
     pub scale: Scale,
-    /// Ends it before its time.
+    /// Ends the run early.
     pub stop: Arc<Stop>,
 }
 
-/// How many new files each of `threads` makes in one slice at most, of the `wanted` ones.
+/// The largest number of new files that each of `threads` makes in one slice, at most `wanted`.
 pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
     wanted.min(MOST_NEW / threads.max(1)).max(1)
 }
 
 impl Plan {
-    /// Bytes of an image on which all of it can be run.
+    /// Bytes of an image that all workloads of the plan can run on.
     pub fn room(&self) -> u64 {
         let threads = self.threads.iter().copied();
         let each =

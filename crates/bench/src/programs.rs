@@ -1,4 +1,4 @@
-//! Programs of this machine, mke2fs among them.
+//! External programs, such as mke2fs.
 
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<
     call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
 }
 
-/// Where `name` is on this machine; administrators' programs need not be in the PATH.
+/// The path of the program `name`; also searches the directories of administrators' programs.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);

@@ -1,4 +1,4 @@
-//! All workers of a target at once, for one slice.
+//! Runs all threads of a target for one slice.
 
 use crate::error::Result;
 use crate::latency::Latencies;
@@ -7,16 +7,16 @@ use crate::worker::{Operation, Worker};
 use lanefs_lanes::sync::thread;
 use std::time::{Duration, Instant};
 
-/// What workers did.
+/// The work of all threads in a slice.
 pub(crate) struct Raced {
     pub operations: u64,
-    /// From when the first began until the last ended: with more workers than processors some begin
-    /// when others are done already.
+    /// The time from the first start to the last end: with more threads than processors, some start after
+    /// others have ended.
     pub time: Duration,
     pub latencies: Latencies,
 }
 
-/// What one worker did.
+/// The work of one thread in a slice.
 struct Run {
     operations: u64,
     begun: Instant,
@@ -35,14 +35,13 @@ impl Raced {
     }
 }
 
-/// Runs all workers at once for `slice`; one that is stopped counts for nothing.
+/// Runs all threads at once for `slice`; a stopped slice has no result.
 pub(crate) fn race(
     workers: &mut [Box<dyn Worker + '_>],
     slice: Duration,
     stop: &Stop,
 ) -> Result<Raced> {
-    // They start together because they all sleep until then: what they would wait on otherwise
-    // would be shared.
+    // All threads sleep until the same time and so start together: a barrier would be a shared line.
     let start = Instant::now() + Duration::from_millis(2);
     let runs = thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -57,12 +56,12 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// Operations that pass unseen by the clock: at most so many, at most for about so long.
+/// Limits of a batch of operations without a look at the clock: their number, and about their time.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
-/// Works until all end, one operation at least. The first operation of each batch is timed by itself:
-/// a sample of the latencies.
+/// Works until the slice ends, but does at least one operation. The first operation of each batch is
+/// timed separately, as a sample of the latencies.
 fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
@@ -85,7 +84,7 @@ fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -
             done.ended = now;
             return Ok(done);
         }
-        // A clock is not read for nothing where an operation takes less than a microsecond.
+        // Reading the clock has a cost that matters for operations below a microsecond.
         batch = if now - seen < UNWATCHED_TIME { (batch * 2).min(UNWATCHED) } else { 1 };
         seen = now;
     }

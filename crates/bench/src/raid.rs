@@ -1,4 +1,4 @@
-//! Arrays of level 5 in memory: the seed of the stripe waits, and how fast rows are written.
+//! RAID-5 arrays in memory: the seed of the stripe waits, and the speed of row writes.
 
 pub(crate) mod array;
 mod distant;

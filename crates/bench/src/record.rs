@@ -1,4 +1,4 @@
-//! All that a run gave, and what it was.
+//! The record of a run: its command, machine and results.
 
 use crate::figures::Measured;
 use crate::machine::Machine;
@@ -6,7 +6,7 @@ use crate::machine::Machine;
 /// A run.
 #[derive(Debug)]
 pub struct Record {
-    /// What was typed.
+    /// The command line.
     pub command: String,
     /// The machine when it began.
     pub before: Machine,
@@ -14,16 +14,16 @@ pub struct Record {
     pub after: Machine,
     /// How it ended.
     pub ending: Ending,
-    /// What was measured.
+    /// The results.
     pub chapters: Vec<Chapter>,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// All was measured.
+    /// All workloads were measured.
     Complete,
-    /// Somebody asked for the end before.
+    /// A signal ended the run early.
     Interrupted,
 }
 
@@ -32,7 +32,7 @@ pub enum Ending {
 pub struct Chapter {
     /// The heading.
     pub title: String,
-    /// One for each count of threads.
+    /// One result for each number of threads.
     pub measured: Vec<Measured>,
 }
 

@@ -13,8 +13,8 @@ use crate::workload::Workload;
 use crate::workloads;
 use std::time::{Duration, Instant};
 
-/// Measures what `plan` says on `targets`; `each` hears of every workload when it is done. A run that
-/// is stopped has what it measured till then: whole slices, and no workload without any.
+/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped run
+/// returns its results so far: complete slices only, and no workload without one.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -36,8 +36,8 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// What of the time that was spent is `place`'s: the kernel's threads for loop devices serve others,
-/// if it is in memory.
+/// The part of the CPU time that belongs to `place`: without the loop-device threads of the kernel, which
+/// serve other targets, if it is in memory.
 fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },
@@ -45,7 +45,7 @@ fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
     }
 }
 
-/// Names tried for a directory.
+/// Number of names to try for a directory.
 const MOST_LEFT: u32 = 1000;
 
 /// A target in the run of one workload.
@@ -82,8 +82,8 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| TargetRun::begin(plan, workload, threads, target);
     let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
-    // In another order each time: what a target leaves behind, dirty pages being written and processors
-    // woken, must not always fall on the same next one.
+    // In a different order each time: the after-effects of a target, such as writeback, must not always
+    // fall on the same next target.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
@@ -171,7 +171,7 @@ impl<'a> TargetRun<'a> {
     }
 
     fn end(mut self) -> (String, Outcome) {
-        // Open files first: what is open is not gone when it is removed.
+        // Open files first: a removed file that is open still takes space.
         self.workers.clear();
         if let Some(dir) = &self.dir {
             let removed = self.target.place.remove_tree(dir);
@@ -189,8 +189,8 @@ impl<'a> TargetRun<'a> {
     }
 }
 
-/// Makes a directory of this name, or, where something has that, with a number behind it: the user's
-/// own, or what is left of a run that was interrupted. It is removed in the end, so that it must be new.
+/// Makes a new directory of this name, with a number at the end if the name is taken by the user or by an
+/// interrupted run. It must be new because it is removed at the end.
 fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
     let mut tried = place.make_dir(name).map(|()| name.to_owned());
     for number in 2..=MOST_LEFT {
@@ -204,7 +204,7 @@ fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
     tried
 }
 
-/// Memory of this process that is no file's: what devices in memory hold is one's.
+/// Anonymous memory of this process. Devices in memory are files, so their contents do not count.
 fn own_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

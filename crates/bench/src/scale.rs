@@ -1,25 +1,25 @@
-//! How large the files and directories of a benchmark are.
+//! The sizes of the files and directories of a benchmark.
 
 use crate::mix::Mix;
 use crate::tree::Tree;
 use lanefs_lanes::sync::Arc;
 
-/// How large things are.
+/// Sizes of files and directories.
 #[derive(Debug, Clone)]
 pub struct Scale {
-    /// Files in a directory that is looked at.
+    /// Number of files in a directory that is read.
     pub files: u32,
-    /// New files that one thread makes in one slice at most; fewer if all together would make more
-    /// than 100,000.
+    /// The largest number of new files of one thread in one slice; fewer if all threads together would make
+    /// more than 100,000.
     pub new_files: u32,
     /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,
     /// Bytes that are read or written at once, where that is not in sequence; a multiple of 4 KiB, and
     /// no more than `file_bytes`.
     pub access_bytes: u64,
-    /// What is mixed.
+    /// The workloads of `mix` and their shares.
     pub mix: Mix,
-    /// What is unpacked, and looked at by git.
+    /// The source tree for untar and git-status.
     pub tree: Arc<Tree>,
 }
 

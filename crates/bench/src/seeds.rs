@@ -1,5 +1,5 @@
-//! The seeds: each workload with the policies of before, of the steps published since, and of now,
-//! in turn on images in this process's memory.
+//! The seeds: each workload with the locking policies of older kernels, of later kernels and of Lanefs,
+//! in turn, on images in memory.
 
 use crate::error::Result;
 use crate::figures::{Figures, Measured, Outcome};
@@ -20,27 +20,27 @@ use lanefs_lanes::sync::Arc;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A seed, and what shows it.
+/// A seed, and the workload that shows its effect.
 #[derive(Debug, Clone)]
 pub struct Seed {
     /// `S1` to `S5`.
     pub name: &'static str,
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
-    /// What contends.
+    /// The lock or resource under contention.
     pub about: &'static str,
-    /// How it was and how it is, by name: the first is before, the last is the default.
+    /// The policies compared, by name: the first is that of older kernels, the last is the default.
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
-/// Bytes of the caches under memory pressure: a fraction of what the workload looks at.
+/// Cache limit in bytes for memory pressure: a fraction of what the workload reads.
 const PRESSED: u64 = 2 << 20;
 
 impl Seed {
-    /// Those that are in the file system itself.
+    /// The seeds that concern the file system itself.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
-        // Who draws from the parent's group meets there; where they would not meet, nothing shows.
+        // Contention needs threads that allocate from the same parent's group.
         let meeting = Policies {
             placement: Placement::Shared,
             busy_group: BusyGroup::Wait,
@@ -120,22 +120,22 @@ fn steps(named: &[(&'static str, Policies)]) -> Vec<(&'static str, Mounting)> {
 /// How the seeds are measured.
 #[derive(Debug, Clone)]
 pub struct SeedPlan {
-    /// Workers; each count is measured for itself.
+    /// Numbers of threads, each measured separately.
     pub threads: Vec<u32>,
-    /// How often each step has its turn.
+    /// Number of slices for each policy.
     pub slices: u32,
-    /// How long a turn is.
+    /// Length of a slice.
     pub slice: Duration,
     /// Bytes of each image.
     pub image: u64,
-    /// Ends it before its time.
+    /// Ends the run early.
     pub stop: Arc<Stop>,
 }
 
-/// Measures one seed; `each` hears of every count of workers when it is done.
+/// Measures one seed. Calls `each` with the results of every number of threads.
 ///
 /// # Errors
-/// If an image cannot be made, or the run was stopped before all are.
+/// If an image cannot be made, or the run is stopped before all are.
 pub fn run_seed(
     seed: &Seed,
     plan: &SeedPlan,
@@ -157,7 +157,7 @@ pub fn run_seed(
     Ok(crate::run(&plan, &targets, |measured| each(measured)))
 }
 
-/// What stands above the lines of a seed.
+/// The heading of a seed.
 pub fn seed_head(seed: &Seed) -> String {
     let columns = format!(
         "{:>8} {:<10}{:>12}{:>12}{:>8}  {:<22}{:>8}  {}",
@@ -173,7 +173,7 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// Medians of what one worker does alone, for each policy.
+/// The median rate of a single thread, for each policy.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {
@@ -182,7 +182,7 @@ pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     }
 }
 
-/// The lines of one count of workers; `alone` is what one does alone.
+/// The lines of one number of threads; `alone` are the rates of a single thread.
 pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
     let mut text = String::new();
     let threads = measured.threads;
@@ -235,7 +235,7 @@ fn line(figures: &Figures, threads: u32, alone: Option<f64>, ratio: Option<Summa
     )
 }
 
-/// What stands below all seeds.
+/// The text below all seeds.
 pub fn seed_foot(plan: &SeedPlan) -> String {
     let processors = Machine::processors();
     let mut text = String::from(

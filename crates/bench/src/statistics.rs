@@ -1,4 +1,4 @@
-//! The middle of some figures, and how far they lie apart.
+//! The median and the spread of figures.
 
 /// Median, smallest and largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of `figures`; `None` if there are none.
+    /// The summary of `figures`; `None` if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -24,8 +24,8 @@ impl Summary {
         Some(Summary { median, min, max })
     }
 
-    /// Of the quotients of figures taken in the same slice: what disturbed the machine then
-    /// disturbed both. Slices that only one of them has do not count.
+    /// The summary of the quotients of figures from the same slice, in which other load on the machine
+    /// affected both alike. Slices that only one of them has are ignored.
     pub fn of_ratios(figures: &[f64], to: &[f64]) -> Option<Summary> {
         Summary::of(figures.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(a, b)| a / b))
     }

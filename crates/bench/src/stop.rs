@@ -1,27 +1,27 @@
-//! A run that is to end before its time.
+//! A request to end a run early.
 
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
-/// Asked by one thread and seen by all: what is measured ends soon, and takes down what it made.
+/// A flag that one thread sets and all threads check. Measuring then ends soon and removes its files.
 #[derive(Debug, Default)]
 pub struct Stop {
     asked: AtomicBool,
 }
 
 impl Stop {
-    /// Lets the run end.
+    /// Asks the run to end.
     pub fn ask(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
     /// True once it was asked for.
     pub fn is_asked(&self) -> bool {
-        // Nothing else is published by it, and to see it a moment later is soon enough.
+        // Relaxed: the flag publishes no other data, and a short delay does not matter.
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// For what would otherwise go on for long.
+    /// Checks the flag in the middle of long work.
     ///
     /// # Errors
     /// [`Error::Interrupted`] once it was asked for.

@@ -1,4 +1,4 @@
-//! What is measured against what.
+//! Targets: the file systems that are measured.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -19,22 +19,21 @@ use std::str::FromStr;
 const RAM_IMAGE: u64 = 1 << 30;
 /// Bytes of a block of every image.
 const BLOCK: u32 = 4096;
-/// Members of an array in memory, if nothing else is said, and how many there may be.
+/// Default and allowed numbers of members of an array in memory.
 const MEMBERS: usize = 4;
 const MEMBERS_ALLOWED: RangeInclusive<usize> = 3..=64;
 
 /// A target as the command line names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetSpec {
-    /// `lib:ram`: Lanefs in this process, on a new image in its memory.
+    /// `lib:ram`: the library on a new image in memory.
     Ram,
-    /// `lib:raid5` or `lib:raid5=N`: the same on a RAID-5 array in its memory.
+    /// `lib:raid5` or `lib:raid5=N`: the library on a new RAID-5 array in memory.
     Raid5 {
-        /// Of so many members.
+        /// Number of members.
         members: usize,
     },
-    /// `lib:IMAGE`: Lanefs in this process, on an image that exists, or on an array,
-    /// `lib:md:MEMBER,MEMBER,...`.
+    /// `lib:IMAGE` or `lib:md:MEMBER,MEMBER,...`: the library on an existing image or array.
     Image(PathBuf),
     /// `dir:PATH`: a directory of the host.
     Directory(PathBuf),
@@ -67,17 +66,17 @@ impl FromStr for TargetSpec {
 }
 
 impl TargetSpec {
-    /// True if it is made for the run, in this process's memory.
+    /// True if it is made in memory for the run.
     pub fn is_in_memory(&self) -> bool {
         matches!(self, TargetSpec::Ram | TargetSpec::Raid5 { .. })
     }
 
-    /// True if it is on an array in this process's memory.
+    /// True if it is on an array in memory.
     pub fn is_array_in_memory(&self) -> bool {
         matches!(self, TargetSpec::Raid5 { .. })
     }
 
-    /// True if it is Lanefs in this process.
+    /// True if it is the library in this process.
     pub fn is_of_library(&self) -> bool {
         !matches!(self, TargetSpec::Directory(_))
     }
@@ -86,19 +85,19 @@ impl TargetSpec {
 /// The process behind a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// None, or the kernel: its time is that of the caller, but for the kernel's own threads.
+    /// None, or the kernel: its time counts for the caller, apart from kernel threads.
     None,
-    /// A process, whose CPU time counts in.
+    /// A process, whose CPU time is added.
     Process(u32),
 }
 
-/// Something that workloads run on.
+/// A file system that workloads run on.
 pub struct Target {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
-    /// Where.
+    /// Its tree of files.
     pub place: Box<dyn Place>,
-    /// Who serves it.
+    /// The server process, if there is one.
     pub server: Server,
 }
 

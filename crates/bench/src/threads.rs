@@ -1,16 +1,16 @@
-//! What each worker needs, made on a thread of its own.
+//! Sets up each worker on its own thread.
 
 use crate::error::Result;
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::thread;
 use lanefs_lanes::sync::unscheduled::{Barrier, mpsc};
 
-/// Runs `act` on one item after the other, each on a thread of its own, and all these threads are there
-/// together: so each has a lane of its own.
+/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the same
+/// time, so each has its own lane.
 ///
-/// Lanefs puts a new directory where the lane that makes it is at home. If one thread made those of all
-/// workers, their files would have their inodes in the same few groups, and workers would meet there; each
-/// process of mdtest and will-it-scale makes its own, too.
+/// Lanefs places a new directory in the region of the creating lane. If one thread made the directories of
+/// all workers, their inodes would be in the same few groups, and the workers would contend there. The
+/// processes of mdtest and will-it-scale make their own directories too.
 pub(crate) fn one_by_one<T: Send, U: Send>(
     items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     act: impl Fn(T) -> Result<U> + Sync,

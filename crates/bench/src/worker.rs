@@ -1,4 +1,4 @@
-//! One thread's part of a workload, as the runner sees it.
+//! The interface between the runner and one thread of a workload.
 
 use crate::error::Result;
 use crate::place::Place;
@@ -6,41 +6,41 @@ use crate::scale::Scale;
 use crate::stop::Stop;
 use std::time::Instant;
 
-/// What a worker gets: where it works, and how much it does.
+/// The directories of a worker, and the amount of its work.
 pub(crate) struct Assignment<'a> {
     pub place: &'a dyn Place,
     /// A directory that all threads of this workload share.
     pub shared: String,
     /// A directory of its own.
     pub own: String,
-    /// Which thread, from 0.
+    /// The number of the thread, from 0.
     pub thread: u32,
     pub scale: &'a Scale,
-    /// New files that it makes in one slice at most.
+    /// The largest number of new files that it makes in one slice.
     pub new_files: u32,
-    /// Looked at by what takes long.
+    /// Checked during long work.
     pub stop: &'a Stop,
 }
 
 /// One thread's part of a workload.
 pub(crate) trait Worker: Send {
-    /// Before each slice, not timed, until `end` at the latest.
+    /// Prepares a slice, until `end` at the latest. Not timed.
     fn prepare(&mut self, _end: Instant) -> Result<()> {
         Ok(())
     }
-    /// One operation.
+    /// Does one operation.
     fn operation(&mut self) -> Result<Operation>;
-    /// After each slice, not timed.
+    /// Cleans up after a slice. Not timed.
     fn clean(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// It was done.
     Done,
-    /// None is left in this slice.
+    /// There is no operation left in this slice.
     NoneLeft,
 }

@@ -1,15 +1,15 @@
-//! The workloads by name, and what each needs.
+//! The workloads by name, and the requirements of each.
 
 use crate::place::Place;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// What is done again and again, and counted.
+/// A workload: an operation that is repeated and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Makes empty files, each thread in its own directory.
     Create,
-    /// Asks for the attributes of one file of many.
+    /// Reads the attributes of one file of many.
     Stat,
     /// Removes empty files.
     Remove,
@@ -17,15 +17,15 @@ pub enum Workload {
     OpenClose,
     /// Makes an empty file and removes it.
     CreateUnlink,
-    /// Makes files in a directory of its own, asks for each, removes each: mdtest -F -C -r -u.
+    /// Makes files in a directory per thread, reads the attributes of each, removes each: mdtest -F -C -r -u.
     CreateStatRemove,
     /// Makes an empty file and removes it, all threads in one directory.
     CreateUnlinkShared,
     /// Makes a file without a name and closes it.
     Anonymous,
-    /// Asks for the attributes of every file of a tree of its own, as `git diff` does.
+    /// Reads the attributes of every file of a tree, one tree per thread, as `git diff` does.
     TreeDiff,
-    /// Lists the directories of a tree of its own, and asks for the attributes of every file.
+    /// Lists the directories of a tree, one tree per thread, and reads the attributes of every file.
     ReaddirStat,
     /// Allocates 8 KiB at the end of a file up to 1 MiB, then empties it.
     Fallocate2,
@@ -35,28 +35,28 @@ pub enum Workload {
     Readdir,
     /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
     DirectRead,
-    /// Overwrites as much at a random place of one file that all threads share, past the page cache.
+    /// Overwrites the same amount at a random place of one file that all threads share, past the page cache.
     DirectWrite,
     /// Reads 1 MiB after 1 MiB of a file that the page cache has forgotten.
     SeqRead,
-    /// Writes 1 MiB after 1 MiB of a new file; an fdatasync at its end counts in.
+    /// Writes 1 MiB after 1 MiB of a new file; the time includes an fdatasync at its end.
     SeqWrite,
-    /// Adds as much to a file.
+    /// Appends 4 KiB, or as much as direct-read reads, to a file.
     Append,
-    /// Makes a file, writes as much, fsync.
+    /// Makes a file, writes the same amount, and calls fsync.
     Fsync,
-    /// Makes the next entry of a source tree: directory, or file with content and time.
+    /// Makes the next entry of a source tree: a directory, or a file with contents and times.
     Untar,
     /// `git status` of a source tree.
     GitStatus,
-    /// Asks for the free blocks: of a FUSE mount, one request with next to no work behind it.
+    /// Reads the number of free blocks: one FUSE request with almost no work in the server.
     Statfs,
-    /// Others by chance, each with its share: [`crate::scale::Scale::mix`].
+    /// A random mixture of other workloads with their shares: [`crate::scale::Scale::mix`].
     Mix,
 }
 
 impl Workload {
-    /// All, in the order in which they are told of.
+    /// All workloads, in the order of the tables.
     pub const ALL: [Workload; 23] = [
         Workload::Create,
         Workload::Stat,
@@ -112,7 +112,7 @@ impl Workload {
         }
     }
 
-    /// What one operation is, as the unit of a rate.
+    /// The unit of its rate.
     pub fn unit(self) -> &'static str {
         match self {
             Workload::SeqRead | Workload::SeqWrite => "MiB/s",
@@ -122,7 +122,7 @@ impl Workload {
         }
     }
 
-    /// True if how many files a directory or tree has is a matter of [`crate::scale::Scale::files`].
+    /// True if [`crate::scale::Scale::files`] is the number of files in its directory or tree.
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
@@ -134,14 +134,14 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// True if how much is read or written at once is a matter of [`crate::scale::Scale::access_bytes`].
+    /// True if it reads or writes [`crate::scale::Scale::access_bytes`] at once.
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// True if it can be a part of [`Workload::Mix`]: one operation is as good as another, and there is
-    /// always a next one.
+    /// True if it can be a part of [`Workload::Mix`]: all its operations are alike, and their number has no
+    /// limit.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
@@ -152,7 +152,7 @@ impl Workload {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// True if it can be run there: programs need a directory of the host.
+    /// True if it can run on this place: external programs need a directory of the host.
     pub fn fits(self, place: &dyn Place) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }
@@ -167,7 +167,7 @@ impl Display for Workload {
 impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> std::result::Result<Workload, String> {
-        // As the seeds and other tools call them.
+        // The names in the seeds and in other tools.
         let name = match text {
             "overwrite" | "randwrite" => Workload::DirectWrite.name(),
             "randread" => Workload::DirectRead.name(),

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The workloads.
 
 pub(crate) mod data;
 pub(crate) mod git;
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::worker::{Assignment, Worker};
 use crate::workload::Workload;
 
-/// Makes what `workload` needs once, and the worker that does what `given` says.
+/// Makes the files that `workload` needs, and the worker for `given`.
 pub(crate) fn start<'a>(workload: Workload, given: Assignment<'a>) -> Result<Box<dyn Worker + 'a>> {
     Ok(match workload {
         Workload::Create => Box::new(names::Create::empty(given)),

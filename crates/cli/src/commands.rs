@@ -34,8 +34,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lanefs", version, max_term_width = 100)]
 #[command(after_help = "\
-A place in an image is written IMAGE:/path; an array is md:MEMBER,MEMBER,... wherever an image can
-be. Exit codes: 0 done, 1 something failed, 2 wrong usage.")]
+IMAGE:/PATH names a file in an image. md:MEMBER,MEMBER,... names a RAID-5 array and can be given
+wherever an image can. Exit codes: 0 success, 1 failure, 2 wrong usage.")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -66,7 +66,7 @@ enum Command {
     Umount(umount::Arguments),
 }
 
-/// Runs what `arguments` (the program's name first) ask for.
+/// Runs the command line `arguments`, with the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = as_mount_helper(arguments);
     match Arguments::parse_from(arguments).command {

@@ -1,8 +1,8 @@
 //! Copying of trees: between an image and the host, and between images.
 //!
-//! A [`Source`] and a [`Target`] are either; [`Copier`] does the work on several threads, one
-//! directory at a time each. What has to wait until everything is there comes last: further names
-//! of files with several, then the attributes of directories (whose times every entry would change).
+//! A [`Source`] or a [`Target`] is an image or the host. [`Copier`] works on several threads, each with
+//! one directory at a time. Two steps come last: further names of files with several names, and then the
+//! attributes of directories, whose times every new entry changes.
 
 mod copier;
 mod host;
@@ -17,7 +17,7 @@ pub use progress::Progress;
 use crate::cli::Failure;
 use lanefs::{FileType, Rdev, Time};
 
-/// Tells a file from all others of its tree.
+/// Identifies a file in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Which file system.
@@ -44,7 +44,7 @@ pub struct Meta {
 /// An extended attribute: full name and value.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
-/// What a copy is to have, apart from its contents; `None` and empty leave what it has.
+/// The attributes to set on a copy; `None` and empty fields leave its attributes unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub owner: Option<(u32, u32)>,
@@ -62,11 +62,11 @@ pub trait Content {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
 }
 
-/// Where the data of a copy goes.
+/// The data of a file that is written.
 pub trait Sink {
     /// Writes all of `data` at `offset`.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure>;
-    /// Sets the size, so that holes at the end are there too.
+    /// Sets the size, so that the copy also has a hole at its end.
     fn set_len(&mut self, size: u64) -> Result<(), Failure>;
 }
 
@@ -79,15 +79,15 @@ pub trait Source: Sync {
     where
         Self: 'a;
 
-    /// What `node` is; a symbolic link is told of itself.
+    /// The attributes of `node`; symbolic links are not followed.
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
     /// The names in a directory, "." and ".." left out.
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure>;
-    /// What `name` in `dir` is.
+    /// The file `name` in `dir`.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
-    /// What `node` leads to, if it is a symbolic link.
+    /// The target file of `node`, if that is a symbolic link.
     fn follow(&self, node: &Self::Node) -> Result<Self::Node, Failure>;
-    /// Where a symbolic link leads.
+    /// The text of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
     /// Opens a regular file.
     fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
@@ -106,7 +106,7 @@ pub trait Target: Sync {
     where
         Self: 'a;
 
-    /// What `name` in `dir` is, if there is something; symbolic links are not followed.
+    /// The file `name` in `dir`, if it exists; symbolic links are not followed.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
     /// Makes a directory.
     fn make_dir(
@@ -141,7 +141,7 @@ pub trait Target: Sync {
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Removes what is not a directory.
     fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
-    /// Gives `node` what `settings` say.
+    /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
     /// The name of `name` in `dir`, for messages.
     fn show(&self, dir: &Self::Node, name: &[u8]) -> String;

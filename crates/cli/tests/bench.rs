@@ -190,7 +190,7 @@ fn figures_are_not_written_over_each_other_nor_over_what_is_measured() {
     ] {
         let (code, said) = refused(&[&["stat"], &words[..]].concat());
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.ends_with(" too, and would be written over\n"), "{said}");
+        assert!(said.ends_with(", which would be overwritten\n"), "{said}");
     }
     assert_eq!(std::fs::read(path("image")).unwrap(), contents);
     assert!(!std::fs::exists(&figures).unwrap());

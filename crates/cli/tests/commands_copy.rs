@@ -267,7 +267,7 @@ fn a_path_of_the_host_that_was_not_meant_as_one_is_explained() {
     let (status, said) =
         try_run(command.args(["cp", "f", "./disk.img:/y"]).current_dir(image.dir.path()));
     assert_eq!(status.code(), Some(1));
-    assert!(said.contains("./disk.img:/y: with ./ in front it is a path of the host"), "{said}");
+    assert!(said.contains("./disk.img:/y: with ./ in front it is a host path"), "{said}");
     let mut command = Command::new(LANEFS);
     let (status, said) = try_run(command.args(["mv", "-", &at(&image.path, "/y")]));
     assert_eq!((status.code(), said.contains("cannot be moved")), (Some(1), true), "{said}");

@@ -214,7 +214,7 @@ fn what_cannot_be_is_refused_with_words() {
          says 'more' $L raid create x missing missing --size 16M
          says 'only --consistency bitmap' $L raid create x y z --size 16M --bitmap-chunk 64K
          test ! -e x
-         says 'create: x: it is given twice' $L raid create x x y --size 16M
+         says 'create: x: given twice' $L raid create x x y --size 16M
          says 'create: y: 102400 bytes' $L raid create y x z --size 100K
          test ! -e x
          $L raid create a b c --size 16M --chunk 64K -q; cp b old
@@ -227,11 +227,11 @@ fn what_cannot_be_is_refused_with_words() {
          says 'create: --chunk: chunks of 3072' $L raid create x y z --size 16M --chunk 3K
          says 'create: --bitmap-chunk: bitmap' $L raid create x y z --size 16M -k bitmap --bitmap-chunk 3K
          says 'no member was given' $L raid status md:
-         says 'is a member of the array already' $L raid add md:a,missing,c a
+         says 'already a member of the array' $L raid add md:a,missing,c a
          cp c copy
          says 'copy of the member in slot 2' $L raid add md:a,missing,c copy
          $L raid fail md:a,b,c b
-         says 'slot 1 has no member in step' $L raid fail md:a,b,c c
+         says 'slot 1 has no member in sync' $L raid fail md:a,b,c c
          says 'not a member in use' $L raid fail md:a,missing,c b
          says 'could not be checked' $L raid scrub md:a,missing,c
          $L raid status md:a,old,c | grep 'left out: .*old is stale'
@@ -261,7 +261,7 @@ fn an_array_that_is_refused_for_what_a_crash_left_is_described_all_the_same() {
          no $L ls md:a,missing,c
          status=0; $L raid status md:a,missing,c > seen 2> why || status=$?
          test $status = 1
-         grep -q 'active and degraded' seen; grep -q '1  -: missing' seen; grep -q 'c: in step' seen
+         grep -q 'active and degraded' seen; grep -q '1  -: missing' seen; grep -q 'c: in sync' seen
          grep -q 'recover --force' why; test $(wc -l < why) = 1
          $L raid status --json md:a,missing,c > seen 2> why || status=json
          test $status = json; grep -q '\"refused\": true' seen
@@ -374,7 +374,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          $L raid status md:a,c,missing > seen
          grep -q 'degraded' seen; grep -q 'mounted on .*/mnt' seen; $L info md:a,c,missing | grep -q 'mounted on'
          no $L raid fail md:a,c,missing c; $L raid fail md:a,c,missing c 2> seen || true
-         grep -q 'slot 1 has no member in step' seen
+         grep -q 'slot 1 has no member in sync' seen
          no $L raid scrub md:a,c,missing; $L raid scrub md:a,c,missing 2> seen || true
          grep -q 'mounted on .*/mnt: .*unmount it' seen
          $L umount mnt

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Entries fetched at once: bounds the memory, whatever the directory's size.
+/// Number of entries fetched at once, which bounds the memory for large directories.
 const BATCH: usize = 256;
 
 /// An entry of a directory.
@@ -31,13 +31,13 @@ impl DirEntry {
     pub fn ino(&self) -> Ino {
         self.ino
     }
-    /// What it is, if the directory keeps that (feature `filetype`).
+    /// The file type, if the directory stores it (feature `filetype`).
     pub fn file_type(&self) -> Option<FileType> {
         self.file_type
     }
 }
 
-/// The entries of a directory in the order that the directory has them, "." and ".." left out.
+/// An iterator over the entries of a directory, in the order of the directory, without "." and "..".
 ///
 /// It keeps the file system mounted, as an open [`crate::File`] does.
 ///
@@ -65,7 +65,7 @@ impl DirEntry {
 /// ```
 pub struct ReadDir {
     dir: OpenFile,
-    /// Dropped after `dir`, which is a file of it.
+    /// Dropped after `dir`, which belongs to it.
     mounted: Shared,
     path: PathBuf,
     cookie: u64,

@@ -1,10 +1,10 @@
-//! What can go wrong, with the path it went wrong at.
+//! Errors, with the path at which they happened.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error as ThisError;
 
-/// An operation failed: where and why. It converts into [`std::io::Error`].
+/// A failed operation: the path and the cause. Converts into [`std::io::Error`].
 ///
 /// ```
 /// use lanefs::{Cause, FileSystem, ext4};
@@ -32,13 +32,14 @@ pub struct Error {
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The file system says no; [`lanefs_ext4::Error`] says whose fault it is.
+    /// An error of the file system; [`lanefs_ext4::Error`] says whether the image, the device or the
+    /// caller is at fault.
     #[error(transparent)]
     FileSystem(#[from] lanefs_ext4::Error),
     /// The image or the block device cannot be opened.
     #[error(transparent)]
     Open(#[from] lanefs_device::OpenError),
-    /// An array cannot be put together.
+    /// An array cannot be assembled.
     #[error(transparent)]
     Array(Box<lanefs_raid5::AssembleError>),
     /// A file system cannot be made.
@@ -53,7 +54,7 @@ pub enum Cause {
     FilesOpen,
 }
 
-/// What the operations of this crate give.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -137,7 +138,7 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// Says where an error of the floors below happened.
+/// Adds the path to an error of a lower layer.
 pub(crate) trait At<T> {
     fn at(self, path: &Path) -> Result<T>;
 }

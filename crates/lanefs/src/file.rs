@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// An open file: read and written at its position as [`std::fs::File`] is, or at any offset, by
-/// several threads at once, with the methods that end in `_at`.
+/// An open file. [`std::io::Read`] and its siblings work at its position, as in [`std::fs::File`]. The
+/// methods that end in `_at` take an offset, and several threads can call them at once.
 ///
 /// It keeps the file system mounted: it can be stored beside its [`crate::FileSystem`], and moved to
 /// another thread. [`crate::FileSystem::close`] fails while a file is open.
@@ -47,7 +47,7 @@ use std::{fmt, io};
 /// ```
 pub struct File {
     open: OpenFile,
-    /// Dropped after `open`, which is a file of it.
+    /// Dropped after `open`, which belongs to it.
     mounted: Shared,
     path: PathBuf,
     position: AtomicU64,
@@ -64,8 +64,8 @@ impl File {
         File { open, mounted, path, position: AtomicU64::new(0) }
     }
 
-    /// Reads into `buf` from `offset`, and returns how many bytes: fewer than `buf` has only at the
-    /// end of the file.
+    /// Reads into `buf` from `offset`. Returns the number of bytes, which is less than the length of `buf`
+    /// only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
@@ -73,7 +73,7 @@ impl File {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// [`Cause::UnexpectedEof`] if the file ends before; what is in `buf` then is not specified.
+    /// [`Cause::UnexpectedEof`] if the file ends before; the contents of `buf` are then unspecified.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self.read_at(buf, offset)? {
             read if read == buf.len() => Ok(()),
@@ -81,13 +81,13 @@ impl File {
         }
     }
 
-    /// Writes at `offset` (at the end, if the file was opened to append), and returns how many
-    /// bytes: fewer than `buf` has only if space ran out.
+    /// Writes at `offset`, or at the end if the file was opened to append. Returns the number of bytes,
+    /// which is less than the length of `buf` only if space ran out.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         Ok(self.mounted.vfs.write(&self.open, offset, buf).at(&self.path)?.1)
     }
 
-    /// Writes all of `buf` at `offset` (at the end, if the file was opened to append).
+    /// Writes all of `buf` at `offset`, or at the end if the file was opened to append.
     pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let (mut at, mut left) = (offset, buf);
         while !left.is_empty() {
@@ -106,17 +106,17 @@ impl File {
         self.open.inode().attr().into()
     }
 
-    /// Cuts the file to `size` bytes, or lets it grow to that with a hole.
+    /// Truncates the file to `size` bytes, or extends it with a hole.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.mounted.vfs.set_len(&self.open, size).at(&self.path).map(drop)
     }
 
-    /// Forces data and metadata out. What returned from here survives a crash.
+    /// Makes data and metadata durable, as fsync(2) does.
     pub fn sync_all(&self) -> Result<()> {
         self.mounted.vfs.fsync(&self.open, SyncMode::Full).at(&self.path)
     }
 
-    /// Forces out the data, and of the metadata what is needed to read it.
+    /// Makes the data durable, and the metadata that is needed to read it, as fdatasync(2) does.
     pub fn sync_data(&self) -> Result<()> {
         self.mounted.vfs.fsync(&self.open, SyncMode::Data).at(&self.path)
     }
@@ -131,18 +131,18 @@ impl File {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
 
-    /// Frees `len` bytes at `offset`: they read as zeros, and the size stays.
+    /// Frees `len` bytes at `offset`. They read as zeros; the size does not change.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }
 
-    /// Where the next data at or after `offset` begins; `None` if only a hole is left.
+    /// The start of the next data at or after `offset`; `None` if only a hole is left.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_for(lanefs_ext4::Seek::Data, offset)
     }
 
-    /// Where the next hole at or after `offset` begins, the end of the file counting as one;
-    /// `None` if `offset` is beyond the end.
+    /// The start of the next hole at or after `offset`; the end of the file counts as a hole. `None` if
+    /// `offset` is beyond the end.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_for(lanefs_ext4::Seek::Hole, offset)
     }
@@ -155,7 +155,7 @@ impl File {
         }
     }
 
-    /// The value of an extended attribute; `None` if there is no such.
+    /// The value of an extended attribute; `None` if it does not exist.
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
         let name = name.as_ref().as_bytes();
         match self.mounted.vfs.get_xattr(&self.mounted.credentials, self.open.inode(), name) {
@@ -165,7 +165,7 @@ impl File {
         }
     }
 
-    /// The open file as the floor below knows it.
+    /// The open file in the layer below, [`lanefs_vfs`].
     pub fn as_open_file(&self) -> &OpenFile {
         &self.open
     }
@@ -178,9 +178,8 @@ impl fmt::Debug for File {
     }
 }
 
-/// As of [`std::fs::File`]: threads that share a file share its position. Two that read or write
-/// through it at the same time may use the same position; [`File::read_at`] and [`File::write_at`]
-/// use none.
+/// As in [`std::fs::File`], threads that share a file share its position. Two threads that read or write
+/// at the same time may use the same position. [`File::read_at`] and [`File::write_at`] do not use it.
 impl io::Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let position = self.position.load(Ordering::Relaxed);
@@ -198,7 +197,7 @@ impl io::Write for &File {
         Ok(written)
     }
 
-    /// Nothing is kept back in memory; [`File::sync_all`] makes data durable.
+    /// Does nothing: `File` has no buffer. [`File::sync_all`] makes data durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

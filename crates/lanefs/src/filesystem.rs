@@ -1,4 +1,4 @@
-//! The file system: what can be done by path.
+//! The file system and its operations by path.
 
 use crate::directory::ReadDir;
 use crate::error::{At, Cause, Error, Result};
@@ -24,7 +24,7 @@ type Ext4Error = lanefs_ext4::Error;
 
 /// An open ext4 file system.
 ///
-/// Paths start at its root, with a slash or without. All methods but [`FileSystem::close`] take
+/// Paths start at its root, with or without a leading slash. All methods but [`FileSystem::close`] take
 /// `&self`, and threads that work in different directories do not wait for each other.
 ///
 /// ```
@@ -59,11 +59,11 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
-    /// Makes a sparse image file of `bytes` bytes, a file system in it, and opens that.
+    /// Makes a sparse image file of `bytes` bytes with a new file system, and opens it.
     ///
     /// # Errors
-    /// [`crate::Cause::Open`] if the file exists already; to make a file system on what is there, see
-    /// [`FileSystem::format`].
+    /// [`crate::Cause::Open`] if the file exists already. [`FileSystem::format`] makes a file system on an
+    /// existing device.
     pub fn create(
         image: impl AsRef<Path>,
         bytes: u64,
@@ -75,7 +75,7 @@ impl FileSystem {
         FileSystem::open_device(device, &OpenOptions::new())
     }
 
-    /// Makes a new file system on `device`. What was there is lost.
+    /// Makes a new file system on `device`. Its old contents are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
         lanefs_ext4::mkfs::mkfs(device, options)?;
         Ok(())
@@ -87,19 +87,19 @@ impl FileSystem {
         FileSystem::open_with(image, &OpenOptions::new())
     }
 
-    /// Opens the image or block device at `image` as `options` say.
+    /// Opens the image or block device at `image` with `options`.
     pub fn open_with(image: impl AsRef<Path>, options: &OpenOptions) -> Result<FileSystem> {
         let part = lanefs_device::OpenOptions { offset: options.offset, len: options.len };
         let source = Source::open(image, options.access(), part)?;
         FileSystem::open_source(source, options)
     }
 
-    /// Opens the file system on `source`; the offset in `options` does not count.
+    /// Opens the file system on `source`; the offset in `options` is ignored.
     pub fn open_source(source: Source, options: &OpenOptions) -> Result<FileSystem> {
         FileSystem::mount(source.device(), Some(source), options)
     }
 
-    /// Opens the file system on any device; the offset in `options` does not count.
+    /// Opens the file system on any device; the offset in `options` is ignored.
     pub fn open_device(device: Arc<dyn Device>, options: &OpenOptions) -> Result<FileSystem> {
         FileSystem::mount(device, None, options)
     }
@@ -114,7 +114,7 @@ impl FileSystem {
         Ok(FileSystem { mounted: LaneArc::new(Mounted { vfs, credentials, source }) })
     }
 
-    /// Writes everything home and marks the file system clean. Dropping does the same, but cannot
+    /// Writes all changes in place and marks the file system clean. Dropping does the same, but cannot
     /// report an error.
     ///
     /// # Errors
@@ -125,22 +125,22 @@ impl FileSystem {
             return Err(Cause::FilesOpen.into());
         };
         mounted.vfs.close()?;
-        // Of what the caches had; nothing if the program has another heap.
+        // Returns the memory of the caches; does nothing if the program uses another allocator.
         lanefs_lanes::LineHeap::trim_excess();
         mounted.source.map_or(Ok(()), Source::close)
     }
 
-    /// The floor below: inodes, names and credentials.
+    /// The layer below: inodes, names and credentials.
     pub fn vfs(&self) -> &Vfs {
         &self.mounted.vfs
     }
 
-    /// What it is on, if it was opened by name.
+    /// The image, device or array, if it was opened by name.
     pub fn source(&self) -> Option<&Source> {
         self.mounted.source.as_ref()
     }
 
-    /// The user that the operations run as, and that owns what they make.
+    /// The user that operations run as, and that owns new files.
     pub fn credentials(&self) -> &Credentials {
         &self.mounted.credentials
     }
@@ -150,13 +150,12 @@ impl FileSystem {
         self.vfs().stat_fs()
     }
 
-    /// What was done and is held: waits for locks, commits, caches. `lanefs stats` shows the same of a
-    /// mount.
+    /// Counters: waits for locks, commits, cache sizes. `lanefs stats` shows the same for a mount.
     pub fn statistics(&self) -> Statistics {
         self.vfs().fs().statistics()
     }
 
-    /// Makes durable all that was done before the call.
+    /// Makes all earlier changes durable, as sync(2) does.
     pub fn sync(&self) -> Result<()> {
         Ok(self.vfs().sync()?)
     }
@@ -182,8 +181,8 @@ impl FileSystem {
         act(&parent.dir, &parent.last).at(path)
     }
 
-    /// Runs `act` on the directory and the name that something new gets; `slash` says whether one
-    /// may follow the name.
+    /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may follow the
+    /// name.
     fn with_new_name<T>(
         &self,
         path: &Path,
@@ -191,7 +190,7 @@ impl FileSystem {
         act: impl FnOnce(&InodeRef, &[u8]) -> std::result::Result<T, Ext4Error>,
     ) -> Result<T> {
         self.in_parent(path, |dir, last| match last {
-            // What ends in a slash would be a directory, and this is to be none.
+            // A path that ends in a slash names a directory, but the new file is none.
             Last::Name(name, Slash::Trailing) if slash == Slash::None => {
                 Err(match self.vfs().lookup(self.credentials(), dir, name) {
                     Ok(_) => Ext4Error::Exists,
@@ -203,17 +202,17 @@ impl FileSystem {
         })
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_file_with(path, &FileOptions::new().read())
     }
 
-    /// Opens a file to be read and written, made or emptied.
+    /// Opens a file for reading and writing. Makes it, or truncates it if it exists.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_file_with(path, &FileOptions::new().read().write().create().truncate())
     }
 
-    /// Opens a file as `options` say.
+    /// Opens a file with `options`.
     pub fn open_file_with(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File> {
         let path = path.as_ref();
         let new = NewNode { kind: NewKind::Regular, permissions: options.permissions, umask: 0 };
@@ -236,7 +235,7 @@ impl FileSystem {
         }
     }
 
-    /// Makes `data` the contents of a file, which is made if it is not there.
+    /// Replaces the contents of a file with `data`. Makes the file if it does not exist.
     pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let options = FileOptions::new().write().create().truncate();
@@ -258,7 +257,7 @@ impl FileSystem {
         self.create_node(path, &NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 })
     }
 
-    /// Makes a directory, and those on the way to it.
+    /// Makes a directory and its missing parents.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self.create_dir(path) {
@@ -281,7 +280,7 @@ impl FileSystem {
         }
     }
 
-    /// Makes anything: a device, a pipe, a socket, or a file or directory with a mode.
+    /// Makes a file of any type: device, pipe, socket, regular file or directory, with a mode.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
         let slash = match new.kind {
             NewKind::Directory => Slash::Trailing,
@@ -298,7 +297,7 @@ impl FileSystem {
         self.create_node(path, &NewNode { kind, permissions: 0o777, umask: 0 })
     }
 
-    /// Gives the file at `original` the further name `path`. A symbolic link is not followed.
+    /// Makes `path` a hard link to the file at `original`. A symbolic link is not followed.
     pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let inode = self.find(original.as_ref(), Follow::Nothing)?;
         self.with_new_name(path.as_ref(), Slash::None, |dir, name| {
@@ -306,7 +305,7 @@ impl FileSystem {
         })
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let target = self.vfs().read_link(&self.find(path, Follow::Nothing)?).at(path)?;
@@ -336,7 +335,7 @@ impl FileSystem {
         })
     }
 
-    /// Removes a file, or a directory with all that is in it. Symbolic links are not followed.
+    /// Removes a file, or a directory and everything in it. Symbolic links are not followed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let parent =
@@ -345,7 +344,7 @@ impl FileSystem {
             return Err(Error::at(path, Ext4Error::Busy));
         };
         if slash.follows() {
-            // "link/" is what the link leads to, which cannot be removed by that name.
+            // "link/" means the target of the link, which cannot be removed by that name.
             let victim = self.vfs().lookup(self.credentials(), &parent.dir, name).at(path)?;
             if victim.attr().file_type != FileType::Directory {
                 return Err(Error::at(path, Ext4Error::NotDirectory));
@@ -354,12 +353,12 @@ impl FileSystem {
         crate::remove::remove_tree(self.vfs(), self.credentials(), &parent.dir, name).at(path)
     }
 
-    /// Moves `from` to `to`; a file or an empty directory that is there is replaced.
+    /// Moves `from` to `to`. An existing file or empty directory at `to` is replaced.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, Rename::Replace)
     }
 
-    /// Moves `from` to `to` as `how` says.
+    /// Moves `from` to `to` in the way of `how`.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -387,17 +386,17 @@ impl FileSystem {
             .at(from)
     }
 
-    /// What is at `path`; a symbolic link is followed.
+    /// The metadata of the file at `path`. Follows a symbolic link.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Follow::Links)
     }
 
-    /// What is at `path`; a symbolic link is told of itself.
+    /// The metadata of the file at `path`. Does not follow a symbolic link.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Follow::Nothing)
     }
 
-    /// True if `path` leads to something.
+    /// True if a file exists at `path`; follows symbolic links.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -406,7 +405,7 @@ impl FileSystem {
         }
     }
 
-    /// Changes what `set` says of the inode at `path`.
+    /// Changes the attributes in `set` of the inode at `path`.
     pub fn set_attr(&self, path: impl AsRef<Path>, set: &SetAttr, follow: Follow) -> Result<()> {
         let path = path.as_ref();
         let inode = self.find(path, follow)?;
@@ -419,7 +418,7 @@ impl FileSystem {
         self.set_attr(path, &set, Follow::Links)
     }
 
-    /// Sets owner and group; `None` leaves one.
+    /// Sets owner and group; `None` leaves it unchanged.
     pub fn set_owner(
         &self,
         path: impl AsRef<Path>,
@@ -435,8 +434,8 @@ impl FileSystem {
         self.set_attr(path, &SetAttr { atime, mtime, ..SetAttr::default() }, Follow::Links)
     }
 
-    /// The value of an extended attribute (`user.x`); `None` if there is no such. A symbolic link
-    /// is not followed here, nor by the other methods for attributes.
+    /// The value of an extended attribute (`user.x`); `None` if it does not exist. No method for
+    /// attributes follows symbolic links.
     pub fn xattr(
         &self,
         path: impl AsRef<Path>,
@@ -482,12 +481,12 @@ impl FileSystem {
     }
 }
 
-/// A path of the host as the bytes that the file system knows.
+/// The bytes of a path, as the file system uses them.
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The error of ours inside one that went through [`std::io`].
+/// The [`Error`] inside an error that went through [`std::io`].
 fn from_io(path: &Path, error: std::io::Error) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => error,

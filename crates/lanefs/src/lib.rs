@@ -1,8 +1,8 @@
 //! ext4 in user space that keeps scaling as cores are added.
 //!
-//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel make them, and works
-//! on it as [`std::fs`] does on the host, without a mount and without privileges. Everything takes
-//! `&self`: threads share a file system as it is, and those in different directories do not meet.
+//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel make them. Its methods
+//! are those of [`std::fs`], and need neither a mount nor privileges. They take `&self`, so threads can
+//! share a file system; threads in different directories do not wait for each other.
 //!
 //! ```
 //! use lanefs::device::RamDevice;
@@ -24,7 +24,7 @@
 //!
 //! let mut file = fs.create_file("/etc-issue")?;
 //! writeln!(file, "welcome")?;
-//! file.sync_all()?; // from here on it survives a crash
+//! file.sync_all()?; // the file now survives a crash
 //! drop(file);
 //!
 //! let mut text = String::new();
@@ -34,15 +34,15 @@
 //! let missing = fs.metadata("/nowhere").unwrap_err();
 //! assert_eq!(missing.to_string(), "/nowhere: no such file or directory");
 //!
-//! fs.close()?; // everything is written home, and the file system is marked clean
+//! fs.close()?; // writes all changes in place and marks the file system clean
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Images are opened with [`FileSystem::open`], made with [`FileSystem::create`]. RAID-5 arrays are
-//! opened by the same name that the command line has for them, see [`Source`].
+//! [`FileSystem::open`] opens an image, and [`FileSystem::create`] makes one. RAID-5 arrays have the same
+//! names as on the command line, see [`Source`].
 //!
-//! The crates below are public too, as modules: every type that a signature here names has its name
-//! there. [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
+//! The crates below are public as modules: they contain every type that occurs in a signature here.
+//! [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.
 #![forbid(unsafe_code)]
 
 mod directory;
@@ -61,7 +61,7 @@ pub use file::File;
 pub use filesystem::FileSystem;
 pub use lanefs_device as device;
 pub use lanefs_ext4 as ext4;
-/// How to make a file system: what `mke2fs -t ext4` makes, unless said otherwise.
+/// How to make a file system. The defaults are those of `mke2fs -t ext4`.
 ///
 /// ```
 /// use lanefs::device::RamDevice;

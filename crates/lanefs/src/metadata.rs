@@ -1,4 +1,4 @@
-//! What is told of a file, and times.
+//! File metadata and times.
 
 use lanefs_ext4::{Attr, Rdev, SetTime};
 use lanefs_ondisk::{FileType, Ino, Time};
@@ -33,11 +33,11 @@ impl From<Attr> for Metadata {
 }
 
 impl Metadata {
-    /// All of it.
+    /// All attributes.
     pub fn attr(&self) -> &Attr {
         &self.attr
     }
-    /// What it is.
+    /// The file type.
     pub fn file_type(&self) -> FileType {
         self.attr.file_type
     }
@@ -74,33 +74,33 @@ impl Metadata {
     pub fn ino(&self) -> Ino {
         self.attr.ino
     }
-    /// Hard links.
+    /// Number of hard links.
     pub fn links(&self) -> u32 {
         self.attr.links
     }
-    /// The number of a device file.
+    /// The device number of a device file.
     pub fn rdev(&self) -> Rdev {
         self.attr.rdev
     }
-    /// Last read.
+    /// Time of the last access.
     pub fn accessed(&self) -> SystemTime {
         to_system(self.attr.atime)
     }
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub fn modified(&self) -> SystemTime {
         to_system(self.attr.mtime)
     }
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub fn changed(&self) -> SystemTime {
         to_system(self.attr.ctime)
     }
-    /// Creation, where the inode keeps it.
+    /// Time of creation; `None` if the inode does not store it.
     pub fn created(&self) -> Option<SystemTime> {
         self.attr.crtime.map(to_system)
     }
 }
 
-/// Times to set; what is not given stays.
+/// Times to set; times that are not given stay unchanged.
 ///
 /// ```
 /// use lanefs::FileTimes;
@@ -114,15 +114,15 @@ pub struct FileTimes {
 }
 
 impl FileTimes {
-    /// Neither.
+    /// Changes no time.
     pub fn new() -> FileTimes {
         FileTimes::default()
     }
-    /// Both become the time of the call.
+    /// Sets both times to the time of the call.
     pub fn now() -> FileTimes {
         FileTimes { accessed: Some(SetTime::Now), modified: Some(SetTime::Now) }
     }
-    /// Sets the time of the last read.
+    /// Sets the time of the last access.
     pub fn accessed(mut self, time: SystemTime) -> FileTimes {
         self.accessed = Some(SetTime::At(from_system(time)));
         self
@@ -138,7 +138,7 @@ fn to_system(time: Time) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let start =
         if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    // Seconds of an inode are 34 bits: within what the host can tell.
+    // The seconds of an inode have 34 bits, which the host's time can represent.
     start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(time.nanos.into())
 }
 

@@ -4,7 +4,7 @@ use crate::source::Source;
 use lanefs_lanes::LaneArc;
 use lanefs_vfs::{Credentials, Vfs};
 
-/// A file system, whose operations run with one set of credentials.
+/// A mounted file system, whose operations run with one set of credentials.
 pub(crate) struct Mounted {
     pub vfs: Vfs,
     pub credentials: Credentials,
@@ -12,6 +12,6 @@ pub(crate) struct Mounted {
     pub source: Option<Source>,
 }
 
-/// A handle that keeps the file system mounted. An open file has one; making and dropping it writes
-/// to a line of the lane, and using it to none.
+/// A handle that keeps the file system mounted. Each open file has one. Making and dropping it writes to
+/// a cache line of the lane; using it writes to none.
 pub(crate) type Shared = LaneArc<Mounted>;

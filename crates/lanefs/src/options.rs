@@ -1,11 +1,10 @@
-//! How a file system, and a file in it, is opened.
+//! Options for opening a file system and for opening a file.
 
 use lanefs_ext4::{Access, Atime, Policies, Recovery};
 use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
 use std::time::Duration;
 
-/// How to open a file system: read-write, as the superuser, with the kernel's defaults, unless said
-/// otherwise.
+/// How to open a file system. By default read-write, as the superuser, with the kernel's defaults.
 ///
 /// ```
 /// use lanefs::{Atime, Credentials, OpenOptions};
@@ -39,49 +38,49 @@ impl OpenOptions {
         OpenOptions { vfs, offset: 0, len: None, credentials }
     }
 
-    /// Nothing is written, not even to replay a log: that is done in memory.
+    /// Opens read-only. Nothing is written: a dirty log is replayed in memory.
     pub fn read_only(mut self) -> OpenOptions {
         self.vfs.mount.access = Access::ReadOnly;
         self
     }
 
-    /// A dirty log is left as it is, and nothing is written (`norecovery`).
+    /// Opens read-only and does not replay a dirty log (`norecovery`).
     pub fn without_recovery(mut self) -> OpenOptions {
         self.vfs.mount.recovery = Recovery::Skip;
         self.read_only()
     }
 
-    /// The file system starts at this byte of the image, as in a partition.
+    /// Sets the byte of the image at which the file system starts, for a partition in a disk image.
     pub fn offset(mut self, bytes: u64) -> OpenOptions {
         self.offset = bytes;
         self
     }
 
-    /// The file system has at most this many bytes of the image.
+    /// Limits the file system to this many bytes of the image.
     pub fn len(mut self, bytes: u64) -> OpenOptions {
         self.len = Some(bytes);
         self
     }
 
-    /// The user that the operations run as, and that owns what they make.
+    /// Sets the user that operations run as, and that owns new files.
     pub fn credentials(mut self, credentials: Credentials) -> OpenOptions {
         self.credentials = credentials;
         self
     }
 
-    /// When reads set the access time.
+    /// Sets when reads change the access time.
     pub fn atime(mut self, atime: Atime) -> OpenOptions {
         self.vfs.mount.atime = atime;
         self
     }
 
-    /// The longest time from a change to its commit.
+    /// Sets the longest time from a change to its commit.
     pub fn commit_interval(mut self, interval: Duration) -> OpenOptions {
         self.vfs.mount.commit_interval = interval;
         self
     }
 
-    /// How much memory the caches may take, in bytes.
+    /// Limits the memory of the caches, in bytes.
     pub fn cache_bytes(mut self, bytes: u64) -> OpenOptions {
         self.vfs.mount.cache_bytes = bytes;
         self
@@ -94,7 +93,7 @@ impl OpenOptions {
         self
     }
 
-    /// Which name cache to use, and for about how many names.
+    /// Sets the kind of name cache, and the approximate number of names in it.
     pub fn name_cache(mut self, policy: NameCachePolicy, names: usize) -> OpenOptions {
         self.vfs.mount.policies.name_cache = policy;
         self.vfs.names = Some(names);
@@ -128,7 +127,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Nothing yet: neither to be read nor written. A file that is made gets permissions 0644.
+    /// Options without access: neither read nor write. New files get permissions 0644.
     pub fn new() -> FileOptions {
         FileOptions { flags: OpenFlags::empty(), permissions: 0o644 }
     }
@@ -138,52 +137,52 @@ impl FileOptions {
         self
     }
 
-    /// To be read.
+    /// Opens for reading.
     pub fn read(self) -> FileOptions {
         self.with(OpenFlags::READ)
     }
 
-    /// To be written.
+    /// Opens for writing.
     pub fn write(self) -> FileOptions {
         self.with(OpenFlags::WRITE)
     }
 
-    /// To be written, each write at the end.
+    /// Opens for writing at the end of the file.
     pub fn append(self) -> FileOptions {
         self.with(OpenFlags::WRITE | OpenFlags::APPEND)
     }
 
-    /// Made if it is not there.
+    /// Makes the file if it does not exist.
     pub fn create(self) -> FileOptions {
         self.with(OpenFlags::CREATE)
     }
 
-    /// Made; an error if it is there.
+    /// Makes the file; fails if it exists.
     pub fn create_new(self) -> FileOptions {
         self.with(OpenFlags::CREATE | OpenFlags::EXCLUSIVE)
     }
 
-    /// Emptied.
+    /// Truncates the file.
     pub fn truncate(self) -> FileOptions {
         self.with(OpenFlags::TRUNCATE)
     }
 
-    /// An error if it is not a directory.
+    /// Fails if the file is not a directory.
     pub fn directory(self) -> FileOptions {
         self.with(OpenFlags::DIRECTORY)
     }
 
-    /// An error if it is a symbolic link.
+    /// Fails if the file is a symbolic link.
     pub fn no_follow(self) -> FileOptions {
         self.with(OpenFlags::NO_FOLLOW)
     }
 
-    /// Reads leave the access time alone.
+    /// Reads do not change the access time.
     pub fn no_atime(self) -> FileOptions {
         self.with(OpenFlags::NO_ATIME)
     }
 
-    /// The low 12 bits of the mode that a new file gets.
+    /// Sets the low 12 bits of the mode of a new file.
     pub fn permissions(mut self, permissions: u16) -> FileOptions {
         self.permissions = permissions;
         self

@@ -1,21 +1,21 @@
-//! Removing a directory with all that is in it.
+//! Removing a directory tree.
 
 use lanefs_ext4::{Error, InodeRef};
 use lanefs_ondisk::FileType;
 use lanefs_vfs::{Credentials, OpenFlags, Vfs};
 use std::ops::ControlFlow;
 
-/// Names taken from a directory at once: bounds the memory.
+/// Number of names read from a directory at once, which bounds the memory.
 const BATCH: usize = 1024;
 
-/// A directory being emptied: its name in the one above, and itself.
+/// A directory that is being emptied, and its name in its parent.
 struct Level {
     name: Vec<u8>,
     dir: InodeRef,
 }
 
-/// Removes `name` in `dir`, whatever it is. Walks with a stack of its own, as a tree may be deeper
-/// than a thread's stack.
+/// Removes the file or tree `name` in `dir`. Uses an explicit stack, since a tree may be deeper than the
+/// thread's stack.
 pub(crate) fn remove_tree(
     vfs: &Vfs,
     who: &Credentials,
@@ -40,8 +40,8 @@ pub(crate) fn remove_tree(
     Ok(())
 }
 
-/// Removes entries of `dir` until one is a directory that has entries, which is given; `None` once
-/// `dir` is empty.
+/// Removes entries of `dir` up to the first directory that is not empty, and returns that one. `None`
+/// once `dir` is empty.
 fn empty(vfs: &Vfs, who: &Credentials, dir: &InodeRef) -> Result<Option<Level>, Error> {
     loop {
         let names = some_names(vfs, who, dir)?;

@@ -1,4 +1,4 @@
-//! What a file system is on, by name: an image, a block device, or an array of them.
+//! The source of a file system, by name: an image, a block device, or an array of them.
 
 use crate::error::{Cause, Error, Result};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
@@ -26,9 +26,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens what `name` means: the path of an image or block device, or an array,
-    /// `md:MEMBER,MEMBER,...` in any order and with `missing` for one that is not there, or
-    /// `md:UUID`, looked for among the block devices, or `md:UUID,DIRECTORY`.
+    /// Opens the source `name`: the path of an image or block device, or the name of an array. An array is
+    /// `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID` searches the
+    /// block devices for its members, and `md:UUID,DIRECTORY` a directory.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].
@@ -47,7 +47,7 @@ impl Source {
         Ok(Source::Array(Arc::new(open()?)))
     }
 
-    /// The array that `name` means, if it means one.
+    /// The array `name`, if it is the name of an array.
     pub fn array_name(name: &Path) -> Option<lanefs_raid5::Source> {
         lanefs_raid5::Source::parse(name.as_os_str())
     }
@@ -68,16 +68,16 @@ impl Source {
         }
     }
 
-    /// What the user should know of, a line each: members of an array that take no part.
+    /// Notes for the user, one line each: members of an array that are not used.
     pub fn notes(&self) -> Vec<String> {
         let out = self.array().map(OpenArray::left_out).unwrap_or_default();
         out.iter().map(|out| format!("left out: {out}")).collect()
     }
 
-    /// Marks an array clean. The file system on it has to be closed before.
+    /// Marks an array clean. The file system on it must be closed before.
     pub(crate) fn close(self) -> Result<()> {
         let Source::Array(array) = self else { return Ok(()) };
-        // Somebody else may still hold it; then it is closed when that one lets go.
+        // If another reference exists, the array is closed when that is dropped.
         match Arc::into_inner(array).map(OpenArray::close) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(Error::from(lanefs_raid5::AssembleError::from(error))),
@@ -88,7 +88,7 @@ impl Source {
 impl From<lanefs_raid5::AssembleError> for Cause {
     fn from(error: lanefs_raid5::AssembleError) -> Cause {
         match error {
-            // A member that cannot be opened is as an image that cannot.
+            // A member that cannot be opened is reported like an image that cannot.
             lanefs_raid5::AssembleError::Open(error) => Cause::Open(error),
             error => Cause::Array(Box::new(error)),
         }

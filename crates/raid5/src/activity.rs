@@ -1,11 +1,16 @@
-//! Whether the metadata says that the array is being written.
+//! Whether the metadata says that the array is active, that is, being written.
 //!
-//! Four states, so that going clean needs no lock of writers: *on*, *resting* (the metadata still
-//! says active, but nobody wrote since it was looked at), *off*, and *unsure*: the metadata was to
-//! become clean and could not be written everywhere. A writer takes its unit of the row budget,
-//! fences, and looks: resting goes back to on by one exchange, off and unsure are recorded as
-//! active first. Who goes clean makes it resting, and later, with all units at home and everything
-//! flushed, tries resting to off: a writer who came in between makes that fail, or finds off.
+//! Four states let the array become clean without a lock for writers:
+//!
+//! - *on*: active;
+//! - *resting*: active in the metadata, but without a write since the last check;
+//! - *off*: clean;
+//! - *unsure*: the metadata was to become clean but could not be written to all members.
+//!
+//! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for on;
+//! after off or unsure it records the array as active first. The thread that makes the array clean first
+//! sets resting. Later, when all units are released and everything is flushed, it exchanges resting for
+//! off. A writer in between makes this exchange fail, or finds off.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
@@ -15,14 +20,14 @@ const ON: u8 = 1;
 const RESTING: u8 = 2;
 const UNSURE: u8 = 3;
 
-/// What [`Activity::rest`] found.
+/// The result of [`Activity::rest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// It is off.
     Off,
-    /// Somebody wrote since the last call.
+    /// There was a write since the last call.
     Began,
-    /// Nobody did.
+    /// There was no write since the last call.
     Lasted,
 }
 
@@ -60,16 +65,16 @@ impl Activity {
         if self.0.load(Ordering::Acquire) == OFF { Rest::Off } else { Rest::Lasted }
     }
 
-    /// Off, if nobody wrote since [`Activity::rest`].
+    /// Sets off if there was no write since [`Activity::rest`]; returns whether it did.
     pub(crate) fn clean(&self) -> bool {
         self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
     }
 
-    /// The metadata could not be made clean: some of it may be, so the next write has to say that it
-    /// is not, and the next rest tries again.
+    /// The metadata could not be made clean on all members. The next write has to record the array as
+    /// active, and the next rest tries again.
     ///
     /// # Locking
-    /// The caller holds the array's state since [`Activity::clean`], so nobody turned it on.
+    /// The caller has held the array's state since [`Activity::clean`], so no writer has set on.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

@@ -1,14 +1,14 @@
 //! The running array: a device made of devices.
 //!
 //! *Invariants*
-//! - A row's parity is the exclusive or of its data whenever nobody holds a range of it exclusively,
-//!   on every row whose parity is trusted.
-//! - What is acknowledged can be read from the members that are left, whichever single one fails.
-//! - A member that failed an operation is recorded as failed on the others before the operation in
-//!   which it failed returns.
+//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row is
+//!   held exclusively.
+//! - Acknowledged writes can be read back after any single member has failed.
+//! - When a member fails an operation, the other members record the failure before the operation
+//!   returns.
 //!
-//! *Locking*: a range of a row, then a unit of the row budget, then nothing but member I/O; the
-//! array's state and the log's books are taken inside, for short.
+//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the array's
+//! state and of the log's books are taken inside and held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
@@ -32,16 +32,16 @@ use lanefs_lanes::sync::{Arc, OnceLock};
 use lanefs_lanes::{Mutex, MutexGuard, Padded, Rank};
 use std::time::Duration;
 
-/// What [`Array::status`] tells.
+/// The result of [`Array::status`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// How each slot's member stands.
+    /// The standing of each slot's member.
     pub members: Vec<Standing>,
     /// Rows whose parity may be wrong.
     pub unsynced_rows: u64,
     /// Whether an error stopped writes.
     pub stopped: bool,
-    /// Whether the metadata says that the array is being written.
+    /// Whether the metadata says that the array is active, that is, being written.
     pub active: bool,
 }
 
@@ -132,17 +132,17 @@ impl Array {
         })
     }
 
-    /// Its shape.
+    /// The array's geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.shape
     }
 
-    /// What was counted since the start.
+    /// The counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.counters.sums()
     }
 
-    /// How it stands.
+    /// The status of the array and its members.
     pub fn status(&self) -> Status {
         Status {
             members: (0..self.members.count()).map(|slot| self.members.standing(slot)).collect(),
@@ -152,13 +152,13 @@ impl Array {
         }
     }
 
-    /// Flushes, and records that the array is clean, unless somebody is writing.
+    /// Flushes, and records that the array is clean unless a write is under way.
     ///
     /// # Errors
-    /// What the flush or the record says.
+    /// Errors of the flush or of the record.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
-        // Twice: the first look only tells which bits are idle.
+        // Twice: the first call only marks the bits idle.
         self.clear_idle_bits()?;
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -167,11 +167,11 @@ impl Array {
         }
     }
 
-    /// Clears the bits of the bitmap, and records that the array is clean, where nobody wrote since
-    /// the last call and all parity is right. To be called from time to time.
+    /// Clears bitmap bits of regions without a write since the last call. Records that the array is clean
+    /// if there was no write at all and all parity is right. To be called at intervals.
     ///
     /// # Errors
-    /// What the flush or the record says.
+    /// Errors of the flush or of the record.
     pub fn settle(&self) -> Result<(), DeviceError> {
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -196,7 +196,7 @@ impl Array {
         self.note(lost)
     }
 
-    /// Before the first write of a row's range: what a crash from now on will need is recorded.
+    /// Records what recovery needs after a crash. Called before a range of a row is written.
     pub(crate) fn begin(&self) -> Result<(), DeviceError> {
         if self.activity.is_on() {
             return Ok(());
@@ -303,7 +303,7 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing: members may or may not give zeros afterwards, and parity has to match.
+    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to match.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }

@@ -1,4 +1,4 @@
-//! Why an array cannot be put together.
+//! Why an array cannot be assembled.
 
 use crate::error::ArrayError;
 use crate::layout::GeometryError;
@@ -8,7 +8,7 @@ use lanefs_ondisk::{Unsupported, md};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// An array cannot be put together from what was given.
+/// Why an array cannot be assembled, or a device cannot become its member.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AssembleError {
@@ -20,10 +20,10 @@ pub enum AssembleError {
     Device {
         /// The member.
         name: PathBuf,
-        /// What it said.
+        /// The error.
         error: DeviceError,
     },
-    /// A member is none, or damaged.
+    /// A device is no member, or its superblock is damaged.
     #[error("{}: {cause}", name.display())]
     Format {
         /// The device.
@@ -34,12 +34,12 @@ pub enum AssembleError {
     /// The array is of a kind that is not supported.
     #[error("{}: {unsupported}", name.display())]
     Unsupported {
-        /// The member that says so.
+        /// The member whose superblock says so.
         name: PathBuf,
-        /// What it is.
+        /// The unsupported feature.
         unsupported: Unsupported,
     },
-    /// Nothing was given, or found.
+    /// No member was given or found.
     #[error("no member was given")]
     Nothing,
     /// A scan found no member of the array asked for.
@@ -68,17 +68,17 @@ pub enum AssembleError {
         /// The other.
         other: PathBuf,
     },
-    /// Members that should agree on what the array is do not.
+    /// Members disagree about the array.
     #[error("{} and {} do not agree on the array's {field}", name.display(), other.display())]
     Differs {
         /// A member.
         name: PathBuf,
-        /// The one that knows best.
+        /// The freshest member.
         other: PathBuf,
-        /// On what.
+        /// The field in which they differ.
         field: &'static str,
     },
-    /// Members were neither given nor said to be missing.
+    /// Some members were neither given nor named as missing.
     #[error("{given} of {members} members were given: write `missing` for each that is not there")]
     Absent {
         /// How many were given, `missing` ones included.
@@ -91,12 +91,12 @@ pub enum AssembleError {
     TooManyMissing {
         /// How many the array has.
         members: usize,
-        /// Slots without a member in step.
+        /// Slots without a member in sync.
         missing: Vec<usize>,
-        /// Who was left out.
+        /// Devices that were left out.
         left_out: Vec<LeftOut>,
     },
-    /// The count of events is at its end.
+    /// The event count is at its limit.
     #[error(
         "{}: its count of events, {events}, has no room left: whether another member knows more \
          cannot be told",
@@ -108,28 +108,28 @@ pub enum AssembleError {
         /// Its count.
         events: u64,
     },
-    /// The array was being written when it stopped, and misses a member.
+    /// The array was not closed cleanly and misses a member.
     #[error("{}", dirty_and_degraded(*slot, logs, left_out))]
     DirtyAndDegraded {
         /// The slot that misses its member.
         slot: usize,
         /// Slots whose partial parity logs cannot be read; none if the array has no log.
         logs: Vec<usize>,
-        /// Who was left out.
+        /// Devices that were left out.
         left_out: Vec<LeftOut>,
     },
-    /// The members say something impossible.
+    /// The metadata is inconsistent.
     #[error("{}: {error}", name.display())]
     Geometry {
-        /// The member that knows best.
+        /// The freshest member.
         name: PathBuf,
         /// What is wrong.
         error: GeometryError,
     },
-    /// The members do not make an array.
+    /// The members do not form a valid array.
     #[error(transparent)]
     Array(#[from] ArrayError),
-    /// Working on the array failed.
+    /// An operation on the array failed.
     #[error(transparent)]
     Failed(#[from] DeviceError),
     /// A device is too small to become a member.
@@ -139,34 +139,34 @@ pub enum AssembleError {
         name: PathBuf,
         /// Its length.
         len: u64,
-        /// What is needed.
+        /// The length that is needed.
         needed: u64,
     },
-    /// The caller asks for what cannot be.
+    /// The request is impossible.
     #[error("{what}")]
     Invalid {
-        /// What, and why not.
+        /// The request, and why it is impossible.
         what: String,
     },
 }
 
 fn dirty_and_degraded(slot: usize, logs: &[usize], left_out: &[LeftOut]) -> String {
     let mut text = format!(
-        "the array was being written when it stopped, and slot {slot} has no member in step: in rows \
-         that were being written, what that member held can no longer be told, and would be read \
-         back wrong without an error, in blocks written long ago too"
+        "the array was not closed cleanly, and slot {slot} has no member in sync: in rows that were being \
+         written, data of that member cannot be computed; old blocks too would be read back wrong, \
+         without an error"
     );
     if !logs.is_empty() {
         let slots: Vec<String> = logs.iter().map(|slot| slot.to_string()).collect();
         text.push_str(&format!(
-            " (the partial parity log would tell, but that of slots {} is damaged)",
+            " (the partial parity log would prevent this, but the log of slots {} is damaged)",
             slots.join(", ")
         ));
     }
     for out in left_out {
         text.push_str(&format!("; {out}"));
     }
-    text.push_str(". Bring the member back, or accept this: lanefs raid recover --force");
+    text.push_str(". Add the member again, or accept the loss: lanefs raid recover --force");
     text
 }
 
@@ -182,7 +182,7 @@ fn twice(name: &Path, other: &Path) -> String {
 fn too_many(members: usize, missing: &[usize], left_out: &[LeftOut]) -> String {
     let slots: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
     let mut text = format!(
-        "slots {} of {members} have no member in step: an array of level 5 can do without one",
+        "slots {} of {members} have no member in sync: a RAID-5 array can do without one",
         slots.join(", ")
     );
     for out in left_out {

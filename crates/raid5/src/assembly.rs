@@ -1,50 +1,52 @@
-//! Who takes which slot: decided from superblocks alone.
+//! Which device takes which slot, decided from the superblocks alone.
 //!
-//! The freshest superblock is the truth: the one with the most events. Whoever knows of at least
-//! the last event but one takes the part that the freshest gives to its device number; who knows
-//! less was away while the array was written, and is left out.
+//! The freshest superblock, the one with the most events, decides. A device at most one event behind
+//! takes the role that the freshest superblock gives to its device number. A device further behind
+//! missed writes and is left out.
 //!
-//! The last event but one is for a crash between the writes of two superblocks, and md counts one
-//! event for a change. Here a change is two (see [`crate::Metadata`]), so that whoever missed one is
-//! left out by this rule alone. In arrays that md wrote last, an old copy may be one event behind,
-//! or none, for md takes an event back when an array goes clean again:
+//! One event behind is allowed because a crash can come between the writes of two superblocks, and md
+//! counts one event for a change. Here a change counts two (see [`crate::Metadata`]), so this rule alone
+//! leaves out a device that missed a change. In arrays that md wrote last, an outdated device may be one
+//! event behind or none, since md takes an event back when an array becomes clean again. Further rules
+//! for these:
 //!
-//! - All that one change wrote has one time. Who knows the last event but has another time has it
-//!   from another life of the array.
-//! - A member that is clean where all others are active may be an old copy, since becoming active
-//!   is one event and all data is written after it. With a parity log they do without it.
-//! - A bitmap with bits that the member does not have says that it missed data: see `open.rs`.
+//! - One change writes the same time to all superblocks. A device with the last event and another time
+//!   is from another history of the array.
+//! - A member that is clean while all others are active may be outdated, since becoming active is one
+//!   event and all data is written after it. An array with a parity log does without this member.
+//! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
+//!   `open.rs`.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
 use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
-/// From here on events are not counted any further: two changes could not be told apart. No array
-/// gets there by being used.
+/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an array
+/// reaches it.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
-/// Who takes which slot. Numbers are indexes of the candidates.
+/// Which device takes which slot. Numbers are indexes of the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
-    /// The one that knows best.
+    /// The freshest candidate.
     pub freshest: usize,
-    /// By slot: the member, and how far it is in step.
+    /// By slot: the member, and the byte up to which it is in sync.
     pub slots: Vec<Option<(usize, Recovery)>>,
-    /// Members that wait for a slot.
+    /// Spares: members without a slot.
     pub spares: Vec<usize>,
-    /// Those that take no part.
+    /// Devices that are not used.
     pub left_out: Vec<LeftOut>,
 }
 
 impl Assembly {
-    /// Decides.
+    /// Decides from the candidates' superblocks.
     ///
     /// # Errors
     /// When these are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // Of equals the first; an active member rather than a spare, whose count may lag behind.
+        // The first of equals; an active member before a spare, whose count may be older.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
@@ -127,7 +129,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Slots without a member, or with one that is not wholly rebuilt.
+    /// Slots without a member, or with one that is not fully rebuilt.
     pub fn degraded(&self) -> Vec<usize> {
         let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
         let slots = self.slots.iter().enumerate();
@@ -139,8 +141,8 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// Whether a member says that the array was clean where all others have seen it become active, and
-/// not by one change that a crash came into.
+/// Whether a member says that the array was clean while all others have recorded it as active, other
+/// than through one change that a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

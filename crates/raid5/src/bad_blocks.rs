@@ -5,8 +5,8 @@ use lanefs_lanes::sync::Arc;
 use std::io;
 use std::ops::Range;
 
-/// A device that does not read what its bad-block log names: what is there is not what was
-/// written. To the array that is a member that fails, and it takes the data from the others.
+/// A device that refuses to read the sectors in its bad-block log, whose contents are wrong. The array
+/// handles this as a read error and computes the data from the other members.
 pub(crate) struct BadBlocksDevice {
     below: Arc<dyn Device>,
     bad: Vec<Range<u64>>,

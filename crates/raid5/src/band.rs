@@ -1,4 +1,4 @@
-//! A write cut into rows, chunks and bands: pure.
+//! Splitting a write into rows, chunks and bands. Pure functions.
 
 use crate::layout::{BLOCK, Geometry};
 use crate::slots::Slots;
@@ -43,7 +43,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// What of the piece lies in the given range of offsets.
+    /// The part of the piece in the given range of offsets.
     pub(crate) fn clip(self, from: u64, to: u64) -> Option<Piece> {
         let (from, to) = (from.max(self.from), to.min(self.to));
         (from < to).then(|| Piece { from, to, at: self.at + (from - self.from), ..self })
@@ -77,7 +77,7 @@ pub(crate) struct Strip {
     pub(crate) to: u64,
     /// Chunks written.
     pub(crate) written: Slots,
-    /// Those of them of whose blocks only a part is written.
+    /// The written chunks of which some blocks are written only in part.
     pub(crate) partial: Slots,
 }
 
@@ -86,7 +86,7 @@ impl Strip {
         self.to - self.from
     }
 
-    /// Strips side by side of at most `longest` bytes, but a block at least.
+    /// Splits the strip into strips of at most `longest` bytes, and at least one block.
     pub(crate) fn cut(self, longest: u64) -> Vec<Strip> {
         let longest = (longest / BLOCK * BLOCK).max(BLOCK);
         let (mut from, mut all) = (self.from, Vec::new());
@@ -145,7 +145,7 @@ impl<'a> Source<'a> {
         self.bufs.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// What lies in one buffer from the request's byte `at` on.
+    /// The bytes from byte `at` of the request to the end of its buffer.
     pub(crate) fn rest(&self, at: u64) -> &'a [u8] {
         let mut at = at as usize;
         for buf in self.bufs {

@@ -1,18 +1,18 @@
-//! The row budget: how many rows may be under way at once, and so how much memory an array takes.
+//! The row budget: the number of rows that may be under way at once, which bounds the memory.
 //!
-//! This is the resource of which md has 256 stripes: when it runs out, writers wait, and how they
-//! are woken is a policy. The units themselves, and the proof that no waiter is left behind, are
+//! md has 256 stripes for this purpose. When the budget is used up, writers wait; how they are woken is
+//! a policy. The units themselves, and the proof that no waiter is left behind, are
 //! [`lanefs_lanes::Budget`]'s.
 
 use crate::counters::{Count, Counters};
 use lanefs_lanes::{Budget, Wake};
 
-/// Who is woken when a unit of the row budget comes free.
+/// Which waiters are woken when a unit of the row budget is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StripeWake {
-    /// Everybody who waits: all but one find nothing and go back to sleep. What md does.
+    /// All waiters, as in md: all but one find no unit and go back to sleep.
     All,
-    /// One waiter, from queues by the row's hash.
+    /// One waiter, from one of several queues chosen by a hash of the row.
     #[default]
     One,
 }
@@ -20,7 +20,7 @@ pub enum StripeWake {
 #[derive(Debug)]
 pub(crate) struct RowBudget(Budget);
 
-/// A unit taken; given back when dropped.
+/// A unit of the budget, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Unit<'a> {
     budget: &'a Budget,
@@ -46,8 +46,8 @@ impl RowBudget {
         Unit { budget: &self.0, counters, row }
     }
 
-    /// Whether nobody works on a row who did not see what the caller stored before this: whoever
-    /// works took a unit, fenced, then looked.
+    /// Whether every thread that works on a row has seen the caller's stores before this call. Such a
+    /// thread takes a unit, then fences, then reads the state.
     pub(crate) fn all_at_home(&self) -> bool {
         self.0.all_at_home()
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A device with an md superblock.
 #[derive(Clone)]
 pub struct Candidate {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: PathBuf,
     /// The whole device.
     pub device: Arc<dyn Device>,
@@ -27,16 +27,16 @@ impl Candidate {
     /// Opens the file or block device at `path`, exclusively if it is to be written.
     ///
     /// # Errors
-    /// If it cannot be opened or read, or has no right superblock.
+    /// If it cannot be opened or read, or has no valid superblock.
     pub fn open(path: &Path, access: Access) -> Result<Candidate, AssembleError> {
         let device = FileDevice::open(path, access, OpenOptions::default())?;
         Candidate::read(path, Arc::new(device.keeping_length()))
     }
 
-    /// Looks at the file or block device at `path` while others may use and change it.
+    /// Reads the superblock at `path` while other processes may use and change the device.
     ///
     /// # Errors
-    /// As [`Candidate::open`], but for those of being in use.
+    /// As [`Candidate::open`], but a device in use is no error.
     pub fn peek(path: &Path) -> Result<Candidate, AssembleError> {
         let device = FileDevice::peek(path, OpenOptions::default())?;
         Candidate::read(path, Arc::new(device))
@@ -45,7 +45,7 @@ impl Candidate {
     /// Reads the superblock of `device`.
     ///
     /// # Errors
-    /// If that fails, or there is no right one.
+    /// If it cannot be read or is not valid.
     pub fn read(name: &Path, device: Arc<dyn Device>) -> Result<Candidate, AssembleError> {
         let name = name.to_path_buf();
         let len = device.len();
@@ -63,10 +63,10 @@ impl Candidate {
         }
     }
 
-    /// The bad sectors that the member's log tells of, in bytes of its device.
+    /// The bad sectors in the member's bad-block log, as byte ranges of its device.
     ///
     /// # Errors
-    /// If the log cannot be read or is none.
+    /// If the log cannot be read or is not valid.
     pub fn bad_blocks(&self) -> Result<Vec<std::ops::Range<u64>>, AssembleError> {
         let has = self.superblock.features().contains(md::Features::BAD_BLOCKS);
         let Some(area) = self.superblock.bad_block_log().filter(|_| has) else {

@@ -1,4 +1,4 @@
-//! Members that come and go, by command.
+//! Changes of members by the caller: add, replace, forget.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
@@ -18,37 +18,37 @@ use std::path::PathBuf;
 
 /// A device to become a member.
 pub struct NewMember {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: PathBuf,
     /// The whole device, opened for writing.
     pub device: Arc<dyn Device>,
-    /// The uuid that it gets if it has none in this array.
+    /// The UUID that it gets if it has none in this array.
     pub uuid: Uuid,
 }
 
-/// A member that has its slot, and is to be brought in step by [`crate::Array::rebuild`].
+/// A member that was given a slot and may have to be rebuilt by [`crate::Array::rebuild`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
     /// Its slot.
     pub slot: usize,
-    /// Which rows it misses: all, or for one that was a member before, those that the bitmap tells.
-    /// `None` for one that was a member and missed nothing: it is in step already.
+    /// The rows to rebuild: all, or for a former member those in the bitmap. `None` for a former member
+    /// that missed nothing: it is in sync already.
     pub misses: Option<Rebuild>,
 }
 
-/// How a member was replaced.
+/// The result of replacing a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
-    /// The new one has the slot, and all of its share.
+    /// The new member has the slot and is in sync.
     Done,
-    /// The callback wanted it to stop: the array is as before.
+    /// The callback stopped it: the array is as before.
     Stopped,
-    /// The old one failed meanwhile, so the new one has the slot and is to be rebuilt.
+    /// The old member failed meanwhile. The new one has the slot and must be rebuilt.
     Added(Added),
 }
 
 impl OpenArray {
-    /// Gives a new device, or one that was away, the slot that misses its member.
+    /// Gives the slot without a member to a new device, or to a former member.
     ///
     /// # Errors
     /// If no slot is free, the device is too small, or something fails.
@@ -68,7 +68,7 @@ impl OpenArray {
             _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
         let standing = self.take(new, superblock, slot)?;
-        // The array may have been written since it was looked at; then nothing tells what it missed.
+        // If the array was written since that check, what the device missed is unknown.
         let misses = match (misses, standing) {
             (None, Recovery::Below(_)) => Some(Rebuild::Whole),
             (misses, _) => misses,
@@ -87,12 +87,12 @@ impl OpenArray {
         Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
-    /// Copies the member in `slot` to a new device, and lets that take the slot, while the array is
-    /// used. It misses nothing meanwhile; a crash before the end leaves it as it was.
+    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is in use.
+    /// The array is never degraded by this; a crash before the end leaves it as it was.
     ///
     /// # Errors
-    /// If the slot has no member in step, the device is too small, or something fails. The array is as
-    /// before then, unless the new device failed in the moment in which it took the slot.
+    /// If the slot has no member in sync, the device is too small, or a device fails. The array is then
+    /// as before, unless the new device failed while it took the slot.
     pub fn replace(
         &self,
         slot: usize,
@@ -101,12 +101,12 @@ impl OpenArray {
     ) -> Result<Replaced, AssembleError> {
         if self.array().status().members.get(slot) != Some(&Standing::InSync) {
             return Err(AssembleError::Invalid {
-                what: format!("slot {slot} has no member in step: add the new one instead"),
+                what: format!("slot {slot} has no member in sync: add the new one instead"),
             });
         }
         let again = NewMember { name: new.name.clone(), device: new.device.clone(), ..new };
         let superblock = self.superblock_for(&new)?;
-        // What it says of itself is not true of its data from here on.
+        // From here on the superblock on the device does not match its data.
         let erased = new.device.write_durable_at(SUPERBLOCK_OFFSET, &[0; SUPERBLOCK_SIZE]);
         erased.map_err(|error| failed(&new.name, error))?;
         let (member, known) = self.member_of(new, superblock, slot)?;
@@ -126,11 +126,10 @@ impl OpenArray {
         }
     }
 
-    /// Forgets the devices that failed, so that their numbers are free again; gives how many there
-    /// were.
+    /// Forgets failed devices, which frees their device numbers. Returns how many there were.
     ///
     /// # Errors
-    /// What the members say.
+    /// If the change cannot be recorded.
     pub fn forget_failed(&self) -> Result<usize, DeviceError> {
         let mut count = 0;
         self.array().recording(|| {
@@ -141,7 +140,7 @@ impl OpenArray {
         Ok(count)
     }
 
-    /// The superblock of a device that was wholly in step in this slot once.
+    /// The superblock of a device that was once fully in sync in this slot.
     fn own_superblock(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
         let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
         let was_here = own.set() == self.metadata().array().set()
@@ -151,7 +150,7 @@ impl OpenArray {
         was_here.then_some(own)
     }
 
-    /// A superblock for a device that is new to the array, laid out as the others are.
+    /// A superblock for a device that is new to the array, with the layout of the others.
     fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
         let members = self.metadata().members();
         let like = members.iter().find(|member| member.slot.is_some());
@@ -170,8 +169,8 @@ impl OpenArray {
         Ok(superblock)
     }
 
-    /// Writes the areas, then lets the device take the slot: in the superblocks, then here. Gives how
-    /// it stands: in step only if it still is when it takes the slot.
+    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first in the
+    /// superblocks, then in memory. Returns its standing at that moment.
     fn take(
         &self,
         new: NewMember,
@@ -179,7 +178,7 @@ impl OpenArray {
         slot: usize,
     ) -> Result<Recovery, AssembleError> {
         if self.may_have_been_here(&new, slot) {
-            // Nothing of the log of who had the slot is to arrive in the new one.
+            // A late log header of the former member must not reach the new one.
             self.array().await_log_of(slot);
         }
         let (member, known) = self.member_of(new, superblock, slot)?;
@@ -193,9 +192,9 @@ impl OpenArray {
         })
     }
 
-    /// Whether a device may be one that had the slot since the array was put together. Those are open,
-    /// and locked, until it goes: so it is what the array has in hand already, or says by its
-    /// superblock that it was here. A new disk is waited for by nobody, whatever the old one hangs in.
+    /// Whether a device may be one that had the slot since the array was assembled. Such devices stay open
+    /// and locked, so it is a device that the array still has, or its superblock names this array. A new
+    /// disk never has to wait for I/O of an old one that hangs.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
@@ -205,7 +204,7 @@ impl OpenArray {
         has_superblock || self.array().had(slot, &new.device)
     }
 
-    /// The device as a member, for the array and for its metadata, with its areas written.
+    /// The device as a member, for the array and for its metadata, with its log and bad-block area written.
     fn member_of(
         &self,
         new: NewMember,
@@ -224,8 +223,8 @@ impl OpenArray {
         Ok((member, known))
     }
 
-    /// An empty log, no bad blocks. The bitmap comes when the device takes the slot, for bits are
-    /// set meanwhile.
+    /// Writes an empty log and no bad blocks. The bitmap is written when the device takes the slot, since
+    /// bits are set meanwhile.
     fn prepare_areas(
         &self,
         device: &dyn Device,

@@ -1,8 +1,8 @@
-//! A place that a member cannot read: found from the others and written anew, as md does it.
+//! Correction of an unreadable block: computed from the other members and rewritten, as in md.
 //!
-//! A disk gives up a sector long before it gives up itself, and takes a spare one when the sector is
-//! written. So a failed read alone is no reason to do without the member; a write that fails, or a
-//! place that cannot be read right after it was written, is, and so are too many of them.
+//! A disk loses single sectors long before it fails as a whole, and remaps a sector when it is written.
+//! So a failed read alone does not fail the member. It fails after a failed write, after a failed read of
+//! a block that was just written, or after too many corrections.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -12,16 +12,16 @@ use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 
-/// Corrections of one member after which it is failed: md's number of stripes, its bound too.
+/// Number of corrections after which a member is failed: md's number of stripes, which is md's limit.
 const MOST: u32 = 256;
 
 impl Array {
-    /// Writes anew what could not be read. `false` if that does not help, and the member is to be
-    /// failed; or if it was taken out meanwhile.
+    /// Computes and rewrites a range that could not be read. `false` if that does not help, so that the
+    /// member must be failed, or if the member was removed meanwhile.
     ///
     /// # Errors
-    /// The read's error, where parity is not known to be right: neither the place nor, without the
-    /// member, anything else of the row could be told any more.
+    /// The error of the read, if parity may be wrong: then the range cannot be computed, and without the
+    /// member no other data of the row could be either.
     ///
     /// # Locking
     /// The caller holds the place's blocks exclusively, and a unit of the budget.
@@ -46,7 +46,7 @@ impl Array {
         let mut bytes = self.scratch.take(len);
         match self.rebuild_into(slot, whole, &mut bytes) {
             Ok(()) => {}
-            // Two members that cannot read: it takes both to say what was there.
+            // Two members cannot read the range, so it cannot be computed.
             Err(ReadError::Lost(_) | ReadError::Gone | ReadError::Final(_)) => {
                 return Err(error.clone());
             }
@@ -62,7 +62,7 @@ impl Array {
         Ok(true)
     }
 
-    /// The same for a reader, which holds nothing.
+    /// The same for a reader, which holds no range and no unit.
     pub(crate) fn correct_unlocked(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
         let span = Span {

@@ -1,4 +1,4 @@
-//! What an array counted: member reads and writes by kind, waits, wake-ups.
+//! Counters of an array: member reads and writes by kind, waits, wake-ups.
 
 use lanefs_lanes::PerLane;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ macro_rules! counts {
         #[derive(Debug, Clone, Copy)]
         pub(crate) enum Count { $($variant),* }
 
-        /// Sums since the array was started; exact when nothing goes on.
+        /// Totals since the array was started; exact while no operation is under way.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Statistics { $($(#[$doc])* pub $field: u64),* }
 
@@ -21,12 +21,12 @@ macro_rules! counts {
         }
 
         impl Statistics {
-            /// What was counted since `earlier`.
+            /// The difference to `earlier`.
             pub fn since(&self, earlier: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
             }
 
-            /// Both together.
+            /// The sum of both.
             pub fn plus(&self, other: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_add(other.$field)),* }
             }
@@ -50,9 +50,9 @@ counts! {
     ParityWrite parity_writes,
     /// Durable writes of the partial parity log.
     LogWrite log_writes,
-    /// Headers among them.
+    /// Writes of log headers.
     LogHeader log_headers,
-    /// Bytes of them.
+    /// Bytes written to the partial parity log.
     LogByte log_bytes,
     /// Writes of the write-intent bitmap.
     BitWrite bit_writes,
@@ -66,29 +66,29 @@ counts! {
     Modify modify,
     /// Bands written without parity, its member missing.
     NoParity no_parity,
-    /// Pieces of reads that were found from the other members.
+    /// Pieces of reads that were computed from the other members.
     ReadRebuilt reads_rebuilt,
-    /// Reads that failed, and whose place was written anew from the other members.
+    /// Failed reads whose blocks were computed from the other members and rewritten.
     Corrected reads_corrected,
     /// Waits for a range of a row.
     RowWait row_waits,
     /// Waits for a unit of the row budget.
     BudgetWait budget_waits,
-    /// Returns from sleep of those who waited for the budget.
+    /// Wake-ups of threads that waited for the budget.
     WakeUp budget_wake_ups,
-    /// Units of the budget given back.
+    /// Units of the budget released.
     UnitFreed units_freed,
-    /// Flushes that a full partial parity log, or one that had a block already, made necessary.
+    /// Flushes because the partial parity log was full, or had an entry of the same block.
     LogFlush log_flushes,
     /// Waits for a partial parity log: for a header that another thread writes, or for room.
     LogWait log_waits,
-    /// Returns from such waits of threads that had nothing to do yet.
+    /// Wake-ups from such waits without anything to do.
     LogVainWake log_vain_wakes,
     /// Waits for a flush of the array that another thread runs.
     FlushWait flush_waits,
 }
 
-/// Counters by lane, so that counting shares nothing.
+/// Counters by lane, so that counting shares no cache line.
 #[derive(Debug)]
 pub(crate) struct Counters {
     lanes: PerLane<[AtomicU64; COUNTS]>,

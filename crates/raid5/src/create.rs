@@ -1,7 +1,6 @@
-//! New arrays: where everything goes on the members, and writing it.
+//! New arrays: computes the layout of the members and writes their metadata.
 //!
-//! Offsets are those that mdadm 4.2 chooses, so that an array made here is laid out as one made
-//! there: superblock, bitmap or partial parity log, bad-block log, headroom for a later reshape,
+//! Offsets are those that mdadm 4.2 chooses, so that both make the same layout: superblock, bitmap or partial parity log, bad-block log, headroom for a later reshape,
 //! data.
 
 use crate::assemble_error::AssembleError;
@@ -19,49 +18,50 @@ const LOG: u64 = 2048;
 /// Sectors between a superblock and what follows it.
 const BEHIND: u64 = 8;
 const MIB: u64 = 2048;
-/// Bytes of member space that a bit stands for if nobody asks for less.
+/// Default number of bytes of a member that one bitmap bit covers.
 const BITMAP_CHUNK: u64 = 64 << 20;
 
-/// How an array will bridge a crash.
+/// How a new array restores parity after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewConsistency {
     /// By a partial parity log.
     PartialParity,
-    /// By a bitmap, a bit for so many bytes of member space; `None`: 64 MiB, or what fits.
+    /// By a write-intent bitmap with one bit for this many bytes of a member; `None`: 64 MiB, or as
+    /// much more as the space for the bitmap needs.
     Bitmap(Option<u64>),
-    /// By finding all parity anew.
+    /// By a resync of the whole array.
     Resync,
 }
 
-/// What is known of the parity of what the members hold now.
+/// Whether the present contents of the members have right parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialParity {
-    /// Nothing: it will be made right while the array is used.
+    /// Unknown: a resync computes it while the array is used.
     Unknown,
-    /// It is right: all zeros are, for one.
+    /// It is right, as it is when all members hold zeros.
     Right,
 }
 
 /// A new array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Its uuid.
+    /// The array's UUID.
     pub set: Uuid,
-    /// A uuid for each member.
+    /// A UUID for each member.
     pub devices: Vec<Uuid>,
     /// Its name, `HOST:NAME` as a rule; at most 32 bytes count.
     pub name: String,
-    /// Where data and parity go.
+    /// The layout of data and parity.
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk: u64,
-    /// How it bridges a crash.
+    /// How it restores parity after a crash.
     pub consistency: NewConsistency,
-    /// Bytes to use on each member; `None`: what the smallest has.
+    /// Bytes to use on each member; `None`: the space of the smallest.
     pub size: Option<u64>,
     /// Whether parity is right already.
     pub parity: InitialParity,
-    /// A slot that gets no member now: what it would hold is what parity makes of the others.
+    /// A slot that gets no member now. Its contents are computed from the others by parity.
     pub missing: Option<usize>,
 }
 
@@ -76,12 +76,12 @@ impl CreateOptions {
     }
 }
 
-/// Where everything goes. All numbers are sectors.
+/// The layout of a member. All numbers are sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Plan {
     data_offset: u64,
     size: u64,
-    /// Of the bitmap or the log.
+    /// Space for the bitmap or the log.
     space: u64,
     bad_blocks: u64,
 }
@@ -116,7 +116,7 @@ pub fn create(
         let failed = |error| AssembleError::Device { name: name.clone(), error };
         write_areas(&**device, superblock, options, &plan)?.map_err(failed)?;
     }
-    // Superblocks last: until then, nobody takes half an array for one.
+    // Superblocks last: an incomplete array must not be assembled.
     for ((name, device), superblock) in members.iter().zip(&superblocks) {
         let written = device.write_durable_at(SUPERBLOCK_OFFSET, &superblock.encode());
         written.map_err(|error| AssembleError::Device { name: name.clone(), error })?;
@@ -129,8 +129,8 @@ fn superblocks(
     options: &CreateOptions,
     plan: &Plan,
 ) -> Vec<Superblock> {
-    // With a log, parity in doubt cannot be told from writes that were under way, so the last
-    // member begins as one to be rebuilt, which gives right parity as well.
+    // With a log, unknown parity cannot be told from interrupted writes. So the last member starts as
+    // one to be rebuilt, which makes parity right as well.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;
@@ -188,7 +188,7 @@ fn write_areas(
         _ => None,
     };
     let write = || {
-        // Where file systems have their signatures: nobody is to take a member for one.
+        // File systems have their signatures here: a member must not be taken for one.
         device.write_zeros(0, SUPERBLOCK_OFFSET)?;
         if let Some(header) = &header {
             let offset = SUPERBLOCK_OFFSET + BEHIND * SECTOR;
@@ -214,7 +214,7 @@ fn write_areas(
 }
 
 impl Plan {
-    /// For members of at least `len` bytes; if that is too little, what is needed.
+    /// The layout for members of at least `len` bytes. The error is the length needed.
     fn new(len: u64, options: &CreateOptions) -> Result<Plan, u64> {
         let sectors = len / SECTOR;
         let space = match options.consistency {
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn everything_goes_where_mdadm_puts_it() {
-        // As in the arrays of `testdata`.
+        // The values of the arrays in `testdata`.
         for (consistency, mib, chunk, data_offset, size, bad_blocks) in [
             (NewConsistency::Bitmap(None), 24, 512, 4096, 45056, 16),
             (NewConsistency::PartialParity, 24, 512, 6144, 43008, 2056),

@@ -1,26 +1,26 @@
-//! Why an array says no.
+//! Errors of a running array.
 
 use crate::slots::Slots;
 use lanefs_device::{DeviceError, Operation};
 use thiserror::Error;
 
-/// What is wrong with the array as a whole; it comes as the source of a [`DeviceError`].
+/// An error of the array as a whole, returned as the source of a [`DeviceError`].
 #[derive(Debug, Clone, Error)]
 pub enum ArrayError {
     /// More than one member of a row is missing.
     #[error("members {} are missing: an array of level 5 can do without one", list(*slots))]
     TooManyMissing {
-        /// Those that are missing, by slot.
+        /// The slots of the missing members.
         slots: Slots,
     },
-    /// An earlier error, given here, stopped all writes.
+    /// An earlier error stopped all writes.
     #[error("writes to the array were stopped: {cause}")]
     Stopped {
         /// The first error.
         cause: DeviceError,
     },
-    /// The missing member's old content would be needed, and parity is not known to be right.
-    #[error("row {row} can be neither read nor kept: a member is missing and parity unknown")]
+    /// The old contents of the missing member are needed, but the row's parity may be wrong.
+    #[error("the missing data of row {row} cannot be computed: its parity may be wrong")]
     Unknown {
         /// The row.
         row: u64,
@@ -31,8 +31,8 @@ pub enum ArrayError {
         /// The slot asked for.
         slot: usize,
     },
-    /// The slot has no member, or not the one any more that the work was for.
-    #[error("the member of slot {slot} is not there, or was taken out meanwhile")]
+    /// The slot has no member, or its member was removed during the operation.
+    #[error("slot {slot} has no member, or its member was removed meanwhile")]
     Gone {
         /// The slot asked for.
         slot: usize,
@@ -46,11 +46,11 @@ pub enum ArrayError {
     /// The member's device is too small for what the array keeps on it.
     #[error("the device for slot {slot} has {len} bytes, {needed} are needed")]
     TooSmall {
-        /// Whose device.
+        /// The slot of the device.
         slot: usize,
         /// Its size in bytes.
         len: u64,
-        /// What is needed, in bytes.
+        /// The size needed, in bytes.
         needed: u64,
     },
 }
@@ -60,7 +60,7 @@ fn list(slots: Slots) -> String {
 }
 
 impl ArrayError {
-    /// As the error of an operation on the array.
+    /// Converts it into the error of an operation on the array.
     pub(crate) fn of(self, operation: Operation, offset: u64, len: u64) -> DeviceError {
         DeviceError::new(operation, offset, len, std::io::Error::other(self))
     }

@@ -1,16 +1,15 @@
 //! Another device in a member's place, while the array is used.
 //!
-//! The device is the member's *shadow* until it has all of its share: its rows are copied one by one,
-//! and what is written to a row that is copied goes to both. Then the slot is given to it, in this
-//! order:
+//! The device is the member's *shadow* until it has all of its contents. Rows are copied one by one, and
+//! writes to rows that are copied go to both. Then the shadow gets the slot, in this order:
 //!
-//! | order | else |
+//! | order | what a crash would leave otherwise |
 //! |---|---|
-//! | no header of the member's log is written, and all that it logged is finished | a crash finds a row half written whose entry is on the old member alone |
-//! | flush, then superblocks that name the new member | they name one without its share |
-//! | superblocks, then the new member alone is written | they name the old one, which misses data |
+//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is on the old member alone |
+//! | flush, then superblocks that name the new member | superblocks that name a member without data |
+//! | superblocks, then writes to the new member alone | superblocks that name the old member, which misses data |
 //!
-//! Until the superblocks of one member name the new one, the array is put together with the old one.
+//! Until a superblock names the new member, the array is assembled with the old one.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -26,9 +25,9 @@ use lanefs_device::{Device, DeviceError};
 /// Why a shadow did not get its slot.
 #[derive(Debug)]
 pub(crate) enum NotExchanged {
-    /// Its member was taken out meanwhile.
+    /// Its member was removed meanwhile.
     MemberLost,
-    /// It failed itself, or something else did.
+    /// The shadow or another member failed.
     Failed(DeviceError),
 }
 
@@ -39,7 +38,7 @@ impl From<DeviceError> for NotExchanged {
 }
 
 impl Array {
-    /// Gives the member in `slot`, which is in step, a shadow.
+    /// Gives a shadow to the member in `slot`, which is in sync.
     pub(crate) fn add_shadow(&self, slot: usize, member: Member) -> Result<MemberId, ArrayError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
@@ -49,16 +48,16 @@ impl Array {
         }
     }
 
-    /// The shadow is none any more.
+    /// Gives up the shadow.
     pub(crate) fn remove_shadow(&self, id: MemberId) {
         let _state = self.state();
         self.members.drop_shadow(id, None);
     }
 
-    /// Gives the shadow the share that its member has.
+    /// Copies the contents of the member to its shadow.
     ///
     /// # Errors
-    /// When the shadow fails or its member does, or a place cannot be read or computed.
+    /// When the shadow or its member fails, or a block cannot be read or computed.
     pub(crate) fn copy_to_shadow(
         &self,
         id: MemberId,
@@ -86,12 +85,12 @@ impl Array {
             self.lose_shadow(&Lost::new(id, error.clone()));
             return Err(error.into());
         }
-        // Published before the row is let go: the next writer writes to the shadow too.
+        // Published before the row is released, so that the next writer writes to the shadow too.
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 
-    /// What the member has in the row; where it cannot be read, what the others say. It is about to
-    /// go, so it is not failed for that.
+    /// Reads the contents of the member in the row, or computes blocks that it cannot read. The member is
+    /// about to be removed, so a read error does not fail it.
     fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
         let place = Stretch { row, from: 0 };
         let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
@@ -100,7 +99,7 @@ impl Array {
             Err(ReadError::Gone) => Err(NotExchanged::MemberLost),
             Err(ReadError::Final(error)) => Err(error.into()),
             Err(ReadError::Lost(lost)) => {
-                // Of data the parity tells nothing that may be wrong itself.
+                // Data cannot be computed from parity that may be wrong.
                 let unknown = self.unsynced.contains(row) && slot != self.shape.parity_slot(row);
                 if unknown || self.rebuild_into(slot, place, bytes).is_err() {
                     return Err(lost.error.into());
@@ -114,10 +113,10 @@ impl Array {
         self.members.given_up(id).map_or(NotExchanged::MemberLost, NotExchanged::Failed)
     }
 
-    /// Gives the slot to the shadow, which has all of its share: `record` writes the superblocks.
+    /// Gives the slot to the shadow, which has all contents; `record` writes the superblocks.
     ///
     /// # Errors
-    /// When the shadow fails, or its member does. If the superblocks are in doubt, writes stop.
+    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes stop.
     pub(crate) fn exchange(
         &self,
         id: MemberId,

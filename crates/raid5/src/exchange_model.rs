@@ -1,4 +1,4 @@
-//! Schedules of writers beside somebody who exchanges a member: nobody comes to harm who came after.
+//! Schedules of writers beside a thread that exchanges a member: the new member stays intact.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
@@ -19,7 +19,7 @@ const ROWS: u64 = 2;
 /// Bytes before each member's share.
 const DATA_OFFSET: u64 = 32768;
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
-/// Where nobody else's log is.
+/// Start of a log area that no other log uses.
 const OTHER_LOG: LogArea = LogArea { offset: 16384, len: 16384 };
 
 fn memory() -> Arc<Memory> {
@@ -30,8 +30,8 @@ fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
     Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
 }
 
-/// One writes parts of blocks to a row; the member with the row's parity, or with the data, breaks,
-/// is taken out, and another is put in and rebuilt.
+/// One thread writes parts of blocks to a row. The member with the row's parity, or with the data,
+/// fails, is removed, and another one is put in and rebuilt.
 fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -58,7 +58,7 @@ fn exchange(data: bool) {
         read.read_at(CHUNK, &mut got).expect("a read");
     });
     devices[slot].broken.store(true, Ordering::Relaxed);
-    // Unless an operation found out before.
+    // Unless an operation has recorded the failure before.
     array.fail(slot).expect("one may fail");
     let new = memory();
     array.attach(slot, member(new.clone(), OTHER_LOG, 0)).expect("another");
@@ -74,8 +74,8 @@ fn exchange(data: bool) {
     assert_eq!(got, [2; 200]);
 }
 
-/// One writes parts of blocks to a row while the member with the row's parity, or with the data, is
-/// replaced.
+/// One thread writes parts of blocks to a row while the member with the row's parity, or with the data,
+/// is replaced.
 fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();

@@ -1,4 +1,4 @@
-//! What can go wrong with a member in one operation.
+//! Failures of a member in one operation.
 
 use crate::standing::MemberId;
 use lanefs_device::DeviceError;
@@ -8,7 +8,7 @@ use lanefs_device::DeviceError;
 pub(crate) struct Lost {
     pub(crate) member: MemberId,
     pub(crate) error: DeviceError,
-    /// What could not be read, if that is what failed.
+    /// The bytes that could not be read, if a read failed.
     pub(crate) unread: Option<Unread>,
 }
 
@@ -18,7 +18,7 @@ impl Lost {
     }
 }
 
-/// What a member could not read.
+/// A range that a member could not read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unread {
     pub(crate) place: Stretch,
@@ -26,18 +26,18 @@ pub(crate) struct Unread {
     pub(crate) len: u64,
 }
 
-/// What can come of a member read.
+/// Why a read of a member did not succeed.
 pub(crate) enum ReadError {
-    /// The member failed, and can be done without.
+    /// The member failed, and the array can do without it.
     Lost(Lost),
-    /// The members are not those that were found when the read was planned. It is no failure: look
-    /// again. It comes only of a change of members, so nobody looks again for ever.
+    /// The members changed since the read was planned. This is no failure: plan again. Only a change of
+    /// members causes this, so the retries end.
     Gone,
-    /// Nothing helps.
+    /// The operation fails.
     Final(DeviceError),
 }
 
-/// Where in a row: the same on each member.
+/// A position in a row, the same on each member.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     pub(crate) row: u64,

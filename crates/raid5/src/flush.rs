@@ -1,4 +1,4 @@
-//! Flushing an array: all its members, for all who asked meanwhile.
+//! Flushing an array: one flush of all members serves all threads that wait for one.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -9,11 +9,11 @@ use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a member that is waited for was taken out.
+/// How often a waiting thread checks whether the member was removed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Array {
-    /// Flushes all members, for this caller and all who asked meanwhile.
+    /// Flushes all members, for this caller and all threads that called meanwhile.
     pub(crate) fn flush_members(&self) -> Result<(), DeviceError> {
         let (turn, waited) = self.gate.enter();
         self.counters.add(Count::FlushWait, u64::from(waited));
@@ -62,8 +62,8 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for a member's flush: for as long as it takes while the array cannot do without it, and
-    /// no longer once it was taken out.
+    /// Waits for a member's flush: without limit while the array cannot do without the member, and no
+    /// longer once the member was removed.
     fn await_flush(
         &self,
         member: Present<'_>,
@@ -72,7 +72,7 @@ impl Array {
     ) -> Result<(), DeviceError> {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            // The thread that takes a member out does not know which threads wait here.
+            // The thread that removes a member does not know which threads wait here.
             let most = if left.is_zero() { LOOK_AGAIN } else { left.min(LOOK_AGAIN) };
             if let Some(result) = member.flusher().wait(most) {
                 return result;

@@ -1,15 +1,15 @@
-//! Flushes of one member on a thread of its own, so that a device that does not answer can be given up.
+//! Flushes of one member on its own thread, so that the array can give up a device that hangs.
 //!
-//! A call that hangs in the kernel cannot be taken back, and its thread hangs with it. So the
-//! array's flush asks each member's thread and waits for a time: all members flush at once, and one that
-//! never answers costs its own thread and no other.
+//! A call that hangs in the kernel cannot be cancelled, and its thread hangs with it. So the array's
+//! flush asks each member's thread and waits with a time limit. All members flush in parallel, and a
+//! device that never answers blocks only its own thread.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
 
-/// The thread. It ends when this is dropped; one that hangs is left behind, with its device.
+/// The thread. It ends when this is dropped; a hanging thread is left behind with its device.
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -43,13 +43,13 @@ impl Flusher {
         Flusher { shared, thread: Some(thread) }
     }
 
-    /// Begins a flush. One at a time: the last one has been waited for, or is never asked about again.
+    /// Begins a flush. The previous one must have ended, or no thread may wait for it any more.
     pub(crate) fn ask(&self) {
         *self.shared.state.lock() = State::Asked;
         self.shared.changed.notify_all();
     }
 
-    /// Waits for the end of the flush; `None` if it takes longer than that.
+    /// Waits for the end of the flush; `None` if it takes longer than the time limit.
     pub(crate) fn wait(&self, most: Duration) -> Option<Result<(), DeviceError>> {
         let mut state = self.shared.state.lock();
         let mut in_time = true;

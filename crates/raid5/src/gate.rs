@@ -1,4 +1,4 @@
-//! Flushes of the whole array: those who ask while one is under way share the next.
+//! Flushes of the whole array. Threads that ask while a flush is under way share the next one.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
@@ -6,7 +6,7 @@ use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 /// Counts flushes. Flush `n` covers every write that returned before `begun` became `n`.
 #[derive(Debug)]
 pub(crate) struct FlushGate {
-    /// How many flushes were begun. Written by who flushes, read by every logged write.
+    /// The number of flushes begun. Written by the flushing thread, read by every logged write.
     begun: Padded<AtomicU64>,
     state: Mutex<State>,
     changed: Condvar,
@@ -15,7 +15,7 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The last flush that ended, and whether it did so well.
+    /// The last flush that ended, and whether it succeeded.
     ended: u64,
     failed: u64,
 }
@@ -25,7 +25,7 @@ struct State {
 pub(crate) enum Turn {
     /// Run the flush of this number, then [`FlushGate::leave`].
     Run(u64),
-    /// Another thread's flush, begun after the call, ended well.
+    /// Another thread's flush, begun after the call, succeeded.
     Covered,
     /// Such a flush failed.
     Failed,
@@ -46,8 +46,8 @@ impl FlushGate {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits for a flush that begins after this call, or for the turn to run it. Tells whether it had
-    /// to wait.
+    /// Waits for a flush that begins after this call, or for the turn to run it. Also returns whether it
+    /// had to wait.
     pub(crate) fn enter(&self) -> (Turn, bool) {
         let mut state = self.state.lock();
         let wanted = self.begun() + 1;

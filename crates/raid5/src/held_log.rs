@@ -1,4 +1,4 @@
-//! A log that is about to move: its headers are held back until all that it logged is finished.
+//! A log that is about to move: its headers are held back until all its entries are finished.
 
 use crate::parity_log::{LogHome, ParityLog, Turn};
 use lanefs_device::DeviceError;
@@ -14,22 +14,22 @@ impl ParityLog {
 /// A log to which no header is written.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
-/// What is left of a log that is held.
+/// What a held log still waits for.
 pub(crate) enum Left {
     /// Nothing: no entry is unfinished, and none becomes so.
     Nothing,
     /// Entries that a flush of the array finishes.
     Unflushed,
-    /// Something that was under way has changed: look again.
+    /// Nothing yet: the state changed, check again.
     Changed,
 }
 
 impl HeldLog<'_> {
-    /// Tells what is left; waits for a change if it is something that others are doing.
+    /// Returns what the log waits for; if that is the work of other threads, waits for a change.
     ///
     /// # Errors
-    /// What `check` fails with: it is asked under the lock under which the wait begins, so that the wake-up
-    /// of what it looks at is not lost.
+    /// Those of `check`. It runs under the lock under which the wait begins, so that no wake-up of
+    /// what it looks at is lost.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,
@@ -46,8 +46,7 @@ impl HeldLog<'_> {
         Ok(Left::Changed)
     }
 
-    /// The slot has another member, to which the array's state goes on: what waits to be logged is
-    /// logged there.
+    /// The slot has another member, and the log moves to it: waiting writes are logged there.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.0.books.lock();
         let at_rest = books.unfinished.is_empty() && books.turn != Turn::Taken;

@@ -9,7 +9,7 @@ use lanefs_device::DeviceError;
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Array {
-    /// Sets the bits that stand for a range of a row, before it is written.
+    /// Sets the bits of a range of a row, before it is written.
     ///
     /// # Locking
     /// The caller holds the range exclusively.
@@ -45,7 +45,7 @@ impl Array {
         Ok(())
     }
 
-    /// Clears the bits of places that nobody wrote to since the last call.
+    /// Clears the bits of regions without a write since the last call.
     pub(crate) fn clear_idle_bits(&self) -> Result<(), DeviceError> {
         let Some(intents) = &self.intents else { return Ok(()) };
         if self.unsynced.any() || !self.members.not_in_sync().is_empty() {
@@ -70,7 +70,7 @@ impl Array {
         self.write_bits(intents, &clear, Bit::Clear)
     }
 
-    /// The bits that are set now, as on disk; `None` without a bitmap.
+    /// The present bits, as on disk; `None` without a bitmap.
     pub fn bitmap(&self) -> Option<Vec<u8>> {
         self.intents.as_ref().map(|intents| intents.bytes.lock().clone())
     }

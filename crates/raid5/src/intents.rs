@@ -1,16 +1,18 @@
-//! The write-intent bitmap: a bit is set, durably, before anything is written where it stands for.
+//! The write-intent bitmap: a bit is set, durably, before its region of the array is written.
 //!
-//! After a crash only the parts of the array whose bits are set are resynchronised. A write that
-//! finds its bits set loads one byte each and shares nothing; bits are cleared late, so that those
-//! of busy places stay set.
+//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits set
+//! loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits of busy
+//! regions stay set.
 //!
-//! *Clearing without a lock of writers.* A bit that is set turns *idle* when it is looked at, and
-//! back to set by the next write. One that is still idle at the next look is cleared: first whoever
-//! may have seen it set is waited for, by passing through the locks of its rows, and everything is
-//! flushed; then idle is exchanged for clear, which fails if somebody wrote meanwhile; only then the
-//! bit is cleared on the members. Who finds it clear from there on waits for the lock under which
-//! that happens, and sets it again on the members. While a member is missing nothing is cleared:
-//! the bits tell what it misses.
+//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write turns
+//! its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
+//!
+//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then flush.
+//! 2. Exchange idle for clear. This fails if there was a write meanwhile.
+//! 3. Clear the bit on the members.
+//!
+//! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on the
+//! members again. While a member is missing no bit is cleared: the bits say what it misses.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -28,10 +30,10 @@ const SECTOR: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Intents {
-    /// Bytes of a member's share that one bit stands for.
+    /// Bytes of a member's data area that one bit covers.
     pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
-    /// Bits that writers wait for; whoever has the array's state writes all of them at once.
+    /// Bits that writers wait for. The thread that holds the array's state writes all of them at once.
     pub(crate) wanted: Mutex<Vec<u64>>,
     /// [the array's state] The bits as the members have them.
     pub(crate) bytes: Mutex<Vec<u8>>,
@@ -56,7 +58,7 @@ impl Intents {
         &self.states[bit as usize]
     }
 
-    /// Whether the bit is set on the members, and stays so.
+    /// Whether the bit is set on the members and stays set; makes an idle bit set.
     pub(crate) fn is_set(&self, bit: u64) -> bool {
         match self.state(bit).load(Ordering::Acquire) {
             SET => true,
@@ -65,7 +67,7 @@ impl Intents {
         }
     }
 
-    /// Changes bits in the image and gives the sectors to be written.
+    /// Changes bits in memory and returns the sectors to write.
     pub(crate) fn change(&self, bits: &[u64], to: Bit) -> Vec<(usize, Vec<u8>)> {
         let mut bytes = self.bytes.lock();
         let mut sectors = BTreeSet::new();
@@ -80,7 +82,7 @@ impl Intents {
         sectors.into_iter().map(|at| (at, bytes[at..at + SECTOR].to_vec())).collect()
     }
 
-    /// Turns what is set idle; gives what was idle already.
+    /// Turns set bits idle; returns the bits that were idle already.
     pub(crate) fn age(&self) -> Vec<u64> {
         let bits = 0..self.states.len() as u64;
         bits.filter(|bit| {

@@ -1,4 +1,4 @@
-//! The thread that goes on with what an array has left to do while others use it.
+//! The background thread of an open array: rebuild, resync, marking it clean.
 
 use crate::array::Array;
 use crate::maintenance::Rebuild;
@@ -9,11 +9,11 @@ use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// How long nobody writes before the array is marked clean. The kernel waits 0.2 s; a superblock on
-/// every member twice for each burst of writes is dear, and after a crash costs only a resync.
+/// Time without a write after which the array is marked clean. The kernel waits 0.2 s. A longer time
+/// saves superblock writes, two per member for each burst of writes; after a crash it costs a resync.
 const REST: Duration = Duration::from_millis(500);
 
-/// The thread. It ends when this is told to, or when its work fails.
+/// The thread. It ends on request, or when its work fails.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,
@@ -21,7 +21,7 @@ pub(crate) struct Keeper {
 
 struct Shared {
     ends: AtomicBool,
-    /// Guards nothing but the sleep.
+    /// Guards only the sleep.
     sleep: Mutex<()>,
     wake: Condvar,
 }
@@ -55,8 +55,8 @@ impl Keeper {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error stopped the array's writes or failed a member: both are recorded, and told to
-    // whoever reads or writes next.
+    // An error stopped the array's writes or failed a member. Both are recorded, and the next read or
+    // write returns the error.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

@@ -2,7 +2,7 @@
 //!
 //! A *row* is one chunk of every member at the same place: `d` chunks of data and one of parity.
 //! The six layouts differ in which member has a row's parity and where its data begins. All six
-//! were compared with what the kernel's md driver writes.
+//! were compared with arrays that the kernel's md driver wrote.
 
 /// Which member has a row's parity, and in which order the others have its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,12 +33,12 @@ impl Layout {
         Layout::ParityLast,
     ];
 
-    /// The layout that md's superblock means by `number`.
+    /// The layout with this number in md's superblock.
     pub fn from_md(number: u32) -> Option<Layout> {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The name that mdadm has for it.
+    /// Its name in mdadm.
     pub fn name(self) -> &'static str {
         match self {
             Layout::LeftAsymmetric => "left-asymmetric",
@@ -50,7 +50,7 @@ impl Layout {
         }
     }
 
-    /// The layout that mdadm calls so.
+    /// The layout of this name in mdadm.
     pub fn from_name(name: &str) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.name() == name)
     }
@@ -70,13 +70,13 @@ pub struct Geometry {
     rows: u64,
 }
 
-/// Why a [`Geometry`] cannot be.
+/// Why a [`Geometry`] is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// Level 5 begins at 3 members; more than 32 are not supported.
     #[error("{members} members: an array has 3 to 32")]
     Members {
-        /// How many were asked for.
+        /// The number of members asked for.
         members: usize,
     },
     /// md wants a power of two of at least 4 KiB.
@@ -85,7 +85,7 @@ pub enum GeometryError {
         /// Bytes asked for.
         chunk: u64,
     },
-    /// Not one row fits, or the array would not be countable in bytes.
+    /// No row fits, or the size of the array overflows 64 bits.
     #[error("members of {member_size} bytes are too small or too large")]
     Size {
         /// Bytes used on each member.
@@ -96,7 +96,7 @@ pub enum GeometryError {
 /// Parity is kept, logged and locked in blocks of this size, as in md.
 pub const BLOCK: u64 = 4096;
 
-/// Where a piece of the array lies: within one chunk.
+/// A position in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Row of chunks.
@@ -108,7 +108,7 @@ pub struct Place {
 }
 
 impl Geometry {
-    /// Most members that an array has here.
+    /// The largest number of members supported.
     pub const MAX_MEMBERS: usize = 32;
 
     /// An array of `members` members, `member_size` bytes used on each (rounded down to whole

@@ -1,33 +1,33 @@
-//! Why a device that was given takes no part in an array.
+//! Devices that were given but are not used in an array.
 
 use std::path::PathBuf;
 
-/// A device that was given and takes no part.
+/// A device that was given but is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// The device.
     pub name: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: Outside,
 }
 
-/// Why a device takes no part.
+/// Why a device is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
-    /// It was away while the array was written.
+    /// It was missing while the array was written.
     Stale {
         /// The last event that it has seen.
         events: u64,
-        /// The last event there was.
+        /// The last event of the array.
         newest: u64,
     },
-    /// It has the number of the last event, but not its time.
+    /// It has the event count of the last change, but not the time of that change.
     OldCopy,
-    /// It does not know of data that the bitmap of the others tells of.
+    /// The bitmap of the others has bits for writes that it missed.
     Behind,
-    /// The others say that it failed.
+    /// The others record it as failed.
     Faulty,
-    /// The others do not know it.
+    /// The others have no record of it.
     Unnumbered,
 }
 

@@ -1,12 +1,12 @@
-//! A row's strips cut into what one log entry, or one header, can carry.
+//! Splitting a row's strips so that they fit in one log entry or one header.
 
 use crate::band::Strip;
 use crate::slots::Slots;
 
-/// Entries of one write in a log header: half of what a header has, so that others fit in.
+/// Entries of one write in a log header: half of a header, so that other writes fit in.
 const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 
-/// Bytes of data of one entry: it has 32 bits to count them.
+/// Bytes of data of one entry, whose byte count has 32 bits.
 const PER_ENTRY: u64 = 1 << 31;
 
 /// Strips put together so that the partial parity of each load is at most `most` bytes. Strips

@@ -1,10 +1,9 @@
-//! What the partial parity log says after a crash.
+//! Recovery of parity from the partial parity log after a crash.
 //!
-//! Each log has entries for the rows whose parity its member has. The newest header alone counts:
-//! all writes before it were durable when it was written. An entry gives parity again from the
-//! data that the writes of its moment left, whichever part of them that is, and so the data that
-//! they did *not* touch stays readable through parity. A member that was written to and is now
-//! missing cannot be helped: what was on its way there is not in any log.
+//! A log has entries for the rows whose parity is on its member. Only the newest header counts: all
+//! writes before it were durable when it was written. An entry gives the parity of a row again, whichever
+//! part of its write reached the members. So data that the write did *not* touch can still be computed
+//! from parity. If a written member is missing now, the data written to it is lost: no log has it.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; the results are those of kernels 6.1
 //! and 7.2 on the same members, byte for byte.
@@ -14,12 +13,12 @@ use crate::standing::Member;
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::{Cause, SECTOR, ppl};
 
-/// What was found and done.
+/// The result of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogOutcome {
-    /// Entries whose parity was made again.
+    /// Entries whose parity was recomputed.
     pub entries: u64,
-    /// Entries that were damaged, and logs without a first header; they tell nothing.
+    /// Damaged entries, and logs without a first header; they are ignored.
     pub damaged: u64,
 }
 
@@ -28,7 +27,7 @@ pub struct LogOutcome {
 pub struct Failed {
     /// Its slot.
     pub slot: usize,
-    /// What it said.
+    /// The error.
     pub error: DeviceError,
 }
 
@@ -41,22 +40,22 @@ impl Failed {
 /// The newest header of each log, by slot.
 pub struct Logs(Vec<Newest>);
 
-/// What was found in a member's log.
+/// The state of a member's log.
 enum Newest {
-    /// The member has none, or no row yet whose parity it could be about.
+    /// The member has no log, or no valid row that the log could concern.
     NotThere,
-    /// The last header, and its byte.
+    /// The newest header, and its byte offset.
     Header(u64, ppl::Header),
-    /// The first header is damaged, as one may be that a crash came into. Nothing was unfinished
-    /// when it was written, for the log began again there.
+    /// The first header is damaged, as after a crash during its write. No entry was unfinished when it
+    /// was written, since the log began again there.
     Damaged,
-    /// There is no header where every log has one since the array was made.
+    /// The first header is missing; every log has one since the array was made.
     Lost,
 }
 
 impl Logs {
-    /// Looks for the newest header of each member; nothing is written. One that is being rebuilt has
-    /// the parity of the rows that it was given, and the log of their writes.
+    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt has the
+    /// parity of its valid rows, and the log of their writes.
     ///
     /// # Errors
     /// The first member that cannot be read.
@@ -70,8 +69,8 @@ impl Logs {
         members.iter().enumerate().map(newest).collect::<Result<_, _>>().map(Logs)
     }
 
-    /// The slots whose logs say nothing, if that is hardly the work of a crash: one header may be
-    /// torn by it, but none disappears, and that two logs begin again at once is rare enough to ask.
+    /// The slots whose logs are unreadable, if a crash is an unlikely cause. A crash can tear one header,
+    /// but not remove one, and it rarely hits two logs that begin again at the same time.
     pub fn unbelievable(&self) -> Vec<usize> {
         let logs = self.0.iter().enumerate();
         let silent = logs.filter(|(_, log)| matches!(log, Newest::Damaged | Newest::Lost));
@@ -116,7 +115,7 @@ pub fn recover(
     Ok(outcome)
 }
 
-/// Empties the log of every member: what is in it must not be applied to what is written next.
+/// Empties the log of every member: old entries must not be applied after later writes.
 ///
 /// # Errors
 /// The first member that cannot be written.
@@ -139,7 +138,7 @@ fn there(members: &[Option<Member>]) -> impl Iterator<Item = (usize, &Member)> {
     all.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
 }
 
-/// The last header that follows from the first without falling generations.
+/// The last header of the chain from the first header on, in which generations do not fall.
 fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError> {
     let Some(log) = member.log else { return Ok(Newest::NotThere) };
     let end = log.offset.saturating_add(log.len).min(member.device.len());
@@ -213,7 +212,7 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// The bytes that the entry is about; `None` if there are no such, on this member's rows.
+    /// The bytes of the array that the entry covers; `None` if there are none on this member's rows.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));
@@ -253,7 +252,7 @@ impl Logged<'_> {
         if !within {
             return Ok(None);
         }
-        // No longer than the log, which is below 32 MiB.
+        // Not longer than the log, which is smaller than 32 MiB.
         let mut bytes = vec![0; self.entry.pp_size as usize];
         if bytes.is_empty() {
             return Ok(Some(bytes));
@@ -263,13 +262,13 @@ impl Logged<'_> {
     }
 }
 
-/// The size that parity is made in: blocks of 4 KiB, or sectors if the entry is not of whole ones.
+/// The unit of parity: blocks of 4 KiB, or sectors if the entry does not cover whole blocks.
 fn block_of(extent: &Extent) -> u64 {
     let whole = extent.first.is_multiple_of(4096) && extent.strip.is_multiple_of(4096);
     if whole { 4096 } else { SECTOR }
 }
 
-/// The data of one block of all strips; `None` if one of them cannot be had.
+/// The data of one block of all strips; `None` if one of them cannot be read or computed.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

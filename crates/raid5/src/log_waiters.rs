@@ -1,23 +1,22 @@
 //! Threads that wait for a partial parity log.
 //!
-//! Each has a condition and a lock of its own. What one header brings concerns the threads whose
-//! entries are in it, and one more, which writes the next. Were all woken for each header, most of
-//! many writers would only go back to sleep; were they woken under the lock of the books, they would
-//! wait for that next, one after the other.
+//! Each thread has its own condition variable and lock. A header concerns the threads whose entries are
+//! in it, and one more, which writes the next header. If all were woken for each header, most would go
+//! back to sleep. If they were woken under the lock of the books, they would queue for that lock.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::VecDeque;
 
-/// Counts those who log.
+/// A number for each thread that logs, in order of arrival.
 pub(crate) type Ticket = u64;
 
-/// What a thread that waited is told.
+/// Why a waiting thread is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// Its entries are durable.
     Durable,
-    /// It is its turn to write a header, or there is no log any more: it looks at the books.
+    /// It is the thread's turn to write a header, or the log is gone: it must read the books.
     Look,
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Waits until it is told something.
+    /// Waits until it is woken.
     pub(crate) fn wait(&self) -> Told {
         let mut told = self.told.lock();
         loop {
@@ -42,7 +41,7 @@ impl Waiter {
     }
 }
 
-/// Threads that are to be woken, each by what it is told, once nothing is locked any more.
+/// Threads to wake, each with its reason, after the lock is released.
 #[must_use = "threads sleep until they are woken"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(Vec<(Arc<Waiter>, Told)>);
@@ -62,18 +61,18 @@ impl Wakes {
         self
     }
 
-    /// The thread that looks at the books.
+    /// The thread that must read the books.
     pub(crate) fn looks(&self) -> Option<Ticket> {
         self.0.iter().find(|(_, told)| *told == Told::Look).map(|(waiter, _)| waiter.ticket)
     }
 }
 
-/// All that wait, in the order of their tickets. Guarded by the books of the log.
+/// All waiting threads, in the order of their tickets. Guarded by the books of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 
 impl Waiters {
-    /// One more, which is to wait when the books are let go.
+    /// Adds a thread, which waits once it has released the books.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
         let told = Mutex::new(Rank::Bucket, None);
         let waiter = Arc::new(Waiter { ticket, told, wake: Condvar::new() });
@@ -82,13 +81,13 @@ impl Waiters {
         waiter
     }
 
-    /// Takes out those whose entries are durable.
+    /// Removes the threads whose entries are durable.
     pub(crate) fn take_served(&mut self, durable: Ticket) -> Wakes {
         let served = self.0.partition_point(|waiter| waiter.ticket <= durable);
         Wakes(self.0.drain(..served).map(|waiter| (waiter, Told::Durable)).collect())
     }
 
-    /// Takes out the one that waits longest.
+    /// Removes the thread that has waited longest.
     pub(crate) fn take_first(&mut self) -> Wakes {
         Wakes(self.0.pop_front().map(|waiter| (waiter, Told::Look)).into_iter().collect())
     }

@@ -1,4 +1,4 @@
-//! Logging a write: on the thread that writes, or by one of those that wait with it.
+//! Logging a write: by the writing thread, or by another one that writes a header for several.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -9,11 +9,11 @@ use crate::parity_log::{LogPart, Logged, Obstacle, ParityLog, Turn, Unit};
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
-/// What came of logging.
+/// The result of logging.
 pub(crate) enum LogOutcome {
     /// The entries are durable; the ticket is for [`ParityLog::written`].
     Durable(Ticket),
-    /// The member with the log is gone, and so is the parity.
+    /// The member with the log and the parity is gone.
     NoMember,
 }
 
@@ -58,7 +58,7 @@ impl Array {
                     }
                     books = log.books.lock();
                     books.end_turn(epoch, log);
-                    // Of another epoch it says nothing, and nobody asks.
+                    // In another epoch the result does not matter: the log has moved.
                     books.durable = books.durable.max(unit.through);
                     let durable = books.durable;
                     let mut wakes = books.waiters.take_served(durable);
@@ -68,7 +68,7 @@ impl Array {
                         wakes.wake();
                         return Ok(LogOutcome::Durable(ticket));
                     }
-                    // Its own entries are not in it: it goes on.
+                    // The header did not contain this thread's entries: try again.
                     books.turn =
                         if books.epoch == epoch { Turn::Handed(ticket) } else { books.turn };
                     drop(books);
@@ -110,8 +110,8 @@ impl Array {
 
     /// The member with the log failed in a header.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
-        // Recording the failure moves the log, which wakes all that wait. If that happened before,
-        // the member is gone all the same.
+        // Recording the failure moves the log, which wakes all waiting threads. If it was recorded
+        // before, the member is gone as well.
         let outcome = self.lose(lost);
         let mut books = log.books.lock();
         books.end_turn(epoch, log);
@@ -122,10 +122,10 @@ impl Array {
         Ok(LogOutcome::NoMember)
     }
 
-    /// Holds back headers of the log of `slot`, if there is one, until what it logged is finished.
+    /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
     ///
     /// # Locking
-    /// The caller holds nothing: writes that are under way have to end.
+    /// The caller holds no lock or range: writes under way have to end.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();
@@ -138,10 +138,10 @@ impl Array {
         }
     }
 
-    /// Writes to the member that the log was on when the unit was made, and to no other: one that
-    /// has come since may have anything there.
+    /// Writes to the member that had the log when the unit was made, and to no other: on a later member
+    /// the area may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
-        // If it is gone, whoever took it out makes that known in the books.
+        // If the member is gone, the thread that removed it updates the books.
         let Some(member) = self.members.still(unit.home.member) else { return Ok(()) };
         let at = unit.home.area.offset + unit.at;
         self.counters.add(Count::LogHeader, 1);

@@ -1,8 +1,8 @@
-//! Long work on line: rebuilding a member, resync after a crash, scrub.
+//! Long work on a running array: rebuild of a member, resync after a crash, scrub.
 //!
-//! Each goes row by row, holding the whole row exclusively, and reads and writes go on in between.
-//! How far it has come is recorded now and then, after a flush, so that it goes on from there after
-//! a stop or a crash.
+//! Each works row by row and holds the whole row exclusively; reads and writes of other rows go on.
+//! Progress is recorded at intervals, after a flush, so that the work resumes from there after a stop or
+//! a crash.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
@@ -17,15 +17,15 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_ondisk::md::Recovery;
 use std::ops::ControlFlow;
 
-/// Bytes of a member's share between two records of how far the work has come.
+/// Bytes of a member's data area between two records of progress.
 const CHECKPOINT: u64 = 64 << 20;
 
-/// How far long work has come.
+/// The progress of long work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the members' shares that are done.
+    /// Bytes of each member's data area that are done.
     pub done: u64,
-    /// Bytes of the members' shares in all.
+    /// Bytes of each member's data area in total.
     pub total: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Progress {
 pub enum Ended {
     /// It is done.
     Done,
-    /// The callback wanted it to stop; how far it came is recorded.
+    /// The callback stopped it; progress is recorded.
     Stopped,
 }
 
@@ -43,26 +43,25 @@ pub enum Ended {
 pub enum Rebuild {
     /// All: the member is new.
     Whole,
-    /// Those whose bits are set in the write-intent bitmap: the member was away, and the bits tell
-    /// what it missed.
+    /// Those whose bits are set in the write-intent bitmap: a former member missed only these.
     Intended,
 }
 
-/// What a scrub does with parity that is wrong.
+/// What a scrub does with wrong parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrub {
     /// Counts it.
     Check,
-    /// Counts it, and writes what the data says.
+    /// Counts it, and writes parity computed from the data.
     Repair,
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrubReport {
-    /// Rows looked at.
+    /// Number of rows, skipped ones included.
     pub rows: u64,
-    /// Rows that could not be looked at, since a member of them is missing.
+    /// Rows that could not be checked because a member is missing.
     pub skipped: u64,
     /// Blocks of 4 KiB whose parity was wrong.
     pub wrong_blocks: u64,
@@ -70,9 +69,9 @@ pub struct ScrubReport {
     pub wrong_rows: u64,
 }
 
-/// How far a member is rebuilt, to be recorded.
+/// The progress of a rebuild, to be recorded.
 enum Recovered {
-    /// It has its share of the rows below this one.
+    /// The rows below this one are valid.
     Below(u64),
     /// It is in sync.
     Wholly,
@@ -85,9 +84,9 @@ pub(crate) fn gone(slot: usize) -> DeviceError {
 pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot. Its metadata says so already. Nothing that it has counts
-    /// before it is rebuilt, whatever `member.recovered` says: the array is being written. Its log, if
-    /// there is one, is empty, and nobody writes there any more if the device was a member before.
+    /// Puts a member into an empty slot; the metadata has it already. No row is valid on it before the
+    /// rebuild, whatever `member.recovered` says, since the array is being written. Its log, if there is
+    /// one, is empty. If the device was a member before, no log write to it is under way.
     ///
     /// # Errors
     /// If there is no such slot, it is taken, or the device is too small.
@@ -98,9 +97,8 @@ impl Array {
         self.install(slot, member, 0)
     }
 
-    /// The same for one whose metadata `record` writes. Who has the slot in the metadata has it
-    /// here: both change at once. `record` also says how it stands: nothing or all of its share is
-    /// there.
+    /// The same for a member whose metadata `record` writes: the slot changes in the metadata and here
+    /// under one lock. `record` also returns the standing: no row or every row is valid.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,
@@ -113,7 +111,7 @@ impl Array {
         self.install_recording(slot, member, record)
     }
 
-    /// Records that the member has `slot`, and gives it the slot, with the share that `record` says.
+    /// Records that the member has `slot`, and gives it the slot, with the standing that `record` returns.
     ///
     /// # Locking
     /// The caller holds the state.
@@ -123,7 +121,7 @@ impl Array {
         member: Member,
         record: impl FnOnce() -> Result<(Slots, Recovery), DeviceError>,
     ) -> Result<Recovery, AssembleError> {
-        // What is recorded is done, so nothing may be in its way here.
+        // After the record, putting the member must not fail.
         self.members.check_place(slot)?;
         let (lost, recovery) = record()?;
         let rows = match recovery {
@@ -132,15 +130,14 @@ impl Array {
         };
         self.install(slot, member, rows)?;
         self.note(lost)?;
-        // It may have failed when it was told so.
+        // The member may have failed while the record was written.
         if lost.contains(slot) { Err(ArrayError::Gone { slot }.into()) } else { Ok(recovery) }
     }
 
-    /// Rebuilds the member in `slot` from where it stands.
+    /// Rebuilds the member in `slot`, from its last recorded progress.
     ///
     /// # Errors
-    /// When another member fails, or the one that is rebuilt, or that is taken out; or what the
-    /// record says.
+    /// When a member fails, the rebuilt member is removed, or progress cannot be recorded.
     pub fn rebuild(
         &self,
         slot: usize,
@@ -185,13 +182,13 @@ impl Array {
                 return Err(error);
             }
         }
-        // Published before the row is let go: the next writer writes this member's share too.
+        // Published before the row is released, so that the next writer writes to this member too.
         if self.members.advance(id, row + 1) { Ok(()) } else { Err(gone(id.slot)) }
     }
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
         self.flush_members()?;
-        // From here on nobody else gets the slot, in the metadata or here.
+        // From here on no other member gets the slot, in the metadata or here.
         let _state = self.state();
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
@@ -210,16 +207,16 @@ impl Array {
         if lost.contains(id.slot) { Err(gone(id.slot)) } else { Ok(()) }
     }
 
-    /// Makes the parity right of all rows that a crash left in doubt.
+    /// Recomputes the parity of all rows in which it may be wrong after a crash.
     ///
     /// # Errors
-    /// When a member fails, or what the record says.
+    /// When a member fails, or progress cannot be recorded.
     pub fn resync(&self, progress: Callback<'_>) -> Result<Ended, DeviceError> {
         let mut at = 0;
         let mut recorded = 0;
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
-            // A row that misses a member has no parity to find, or needs the one it has.
+            // A row that misses a member either has no parity, or needs its parity as it is.
             self.judge_row(row, Scrub::Repair)?;
             at = row + 1;
             self.unsynced.advance(at);
@@ -278,7 +275,7 @@ impl Array {
         Ok((report, Ended::Done))
     }
 
-    /// Finds a row's parity from its data, and counts the blocks in which it was wrong. `None` if the
+    /// Computes a row's parity from its data, and counts the blocks in which it was wrong. `None` if the
     /// row misses a member.
     ///
     /// # Locking
@@ -322,7 +319,7 @@ impl Array {
         Ok(wrong)
     }
 
-    /// Reads again what could be corrected.
+    /// Reads with a second try after a correction.
     ///
     /// # Locking
     /// As [`Array::judge_row`].
@@ -340,8 +337,8 @@ impl Array {
         self.rows.lock(span)
     }
 
-    /// Here a failed read ends the work: the member is recorded as failed if the array can do
-    /// without it. `slot` is whom the work was for.
+    /// Handles a failed read, which ends the work: records the member as failed if the array can do
+    /// without it. `slot` is the member that the work was for.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,

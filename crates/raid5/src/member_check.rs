@@ -6,7 +6,7 @@ use crate::standing::{LogArea, Member};
 use lanefs_device::Device;
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
-/// A log holds a header and the partial parity of one write: then every write can be logged.
+/// The smallest log: a header and the partial parity of one write, so that every write can be logged.
 pub(crate) fn check_log(
     slot: usize,
     log: Option<LogArea>,
@@ -19,7 +19,7 @@ pub(crate) fn check_log(
     }
 }
 
-/// Its share, and its log, fit.
+/// Checks that the data area and the log fit on the device.
 pub(crate) fn check_size(shape: &Geometry, slot: usize, member: &Member) -> Result<(), ArrayError> {
     let len = member.device.len();
     let log = member.log.map_or(0, |log| log.offset.saturating_add(log.len));

@@ -11,11 +11,11 @@ use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 
 impl Array {
-    /// Takes the member in `slot` out as failed.
+    /// Removes the member in `slot` as failed.
     ///
     /// # Errors
-    /// If there is no such slot, the array cannot do without it, or that cannot be recorded; only the
-    /// last stops writes.
+    /// If there is no such slot, the array cannot do without the member, or the failure cannot be
+    /// recorded; only the last stops writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
@@ -29,10 +29,10 @@ impl Array {
         self.lose_locked(slot, None)
     }
 
-    /// A member failed: it is recorded and done without, or the array's writes stop.
+    /// Handles a member's failure: records it and goes on without the member, or stops the array's writes.
     ///
-    /// One that was taken out before is recorded already, and whoever has its slot by now has done
-    /// nothing.
+    /// The failure of a removed member is recorded already, and does not concern the present member of
+    /// its slot.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
         match self.members.still(lost.member) {
@@ -44,8 +44,8 @@ impl Array {
         }
     }
 
-    /// A shadow failed: its member goes on alone. `true` if it is the member by now, so that the
-    /// failure is one of the array's.
+    /// Handles a shadow's failure: its member goes on alone. `true` if the shadow has become the member, so
+    /// that a member of the array has failed.
     pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
         let _state = self.state();
         self.members.drop_shadow(lost.member, Some(&lost.error));
@@ -62,8 +62,8 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // What cannot be read is an error of that read and no more: another member may have
-            // failed since it was tried.
+            // A failed read is only an error of that read: another member may have failed since it
+            // was tried.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }
@@ -74,7 +74,7 @@ impl Array {
         self.note(lost | more)
     }
 
-    /// Takes note of members whose failure was recorded already.
+    /// Stops using members whose failure is recorded already.
     ///
     /// # Locking
     /// The caller holds the state.
@@ -94,7 +94,7 @@ impl Array {
         Ok(())
     }
 
-    /// Changes the metadata while who is a member does not change.
+    /// Changes the metadata while the set of members is locked.
     pub(crate) fn recording(
         &self,
         change: impl FnOnce() -> Result<Slots, DeviceError>,
@@ -103,7 +103,7 @@ impl Array {
         self.note(change()?)
     }
 
-    /// Puts a member into `slot`, whoever has it; it has its share of the rows below `rows`.
+    /// Puts a member into `slot`, in place of any other. Its rows below `rows` are valid.
     ///
     /// # Locking
     /// The caller holds the state.
@@ -124,15 +124,15 @@ impl Array {
         }
     }
 
-    /// Waits for log headers that are being written to members that lost `slot`: so that they do
-    /// not arrive in the log of the next, if that is the same device.
+    /// Waits for log headers that are being written to former members of `slot`. If the next member is the
+    /// same device, such a header would otherwise reach its log.
     pub(crate) fn await_log_of(&self, slot: usize) {
         if let Some(log) = self.logs.get(slot) {
             log.await_writers();
         }
     }
 
-    /// Whether this device had `slot`, or has it.
+    /// Whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         self.members.had(slot, device)
     }

@@ -10,10 +10,10 @@ use crate::standing::{LogArea, Member};
 use lanefs_device::{DeviceError, RamDevice};
 use lanefs_lanes::sync::Arc;
 
-/// Bytes before each member's share: its log.
+/// Bytes before each member's data area, for its log.
 const DATA_OFFSET: u64 = 1 << 20;
 
-/// A record that is kept nowhere: of members in memory, which nobody assembles again.
+/// A record that stores nothing, for members in memory, which are never assembled again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unrecorded;
 
@@ -39,8 +39,8 @@ impl Record for Unrecorded {
 }
 
 impl Member {
-    /// A member in memory of an array of this shape, with space for a log, rebuilt up to byte
-    /// `recovered` of its share; `u64::MAX`: in sync.
+    /// A member in memory for an array of this geometry, with space for a log, rebuilt up to byte
+    /// `recovered` of its data area; `u64::MAX`: in sync.
     ///
     /// # Errors
     /// When there is no address space left.
@@ -52,7 +52,7 @@ impl Member {
 }
 
 impl Array {
-    /// A whole array of zeros in memory.
+    /// An array in memory with all members, filled with zeros.
     ///
     /// # Errors
     /// When there is no address space left.

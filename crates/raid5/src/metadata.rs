@@ -2,11 +2,11 @@
 //!
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
-//! - Each change is written to all members twice, and counts two events: first that it comes, then
-//!   what it is. So whoever knows all events but the last knows that nothing happened without him
-//!   yet, and whoever missed a change is two events behind: never taken for one that a crash came
-//!   between, whoever assembles the array.
-//! - A member that cannot be told of a change is recorded as failed on the others by a further one.
+//! - Each change is written to all members twice and counts two events: the first announces it, the
+//!   second makes it. So a member that is one event behind has missed nothing: a crash came between.
+//!   A member that missed a change is two events behind. Linux makes the same distinction.
+//! - If a change cannot be written to a member, a further change records that member as failed on the
+//!   others.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -20,13 +20,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// One device that knows of the array.
+/// One device with a superblock of the array.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) name: PathBuf,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
-    /// The slot that it takes; spares have none.
+    /// Its slot; `None` for a spare.
     pub(crate) slot: Option<usize>,
     /// Whether changes are written to it.
     pub(crate) live: bool,
@@ -48,10 +48,10 @@ pub(crate) struct Intents {
     pub(crate) bits: Vec<u8>,
 }
 
-/// What is known of one device of an array.
+/// One device of an array, as the metadata has it.
 #[derive(Debug, Clone)]
 pub struct KnownMember {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: PathBuf,
     /// Its slot, if it has one.
     pub slot: Option<usize>,
@@ -70,16 +70,16 @@ pub struct Metadata {
 pub(crate) enum Writes {
     /// To all live members.
     Members,
-    /// Not at all: the array was opened to be read.
+    /// To none: the array is open read-only.
     Nothing,
 }
 
 /// Why a device did not get a slot.
 #[derive(Debug)]
 pub(crate) enum SeatError {
-    /// The device itself failed, and nothing was changed.
+    /// The new device failed; nothing was changed.
     Unchanged(DeviceError),
-    /// What the members say by now is not known.
+    /// The write failed halfway; the contents of the members are unknown.
     Unsettled(DeviceError),
 }
 
@@ -95,7 +95,7 @@ struct State {
     members: Vec<Known>,
     /// What all superblocks say alike.
     array: Superblock,
-    /// The same as the members have it: what the last change that was written out said.
+    /// The same as of the last change that was written to the members.
     told: Superblock,
     /// The sector from which parity may be wrong, apart from writes under way.
     unsynced_from: Option<u64>,
@@ -118,7 +118,7 @@ impl Metadata {
         writes: Writes,
     ) -> Metadata {
         let told = array.clone();
-        // Whoever is not here misses what is written from now on.
+        // A member that is not given misses all writes from now on.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
             if matches!(array.role_of(number), Role::Active(_)) && !members.iter().any(here) {
@@ -130,24 +130,24 @@ impl Metadata {
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
-    /// What all superblocks say alike; the part that is one member's means nothing.
+    /// The fields that all superblocks share. Fields of a single member have no meaning here.
     pub fn array(&self) -> Superblock {
         self.known.lock().array.clone()
     }
 
-    /// The same as the members have it: it still names those that were not given as members until
-    /// something is written.
+    /// The same as it is on the members. Until the first write it still lists members that were not
+    /// given.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().told.clone()
     }
 
-    /// Whether a device with this superblock, which takes no part now, has all that is on the array:
-    /// its superblock is that of the last change, the array was clean, and nothing was written since.
-    /// Each change counts two events, and one comes before the first write, so an equal count, with the
-    /// time that goes with it, says so.
+    /// Whether a device with this superblock, which is not used now, has all data of the array: its
+    /// superblock is that of the last change, the array was clean then, and there was no write since. A
+    /// change comes before the first write and counts two events, so equal event counts and times prove
+    /// this.
     ///
     /// # Locking
-    /// Who acts on it holds the array's state: else a write may begin meanwhile.
+    /// A caller that acts on the result holds the array's state, so that no write begins meanwhile.
     pub(crate) fn is_in_step(&self, own: &Superblock) -> bool {
         let state = self.known.lock();
         let told = &state.told;
@@ -162,7 +162,7 @@ impl Metadata {
             && !state.members.iter().any(|k| k.live && k.superblock.number() == own.number())
     }
 
-    /// All devices that are told of changes.
+    /// All devices to which changes are written.
     pub fn members(&self) -> Vec<KnownMember> {
         let state = self.known.lock();
         let live = state.members.iter().filter(|known| known.live);
@@ -174,32 +174,32 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// A device that was a member since the array was put together, and failed: it is still open, and
-    /// locked, so it comes back by this alone.
+    /// A device that was a member since the array was assembled, and failed. It is still open and locked,
+    /// so it can only be used again through this handle.
     pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
         let known = state.members.iter().find(|known| !known.live && known.name == name)?;
         Some(known.device.clone())
     }
 
-    /// Gives the devices other names for messages, where `name` has one: a process that changes its
-    /// working directory goes on to find them.
+    /// Renames devices in messages, where `name` returns a new name: relative paths would be wrong after
+    /// a change of the working directory.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
         for known in &mut self.known.lock().members {
             known.name = name(&known.name).unwrap_or_else(|| std::mem::take(&mut known.name));
         }
     }
 
-    /// The event up to which cleared bits of the bitmap were in step on all members; `None` without
+    /// The event up to which regions with cleared bits were in sync on all members; `None` without
     /// a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// Gives a new device the slot, rebuilt up to `recovery`: recorded on all. It gets the bitmap as
-    /// the others have it, keeps its number if it has one that is nobody else's; and who had the
-    /// slot has failed by that.
+    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The device
+    /// gets the bitmap of the others, and keeps its device number if no other device has it. A former
+    /// member of the slot counts as failed.
     ///
     /// # Errors
     /// If there is no number left, or it cannot be recorded.
@@ -224,8 +224,8 @@ impl Metadata {
         state.commit(self.writes).map_err(SeatError::Unsettled)
     }
 
-    /// Forgets the devices that failed: their numbers are free again. Gives how many there were, and
-    /// the slots of members that failed meanwhile.
+    /// Forgets failed devices, which frees their device numbers. Returns their number, and the slots of
+    /// members that failed meanwhile.
     pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
         let mut state = self.known.lock();
         let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
@@ -239,7 +239,7 @@ impl Metadata {
         Ok((faulty.len(), state.commit(self.writes)?))
     }
 
-    /// Records that all parity is right: after recovery from the log, or because it was said so.
+    /// Records that all parity is right: after recovery from the log, or on the word of the caller.
     pub(crate) fn declare_clean(&self) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
         state.active = false;
@@ -317,11 +317,11 @@ impl Record for Metadata {
 }
 
 impl State {
-    /// The sector from which a crash now leaves parity in doubt.
+    /// The sector from which parity may be wrong after a crash at this moment.
     ///
-    /// While the array is written that is everywhere, for rows that are right are written too. With a
-    /// log their parity is found again; so what was in doubt before stays told apart from that, unless
-    /// it is all.
+    /// While the array is being written that is sector 0, since any row may be written. With a log,
+    /// recovery restores the parity of such rows, so only the sectors that were in doubt before count,
+    /// unless these are all.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -330,8 +330,8 @@ impl State {
         }
     }
 
-    /// Gives a new device a number, the bitmap, and a superblock that says that it is no member yet;
-    /// its number.
+    /// Gives a new device a number, the bitmap, and a superblock of a device that is no member yet.
+    /// Returns the number.
     fn admit(&self, new: &mut Known) -> Result<u32, DeviceError> {
         if let Some(intents) = &self.intents {
             let (at, bits_at) = (intents.offset, intents.offset + bitmap::HEADER_SIZE as u64);
@@ -365,7 +365,7 @@ impl State {
         }
     }
 
-    /// Slots without a member that is in step.
+    /// Slots without a member in sync.
     fn degraded(&self) -> Slots {
         let whole = |slot: &usize| {
             self.members.iter().any(|known| {
@@ -377,7 +377,7 @@ impl State {
         (0..self.array.members() as usize).filter(|slot| !whole(slot)).collect()
     }
 
-    /// Writes what changed to all live members; gives the slots of those that failed meanwhile.
+    /// Writes changed metadata to all live members; returns the slots of members that failed meanwhile.
     fn commit(&mut self, writes: Writes) -> Result<Slots, DeviceError> {
         let mut lost = Slots::NONE;
         if writes == Writes::Nothing {
@@ -387,7 +387,7 @@ impl State {
             let (before, time) = (self.array.events(), now());
             let after = before.saturating_add(2);
             if let Some(intents) = &mut self.intents {
-                // A header that is ahead of its superblock is believed, one behind it is not.
+                // A bitmap header with a newer event count than its superblock is trusted, an older not.
                 intents.header.set_events(after);
                 intents.header.set_fresh();
             }
@@ -423,13 +423,13 @@ impl State {
             return Ok(Slots::NONE);
         };
         let old = intents.bits.get_mut(at..).ok_or_else(|| refused("bits beyond the bitmap"))?;
-        // The engine keeps whole sectors; behind the last bit something else may begin.
+        // The engine keeps whole sectors; the area after the last bit may be in other use.
         let count = old.len().min(bits.len());
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // What is cleared now is in step on all members of this event: who knows less must not
-        // trust the bits. That has to be known before the first of them is cleared.
+        // Regions whose bits are cleared now are in sync on all members of this event. An older member
+        // must not trust the bits, so this has to be recorded before the first bit is cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {
             intents.header.set_events_cleared(events);
@@ -447,7 +447,7 @@ impl State {
         }
     }
 
-    /// Calls `write` for every live member; gives the numbers of those that failed, and why.
+    /// Calls `write` for every live member; returns the numbers of failed members, with their errors.
     fn write_everywhere(
         &mut self,
         write: impl Fn(&mut Known, Option<&Intents>) -> Result<(), DeviceError>,
@@ -455,7 +455,7 @@ impl State {
         let State { members, intents, .. } = self;
         let mut failed = Vec::new();
         for known in members.iter_mut().filter(|known| known.live) {
-            // A spare has nothing that could be in step or not.
+            // A spare has no data that could be in sync.
             let intents = intents.as_ref().filter(|_| known.slot.is_some());
             if let Err(error) = write(known, intents) {
                 failed.push((known.superblock.number(), error));
@@ -464,11 +464,11 @@ impl State {
         failed
     }
 
-    /// Counts members as failed that could not be written; `None` if there are none, else their
-    /// slots, and then the others have yet to be told.
+    /// Counts members as failed that could not be written, and returns their slots; the failure is not
+    /// yet recorded on the others. `None` if there are none.
     ///
-    /// If the array cannot do without them, none of them has failed: what the others say must stay
-    /// enough to start from, and who uses the array goes on counting on each of them.
+    /// If the array cannot do without them, none is counted as failed: the metadata of the others must
+    /// stay sufficient to start from, and the array still needs each of them.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
             let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);

@@ -5,7 +5,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::sync::unscheduled::Mutex;
 
-/// A member in memory that can be told to fail everything from then on.
+/// A member in memory that can be set to fail all later operations.
 pub(crate) struct Memory {
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) broken: AtomicBool,
@@ -20,7 +20,7 @@ impl Memory {
     }
 
     fn check(&self, operation: Operation, offset: u64) -> Result<(), DeviceError> {
-        // A step of the schedule: between being asked and answering, others go on.
+        // A step of the schedule: other threads run between request and answer.
         if self.broken.load(Ordering::Relaxed) {
             let error = std::io::Error::other("broken");
             return Err(DeviceError::new(operation, offset, 0, error));

@@ -1,4 +1,4 @@
-//! An array put together from its members, and kept in order while it is used.
+//! An array assembled from its members, with the background work that it needs while it is open.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
@@ -20,38 +20,38 @@ use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
 use std::io;
 use std::time::Duration;
 
-/// Bytes that recovery may change while an array is only read: all of its logs' parity and more.
+/// Bytes that recovery may change in memory while an array is open read-only: all of its logs' parity and more.
 const OVERLAY: u64 = 1 << 30;
 
 /// How long a member's flush may take: twice what Linux gives a SCSI disk for one before it tries again
-/// (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is only slow under load is
-/// not failed by this.
+/// (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow under load
+/// is not failed.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
-/// What to do with an array that was being written when it stopped, and misses a member.
+/// What to do with an array that was not closed cleanly and misses a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
-    /// Not start it: what the missing member held in rows being written is lost in silence.
+    /// Refuse it: data of the missing member, in rows that were being written, may be lost.
     #[default]
     Refuse,
-    /// Start it all the same, taking parity as right everywhere.
+    /// Start it, and trust all parity.
     Accept,
 }
 
-/// Who goes on with what is left to do while the array is used: rebuilding, resync, going clean.
+/// Which thread does the background work of an open array: rebuild, resync, marking it clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {
-    /// A thread of the array's own.
+    /// A background thread of the array.
     #[default]
     Background,
-    /// Nobody but the caller.
+    /// None: the caller does it by calls.
     Caller,
 }
 
 /// How to open an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrayOptions {
-    /// For what.
+    /// Read-only or read-write.
     pub access: Access,
     /// See [`DirtyAndDegraded`].
     pub dirty_and_degraded: DirtyAndDegraded,
@@ -62,7 +62,7 @@ pub struct ArrayOptions {
 }
 
 impl ArrayOptions {
-    /// As is usual, for `access`.
+    /// The default options for `access`.
     pub fn new(access: Access) -> ArrayOptions {
         ArrayOptions {
             access,
@@ -73,7 +73,7 @@ impl ArrayOptions {
     }
 }
 
-/// An array in use. Dropping it marks it clean, but has nobody to tell of an error.
+/// An open array. Dropping it marks it clean and ignores errors; [`OpenArray::close`] returns them.
 pub struct OpenArray {
     array: Arc<Array>,
     metadata: Arc<Metadata>,
@@ -90,10 +90,10 @@ impl std::fmt::Debug for OpenArray {
 }
 
 impl OpenArray {
-    /// Puts an array together. `absent` is how many members the caller knows not to be there.
+    /// Assembles an array. `absent` is the number of members that the caller knows to be missing.
     ///
-    /// Nothing is written unless that is needed: a log is applied and emptied, a bitmap that is
-    /// out of date is cleared.
+    /// Writes only for recovery: it applies and empties the partial parity log, or clears an outdated
+    /// bitmap.
     ///
     /// # Errors
     /// See [`AssembleError`].
@@ -124,20 +124,20 @@ impl OpenArray {
         &self.metadata
     }
 
-    /// Devices that were given and take no part.
+    /// Devices that were given but are not used.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// What the partial parity log gave, if it was looked at.
+    /// The result of applying the partial parity log, if that was needed.
     pub fn log(&self) -> Option<LogOutcome> {
         self.log
     }
 
-    /// Ends work in the background and marks the array clean, if that is so.
+    /// Ends background work, and marks the array clean if all parity is right.
     ///
     /// # Errors
-    /// What the members say.
+    /// An error of a member, or the error that stopped writes.
     pub fn close(mut self) -> Result<(), DeviceError> {
         self.end()
     }
@@ -146,12 +146,12 @@ impl OpenArray {
         self.without_upkeep();
         match self.access {
             Access::ReadOnly => Ok(()),
-            // Once to see that nobody writes any more.
+            // The first call finds out that no write is under way.
             Access::ReadWrite => self.array.stop(),
         }
     }
 
-    /// Stops work in the background, so that the caller can do it.
+    /// Stops the background thread, so that the caller can do its work.
     pub fn without_upkeep(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.end();
@@ -251,7 +251,7 @@ impl Start {
         self.fresh.features().intersects(Features::ANY_PPL)
     }
 
-    /// The byte of the data areas from which parity is in doubt; `None`: nowhere.
+    /// The byte of the data areas from which parity may be wrong; `None`: nowhere.
     fn doubtful_from(&self) -> Option<u64> {
         let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
         Some(from * SECTOR)
@@ -308,7 +308,7 @@ impl Start {
         self.plan.slots.iter().map(member).collect()
     }
 
-    /// Applies the log if it says anything.
+    /// Applies the log if it has entries.
     fn apply_log(
         &self,
         geometry: &Geometry,
@@ -348,15 +348,15 @@ impl Start {
         let doubtful = self.doubtful_from();
         let is_right = match (doubtful, log) {
             (None, _) => false,
-            // As the kernel has it: a log that was applied whole leaves nothing to do. That it
-            // was empty may also mean that the array never was in step.
+            // As in the kernel: a log that was applied completely leaves nothing to do. An empty
+            // log may also mean that the array was never in sync.
             (Some(from), Some(log)) => {
                 log.damaged == 0 && (degraded || from == 0 && log.entries > 0)
             }
             (Some(_), None) => degraded,
         };
         let unsynced_from = match doubtful {
-            // A log of which something is damaged says nothing of rows that were right before.
+            // A log with damaged entries says nothing about rows that were right before.
             Some(_) if !is_right && !degraded && log.is_some_and(|log| log.damaged > 0) => 0,
             Some(from) if !is_right && !degraded => from,
             _ => u64::MAX,
@@ -373,7 +373,7 @@ impl Start {
             (Some(intents), _) => Consistency::Bitmap {
                 chunk: intents.header.chunk(),
                 bits: match (doubtful, degraded) {
-                    // Left over by a lazy clearing that a clean stop forestalled.
+                    // A clean stop came before these bits were cleared.
                     (None, false) => vec![0; intents.bits.len()],
                     _ => intents.bits.clone(),
                 },
@@ -382,7 +382,7 @@ impl Start {
             (None, false) => Consistency::Resync,
         };
         if writes == Writes::Members {
-            // Who fails here is recorded as failed: what is written to it counts for nothing.
+            // A member that fails here is recorded as failed, so its contents do not matter.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -405,7 +405,7 @@ impl Start {
             members,
             record: metadata.clone(),
             consistency,
-            // Until the first write it is not: what is in doubt is said by `unsynced_from`.
+            // Not before the first write; `unsynced_from` says which parity may be wrong.
             active: false,
             unsynced_from,
             policies: self.options.policies,
@@ -435,14 +435,14 @@ impl Start {
         seated.chain(spares).map(known).collect()
     }
 
-    /// The bitmap of the member that knows best. One that cannot be believed has all bits set.
+    /// The bitmap of the freshest member. All bits are set if it cannot be trusted.
     fn intents(&self) -> Result<Option<Intents>, AssembleError> {
         read_intents(&self.candidates[self.plan.freshest])
     }
 }
 
-/// Leaves out members that know all events but the last, and whose bitmap lacks bits that the
-/// freshest one's has: those were set after an event that they missed, for data that they missed.
+/// Leaves out members that miss the last event and lack bits of the freshest member's bitmap. Those
+/// bits were set after an event that they missed, for data that they missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {
@@ -477,7 +477,7 @@ fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
     let expected = bitmap::Expected { set: superblock.set(), sync_size: superblock.size(), space };
     let header = bitmap::Header::decode(&head, &expected)
         .map_err(|cause| AssembleError::Format { name: fresh.name.clone(), cause })?;
-    // Checked to be within the space, and that is within the device.
+    // The bitmap was checked to lie in its area, and the area in the device.
     let mut bits = vec![0; header.bit_bytes() as usize];
     fresh.device.read_at(offset + bitmap::HEADER_SIZE as u64, &mut bits).map_err(failed)?;
     if header.is_stale() || header.events() < superblock.events() {

@@ -1,42 +1,43 @@
-//! The partial parity log as it is written: what closes the write hole.
+//! The partial parity log, which closes the write hole: how it is written.
 //!
-//! Before a part of a row is written, the member that has its parity gets, durably, the exclusive or
-//! of all data that the write leaves alone. With the data that a crash then leaves on the members
-//! written, that gives parity again, whatever part of the write arrived.
+//! Before a part of a row is written, the partial parity goes to the member with the row's parity, and
+//! is made durable: the XOR of all data that the write does not touch. After a crash, partial parity
+//! and the data then on the written members give the parity again, whatever part of the write arrived.
 //!
-//! An entry is *unfinished* from there until data and parity are flushed on their members. Only the
-//! newest header counts at recovery, md's as ours. So either nothing is unfinished when a header is
-//! written, or the header carries the unfinished entries on, their partial parity included. Four
-//! orders make that safe:
+//! An entry is *unfinished* from then until its data and parity are flushed on their members. Recovery
+//! uses only the newest header, in md as here. So a header is written either when no entry is
+//! unfinished, or it repeats the unfinished entries with their partial parity (it *carries* them). Four
+//! rules make that safe:
 //!
-//! - Log, durably; then data and parity: else a crash finds a half-written row without its entry.
-//! - A header that carries entries gets all partial parity written durably *before* itself. A torn
-//!   header is no header, so the one before counts; but an intact header before torn partial parity
-//!   would lose what it carries.
-//! - Nothing is unfinished when the log begins again at its start, and it does so in two writes: a
-//!   header alone that has no entry, then, over that header, the first unit of the lap.
-//! - Of one block of parity at most one entry is unfinished. A second would take for granted what
-//!   the first wrote, and that may not have arrived.
+//! - The log is durable before data and parity are written. Otherwise a crash could leave a half-written
+//!   row without an entry.
+//! - If a header carries entries, all partial parity is durable *before* the header is written. A torn
+//!   header is ignored and the previous one counts; but an intact header with torn partial parity would
+//!   lose the carried entries.
+//! - No entry is unfinished when the log begins again at its start. It begins with two writes: a header
+//!   without entries (the *empty header*), then, over it, the first unit of the lap.
+//! - A block of parity has at most one unfinished entry. A second entry would assume that the first
+//!   write has arrived.
 //!
-//! *A new lap.* The walk of recovery begins at the start and takes the last header before one that is
-//! damaged or older. So what is written at the start decides over all that lies behind it:
+//! *A new lap.* Recovery walks from the start and takes the last header before one that is damaged or
+//! older. So a write at the start decides about everything behind it:
 //!
-//! | torn | what counts |
+//! | torn write | header that counts |
 //! |---|---|
-//! | the header alone | the newest of the lap before, for nothing behind the start is touched; or none |
-//! | the first unit, its header not arrived | the header alone: all others are older |
-//! | the same, its header arrived | it, with partial parity that its checksum refuses |
-//! | the same, its header mixed with the header alone | none |
+//! | the empty header | the newest of the previous lap, since nothing else is touched; or none |
+//! | the first unit, its header not written | the empty header: all others are older |
+//! | the first unit, its header written | that header; the checksum refuses its partial parity |
+//! | the first unit, its header mixed with the empty one | none |
 //!
-//! Each is right, for nothing is unfinished: the newest header gives the parity that its rows have
-//! already, and the first unit's data comes after it. The first unit right over the lap before would
-//! not be: it may leave the oldest header at the start and tear the newest behind it, and then the
-//! oldest counts, whose rows have changed since.
+//! Each result is right because no entry is unfinished: the newest header gives the parity that its rows
+//! have already, and the data of the first unit is written later. Writing the first unit directly over
+//! the previous lap would be wrong: it may leave the oldest header at the start and tear the newest
+//! behind it. Then the oldest header counts, whose rows have changed since.
 //!
-//! Entries of several writers go in one header, as in a journal's group commit. One thread has the
-//! *turn* to write a header; those that come meanwhile wait, and when it is written the turn is handed
-//! to the one that waits longest, which writes the next for all. No other takes the turn from it:
-//! else most of the threads that are woken for it would find nothing to do.
+//! Entries of several writers share a header, as in a journal's group commit. One thread has the *turn*
+//! to write a header; threads that arrive meanwhile wait. After the write the turn passes to the thread
+//! that has waited longest, which writes the next header for all. No other thread can take the turn from
+//! it: otherwise most threads would be woken for nothing.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -47,7 +48,7 @@ use std::collections::VecDeque;
 /// Bytes of partial parity that one write of a part of a row logs at most, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// Where a log is: on this member, and on none that comes into the slot later.
+/// A log: that of this member, not of a later member of the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogHome {
     pub(crate) member: MemberId,
@@ -55,7 +56,7 @@ pub(crate) struct LogHome {
 }
 
 impl LogHome {
-    /// That of the member in `slot`.
+    /// The log of the member in `slot`.
     pub(crate) fn of(members: &Members, slot: usize) -> Option<LogHome> {
         let member = members.present(slot)?;
         Some(LogHome { member: member.id, area: member.log? })
@@ -73,12 +74,12 @@ pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
 pub(crate) struct ParityLog {
     slot: usize,
     signature: u32,
-    /// Entries that a header carries on at most, before a flush makes room.
+    /// Largest number of entries that a header carries; beyond it, a flush makes room.
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
     pub(crate) books: Mutex<Books>,
-    /// For those who wait until nobody writes a header.
+    /// For threads that wait until no header is being written.
     pub(crate) idle: Condvar,
 }
 
@@ -86,36 +87,36 @@ pub(crate) struct ParityLog {
 pub(crate) struct Books {
     /// The slot's present member; `None` if there is none.
     pub(crate) home: Option<LogHome>,
-    /// Counts members, so that who waited for one that is gone finds out.
+    /// Counts the members of the slot, so that a waiting thread notices that its member is gone.
     pub(crate) epoch: u64,
     generation: u64,
-    /// Where in the area the next header goes.
+    /// Byte of the next header in the log area.
     pub(crate) at: u64,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
-    /// Whose turn it is to write a header.
+    /// Which thread has the turn to write a header.
     pub(crate) turn: Turn,
-    /// How many do so for members that are gone.
+    /// Number of threads that are writing headers to former members.
     late: usize,
-    /// No header is to be written: the log is about to move.
+    /// No header may be written: the log is about to move.
     pub(crate) held: bool,
-    /// Those who wait for their entries to be durable, or for their turn to write a header.
+    /// Threads that wait until their entries are durable, or for their turn to write a header.
     pub(crate) waiters: Waiters,
     pub(crate) last_ticket: Ticket,
-    /// The last of those who queued whose entries are durable.
+    /// The highest ticket of which the entries are durable.
     pub(crate) durable: Ticket,
 }
 
-/// Whose turn it is to write a header.
+/// Which thread has the turn to write a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// That of the next thread that comes: none waits.
+    /// The turn is free for the next thread: none waits.
     Free,
     /// A thread is writing a header to this member, or flushing for one.
     Taken,
-    /// That of a thread that waited, and is being woken.
+    /// A waiting thread has the turn and is being woken.
     Handed(Ticket),
-    /// That of the thread that waits longest, once at most so many entries are not written yet.
+    /// The longest waiting thread gets the turn once at most this many writes are under way.
     Blocked {
         /// Entries whose data and parity are being written.
         at_most: usize,
@@ -132,7 +133,7 @@ impl Turn {
     }
 }
 
-/// What a write logs before it writes.
+/// The log entries of one write.
 #[derive(Debug)]
 pub(crate) struct Logged {
     pub(crate) ticket: Ticket,
@@ -170,7 +171,7 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// They were when this many flushes had been begun.
+    /// They were written when this many flushes had begun.
     Written { begun: u64 },
 }
 
@@ -181,17 +182,17 @@ pub(crate) struct Unit {
     pub(crate) at: u64,
     /// The newest ticket in it; 0 if none is.
     pub(crate) through: u64,
-    /// The header, then what is not carried on; or the header alone.
+    /// The header with the partial parity of its new entries, or an empty header.
     pub(crate) head: Vec<u8>,
-    /// Partial parity to be durable before the header, if it carries entries on.
+    /// Partial parity that must be durable before the header, if it carries entries.
     pub(crate) before: Vec<u8>,
 }
 
-/// What has to happen before the next header.
+/// What must happen before the next header.
 pub(crate) enum Obstacle {
-    /// A flush that retires what is written.
+    /// A flush, which finishes the entries that are written.
     Flush,
-    /// The end of writes that are logged, until at most so many are under way.
+    /// The end of logged writes, until at most this many are under way.
     Writers {
         /// Entries whose data and parity are being written.
         at_most: usize,
@@ -230,8 +231,8 @@ impl ParityLog {
         }
     }
 
-    /// The slot has another member, or none: what was logged on the one before means nothing, and who
-    /// still writes there holds nobody up.
+    /// The slot has another member, or none. The log of the previous member no longer counts, and no
+    /// thread waits for header writes to it.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.books.lock();
         books.home = home;
@@ -252,8 +253,8 @@ impl ParityLog {
         self.per_write
     }
 
-    /// Waits for who is writing a header, or flushing for one, whichever member it is for. Of a slot
-    /// without a member nobody begins to.
+    /// Waits for threads that write a header or flush for one, for any member of the slot. No thread
+    /// begins to while the slot has no member.
     pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
         while books.turn == Turn::Taken || books.late > 0 {
@@ -261,7 +262,7 @@ impl ParityLog {
         }
     }
 
-    /// Data and parity of `ticket` are written, `begun` flushes having been begun by then.
+    /// Notes that data and parity of `ticket` are written, after `begun` flushes had begun.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
         let mut books = self.books.lock();
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
@@ -270,14 +271,14 @@ impl ParityLog {
         self.progressed(books);
     }
 
-    /// Data and parity of `ticket` are durable already.
+    /// Notes that data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| e.ticket != ticket);
         self.progressed(books);
     }
 
-    /// Flush `number` succeeded: what was written before it began is finished.
+    /// Notes that flush `number` succeeded: entries written before it began are finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| match e.stage {
@@ -285,20 +286,20 @@ impl ParityLog {
             Stage::Logged => true,
         });
         if let Turn::Blocked { at_most } = &mut books.turn {
-            // There is room now, perhaps.
+            // There may be room now.
             *at_most = usize::MAX;
         }
         self.progressed(books);
     }
 
-    /// Something changed that is not in the books: those who wait are to look again.
+    /// Wakes all waiting threads to check again, after a change that is not in the books.
     pub(crate) fn wake(&self) {
         let wakes = self.books.lock().all_look();
         wakes.wake();
         self.idle.notify_all();
     }
 
-    /// Fewer writes are under way, or fewer entries unfinished.
+    /// Hands on the turn if fewer writes are under way, or fewer entries unfinished.
     fn progressed(&self, mut books: MutexGuard<'_, Books>) {
         let held = books.held;
         let wakes = match books.turn {
@@ -314,7 +315,7 @@ impl ParityLog {
 }
 
 impl Books {
-    /// A thread has written a header, or flushed for one, in that epoch: the turn is free again.
+    /// Frees the turn after a thread has written a header, or flushed for one, in that epoch.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;
@@ -324,14 +325,14 @@ impl Books {
         log.idle.notify_all();
     }
 
-    /// Gives a turn that is free, or blocked no more, to the thread that waits longest.
+    /// Gives a turn that is free, or no longer blocked, to the thread that has waited longest.
     pub(crate) fn hand_over(&mut self) -> Wakes {
         let wakes = self.waiters.take_first();
         self.turn = wakes.looks().map_or(Turn::Free, Turn::Handed);
         wakes
     }
 
-    /// All that wait are to look at the books.
+    /// Wakes all waiting threads to read the books.
     pub(crate) fn all_look(&mut self) -> Wakes {
         if self.turn != Turn::Taken {
             self.turn = Turn::Free;
@@ -344,10 +345,10 @@ impl Books {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 
-    /// The next header for as many of those who wait as fit; at least the first of them.
+    /// Builds the next header, with the entries of as many waiting threads as fit, at least the first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let home = self.home.filter(|_| !self.held);
-        // What has moved wakes all that wait; so does the end of a hold.
+        // A move of the log and the end of a hold both wake all waiting threads.
         let home = home.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -376,7 +377,7 @@ impl Books {
             if !self.unfinished.is_empty() {
                 return Err(self.obstacle(0));
             }
-            // Nothing is unfinished, so the log may begin again. One write always fits there.
+            // No entry is unfinished, so the log can begin again. One write always fits there.
             assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
             let unit = self.make_unit(log, home, 0);
@@ -436,12 +437,12 @@ impl Books {
         })
     }
 
-    /// Entries that may be under way when a full log is flushed: what a flush retires makes room.
+    /// Number of writes that may be under way when a full log is flushed.
     fn carries_at_most(&self, log: &ParityLog) -> usize {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// A flush, once at most so many entries are under way, which it cannot retire.
+    /// A flush, once at most this many writes are under way, whose entries it cannot finish.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
         if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }

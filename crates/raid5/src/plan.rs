@@ -1,23 +1,23 @@
-//! How a write to a row is carried out: which blocks are read first, and how parity is found.
+//! The plan of a row write: which blocks are read first, and how parity is computed.
 //!
 //! A *band* is a range of offsets within a row's chunks in which the same data chunks are written.
-//! The plan for one is a pure function of what is written and what is missing, so every case can be
-//! compared with all others that would be right.
+//! The plan of a band is a pure function of the written and the missing chunks, so tests compare every
+//! case with all other correct plans.
 
 use crate::slots::Slots;
 
-/// What is to be written in one band of one row.
+/// The write of one band of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Band {
     /// Data chunks in a row.
     pub data: usize,
     /// Data chunks written, by index.
     pub written: Slots,
-    /// Those of them whose blocks are not wholly written: what is around is to be kept.
+    /// The written chunks whose blocks are written only in part: the rest must be kept.
     pub partial: Slots,
-    /// What cannot be read nor written.
+    /// The chunk that can be neither read nor written.
     pub missing: Missing,
-    /// Whether the parity that is there can be built upon.
+    /// Whether the old parity is right.
     pub parity: Trust,
 }
 
@@ -35,22 +35,22 @@ pub enum Missing {
 /// Whether a row's parity is known to be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// It is.
+    /// It is right.
     Right,
-    /// It may be wrong, as after a crash before resync: it is to be found from the data alone.
+    /// It may be wrong, as after a crash before resync: it must be computed from the data alone.
     Unknown,
 }
 
 /// Where the new parity comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Nothing to find: the parity's member is missing.
+    /// No new parity: its member is missing.
     NoParity,
-    /// All data of the band is written: parity of what the caller gives.
+    /// All data of the band is written: the XOR of the written data.
     FullRow,
-    /// Parity of what is written and of what is read of the rest.
+    /// The XOR of the written data and of the rest, which is read.
     Reconstruct,
-    /// Old parity, less the old data, plus the new.
+    /// Old parity XOR old data XOR new data.
     Modify,
 }
 
@@ -65,8 +65,8 @@ pub struct Plan {
     pub read_parity: bool,
     /// Data chunks to write: those written that are not missing.
     pub write: Slots,
-    /// A data chunk whose old content is to be found from all the others and the parity, because
-    /// it is missing and part of it is to be kept.
+    /// A missing data chunk of which a part must be kept: its old content is computed from all others
+    /// and the parity.
     pub rebuild: Option<usize>,
 }
 
@@ -78,11 +78,10 @@ impl Plan {
     }
 }
 
-/// The cheapest plan that is right, by the number of member reads and writes. Of two that cost the
-/// same, reconstructing is taken: it does not build upon old parity.
+/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it takes
+/// the one that reconstructs parity, since it does not depend on old parity.
 ///
-/// `None` if a part of a missing chunk is to be kept, and the parity that it would be found by is
-/// not known to be right.
+/// `None` if a part of a missing chunk must be kept and the parity to compute it from may be wrong.
 pub fn plan(band: Band) -> Option<Plan> {
     let all = Slots::below(band.data);
     let (written, rest) = (band.written, all - band.written);

@@ -1,7 +1,7 @@
-//! Reading: from the member that has it, or from all the others.
+//! Reading: from the member that has the data, or computed from all others.
 //!
-//! A read of what is there takes no lock. One that has to be found from the others holds its range
-//! of the row shared, since a write between two of its member reads would make nonsense of the sum.
+//! A direct read takes no lock. A computed read holds its range of the row shared, since a write
+//! between two of its member reads would make the sum wrong.
 
 use crate::array::Array;
 use crate::band::{pieces, row_parts};
@@ -44,8 +44,8 @@ impl Array {
         }
     }
 
-    /// Reads a member's share. A failure is final when the row misses another member already: one
-    /// unreadable place is no reason to give up a member that nothing can replace.
+    /// Reads from one member. If the row already misses another member, a failure is returned to the
+    /// caller: one unreadable block is no reason to fail a member that the array cannot do without.
     pub(crate) fn read_member(
         &self,
         member: Present<'_>,
@@ -84,7 +84,7 @@ impl Array {
         self.rebuild_into(slot, place, buf)
     }
 
-    /// Sets `buf` to what the member in `slot` has or would have at `place`: the sum of all others.
+    /// Computes the contents of the member in `slot` at `place`: the XOR of all others.
     ///
     /// # Locking
     /// The caller holds the range, and a unit of the budget.
@@ -99,7 +99,7 @@ impl Array {
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
             let Some(member) = self.members.of_row(from, place.row) else {
-                // Two are missing: unless the one that is looked for came back since.
+                // Two members are missing, unless the one in `slot` came back since.
                 if self.members.of_row(slot, place.row).is_some() {
                     return Err(ReadError::Gone);
                 }

@@ -1,49 +1,48 @@
-//! What the running array asks of its superblocks and bitmaps.
+//! The interface from a running array to its superblocks and bitmaps.
 
 use crate::slots::Slots;
 use lanefs_device::DeviceError;
 
 /// The array's metadata on its members, as the engine needs it.
 ///
-/// Every call returns when what it says is durable on all members that are left. It gives the
-/// members that failed *while it was being recorded*: they are then recorded as failed already, and
-/// the engine only takes note. An error means that nothing could be relied upon any more, and stops
-/// the array's writes.
+/// Every call returns when the change is durable on all remaining members. It returns the members that
+/// failed *while it was being recorded*. Their failure is recorded already; the engine only has to stop
+/// using them. An error means that the state of the metadata is unknown, and stops the array's writes.
 pub trait Record: Send + Sync {
-    /// Data is about to be written: a crash from now on needs parity to be looked at.
+    /// Records that the array is active: parity may be wrong after a crash from now on.
     ///
     /// # Errors
-    /// As for all of them: when too few members are left to record it.
+    /// If too few members are left to record it.
     fn mark_active(&self) -> Result<Slots, DeviceError>;
 
-    /// All data is durable and all parity right.
+    /// Records that the array is clean: all data is durable and all parity is right.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn mark_clean(&self) -> Result<Slots, DeviceError>;
 
-    /// These members failed. Recording what is recorded already does nothing.
+    /// Records that these members failed. Does nothing for failures that are recorded already.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError>;
 
-    /// The member in `slot` is rebuilt below this byte of its data area; `u64::MAX`: wholly, and is
-    /// in sync from now on.
+    /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`: it is in
+    /// sync from now on.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError>;
 
-    /// Parity is right below this byte of the members' data areas; `u64::MAX`: everywhere.
+    /// Records that parity is right below this byte of the members' data areas; `u64::MAX`: everywhere.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError>;
 
     /// Replaces bytes of the write-intent bitmap from byte `at` of its bits on.
     ///
     /// # Errors
-    /// As for all of them.
+    /// If too few members are left to record it.
     fn write_bits(&self, at: usize, bits: &[u8]) -> Result<Slots, DeviceError>;
 }

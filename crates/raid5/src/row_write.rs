@@ -1,4 +1,4 @@
-//! What a write of a row writes, and the sums that it takes: pure.
+//! The buffers of a row write and their XOR sums. Pure functions.
 
 use crate::band::{Piece, Source, Strip};
 use crate::plan::{Method, Plan};
@@ -6,7 +6,7 @@ use crate::scratch::Buffer;
 use crate::slots::Slots;
 use lanefs_lanes::xor;
 
-/// Whether a write is to be durable when it returns.
+/// Whether a write must be durable when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     Cached,
@@ -22,7 +22,7 @@ pub(crate) struct RowWrite<'w> {
     pub(crate) how: Durability,
 }
 
-/// A strip with all that was read for it.
+/// A strip with the data that was read for it.
 pub(crate) struct Prepared<'a> {
     pub(crate) strip: Strip,
     pub(crate) plan: Plan,
@@ -33,17 +33,17 @@ pub(crate) struct Prepared<'a> {
     pub(crate) merged: Vec<(usize, Buffer<'a>)>,
 }
 
-/// Bytes that go into a sum.
+/// Bytes that go into an XOR sum.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'a> {
     /// As long as the strip.
     Buffer(&'a [u8]),
-    /// From the request, where it may lie in several buffers.
+    /// Bytes of the request, possibly in several buffers.
     Given { source: &'a Source<'a>, at: u64 },
 }
 
 impl<'a> Content<'a> {
-    /// What lies in one piece from byte `at` of the strip on.
+    /// The contiguous bytes from byte `at` of the strip on.
     fn rest(self, at: usize) -> &'a [u8] {
         match self {
             Content::Buffer(bytes) => &bytes[at..],
@@ -52,7 +52,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Sets `into` to the sum of `contents`, taking each stretch that lies whole in all of them.
+/// Sets `into` to the XOR of `contents`, in runs that are contiguous in all of them.
 pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
     let mut at = 0;
     while at < into.len() {
@@ -66,7 +66,7 @@ pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
 }
 
 impl Prepared<'_> {
-    /// What goes into the new parity besides what is written: the partial parity.
+    /// The partial parity: the terms of the new parity besides the written data.
     pub(crate) fn kept(&self) -> Vec<Content<'_>> {
         let of = |which: Slots| {
             self.old
@@ -94,7 +94,7 @@ impl Prepared<'_> {
         self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
     }
 
-    /// What is written, whole blocks.
+    /// The written data, whole blocks.
     pub(crate) fn given<'a>(
         &'a self,
         write: &'a RowWrite<'_>,

@@ -1,13 +1,13 @@
 //! Locks on rows: a range of offsets within the chunks of a row, shared or exclusive.
 //!
-//! A writer locks the blocks of parity that it will change, in one row, so two small writes to one
-//! row go on together unless they meet in a parity block. Rows far from each other in number share
-//! a shard of the table; rows side by side never do, and each shard lies on cache lines of its own.
+//! A writer locks the parity blocks that it will change in one row. So two small writes to one row run in
+//! parallel unless they change the same parity block. Adjacent rows are in different shards of the table;
+//! each shard has cache lines of its own.
 //!
-//! *Hand-off*: who lets a range go grants, in the order of arrival, every waiter that now conflicts
-//! with neither a holder nor an earlier waiter, on that waiter's behalf, and wakes it. So nobody is
-//! woken in vain, nobody overtakes a conflicting waiter, and a waiter that could go on is never left
-//! asleep: whatever it waits for ends in a release in its own shard, which looks at it.
+//! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if they
+//! conflict with no holder and no earlier waiter, and wakes them. So no thread is woken in vain or
+//! overtaken by a conflicting one. No waiter that could run stays asleep: every holder it waits for is in
+//! its own shard, and each release there checks all waiters.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
@@ -27,7 +27,7 @@ const INLINE: usize = 4;
 pub(crate) enum Mode {
     /// Writers only.
     Shared,
-    /// Everybody.
+    /// Readers and writers.
     Exclusive,
 }
 
@@ -72,7 +72,7 @@ struct Waiter {
     wake: Condvar,
 }
 
-/// A range held; let go when dropped.
+/// A held range, released when dropped.
 #[derive(Debug)]
 pub(crate) struct RowHold<'a> {
     locks: &'a RowLocks,
@@ -110,7 +110,7 @@ impl RowLocks {
         RowHold { locks: self, span, waited: true }
     }
 
-    /// Waits until everybody is done who held a part of the row when this was called.
+    /// Waits for all threads that held a part of the row at the time of the call.
     pub(crate) fn pass_through(&self, row: u64) {
         drop(self.lock(Span { row, from: 0, to: u64::MAX, mode: Mode::Exclusive }));
     }
@@ -158,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// Takes out of the queue, and makes holders, all who can go on.
+    /// Moves all waiters that can run from the queue to the holders.
     fn grant(&mut self) -> Vec<Arc<Waiter>> {
         let (mut granted, mut at) = (Vec::new(), 0);
         while let Some(waiter) = self.waiting.get(at) {

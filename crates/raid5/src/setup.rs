@@ -1,4 +1,4 @@
-//! What an array is started from.
+//! The parts that a running array is started from.
 
 use crate::budget::StripeWake;
 use crate::layout::Geometry;
@@ -7,38 +7,38 @@ use crate::standing::Member;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// How the array bridges a crash in the middle of a row's writes.
+/// How parity is restored after a crash in the middle of a row's writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consistency {
-    /// Not at all: every row's parity is found anew.
+    /// By a resync of all rows.
     Resync,
-    /// The write-intent bitmap tells where.
+    /// By a resync of the regions in the write-intent bitmap.
     Bitmap {
-        /// Bytes of a member's share that one bit stands for: a power of two.
+        /// Bytes of a member's data area that one bit covers: a power of two.
         chunk: u64,
         /// The bits as the members have them, lowest first; set: to be resynchronised.
         bits: Vec<u8>,
     },
-    /// The partial parity log makes it right without looking at other rows.
+    /// By the partial parity log, without reading other rows.
     PartialParity {
-        /// What the array's log headers begin with.
+        /// The signature of the array's log headers.
         signature: u32,
     },
 }
 
-/// Choices that change no result.
+/// Options that affect performance, but no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policies {
-    /// Who is woken when a unit of the row budget comes free.
+    /// Which waiters are woken when a unit of the row budget is released.
     pub stripe_wake: StripeWake,
-    /// Rows that may be under way at once. Each may take the memory of a row.
+    /// The number of rows that may be under way at once. Each may need memory for a whole row.
     pub rows: usize,
-    /// Unfinished entries that a header of the partial parity log carries on at most; with 0 each
-    /// header waits for a flush that finishes those of the one before, as md does.
+    /// The largest number of unfinished entries that a header of the partial parity log carries. With 0,
+    /// each header waits for a flush that finishes the entries of the previous one, as in md.
     pub log_carries: usize,
-    /// How long a member's flush may take before the member is failed, if the array can do without it;
-    /// then each member is flushed by a thread of its own, all at once. `None`: for ever, by the thread
-    /// that flushes the array.
+    /// Time limit of a member's flush, after which the member is failed if the array can do without it.
+    /// Each member is then flushed by its own thread, all in parallel. `None`: no limit; the thread that
+    /// flushes the array flushes the members.
     pub flush_limit: Option<Duration>,
 }
 
@@ -48,19 +48,19 @@ impl Default for Policies {
     }
 }
 
-/// What an array is started from.
+/// The parts that a running array is started from.
 pub struct Setup {
-    /// Its shape.
+    /// Its geometry.
     pub geometry: Geometry,
     /// Its members, by slot.
     pub members: Vec<Option<Member>>,
     /// Its metadata.
     pub record: Arc<dyn Record>,
-    /// How it bridges a crash.
+    /// How its parity is restored after a crash.
     pub consistency: Consistency,
-    /// Whether its metadata says that it was being written.
+    /// Whether its metadata says that it is active.
     pub active: bool,
-    /// Byte of the members' shares from which on parity may be wrong; `u64::MAX`: nowhere.
+    /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: nowhere.
     pub unsynced_from: u64,
     /// Choices.
     pub policies: Policies,

@@ -1,4 +1,4 @@
-//! `md:...`: how an array is named where a device is asked for.
+//! `md:...`: the name of an array where the name of a device is expected.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
@@ -10,16 +10,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What such a name begins with.
+/// The prefix of such a name.
 pub const PREFIX: &str = "md:";
-/// Longer than it takes to tell all members of a change.
+/// Longer than writing a change to all members takes.
 const AGAIN: Duration = Duration::from_millis(200);
-/// What stands for a member that is not there.
+/// The word for a missing member.
 pub const MISSING: &str = "missing";
 
 /// An array by name.
 ///
-/// `md:a.img,b.img,c.img`: these members, in any order; `missing` stands for one that is not there.
+/// `md:a.img,b.img,c.img`: these members, in any order; `missing` stands for a missing one.
 /// `md:UUID`: the members of this array among the block devices; `md:UUID,DIR`: among the files and
 /// devices in a directory. A backslash takes its meaning from a comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +35,11 @@ enum Members {
         set: Uuid,
         places: Vec<PathBuf>,
     },
-    /// Between two commas there is nothing.
+    /// There is nothing between two commas.
     Unclear,
 }
 
-/// The words between commas, as they are without backslashes.
+/// The words between commas, with backslashes removed.
 fn words(list: &[u8]) -> Vec<OsString> {
     let (mut all, mut word, mut plain) = (Vec::new(), Vec::new(), false);
     for &byte in list {
@@ -50,7 +50,7 @@ fn words(list: &[u8]) -> Vec<OsString> {
             }
             b',' if !plain => all.push(OsString::from_vec(std::mem::take(&mut word))),
             _ => {
-                // Before other bytes it stands for itself.
+                // Before other bytes a backslash stands for itself.
                 if plain && !matches!(byte, b',' | b':' | b'\\') {
                     word.push(b'\\');
                 }
@@ -86,7 +86,7 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// The array that these members, `missing` among them, or a uuid and places, make.
+    /// The array of these members, `missing` among them, or of a UUID and directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);
@@ -102,7 +102,7 @@ impl Source {
         Source { members, absent }
     }
 
-    /// With `missing` for so many members more.
+    /// Adds `missing` for this many members.
     pub fn without(mut self, absent: usize) -> Source {
         self.absent += absent;
         self
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// The uuid that members are looked for by, if the array was given so.
+    /// The UUID by which members are searched, if the array was given by UUID.
     pub fn set(&self) -> Option<Uuid> {
         match &self.members {
             Members::Scan { set, .. } => Some(*set),
@@ -124,7 +124,7 @@ impl Source {
         }
     }
 
-    /// How many members were said to be missing.
+    /// The number of members that were given as missing.
     pub fn absent(&self) -> usize {
         self.absent
     }
@@ -132,8 +132,8 @@ impl Source {
     /// Opens the members, for writing exclusively.
     ///
     /// # Errors
-    /// The first that cannot be opened, or is none. A scan passes over what is none, and over what
-    /// it may not open.
+    /// The error of the first device that cannot be opened or is no member. A scan skips such devices,
+    /// and those for which permission is denied.
     pub fn candidates(&self, access: Access) -> Result<Vec<Candidate>, AssembleError> {
         self.found(|path| Candidate::open(path, access))
     }
@@ -157,9 +157,9 @@ impl Source {
         }
     }
 
-    /// Looks at the array while somebody else uses it: nothing is locked or written, and what is
-    /// read may be in the middle of a change. Members that seem stale are looked at once more, for
-    /// a change of state reaches one after the other.
+    /// Reads the state of the array while another process uses it. Nothing is locked or written, and the
+    /// state may be read during a change. Members that seem stale are read a second time, since a change
+    /// is written to one member after the other.
     ///
     /// # Errors
     /// See [`AssembleError`].
@@ -207,7 +207,7 @@ fn entries(place: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
 }
 
-/// As the kernel lists them.
+/// The block devices that the kernel lists.
 fn block_devices() -> Vec<PathBuf> {
     let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
     let names = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));

@@ -1,17 +1,16 @@
-//! The members of a running array: which are there, and up to where each can be relied upon.
+//! The members of a running array: which are present, and which rows of each are valid.
 //!
-//! Reading and writing ask without a lock or a shared count: a slot's standing is one word, and the
-//! devices that ever were in a slot stay open until the array goes.
+//! Reads and writes find a member without a lock or a reference count: a slot's standing is one word,
+//! and all devices that were ever in a slot stay open until the array is closed.
 //!
-//! Slots change hands while operations are under way, so what an operation learns is about a member
-//! ([`MemberId`]), never about a slot: an error that comes late from one that was taken out says
-//! nothing about the one that has the slot now.
+//! The member of a slot can change while operations are under way. So an operation keeps the identity
+//! of the member ([`MemberId`]), not the slot: a late error of a removed member says nothing about the
+//! present one.
 //!
-//! A slot can also have a *shadow*: a device that gets the slot when it has the same share. It is no
-//! member, so no read goes there and its failure costs nothing. It has a place of its own among the
-//! slot's devices, which it keeps when it becomes the member. An operation that writes looks for the
-//! shadow before the member: an exchange in between then makes it write to one device twice, and never
-//! to the old member alone.
+//! A slot can also have a *shadow*: a device that takes the slot once it has the same contents. It is no
+//! member: no read goes to it, and its failure does not degrade the array. It has an index of its own
+//! among the slot's devices and keeps it as a member. A write reads the shadow before the member: if the
+//! exchange comes in between, it writes to one device twice, and never to the old member alone.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -22,16 +21,16 @@ use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::sync::{Arc, OnceLock};
 use std::ops::Deref;
 
-/// A device that has a slot's share of the array.
+/// A device that holds a slot's part of the array.
 #[derive(Clone)]
 pub struct Member {
     /// The whole device.
     pub device: Arc<dyn Device>,
-    /// Where its share begins, in bytes.
+    /// Start of its data area, in bytes.
     pub data_offset: u64,
-    /// Where its part of the partial parity log is, if the array has one.
+    /// The area of its partial parity log, if the array has one.
     pub log: Option<LogArea>,
-    /// Up to where in its share it is rebuilt, in bytes; `u64::MAX`: it is in sync.
+    /// Byte of its data area up to which it is rebuilt; `u64::MAX`: it is in sync.
     pub recovered: u64,
 }
 
@@ -54,10 +53,10 @@ pub struct LogArea {
     pub len: u64,
 }
 
-/// How a member stands.
+/// The standing of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// There is none, or it failed.
+    /// There is no member, or it failed.
     Missing,
     /// It has its share of the rows below this one.
     Rebuilding {
@@ -68,17 +67,17 @@ pub enum Standing {
     InSync,
 }
 
-/// Which of all the members that a running array ever had: no two are the same, not even one device
-/// that was taken out and put back.
+/// Identifies a member of a running array. A device that was removed and added again has two
+/// different identities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemberId {
     /// The slot that it has or had.
     pub(crate) slot: usize,
-    /// Which of the slot's devices it is.
+    /// Its index among the slot's devices.
     device: usize,
 }
 
-/// A member that was there when it was asked for, and who it is.
+/// A member as it was found at one moment, with its identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Present<'m> {
     pub(crate) id: MemberId,
@@ -98,21 +97,21 @@ impl Present<'_> {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
 
-    /// Counts a correction of the member; gives how many there were before.
+    /// Counts a correction of the member; returns the number of earlier ones.
     pub(crate) fn count_correction(&self) -> u32 {
         self.occupant.corrections.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// Devices that a slot can have had in an array's life.
+/// The largest number of devices that a slot can have while the array is open.
 const PER_SLOT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Members {
     slots: Box<[Slot]>,
-    /// The standings side by side, for they are read together and seldom written.
+    /// The standings, adjacent because they are read together and rarely written.
     words: Padded<Box<[AtomicU64]>>,
-    /// Those of the shadows, likewise.
+    /// The standings of the shadows.
     shadows: Padded<Box<[AtomicU64]>>,
 }
 
@@ -124,15 +123,16 @@ struct Slot {
 #[derive(Debug)]
 struct Occupant {
     member: Member,
-    /// Places that were written anew because they could not be read.
+    /// Number of unreadable places that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
     /// Why it was given up as a shadow.
     given_up: OnceLock<DeviceError>,
 }
 
-/// A standing in one word: the number of valid rows, above it which of the slot's devices, plus one.
-/// Both in one, so that nobody reads a row of a new device by an old one's standing.
+/// A standing in one word: the number of valid rows, and in the upper bits the index of the slot's
+/// device plus one. Both are in one word, so that a row of a new device is never read with the standing
+/// of the old one.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
@@ -166,10 +166,10 @@ impl Members {
         self.slots.len()
     }
 
-    /// The member in `slot`, if it has its share of `row`.
+    /// The member in `slot`, if `row` is valid on it.
     ///
-    /// Who holds a range of the row finds the same member each time, or none from some moment on:
-    /// nobody gets a share of the row meanwhile, for that takes the row exclusively.
+    /// A thread that holds a range of the row finds the same member each time, or none from some moment
+    /// on: a row becomes valid on another member only while that row is held exclusively.
     pub(crate) fn of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
@@ -180,7 +180,7 @@ impl Members {
         self.device(slot, self.word(slot)?)
     }
 
-    /// The member, if it still has its slot.
+    /// The member with this identity, if it still has its slot.
     pub(crate) fn still(&self, id: MemberId) -> Option<Present<'_>> {
         self.present(id.slot).filter(|present| present.id == id)
     }
@@ -192,7 +192,7 @@ impl Members {
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
-    /// All devices of which a flush is one of the array: the members, and their shadows.
+    /// All devices that a flush of the array flushes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
             // In this order: a shadow may become the member in between.
@@ -203,12 +203,12 @@ impl Members {
         })
     }
 
-    /// Those whose share of `row` is not there.
+    /// Slots in which `row` is not valid.
     pub(crate) fn missing(&self, row: u64) -> Slots {
         (0..self.count()).filter(|slot| self.of_row(*slot, row).is_none()).collect()
     }
 
-    /// Those that have not all of their share.
+    /// Slots whose member is missing or not fully rebuilt.
     pub(crate) fn not_in_sync(&self) -> Slots {
         self.missing(ROWS - 1)
     }
@@ -217,7 +217,7 @@ impl Members {
         self.present_standing(slot).map_or(Standing::Missing, |(_, standing)| standing)
     }
 
-    /// The member in `slot`, and how it stands.
+    /// The member in `slot` and its standing.
     pub(crate) fn present_standing(&self, slot: usize) -> Option<(Present<'_>, Standing)> {
         let word = self.word(slot)?;
         let standing = match word.rows() {
@@ -235,7 +235,7 @@ impl Members {
         }
     }
 
-    /// Whether this device had `slot`, or has it.
+    /// Whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         let all = self.slots.get(slot).into_iter().flat_map(|slot| &slot.members);
         let is_it =
@@ -243,7 +243,7 @@ impl Members {
         all.filter_map(OnceLock::get).any(is_it)
     }
 
-    /// Whether `slot` can have one device more, whoever has it.
+    /// Whether `slot` has room for one more device.
     pub(crate) fn check_place(&self, slot: usize) -> Result<(), ArrayError> {
         self.free_place(slot).map(drop)
     }
@@ -254,7 +254,7 @@ impl Members {
         free.ok_or(ArrayError::SlotTaken { slot })
     }
 
-    /// Puts a member that has its share of the rows below `rows` into a slot; who had it is out.
+    /// Puts a member with valid rows below `rows` into a slot. The previous member is removed.
     ///
     /// # Locking
     /// The caller holds the lock of the array's state, as for all changes but [`Members::advance`].
@@ -264,7 +264,7 @@ impl Members {
         Ok(())
     }
 
-    /// Gives a member its shadow, which has nothing yet.
+    /// Gives a member a shadow, on which no row is valid yet.
     ///
     /// # Locking
     /// As [`Members::put`].
@@ -282,21 +282,21 @@ impl Members {
         self.device(slot, self.shadow_word(slot)?)
     }
 
-    /// The same, if it has its share of `row`, and so gets what is written there.
+    /// The same, if `row` is valid on it and must be written there too.
     ///
     /// # Locking
-    /// The caller holds a range of the row, and asks for the member only after this.
+    /// The caller holds a range of the row, and reads the member only after this.
     pub(crate) fn shadow_of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.shadow_word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
-    /// Says that the shadow has its share of the rows below `rows`. `false` if it is none any more.
+    /// Marks the rows below `rows` as valid on the shadow. `false` if it is no shadow any more.
     pub(crate) fn advance_shadow(&self, id: MemberId, rows: u64) -> bool {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// The shadow becomes the member. `false` if it is none any more.
+    /// Makes the shadow the member. `false` if it is no shadow any more.
     ///
     /// # Locking
     /// As [`Members::put`].
@@ -304,13 +304,13 @@ impl Members {
         if self.shadow(id.slot).is_none_or(|shadow| shadow.id != id) {
             return false;
         }
-        // In this order: an operation that finds no shadow any more finds the new member.
+        // In this order: an operation that does not find the shadow finds the new member.
         self.words.0[id.slot].store(Word::new(id.device, u64::MAX).0, Ordering::Release);
         self.shadows.0[id.slot].store(Word::MISSING.0, Ordering::Release);
         true
     }
 
-    /// The shadow is none any more, because of an error if there is one.
+    /// Gives up the shadow, with the error that was the reason, if any.
     ///
     /// # Locking
     /// As [`Members::put`].
@@ -331,7 +331,7 @@ impl Members {
 
     fn occupy(&self, slot: usize, member: Member) -> Result<usize, ArrayError> {
         let free = self.free_place(slot)?;
-        // Nobody else puts: the caller holds the lock.
+        // No other thread puts a member: the caller holds the lock.
         let occupant = Occupant {
             member,
             corrections: AtomicU32::new(0),
@@ -342,16 +342,15 @@ impl Members {
         Ok(free)
     }
 
-    /// Says that the member has its share of the rows below `rows`. `false` if it was taken out: what
-    /// it has concerns nobody any more.
+    /// Marks the rows below `rows` as valid on the member. `false` if the member was removed.
     ///
-    /// By exchange, for others take members out and put them in meanwhile; and never back, for two
-    /// may rebuild one member, and what either has done is done.
+    /// By compare-exchange, because members come and go meanwhile. The number never falls: two threads
+    /// may rebuild one member, and the rows of both are valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }
 
-    /// Takes the member out, and its shadow, which can copy nothing any more.
+    /// Removes the member, and its shadow, which has nothing left to copy.
     pub(crate) fn remove(&self, slot: usize) {
         for words in [&self.words, &self.shadows] {
             if let Some(word) = words.0.get(slot) {

@@ -1,11 +1,11 @@
-//! Rows whose parity may be wrong: after a crash without a log, until resync has been there.
+//! Rows whose parity may be wrong: after a crash without a log, until they are resynchronised.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// What is left of a resync: rows from `next` on, in the regions that need it.
+/// The rest of a resync: rows from `next` on, in the regions that need it.
 #[derive(Debug)]
 pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
@@ -64,10 +64,10 @@ impl Unsynced {
         (from..self.rows).find(|row| self.needs(*row))
     }
 
-    /// Everything below `row` is right now.
+    /// Notes that parity is right in all rows below `row`.
     ///
     /// # Locking
-    /// The caller holds the rows between, so that no writer trusts what is not there yet.
+    /// The caller holds these rows, so that no writer relies on parity that is not written yet.
     pub(crate) fn advance(&self, row: u64) {
         self.next.fetch_max(row, Ordering::AcqRel);
     }
@@ -76,7 +76,7 @@ impl Unsynced {
         let from = self.next.load(Ordering::Acquire);
         match &self.regions {
             Some(_) => (from..shape.rows()).filter(|row| self.needs(*row)).count() as u64,
-            // There may be thousands of millions.
+            // There may be billions of rows.
             None => shape.rows().saturating_sub(from),
         }
     }

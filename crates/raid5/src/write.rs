@@ -1,9 +1,9 @@
-//! Writing a row, on the thread that asked for it.
+//! Writing a row, on the calling thread.
 //!
-//! Read what the plan asks for; find the new parity; log what the row would need if it were left
-//! half written; write data and parity. Up to the first write a failed member only means another
-//! plan. From there on nothing is read again: what is to be written is known, and whoever fails is
-//! done without, since the new data is whole in what the others get.
+//! The steps: read what the plan needs; compute the new parity; log the partial parity; write data and
+//! parity. If a member fails before the first write, the write is planned again. After that nothing is
+//! read again: the write goes on without a failed member, because the other members receive all of the
+//! new data.
 
 use crate::array::Array;
 use crate::band::{RowPart, Source, Strip, pieces, strips};
@@ -41,7 +41,7 @@ impl Array {
         let hold = self.rows.lock(span);
         self.counters.add(Count::RowWait, u64::from(hold.waited));
         let _unit = self.budget.take(part.row, &self.counters);
-        // The unit is taken before what it protects is looked at: see `RowBudget::all_at_home`.
+        // Take the unit before reading the state that it protects: see `RowBudget::all_at_home`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
         self.begin()?;
@@ -100,7 +100,7 @@ impl Array {
         Ok(())
     }
 
-    /// Finds the new parity by way of the partial one, which goes into the log.
+    /// Computes the new parity from the partial parity, which goes into the log.
     fn logged_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) -> LogPart {
         let Strip { from, to, written, .. } = done.strip;
         let kept = done.kept();
@@ -123,7 +123,7 @@ impl Array {
         }
     }
 
-    /// Reads what the plans of all strips ask for. Gives the members that the row does without.
+    /// Reads what the plans of all strips need. Returns the members that the row does without.
     fn prepare(&self, write: &RowWrite<'_>) -> Result<(Slots, Vec<Prepared<'_>>), DeviceError> {
         loop {
             let missing = self.members.missing(write.row);
@@ -134,8 +134,8 @@ impl Array {
             let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
             match all.collect() {
                 Ok(prepared) => return Ok((missing, prepared)),
-                // Without who is gone there is another plan. None comes into a row that is held, so
-                // this ends.
+                // Plan again without the failed member. No member joins a row that is held, so this
+                // loop ends.
                 Err(ReadError::Gone) => {}
                 Err(ReadError::Lost(lost)) if self.correct(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
@@ -196,7 +196,7 @@ impl Array {
                 Some(index) => Missing::Data(index),
             },
         };
-        // Of a row that misses a member, the parity is all there is.
+        // In a row that misses a member, old parity is the only source of its data.
         let unknown = lost == Missing::Nothing && self.unsynced.contains(row);
         let band = Band {
             data: self.shape.data(),
@@ -210,7 +210,7 @@ impl Array {
         })
     }
 
-    /// The new content of a chunk that is written in part: the old one, less what is given.
+    /// The new content of a chunk that is written in part: old content with the new bytes in it.
     fn merge<'a>(
         &'a self,
         write: &RowWrite<'_>,
@@ -250,7 +250,7 @@ impl Array {
         }
     }
 
-    /// Writes each stretch of parity that is without a gap.
+    /// Writes each contiguous run of parity.
     fn write_parity(&self, write: &RowWrite<'_>, base: u64, parity: &[u8], failed: &mut Failed) {
         let slot = self.shape.parity_slot(write.row);
         for run in write.strips.chunk_by(|a, b| a.to == b.from) {
@@ -279,7 +279,7 @@ impl Array {
             put.map_err(|error| Lost::new(member.id, error))
         };
         let shadow = self.members.shadow_of_row(slot, write.row);
-        // A member that was taken out since is done without, as if it failed now.
+        // A member that was removed since is treated as one that fails now.
         let Some(member) = self.members.of_row(slot, write.row) else {
             failed.slots |= Slots::one(slot);
             return;
@@ -287,7 +287,7 @@ impl Array {
         let mut done = put(&member);
         if let Some(shadow) = shadow.filter(|shadow| shadow.id != member.id) {
             done = match put(&shadow) {
-                // By now it may be the member; then it is its write that counts.
+                // The shadow may have become the member; then this write counts.
                 Ok(()) => done.or_else(|lost| self.members.still(shadow.id).map(drop).ok_or(lost)),
                 Err(lost) if self.lose_shadow(&lost) => Err(lost),
                 Err(_) => done,
@@ -302,12 +302,12 @@ impl Array {
         }
     }
 
-    /// Writes old content back where new was written already, after a failure that stops writes.
+    /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row misses another member, and what that one had is known by the old parity and the old
-    /// data alone: half a write would lose what was acknowledged long ago. Of chunks that were
-    /// reconstructed rather than modified nothing is known, and nothing else depends on them. Strips
-    /// whose parity was written are whole: theirs is the new data.
+    /// The row misses another member, whose data is known only from the old parity and the old data: a
+    /// half-finished write would lose data that was acknowledged earlier. Chunks whose old content was
+    /// not read stay as they are, since nothing depends on it. Strips whose parity was written are
+    /// complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
         let half = |done: &&Prepared<'_>| {
             done.plan.method == Method::Modify && done.strip.from >= failed.parity_below
@@ -322,14 +322,14 @@ impl Array {
                 let member = self.members.of_row(slot, write.row);
                 for member in shadow.into_iter().chain(member) {
                     let at = member.data_offset + write.row * self.shape.chunk() + done.strip.from;
-                    // Its error would say no more than the one that made this necessary.
+                    // An error here adds nothing to the one that made this necessary.
                     let _ = member.device.write_at(at, old);
                 }
             }
         }
     }
 
-    /// Records who failed, and makes sure that the row is whole without them.
+    /// Records the failed members, and checks that the row is complete without them.
     fn settle_failures(
         &self,
         write: &RowWrite<'_>,
@@ -363,20 +363,20 @@ impl Array {
     }
 }
 
-/// Members that failed in the writes of a row, or were taken out since it was planned.
+/// Members that failed in the writes of a row, or were removed since it was planned.
 #[derive(Default)]
 struct Failed {
     slots: Slots,
-    /// What the first of those that failed said.
+    /// The error of the first failed member.
     first: Option<Lost>,
-    /// Members that got what they were to get.
+    /// Members whose writes all succeeded.
     written: Slots,
     /// Below this byte of the chunks all parity was written.
     parity_below: u64,
 }
 
 impl Failed {
-    /// Whether the row can still be written: it does without one member, and no more.
+    /// Whether the row can still be written: it does without at most one member.
     fn allows_more(&self, missing: Slots) -> bool {
         (self.slots | missing).count() <= 1
     }

@@ -6,8 +6,8 @@ use crate::report::short;
 use axis::Axis;
 use std::fmt::Write;
 
-/// Lines over a common axis. Up is always logarithmic: a target that is ten times as fast must not
-/// press the others to the ground.
+/// Lines over a common axis. The vertical axis is always logarithmic, so that a target that is ten times as
+/// fast does not flatten the others.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub title: String,
@@ -15,7 +15,7 @@ pub(super) struct Plot {
     pub series: Vec<Series>,
 }
 
-/// What goes across.
+/// The horizontal axis.
 #[derive(Debug)]
 pub(super) enum Across {
     /// Numbers, logarithmically; more than `limit` are more than there is room for.
@@ -46,9 +46,9 @@ const LEGEND: f64 = 16.0;
 const LABEL: f64 = 26.0;
 /// How many times a bar may go beyond all lines before it is cut off.
 const BEYOND: f64 = 2.5;
-/// How far what would lie on top of each other is moved apart.
+/// The distance by which overlapping points are moved apart.
 const APART: f64 = 2.5;
-/// Told apart by people who do not see all colours (Okabe and Ito).
+/// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 /// When all colours are used, the next line has the first one again, and is broken.
@@ -88,7 +88,7 @@ impl Plot {
     pub(super) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let medians = || points().map(|point| point.1).filter(|value| *value > 0.0);
-        // One slice in which the machine did something else must not press all lines together.
+        // One outlier slice must not squeeze all lines together.
         let (low, high) = (
             medians().fold(f64::INFINITY, f64::min) / BEYOND,
             medians().fold(0.0, f64::max) * BEYOND,

@@ -1,14 +1,13 @@
 //! fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
 //!
-//! Both ways of waking who waits for a row are measured in turn, in one run, on arrays of the same
-//! shape in this process's memory.
+//! Both policies of waking threads that wait for a row are measured in turn, in one run, on arrays of the
+//! same geometry in memory.
 //!
-//! A writer holds its row from beginning to end on its own thread, and in memory that is over before
-//! anybody else runs: there nobody waits, and how one would be woken does not matter. md holds its
-//! stripes over a hop to another thread, or as long as a disk takes. So each array is measured with
-//! members that answer at once, and with members that take 20 us (and what the host's timer adds),
-//! as a fast SSD does. A row is 64 KiB on a member: md's stripes are 4 KiB, and have to be waited
-//! for sixteen times as often.
+//! A writer holds its row on its own thread from start to end. In memory that takes so little time that
+//! other threads never wait, and the policy does not matter. md holds its stripes during a hand-over to
+//! another thread, or during disk I/O. So each array is measured twice: with members that answer at once,
+//! and with members that take 20 us (plus the error of the host's timer), like a fast SSD. A chunk is
+//! 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
 
 mod line;
 

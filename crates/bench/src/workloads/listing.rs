@@ -1,4 +1,4 @@
-//! A directory read, and the free blocks asked for.
+//! Workloads that read directories, trees and the number of free blocks.
 
 use crate::error::Result;
 use crate::worker::{Assignment, Operation, Worker};
@@ -34,16 +34,16 @@ impl Worker for List<'_> {
 /// Files of one directory of a [`Walk`].
 const FILES_A_DIRECTORY: u32 = 50;
 
-/// What a walk does with each directory.
+/// The operation of a walk on each directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stride {
-    /// Asks for the attributes of one file, whose path is known: as `git diff` does.
+    /// Reads the attributes of files with known paths, as `git diff` does.
     File,
-    /// Lists a directory and asks for the attributes of each file in it.
+    /// Lists a directory and reads the attributes of each file in it.
     Directory,
 }
 
-/// A walk through a tree of its own, again and again.
+/// A repeated walk through a tree, one tree per thread.
 pub(crate) struct Walk<'a> {
     given: Assignment<'a>,
     directories: Vec<String>,
@@ -86,7 +86,7 @@ impl Worker for Walk<'_> {
     }
 }
 
-/// Asks for the free blocks.
+/// Reads the number of free blocks.
 pub(crate) struct Space<'a> {
     given: Assignment<'a>,
 }

@@ -1,4 +1,4 @@
-//! Names: made, asked for, moved, taken away.
+//! Workloads on names: create, stat, open, rename, remove.
 
 use super::rounds::Rounds;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use std::time::Instant;
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,
-    /// What each has, and is forced out with before it is closed; empty ones are not.
+    /// The contents of each file, which is synced before closing. Empty files are not synced.
     content: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl Worker for Create<'_> {
 /// Files of one round of [`CreateStatRemove`].
 const ROUND: u32 = 1000;
 
-/// Makes some files, asks for each, removes each, and begins again: mdtest -F -C -r -u.
+/// Makes some files, reads the attributes of each, removes each, and begins again: mdtest -F -C -r -u.
 pub(crate) struct CreateStatRemove<'a> {
     given: Assignment<'a>,
     files: Vec<String>,
@@ -198,16 +198,16 @@ impl Worker for Move<'_> {
     }
 }
 
-/// What is asked of a file that exists.
+/// The operation on an existing file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Question {
-    /// Its attributes.
+    /// Reads its attributes.
     Stat,
-    /// Whether it opens.
+    /// Opens and closes it.
     OpenClose,
 }
 
-/// Asks for one file of many.
+/// Reads the attributes of one file of many, or opens it.
 pub(crate) struct Lookup<'a> {
     given: Assignment<'a>,
     files: Vec<String>,

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::worker::Assignment;
 
-/// A directory for each slice: what one made is gone before the next begins.
+/// A new directory for each slice; the previous one is removed before.
 pub(crate) struct Rounds<'a> {
     pub given: Assignment<'a>,
     pub dir: String,

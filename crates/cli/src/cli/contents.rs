@@ -1,4 +1,4 @@
-//! What an image holds that is no ext4 file system.
+//! Recognises the contents of an image without an ext4 file system.
 
 use lanefs_device::Device;
 use lanefs_ext4::mkfs::existing_signature;
@@ -7,39 +7,38 @@ use lanefs_ext4::mkfs::existing_signature;
 const MAGIC_AT: u64 = 1024 + MAGIC_IN_SUPERBLOCK;
 const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
-/// Byte of the group's number in a superblock.
+/// Byte of the group number in a superblock.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// Where group 1 keeps its copy of the superblock, for blocks of 1, 2 and 4 KiB as mke2fs lays them
-/// out: block, bytes of a block.
+/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block number,
+/// block size.
 const BACKUPS: [(u64, u64); 3] = [(8193, 1024), (16384, 2048), (32768, 4096)];
-/// Bytes at the beginning that are looked at as a whole.
+/// Number of bytes at the start that are examined.
 const HEAD: u64 = 64 << 10;
-/// Partitions that are listed at most.
+/// The largest number of partitions listed.
 const LISTED: usize = 8;
 
-/// Formats that are not made on devices, by how their files begin.
+/// File formats by their first bytes.
 const FILES: [(&[u8], &str); 12] = [
     (b"\x1f\x8b", "gzip data: unpack it first"),
     (b"\xfd7zXZ\0", "xz data: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
     (b"BZh", "bzip2 data: unpack it first"),
     (b"PK\x03\x04", "a zip archive: unpack it first"),
-    (b"\x3a\xff\x26\xed", "an Android sparse image: simg2img makes a raw one of it"),
-    (b"QFI\xfb", "a qcow2 image: qemu-img convert -O raw makes a raw one of it"),
-    (b"KDMV", "a VMDK image: qemu-img convert -O raw makes a raw one of it"),
-    (b"vhdxfile", "a VHDX image: qemu-img convert -O raw makes a raw one of it"),
-    (b"conectix", "a VHD image: qemu-img convert -O raw makes a raw one of it"),
+    (b"\x3a\xff\x26\xed", "an Android sparse image: convert it to a raw image with simg2img"),
+    (b"QFI\xfb", "a qcow2 image: convert it with qemu-img convert -O raw"),
+    (b"KDMV", "a VMDK image: convert it with qemu-img convert -O raw"),
+    (b"vhdxfile", "a VHDX image: convert it with qemu-img convert -O raw"),
+    (b"conectix", "a VHD image: convert it with qemu-img convert -O raw"),
     (b"\x7fELF", "a program (ELF)"),
     (b"%PDF-", "a PDF document"),
 ];
 
-/// Why there is no ext4 file system on `device`; `None` if there is the mark of one, damaged or not,
-/// or if that cannot be read.
+/// Why there is no ext4 file system on `device`. `None` if it has the magic number, or cannot be read.
 pub fn no_file_system(device: &dyn Device) -> Option<String> {
     let len = device.len();
     if len < MAGIC_AT + MAGIC.len() as u64 {
         return Some(match len {
-            0 => "no ext4 file system: it is empty".into(),
+            0 => "no ext4 file system: the image is empty".into(),
             _ => format!("no ext4 file system: {len} bytes are too few for one"),
         });
     }
@@ -48,8 +47,8 @@ pub fn no_file_system(device: &dyn Device) -> Option<String> {
     }
     match backup(device) {
         Some((block, size)) => Some(format!(
-            "the superblock is gone; its copy in block {block} is there: e2fsck -b {block} -B {size} \
-             puts it back"
+            "the superblock is missing, but block {block} has a copy: e2fsck -b {block} -B {size} \
+             restores it"
         )),
         None => Some(format!("no ext4 file system: {}", looks_like(device)?)),
     }
@@ -74,8 +73,8 @@ fn looks_like(device: &dyn Device) -> Option<String> {
     }
     Some(match existing_signature(device).ok()? {
         Some("md superblock") => {
-            "it is a member of an md array: lanefs raid examine tells of it, and \
-             md:MEMBER,MEMBER,... is the array"
+            "it is a member of an md array: use md:MEMBER,MEMBER,... for the array; \
+             lanefs raid examine shows its metadata"
                 .into()
         }
         Some(table) if table.ends_with("partition table") => partitioned(device, table),
@@ -84,7 +83,7 @@ fn looks_like(device: &dyn Device) -> Option<String> {
             "it begins with zeros: lanefs mkfs makes a file system".into()
         }
         None if is_text(&head) => "it looks like text".into(),
-        None => "what it holds is not known".into(),
+        None => "its contents are not recognised".into(),
     })
 }
 
@@ -109,7 +108,7 @@ fn partitioned(device: &dyn Device, table: &str) -> String {
         false => Some(mbr_starts(device)),
     };
     let mut partitions = starts.unwrap_or_default();
-    // First those that hold such a file system.
+    // Partitions with an ext4 file system come first.
     let is_ext =
         |start: &u64| start.checked_add(MAGIC_AT).and_then(|at| read(device, at)) == Some(MAGIC);
     partitions.sort_by_key(|(_, start)| !is_ext(start));
@@ -139,7 +138,7 @@ fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     numbered.map(|(number, entry)| (number, start(entry))).collect()
 }
 
-/// The same of a GPT on sectors of that many bytes (UEFI specification, 5.3); `None` if none is there.
+/// The same for a GPT with sectors of this size (UEFI specification, 5.3); `None` if there is none.
 fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
     let header = read::<92>(device, sector)?;
     let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));

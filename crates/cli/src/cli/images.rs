@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Options of every command that opens an image.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct ImageArguments {
-    /// Where the file system starts in the image, in bytes (suffixes K, M, G, T), as in a partition
+    /// Start of the file system in the image, in bytes (suffixes K, M, G, T), for a partition in a disk
+    /// image
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
 }
@@ -18,7 +19,7 @@ pub struct ImageArguments {
 pub enum Intent {
     /// Nothing is written.
     Read,
-    /// It is changed.
+    /// The image is changed.
     Change,
 }
 
@@ -28,7 +29,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Opens each image of `wanted`, for the most that is intended with it.
+    /// Opens each image of `wanted` once, for writing if any use of it changes it.
     pub fn open<'a>(
         arguments: ImageArguments,
         wanted: impl IntoIterator<Item = (&'a Path, Intent)>,
@@ -68,12 +69,12 @@ impl Images {
     pub fn get(&self, image: &Path) -> Result<&FileSystem, Failure> {
         let real = real_name(image)?;
         let found = self.open.iter().find(|(known, _)| *known == real);
-        found
-            .map(|(_, fs)| fs)
-            .ok_or_else(|| Failure::new(image.display(), "the image's name changed meanwhile"))
+        found.map(|(_, fs)| fs).ok_or_else(|| {
+            Failure::new(image.display(), "the image was renamed or replaced meanwhile")
+        })
     }
 
-    /// Closes them all; every one is closed, whatever happens to the others.
+    /// Closes all images, also after errors, and returns the errors.
     pub fn close(self) -> Vec<Failure> {
         let close = |(image, fs): (PathBuf, FileSystem)| {
             fs.close().err().map(|error| Failure::within(image.display(), &error))
@@ -82,7 +83,7 @@ impl Images {
     }
 }
 
-/// What tells whether two names mean one image. Arrays go by how they were written.
+/// The key that is equal for two names of one image. For arrays it is the name as given.
 fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     match Source::array_name(image) {
         Some(_) => Ok(image.into()),

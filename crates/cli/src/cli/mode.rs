@@ -4,20 +4,20 @@ use std::str::FromStr;
 
 const ALL: u16 = 0o7777;
 
-/// What chmod is to do.
+/// A change of a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeChange {
     /// Exactly this mode.
     Octal(u16),
-    /// Clause after clause.
+    /// Symbolic clauses, applied in order.
     Symbolic(Vec<Clause>),
 }
 
 /// One step: `u+x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
-    /// Bits of the classes that are meant (0o700 user, 0o070 group, 0o007 other); `None` if nobody
-    /// is named: all, but for the umask.
+    /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no class is
+    /// named: all classes, limited by the umask.
     who: Option<u16>,
     action: Action,
     what: Bits,
@@ -34,11 +34,11 @@ enum Action {
 struct Bits {
     /// rwx of one class, in the low three bits.
     rwx: u16,
-    /// X: execute, if it is a directory or somebody executes it already.
+    /// X: execute, if it is a directory or any class may execute it already.
     if_executable: u16,
     set_id: u16,
     sticky: u16,
-    /// The class whose bits are taken: its shift.
+    /// The class from which the bits are copied, as a shift.
     copy_from: Option<u16>,
 }
 
@@ -168,7 +168,7 @@ impl Clause {
     }
 }
 
-/// The umask of this process. To be asked before there are threads, as it is set to be read.
+/// The umask of this process. Must be called before threads start, since reading it means setting it.
 pub fn process_umask() -> u16 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);

@@ -4,12 +4,12 @@ use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// More than this of a user database is not read.
+/// The largest part of a user database that is read, in bytes.
 const MAX_DATABASE: u64 = 4 << 20;
 
-/// Who the numbers in an image are.
+/// The names of the user and group IDs in an image.
 pub struct UserNames {
-    /// `None`: the image has no database, so that the host's is asked.
+    /// `None`: the image has no database, and the host's is used.
     users: Option<Names>,
     groups: Option<Names>,
 }
@@ -44,7 +44,7 @@ fn read(fs: &FileSystem, path: &str) -> Option<Names> {
     Some(parse(&String::from_utf8_lossy(&database)))
 }
 
-/// The number of a user or group. The largest names no user: to chown(2) it says "as it is".
+/// Parses a user or group ID. The largest number is no ID: to chown(2) it means "unchanged".
 pub fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&id| id != u32::MAX)
 }

@@ -3,7 +3,7 @@
 use super::names::UserNames;
 use std::str::FromStr;
 
-/// Whom a file is to belong to, not looked up yet.
+/// The new owner of a file; names are not looked up yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerChange {
     user: Option<String>,

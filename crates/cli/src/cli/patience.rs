@@ -1,4 +1,4 @@
-//! Waiting for a program that is just closing an image.
+//! Waiting for a program that is about to close an image.
 
 use super::{Failure, complain};
 use lanefs::{Cause, Error, Source};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 /// How long a command waits for an image that is in use. umount(8) of type `fuse` returns before the server has
 /// written its last byte, and a loop device may live a moment longer than its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a mount waits: a server with much to write to a slow disk takes its time.
+/// How long a mount waits: a server with much data to write to a slow disk needs more time.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// After so long a mount says that it waits.
+/// After this time a mount prints that it waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens an image, waiting for a moment if its user may be about to end; one that is mounted is not.
+/// Opens an image. Waits briefly if its user may be about to end, but not if the image is mounted.
 pub fn open_image(
     image: &Path,
     access: Access,
@@ -39,7 +39,7 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
     opened.map_err(|error| Failure::opening_source(name, &error))
 }
 
-/// As [`open_image`], for a mount: it waits longer, and says so.
+/// As [`open_image`], for a mount: waits longer, and prints that.
 pub fn open_image_to_mount(
     image: &Path,
     access: Access,
@@ -50,7 +50,7 @@ pub fn open_image_to_mount(
     })
 }
 
-/// As [`open_source`], for the mount of an array: it waits longer, and says so.
+/// As [`open_source`], for the mount of an array: waits longer, and prints that.
 pub fn open_array_to_mount(
     name: &Path,
     access: Access,
@@ -76,11 +76,11 @@ fn tell(name: &Path) {
 enum Use {
     /// Its user may be about to end.
     MayEnd,
-    /// It is mounted, or the reason is another.
+    /// The image is mounted, or there is another reason.
     Lasts,
 }
 
-/// Opens until that succeeds, fails for good, or took too long; tells of it after a moment.
+/// Tries to open until that succeeds, fails for good, or takes too long; calls back if it has to wait.
 fn wait<T, E>(
     patience: Duration,
     tell: &mut dyn FnMut(),

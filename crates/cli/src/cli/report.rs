@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Something did not work: where, and why.
+/// A failure: the object and the cause.
 #[derive(Debug)]
 pub struct Failure {
     place: String,
@@ -15,12 +15,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// At `place`, because of `cause`.
+    /// A failure at `place`, because of `cause`.
     pub fn new(place: impl Display, cause: impl Display) -> Failure {
         Failure { place: place.to_string(), cause: cause.to_string() }
     }
 
-    /// As another process told it, place and cause.
+    /// A failure from the text of another process, with place and cause.
     pub fn told(text: &str) -> Failure {
         match text.split_once(": ") {
             Some((place, cause)) => Failure::new(place, cause),
@@ -80,7 +80,7 @@ impl Display for Failure {
     }
 }
 
-/// The host's error in the words that Lanefs uses for its own: small, and without the number.
+/// The host's error in the style of Lanefs: lower case, without the number.
 pub fn host_cause(error: &io::Error) -> String {
     let text = plain(&error.to_string());
     let mut letters = text.chars();
@@ -90,7 +90,7 @@ pub fn host_cause(error: &io::Error) -> String {
     }
 }
 
-/// A message in which the host's error stands at the end, without its number and in small letters.
+/// A message that ends with the host's error: lower case, without the number.
 pub fn plain(text: &str) -> String {
     let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
     match text.rsplit_once(": ") {
@@ -103,32 +103,32 @@ pub fn plain(text: &str) -> String {
     }
 }
 
-/// `text` without the control characters that a terminal would obey: names come from images.
+/// `text` without control characters, which names in an image may contain.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Says something on standard error, on one line. Nobody may listen there any more, and that is no
-/// reason to stop: the exit code says it too.
+/// Prints one line on standard error. A closed standard error is ignored: the exit code tells of the
+/// failure too.
 pub fn complain(line: impl Display) {
-    // One write, so that the lines of several threads are not torn.
+    // One write, so that lines of several threads are not mixed.
     let line = format!("{}\n", printable(&line.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Where a command tells of failures, and how it ends.
+/// The failures of a command, and its exit code.
 pub struct Report {
     command: &'static str,
     failed: AtomicBool,
 }
 
 impl Report {
-    /// For the subcommand `command`; nothing has failed yet.
+    /// The report of the subcommand `command`, without failures.
     pub fn new(command: &'static str) -> Report {
         Report { command, failed: AtomicBool::new(false) }
     }
 
-    /// Says that something failed; the command goes on, and will end with 1.
+    /// Prints a failure. The command goes on, and will end with 1.
     pub fn fail(&self, failure: impl Display) {
         self.failed.store(true, Ordering::Relaxed);
         complain(format_args!("lanefs {}: {failure}", self.command));
@@ -141,13 +141,13 @@ impl Report {
         }
     }
 
-    /// What there is, after [`Report::fail`] if it is an error.
+    /// The value; `None` after [`Report::fail`] if it is an error.
     pub fn given<T, E: Display>(&self, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
 
-    /// What writing to standard output gave. A reader that has gone is not worth a message, but the
-    /// command ends with 1, as not all was said.
+    /// Takes the result of writing to standard output. A closed pipe gets no message, but the command ends
+    /// with 1 because its output is incomplete.
     pub fn printed(&self, result: io::Result<()>) {
         match result {
             Ok(()) => {}

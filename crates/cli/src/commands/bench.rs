@@ -24,27 +24,34 @@ use std::str::FromStr;
 use std::time::Duration;
 use task::{Task, What};
 
-/// Measures Lanefs, and what else is mounted, with the same workloads
+/// Measures Lanefs and other mounted file systems with the same workloads
 ///
-/// Targets take turns in short slices; told are median, smallest and largest of the slices, how many
-/// times as fast as the first target that was in the same slice, latency, and the CPU time of one
-/// operation: of this process, the server, and the threads of the kernel.
+/// Each workload runs on all targets in turn, in short slices. The table shows, for each target, the
+/// rate (median, smallest and largest slice), the ratio to the first target, the latency, and the CPU
+/// time per operation. CPU time counts this process, the FUSE server and the kernel's threads.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Workloads: create, stat, remove, open-close, create-unlink, create-stat-remove, create-unlink-shared,
-anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read, direct-write, seq-read,
-seq-write, append, fsync, untar, git-status, statfs, mix (others by chance). overwrite and randread are
-direct-write and direct-read.
+Workloads:
+  create, stat, remove, open-close, create-unlink, create-stat-remove, create-unlink-shared,
+  anonymous, tree-diff, readdir-stat, fallocate2, rename, readdir, direct-read (or randread),
+  direct-write (or overwrite), seq-read, seq-write, append, fsync, untar, git-status, statfs,
+  mix (a random mixture of the others, see --mix)
 
-seeds: what the policies of before cost, in turn with those of now, on devices in memory with 1 to 64
-workers; workloads, fsmark (files on RAID-5), or S1 to S5 behind it leave out the others. efficiency:
-operations for each second of CPU time, the library beside the kernel's ext4 (root), of its workloads
-or of some.
+Two sets of workloads with targets of their own:
+  seeds        compares the older kernels' locking policies with the present ones, on images in
+               memory, with 1 to 64 threads. To run a part, add workloads, fsmark (files on RAID-5)
+               or S1 to S5.
+  efficiency   operations per second of CPU time: the library beside the kernel's ext4. Needs root.
+               To run a part, add workloads.
 
-Targets: lib:ram, the library on a new image in its memory; lib:raid5, or lib:raid5=N, the same on a RAID-5
-array of 4 or N members in memory; lib:IMAGE and lib:md:MEMBER,MEMBER,..., on an image or array that
-exists; dir:PATH, a directory, on whatever is mounted there. Interrupted, it removes what it made, tells
-what it has, and ends with 130 (SIGINT) or 143 (SIGTERM).
+Targets:
+  lib:ram                        the library on a new image in memory
+  lib:raid5, lib:raid5=N         the library on a new RAID-5 array of 4 or N members in memory
+  lib:IMAGE, lib:md:MEMBER,...   the library on an existing image or array
+  dir:PATH                       a directory of a mounted file system
+
+An interrupted run removes the files it made, prints the results so far, and exits with 130 (SIGINT)
+or 143 (SIGTERM).
 
 Examples:
   lanefs bench
@@ -60,72 +67,72 @@ Examples:
   lanefs bench efficiency --threads 1,2
   lanefs bench --peers --json figures.json --report figures.html")]
 pub struct Arguments {
-    /// What to measure; all workloads if none is given; or `seeds`, of all or of some; or `efficiency`,
-    /// of all or of some
+    /// Workloads to run [default: all]; or `seeds` or `efficiency`, then the parts of it to run
     #[arg(value_name = "WORKLOAD")]
     what: Vec<What>,
-    /// On what: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,..., dir:PATH; again for more (lib:ram if
-    /// there is nothing else)
+    /// File system to measure: lib:ram, lib:raid5[=N], lib:IMAGE, lib:md:MEMBER,... or dir:PATH. Can be
+    /// repeated [default: lib:ram, or none with --peers]
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<TargetSpec>,
-    /// With how many threads; each is measured for itself [default: 1; seeds: 1,2,4,8,16,32,64]
+    /// Numbers of threads, each measured separately [default: 1; seeds: 1,2,4,8,16,32,64]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
-    /// Measured seconds of each workload on each target, in all slices
+    /// Seconds to measure each workload on each target, all slices together
     #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds,
         allow_negative_numbers = true)]
     seconds: Duration,
-    /// In how many slices
+    /// Number of slices that these seconds are divided into
     #[arg(long, value_name = "N", default_value = "5",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     slices: u32,
-    /// With these policies, each a target of its own: before, after, or some with + between them, as
-    /// overwrite=exclusive+busy_group=wait (for lib:ram and lib:raid5; stripe_wake=all|one for lib:raid5)
+    /// Locking policies, each measured as a separate target, for lib:ram and lib:raid5: before (older
+    /// kernels), after (Lanefs), or single ones joined by +, as in overwrite=exclusive+busy_group=wait.
+    /// lib:raid5 has stripe_wake=all|one too
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     policies: Vec<NamedPolicies>,
-    /// The most memory for the caches of lib: targets, in MiB
+    /// Limit of the cache memory of each lib: target, in MiB
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache: Option<u64>,
-    /// Files in a directory or tree that is looked at [default: 1000]
+    /// Number of files for stat, readdir and other workloads that read directories [default: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     files: Option<u32>,
-    /// Size of a file whose data is read or written, in MiB [default: 64]
+    /// File size for workloads that read or write data, in MiB [default: 64]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     file_size: Option<u64>,
-    /// How much direct-read, direct-write, append and fsync read or write at once, in KiB, a multiple of 4
+    /// Bytes per read or write of direct-read, direct-write, append and fsync, in KiB, a multiple of 4
     /// [default: 4]
     #[arg(long, value_name = "KIB", value_parser = parse_access)]
     access_size: Option<u64>,
-    /// What mix does by chance, each with its share [default: stat=50,open-close=20,create-unlink=20,append=10]
+    /// Workloads of mix and their shares [default: stat=50,open-close=20,create-unlink=20,append=10]
     #[arg(long, value_name = "WORKLOAD=SHARE,...")]
     mix: Option<Mix>,
-    /// Files of the source tree for untar and git-status [default: 2000]
+    /// Number of files in the source tree of untar and git-status [default: 2000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tree_files: Option<u32>,
-    /// Also on Lanefs mounted and as a library, and on the kernel's ext4, fuse2fs, xfs and tmpfs, all
-    /// in memory (root); they come first, and are gone afterwards
+    /// Also measure a Lanefs mount, the library, the kernel's ext4, fuse2fs, xfs and tmpfs, all in
+    /// memory. They are the first targets and are removed at the end. Needs root
     #[arg(long)]
     peers: bool,
-    /// Write all figures here
+    /// Write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write tables and plots here, as one HTML file
+    /// Write tables and plots to this file, as HTML
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// This process has a mount namespace of its own already
+    /// This process already runs in a private mount namespace
     #[arg(long, hide = true)]
     private_mounts: bool,
 }
 
-/// Policies, as they were called.
+/// One set of policies of `--policies`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NamedPolicies {
     name: String,
     policies: Policies,
-    /// Of the array below, where there is one.
+    /// The policy of the array below, if there is one.
     stripe_wake: StripeWake,
-    /// There is no other policy in the name.
+    /// Only `stripe_wake` is given.
     is_of_arrays: bool,
 }
 
@@ -138,7 +145,7 @@ impl FromStr for NamedPolicies {
                 "stripe_wake=all" => stripe_wake = StripeWake::All,
                 "stripe_wake=one" => stripe_wake = StripeWake::One,
                 other if other.split('=').next() == Some("stripe_wake") => {
-                    return Err("policy stripe_wake is one of one, all".into());
+                    return Err("stripe_wake is all or one".into());
                 }
                 set => {
                     stripe_wake = match set {
@@ -153,7 +160,7 @@ impl FromStr for NamedPolicies {
         let policies = match &others[..] {
             [] => Policies::default(),
             some => some.join("+").parse().map_err(|error: lanefs_ext4::UnknownPolicy| {
-                format!("{error}; and stripe_wake=one|all of lib:raid5")
+                format!("{error}; lib:raid5 has stripe_wake=one|all too")
             })?,
         };
         Ok(NamedPolicies {
@@ -165,7 +172,7 @@ impl FromStr for NamedPolicies {
     }
 }
 
-/// Measures.
+/// Runs `lanefs bench`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let task = match Task::of(arguments) {
         Ok(task) => task,
@@ -184,15 +191,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line, as clap does.
+/// Prints a usage error in the form that clap uses; the exit code is 2.
 fn refuse(why: &str) -> ExitCode {
     let error = clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, format!("{why}\n"));
-    // Nobody may listen; the exit code says it too.
+    // Standard error may be closed; the exit code still tells.
     let _ = error.print();
     ExitCode::from(2)
 }
 
-/// All that can go wrong before hours of measuring goes wrong here.
+/// Makes every check that can be made before measuring starts.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,
@@ -215,14 +222,14 @@ fn failure(error: lanefs_bench::Error) -> Failure {
 struct Run<'a> {
     arguments: &'a Arguments,
     report: &'a Report,
-    /// The path of this program, if it has mounts of its own.
+    /// The path of this program, if it runs in a private mount namespace.
     program: Option<PathBuf>,
     interruption: Interruption,
     output: Output,
 }
 
 impl Run<'_> {
-    /// Measures, tells and saves; the exit code if a signal ended it.
+    /// Measures, prints and saves. Returns the exit code if a signal ended the run.
     fn measure(self, task: &Task) -> Option<ExitCode> {
         let before = Machine::now();
         let measured = match task {
@@ -234,7 +241,7 @@ impl Run<'_> {
         let Run { report, interruption, output, .. } = self;
         let chapters = match measured {
             Ok(chapters) => chapters,
-            // What could not be set up because of it is no failure.
+            // A set-up that the signal interrupted is no failure.
             Err(_) if interruption.came() => Vec::new(),
             Err(failure) => {
                 report.fail(failure);
@@ -247,7 +254,9 @@ impl Run<'_> {
         };
         let last = match ending {
             Ending::Complete => format!("at the end: {after}\n"),
-            Ending::Interrupted => format!("interrupted, not all was measured: {after}\n"),
+            Ending::Interrupted => {
+                format!("interrupted, some workloads are not measured: {after}\n")
+            }
         };
         report.printed(print(&last));
         if !chapters.is_empty() {
@@ -257,7 +266,7 @@ impl Run<'_> {
         interruption.exit()
     }
 
-    /// Prints what was measured, and goes on to the next.
+    /// Prints one result and advances the progress line.
     fn show(&self, progress: &mut Progress, measured: &Measured, text: &str) {
         progress.clear();
         self.report.printed(print(text));
@@ -301,7 +310,7 @@ impl Run<'_> {
         });
         drop(progress);
         self.report.printed(print(&lanefs_bench::table_foot(&plan.threads)));
-        // Before the mounts are taken from under them.
+        // The targets hold files open in the mounts of `peers`.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))
@@ -328,18 +337,18 @@ impl Run<'_> {
     }
 }
 
-/// The line that was typed.
+/// The command line of this run.
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != PRIVATE_MOUNTS).collect();
     format!("lanefs {}", words.join(" "))
 }
 
-/// What is told to the program that takes this one's place.
+/// The option that this program gives itself when it runs itself again in a private mount namespace.
 const PRIVATE_MOUNTS: &str = "--private-mounts";
 
-/// In a mount namespace of its own, this process goes on; any other is replaced by one that is. The
-/// path of this program.
+/// Returns the path of this program if it already has a private mount namespace. Otherwise replaces the
+/// process by the same command in one.
 fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::host("the path of this program", &error))?;
@@ -351,7 +360,7 @@ fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
 }
 
 impl Arguments {
-    /// The targets that are named or meant.
+    /// The targets that are given, or the default.
     fn specs(&self) -> Vec<TargetSpec> {
         match self.targets[..] {
             [] if !self.peers || !self.policies.is_empty() => vec![TargetSpec::Ram],
@@ -359,7 +368,7 @@ impl Arguments {
         }
     }
 
-    /// The same, with how those of the library are mounted.
+    /// The same, one for each set of policies, with the mount options of the library.
     fn wanted(&self) -> Vec<(TargetSpec, Option<String>, Mounting)> {
         let cache_bytes = self.cache.map(|mib| mib << 20);
         let mut wanted = Vec::new();
@@ -404,7 +413,7 @@ impl Arguments {
     }
 }
 
-/// What is taken where nothing else is said: files, MiB of a file, files of the source tree.
+/// Defaults: number of files, file size in MiB, number of files in the source tree.
 const FILES: u32 = 1000;
 const FILE_SIZE: u64 = 64;
 const TREE_FILES: u32 = 2000;
@@ -415,7 +424,7 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// KiB in a page, and the most that is read or written at once.
+/// Limits of `--access-size` in KiB; it is a multiple of the page size.
 const PAGE: u64 = 4;
 const MOST_AT_ONCE: u64 = 1 << 16;
 
@@ -451,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_everything_on_the_library_in_ram() {
+    fn the_default_is_all_workloads_on_the_library_in_memory() {
         let arguments = parse("").unwrap();
         assert_eq!(arguments.wanted(), [(TargetSpec::Ram, None, Mounting::default())]);
         assert_eq!(arguments.threads(&[1]), [1]);
@@ -482,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_arguments_are_refused() {
         let wrong = [
             "creat",
             "--threads 0",
@@ -503,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn how_arrays_wake_is_a_policy_of_their_own() {
+    fn stripe_wake_is_a_policy_of_arrays() {
         let policies = |line: &str| {
             let arguments = parse(line).unwrap();
             arguments.wanted().into_iter().map(|(_, _, how)| how).collect::<Vec<_>>()
@@ -522,29 +531,29 @@ mod tests {
     }
 
     #[test]
-    fn options_that_would_change_nothing_are_refused() {
+    fn options_without_effect_are_refused() {
         let refused = [
-            ("seeds --target lib:ram", "--target: the seeds have targets of their own"),
-            ("seeds --policies before", "--policies: the seeds"),
-            ("seeds S3 --cache 64", "--cache: the seeds"),
-            ("seeds --files 10", "--files: the seeds"),
-            ("seeds --peers", "--peers: the seeds"),
-            ("efficiency --target dir:/", "--target: efficiency has targets of its own"),
-            ("efficiency stat --file-size 1", "--file-size: files whose data"),
-            ("create --files 10", "--files: files that are looked at are of stat"),
-            ("stat --tree-files 10", "--tree-files: source trees are of untar, git-status"),
-            ("stat --target dir:/ --cache 64", "--cache: caches are those of lib: targets"),
-            ("stat --target lib:a --policies before", "--policies: each is a target of its own"),
-            ("stat --peers --cache 64", "--cache: caches"),
-            ("stat --policies stripe_wake=all", "--policies: stripe_wake is of arrays"),
-            ("stat --access-size 8", "--access-size: how much is read or written at once is of"),
-            ("stat --mix stat=1", "--mix: shares are of mix"),
-            ("mix --mix stat=1 --access-size 8", "--access-size: how much"),
+            ("seeds --target lib:ram", "--target: seeds has its own targets"),
+            ("seeds --policies before", "--policies: seeds"),
+            ("seeds S3 --cache 64", "--cache: seeds"),
+            ("seeds --files 10", "--files: seeds"),
+            ("seeds --peers", "--peers: seeds"),
+            ("efficiency --target dir:/", "--target: efficiency has its own targets"),
+            ("efficiency stat --file-size 1", "--file-size: only used by "),
+            ("create --files 10", "--files: only used by stat"),
+            ("stat --tree-files 10", "--tree-files: only used by untar, git-status"),
+            ("stat --target dir:/ --cache 64", "--cache: only lib: targets"),
+            ("stat --target lib:a --policies before", "--policies: only lib:ram and lib:raid5"),
+            ("stat --peers --cache 64", "--cache: only lib:"),
+            ("stat --policies stripe_wake=all", "--policies: stripe_wake is only for lib:raid5"),
+            ("stat --access-size 8", "--access-size: only used by"),
+            ("stat --mix stat=1", "--mix: only used by mix"),
+            ("mix --mix stat=1 --access-size 8", "--access-size: only used by"),
             (
                 "overwrite --file-size 1 --access-size 2048",
-                "--access-size: more than a file of 1 MiB",
+                "--access-size: larger than the file size of 1 MiB",
             ),
-            ("stat --json a --report a", "--json and --report: two files"),
+            ("stat --json a --report a", "--json and --report: the same file"),
         ];
         for (line, why) in refused {
             assert!(refusal(line).starts_with(why), "{line}: {}", refusal(line));
@@ -585,10 +594,10 @@ mod tests {
     }
 
     #[test]
-    fn efficiency_measures_what_it_has_an_aim_for() {
+    fn efficiency_accepts_only_its_own_workloads() {
         assert!(
             refusal("efficiency create")
-                .starts_with("create: efficiency is measured of create-unlink, ")
+                .starts_with("create: not a workload of efficiency; there are create-unlink, ")
         );
         let some = Task::of(&parse("efficiency stat fallocate2").unwrap()).unwrap();
         let wanted = [Workload::Stat, Workload::Fallocate2];

@@ -19,7 +19,7 @@ pub struct Arguments {
     image: ImageArguments,
 }
 
-/// Prints.
+/// Runs `lanefs cat`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("cat");
     let mut out = io::stdout().lock();
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Prints one file. What standard output says to it is told to `report`.
+/// Prints one file. Errors of standard output go to `report`.
 pub fn print(
     fs: &FileSystem,
     place: &Place,

@@ -12,20 +12,20 @@ use std::process::ExitCode;
     after_help = "Examples:\n  lanefs chmod 755 disk.img:/bin/sh\n  lanefs chmod -R go-w disk.img:/etc"
 )]
 pub struct Arguments {
-    /// The mode: octal, or as u+x, go-w, a=rX
+    /// The mode, octal or symbolic: 755, u+x, go-w, a=rX
     #[arg(allow_hyphen_values = true)]
     mode: ModeChange,
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// Directories with all that is in them
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Changes.
+/// Runs `lanefs chmod`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
     let change = |fs: &FileSystem, path: &Path| change(fs, path, &arguments.mode, umask);

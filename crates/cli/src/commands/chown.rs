@@ -9,7 +9,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = super::long_help())]
 #[command(after_help = "\
-Names are looked up in the image's own /etc/passwd and /etc/group if it has them, else on the host.
+Names are looked up in /etc/passwd and /etc/group of the image, or of the host if the image has none.
 
 Examples:
   lanefs chown -R 1000:1000 disk.img:/home/ann
@@ -20,20 +20,20 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// Directories with all that is in them (symbolic links themselves)
+    /// Change directories recursively; symbolic links in them are changed themselves
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Symbolic links themselves, not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Changes.
+/// Runs `lanefs chown`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("chown");
-    // Names differ from image to image, so that they are asked for each operand.
+    // Names differ between images, so they are looked up for each operand.
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
     let names = Images::open(arguments.image, wanted).and_then(|images| {
         let each = arguments.places.iter().map(|place| {

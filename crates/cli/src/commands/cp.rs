@@ -14,15 +14,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-/// More threads than this gain nothing: the device is the limit.
+/// Upper limit of the default: with more threads, the device is the bottleneck.
 const MAX_WORKERS: usize = 8;
 
 /// Copies files into an image, out of it, within it, or between images
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs cp [OPTIONS] <SOURCE>... <DEST>")]
 #[command(after_help = "\
-IMAGE:/path is a place in an image, IMAGE: its root; a path of the host that has ':/' in it is written
-with ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b). '-' is standard input or output.
+IMAGE:/PATH is a file in an image, IMAGE: its root directory. '-' is standard input or output. A host
+path that contains ':/' needs ./ in front (./a:/b, or ./../../srv/a:/b for /srv/a:/b).
 
 Examples:
   lanefs cp -a rootfs/. disk.img:/            fill an image, all attributes kept
@@ -31,39 +31,39 @@ Examples:
   lanefs cp -r a.img:/data b.img:/            from image to image
   tar c dir | lanefs cp - disk.img:/dir.tar   from standard input")]
 pub struct Arguments {
-    /// What to copy, and where to: a directory if there are several to copy
+    /// Sources, then the destination; several sources need a directory
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
-    /// Copy trees and keep everything: mode, owner, times, attributes, links (as -rdp, and more)
+    /// Copy recursively and keep mode, owner, times, links and all extended attributes (-rdp and more)
     #[arg(short, long)]
     archive: bool,
-    /// Copy directories with all that is in them
+    /// Copy directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep mode, access control lists, owner and times
     #[arg(short)]
     preserve: bool,
-    /// Copy symbolic links as such, and keep hard links
+    /// Copy symbolic links themselves, and keep hard links
     #[arg(short = 'd')]
     links: bool,
-    /// Copy symbolic links as such
+    /// Copy symbolic links themselves
     #[arg(short = 'P', long, overrides_with = "dereference")]
     no_dereference: bool,
-    /// Copy what symbolic links lead to
+    /// Follow symbolic links and copy their targets
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Leave files that are there as they are
+    /// Do not overwrite existing files
     #[arg(short, long)]
     no_clobber: bool,
     #[command(flatten)]
     destination: Written,
-    /// Everything that is copied belongs to this user and group
+    /// Owner and group of all copies, as numbers
     #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids)]
     owner: Option<(u32, u32)>,
-    /// Threads (default: one for each core, at most 8)
+    /// Number of threads [default: one per core, at most 8]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
-    /// Name each file
+    /// Print each file name
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub fn default_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
 }
 
-/// Copies.
+/// Runs `lanefs cp`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("cp");
     let (sources, target) = match arguments.operands.split_last() {
@@ -129,16 +129,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// What is said of the destination.
+/// Options that concern the destination.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Written {
-    /// The destination is what is written, even if it is a directory
+    /// Treat the destination as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
 
 impl Written {
-    /// How it is meant for so many sources.
+    /// How to interpret the destination for this number of sources.
     pub fn aim(self, sources: &[Operand]) -> Aim {
         if self.no_target_directory {
             Aim::Itself
@@ -150,18 +150,18 @@ impl Written {
     }
 }
 
-/// How the destination is meant.
+/// How to interpret the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aim {
-    /// It is a directory, to copy into.
+    /// A directory to copy into.
     Within,
-    /// It is the copy's own name.
+    /// The name of the copy.
     Itself,
-    /// The first if it is a directory, else the second.
+    /// [`Aim::Within`] if it is a directory, else [`Aim::Itself`].
     Either,
 }
 
-/// Copies all `sources`, of whatever kind, to `target`.
+/// Copies all `sources`, files of a tree or standard input, to `target`.
 pub fn copy(
     images: &Images,
     sources: &[Operand],
@@ -187,8 +187,10 @@ pub fn copy(
         Operand::Host(path) => {
             if let Some(host) = sources.iter().find(|s| matches!(s, Operand::Host(_))) {
                 let why = match host.is_escaped() || target.is_escaped() {
-                    true => "with ./ in front it is a path of the host, and neither is in an image",
-                    false => "neither this nor the destination is in an image: use cp(1)",
+                    true => {
+                        "with ./ in front it is a host path; source or destination must be in an image"
+                    }
+                    false => "neither source nor destination is in an image: use cp(1)",
                 };
                 let shown = if target.is_escaped() { target } else { host };
                 return Err(Failure::new(shown, why));
@@ -197,7 +199,7 @@ pub fn copy(
             let destination = Destination::on_host(aim, path)?;
             into(images, sources, &tree, &destination, plan, report, |source| match source {
                 Operand::Standard => {
-                    Some(Err(Failure::new("-", "is copied into an image, not to the host")))
+                    Some(Err(Failure::new("-", "standard input can only be copied into an image")))
                 }
                 _ => None,
             })
@@ -223,11 +225,11 @@ struct Destination<N> {
     kind: Kind,
 }
 
-/// What the copy under a name of its own may be.
+/// What a copy with a given name may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Anything,
-    /// Its name was written with a slash at the end.
+    /// A directory only: the name ends with a slash.
     Directory,
 }
 
@@ -346,7 +348,7 @@ fn one<S: Source, T: Target>(
     let name = match (&destination.name, path.components().next_back()) {
         (Some(name), _) => name.clone(),
         (None, Some(Component::Normal(name))) if !ends_in_dot(path) => name.as_bytes().to_vec(),
-        // What has no name of its own, as "dir/." and the root, is copied into the directory itself.
+        // A source without a last name, such as "dir/." or the root, is copied into the directory itself.
         (None, _) => {
             if source.meta(node)?.file_type != FileType::Directory {
                 return Err(Failure::new(source.show(node), "not a directory"));
@@ -373,7 +375,7 @@ fn ends_in_dot(path: &Path) -> bool {
     bytes.ends_with(b"/.") || bytes == b"."
 }
 
-/// Fails if `dir` of the target is `node` of the source, or in it: the copy would copy itself.
+/// Fails if `dir` of the target is `node` of the source or inside it: the copy would never end.
 fn check_not_within<S: Source, T: Target>(
     source: &S,
     node: &S::Node,
@@ -394,7 +396,7 @@ fn check_not_within<S: Source, T: Target>(
         }
         match target.look(&here, b"..")? {
             Some((above, up)) if up.identity != there.identity => {
-                // In a damaged image the way up may not end.
+                // In a damaged image the parents can form a ring.
                 let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
                 if ascent.step(&up.identity).is_err() {
                     let shown = target.show(&here, b"..");
@@ -422,7 +424,7 @@ fn stream_in(
     from: &mut dyn Read,
 ) -> Result<(), Failure> {
     if destination.name.is_none() {
-        return Err(Failure::new(place, "is a directory: a stream needs a name"));
+        return Err(Failure::new(place, "is a directory: standard input needs a file name"));
     }
     if destination.kind == Kind::Directory {
         return Err(Failure::new(place, "not a directory"));

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Tells how much of an image is used
+/// Shows used and free space of images
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = super::long_help())]
 #[command(after_help = "Example:\n  lanefs df -h disk.img")]
@@ -14,17 +14,17 @@ pub struct Arguments {
     /// The images
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<PathBuf>,
-    /// With units: K, M, G, T
+    /// Show sizes with units: K, M, G, T
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Inodes instead of bytes
+    /// Show inodes instead of bytes
     #[arg(short, long)]
     inodes: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Tells.
+/// Runs `lanefs df`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("df");
     let mut lines = vec![header(arguments)];
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(failure) => report.fail(failure),
         }
     }
-    // Without an image that could be opened, the heading alone says nothing.
+    // If no image could be opened, a heading alone is no use.
     if lines.len() > 1 {
         report.printed(print(&lines));
     }

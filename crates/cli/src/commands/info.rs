@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Kind of copy in `s_jnl_blocks`: block numbers and size of the journal (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
-/// Tells what is in the superblock of an image; nothing is mounted
+/// Shows the superblock of an image without mounting it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,17 +32,17 @@ Examples:
 pub struct Arguments {
     /// The image
     image: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Each block group too
+    /// Show each block group too
     #[arg(short, long)]
     groups: bool,
     #[command(flatten)]
     options: ImageArguments,
 }
 
-/// Tells.
+/// Runs `lanefs info`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("info");
     match facts(arguments) {
@@ -77,7 +77,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // Read in the middle of a change, it is whole a moment later.
+        // A read during a write can be torn; the next one is whole.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -121,7 +121,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// A time of the superblock: low word and the high byte that came later; `null` if it was never set.
+/// A time of the superblock, from its low word and the high byte that ext4 added; `null` if never set.
 fn time(low: u32, high: u8) -> Value {
     let secs = i64::from(low) | i64::from(high) << 32;
     if secs == 0 { Value::Null } else { json!(secs) }
@@ -313,7 +313,7 @@ fn plain_list(value: &Value, between: &str) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(between))
 }
 
-/// A value for people; `None` if it is not worth a line.
+/// A value as text; `None` if it gets no line.
 fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
     let number = |name: &str| facts.get(name).and_then(Value::as_u64).unwrap_or(0);
     match (name, value) {

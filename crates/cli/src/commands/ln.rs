@@ -13,22 +13,22 @@ Examples:
   lanefs ln -s /usr/lib disk.img:/lib         a symbolic link /lib that leads to /usr/lib
   lanefs ln disk.img:/bin/a disk.img:/bin/b   a second name of one file")]
 pub struct Arguments {
-    /// With -s the text of the link, else the file (IMAGE:/PATH) that gets a further name
+    /// The existing file (IMAGE:/PATH); with -s, the text of the symbolic link
     target: OsString,
-    /// The link's name, or a directory to make it in
+    /// The new name, or a directory to make it in
     #[arg(value_name = "IMAGE:/LINK")]
     link: Place,
     /// Make a symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there, unless it is a directory
+    /// Replace an existing file, but not a directory
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Makes the link.
+/// Runs `lanefs ln`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let target = if arguments.symbolic {
         PathBuf::from(&arguments.target)

@@ -16,52 +16,53 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = super::long_help())]
 #[command(after_help = "\
-Names of users are those of the image's own /etc/passwd if it has one, else the host's.
+User and group names come from /etc/passwd and /etc/group of the image, or of the host if the image
+has none.
 
 Examples:
   lanefs ls disk.img
   lanefs ls -la disk.img:/etc disk.img:/home")]
 pub struct Arguments {
-    /// Directories or files; an image alone is its root
+    /// Directories or files; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<Place>,
-    /// Mode, links, owner, group, size and time of each
+    /// Show mode, link count, owner, group, size and time
     #[arg(short)]
     long: bool,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long, overrides_with = "almost_all")]
     all: bool,
-    /// As -a, without . and ..
+    /// As -a, without . and .. themselves
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their entries
     #[arg(short, long)]
     directory: bool,
-    /// Directories below too
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// One name on each line (as always)
+    /// Print one name per line (always the case)
     #[arg(short = '1')]
     one: bool,
-    /// Inode numbers
+    /// Show inode numbers
     #[arg(short, long)]
     inode: bool,
-    /// Sizes with units: K, M, G, T
+    /// Show sizes with units: K, M, G, T
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Numbers instead of names of users
+    /// Show numeric user and group IDs
     #[arg(short, long)]
     numeric_uid_gid: bool,
-    /// Largest first
+    /// Sort by size, largest first
     #[arg(short = 'S', conflicts_with_all = ["by_time", "unsorted"])]
     by_size: bool,
-    /// Newest first
+    /// Sort by time, newest first
     #[arg(short = 't', conflicts_with = "unsorted")]
     by_time: bool,
-    /// In the order of the directory
+    /// Do not sort: keep the order of the directory
     #[arg(short = 'U')]
     unsorted: bool,
-    /// The other way round
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
     #[command(flatten)]
@@ -74,7 +75,7 @@ struct Entry {
     metadata: Metadata,
 }
 
-/// Lists.
+/// Runs `lanefs ls`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("ls");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
@@ -104,7 +105,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Why a listing does not go on.
+/// Why a listing ends early.
 enum Stop {
     Failure(Failure),
     Output(io::Error),
@@ -143,7 +144,7 @@ impl<W: Write> Listing<'_, W> {
                 .map_err(within)?
         };
         if !metadata.is_dir() || self.arguments.directory {
-            // As it was written, so that it can be found again.
+            // The name as it was given, so that the user recognises it.
             let mut name = place.image.clone().into_os_string();
             name.push(":");
             name.push(&place.path);
@@ -250,7 +251,7 @@ impl<W: Write> Listing<'_, W> {
         Ok(())
     }
 
-    /// A name as it is, unless a terminal would obey it.
+    /// Prints a name; on a terminal without control characters.
     fn name(&mut self, name: &OsStr) -> io::Result<()> {
         if self.is_terminal {
             write!(self.out, "{}", printable(&name.to_string_lossy()))

@@ -12,17 +12,17 @@ pub struct Arguments {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// Make those on the way too, and do not mind those that are there
+    /// Make missing parents too, and ignore directories that exist
     #[arg(short, long)]
     parents: bool,
-    /// Mode of the directories, in octal or as chmod takes it
+    /// Mode of the directories, octal or symbolic as in chmod
     #[arg(short, long)]
     mode: Option<ModeChange>,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Makes them.
+/// Runs `lanefs mkdir`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let umask = process_umask();
     let permissions = match &arguments.mode {

@@ -22,84 +22,84 @@ use std::process::ExitCode;
 Examples:
   lanefs mkfs disk.img --size 8G
   lanefs mkfs disk.img --size 64M --label data --block-size 4K --reserved 0
-  lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      with the tree rootfs in it
-  lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, fitted to its rows
+  lanefs mkfs disk.img --size 512M -d rootfs --owner 0:0      filled with the tree rootfs
+  lanefs mkfs md:a.img,b.img,c.img         on a RAID-5 array, aligned to its rows
   SOURCE_DATE_EPOCH=0 lanefs mkfs disk.img --size 1G \\
       --uuid 6a2f0c54-8a3e-4a3c-9b6e-0d7f2f4d5c11 --hash-seed 0f0e0d0c-0b0a-4908-8706-050403020100
 
-The layout is that of `mke2fs -t ext4` 1.47 with its own defaults. With SOURCE_DATE_EPOCH, --uuid
+The layout is the default of `mke2fs -t ext4` 1.47. With SOURCE_DATE_EPOCH, --uuid
 and --hash-seed given, the same command makes the same bytes.")]
 pub struct Arguments {
-    /// The image file, made if it is not there, a block device, or an array (md:...)
+    /// Image file (made if it does not exist), block device, or array (md:...)
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Its size (suffixes K, M, G, T); the whole of a file or device that is there, if not given
+    /// Size of the file system (suffixes K, M, G, T) [default: the size of the existing file or device]
     #[arg(short, long)]
     size: Option<Size>,
-    /// The size, as mke2fs takes it
+    /// The same as --size; mke2fs takes it here, too
     #[arg(value_name = "SIZE", conflicts_with = "size")]
     size_operand: Option<Size>,
-    /// Where the file system starts in the image (suffixes K, M, G, T)
+    /// Start of the file system in the image, in bytes (suffixes K, M, G, T)
     #[arg(long, default_value = "0")]
     offset: Size,
-    /// 1K, 2K or 4K; by default 1K under 512M, else 4K
+    /// Block size: 1K, 2K or 4K [default: 1K for sizes under 512M, else 4K]
     #[arg(short, long)]
     block_size: Option<Size>,
-    /// How many inodes
+    /// Number of inodes
     #[arg(short = 'N', long, conflicts_with = "bytes_per_inode")]
     inodes: Option<u32>,
-    /// One inode for so many bytes of space
+    /// Number of bytes of space per inode
     #[arg(short = 'i', long)]
     bytes_per_inode: Option<Size>,
-    /// Bytes of an inode: 128, 256, ...
+    /// Size of an inode in bytes: 128, 256, ...
     #[arg(short = 'I', long, default_value_t = 256)]
     inode_size: u16,
     /// Name of the file system, at most 16 bytes
     #[arg(short = 'L', long, default_value = "")]
     label: String,
-    /// Name for machines; random if not given
+    /// UUID of the file system [default: random]
     #[arg(short = 'U', long)]
     uuid: Option<uuid::Uuid>,
-    /// Seed of the directory hashes; random if not given
+    /// Seed of the directory hashes, in the form of a UUID [default: random]
     #[arg(long)]
     hash_seed: Option<uuid::Uuid>,
-    /// Size of the journal
+    /// Size of the journal (suffixes K, M, G) [default: by the size of the file system]
     #[arg(short = 'J', long, value_name = "SIZE")]
     journal_size: Option<Size>,
-    /// No journal: a crash can leave the file system damaged
+    /// Make no journal: a crash can then damage the file system
     #[arg(long, conflicts_with = "journal_size")]
     no_journal: bool,
-    /// Percentage of the blocks that only root may take
+    /// Percentage of the blocks that is reserved for root
     #[arg(short = 'm', long, default_value_t = 5.0)]
     reserved: f64,
-    /// Without the features that Debian 12's tools leave out: orphan_file, metadata_csum_seed
+    /// Leave out the features that Debian 12's mke2fs does not use: orphan_file, metadata_csum_seed
     #[arg(long)]
     debian: bool,
-    /// Without orphan_file, for kernels before 5.15
+    /// Leave out orphan_file, for kernels before 5.15
     #[arg(long)]
     no_orphan_file: bool,
-    /// Write the inode tables now
+    /// Zero the inode tables now, not lazily after the first mount
     #[arg(long)]
     zero_inode_tables: bool,
-    /// Blocks per disk of the RAID beneath
+    /// Chunk size of the RAID array below, in blocks
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     stride: u16,
-    /// Data blocks of a whole stripe of the RAID beneath
+    /// Data blocks in a full stripe of the RAID array below
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     stripe_width: u32,
-    /// Owner of the root directory
+    /// Owner and group of the root directory
     #[arg(long, default_value = "0:0", value_name = "UID:GID", value_parser = super::parse_ids)]
     root_owner: (u32, u32),
-    /// Copy what is in this directory into it, with all attributes
+    /// Copy the contents of this directory into the file system, with all attributes
     #[arg(short = 'd', long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// The root directory, and all that -d copies, belongs to this user and group
+    /// Owner and group of the root directory and of all files that -d copies
     #[arg(long, value_name = "UID:GID", value_parser = super::parse_ids, conflicts_with = "root_owner")]
     owner: Option<(u32, u32)>,
-    /// Overwrite what seems to hold something already
+    /// Overwrite an image or device that seems to hold data
     #[arg(short = 'F', long)]
     force: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -110,7 +110,7 @@ impl Arguments {
     }
 }
 
-/// Makes it, and fills it.
+/// Runs `lanefs mkfs`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mkfs");
     if let Some(directory) = arguments.directory.as_deref().filter(|dir| !dir.is_dir()) {
@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(failure) => {
             if is_new {
-                // Half a file system is of no use; that it was there is told by the message.
+                // An incomplete file system is of no use; the message names the file.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);
@@ -155,7 +155,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
         return mkfs(&*device, &options).map_err(|error| failed(&error));
     }
     if !path.exists() {
-        let size = arguments.size().ok_or_else(|| failed(&"it is not there: give a --size"))?;
+        let size = arguments.size().ok_or_else(|| failed(&"does not exist: give a --size"))?;
         let file = File::create_new(path).map_err(|error| Failure::host(path.display(), &error))?;
         file.set_len(arguments.offset.bytes().saturating_add(size.bytes()))
             .map_err(|error| Failure::host(path.display(), &error))?;
@@ -168,7 +168,7 @@ fn make(arguments: &Arguments) -> Result<Made, Failure> {
     {
         grow(path, arguments.offset.bytes().saturating_add(size))?;
     }
-    // Not a byte beyond the size is touched: it may be another partition's.
+    // Bytes beyond the size may belong to another partition.
     let device = open(arguments, size)?;
     refuse_overwriting(arguments, &device)?;
     mkfs(&device, &options).map_err(|error| failed(&error))
@@ -189,7 +189,7 @@ fn whole_of(arguments: &Arguments) -> OpenOptions {
     OpenOptions { offset: arguments.offset.bytes(), len: None }
 }
 
-/// Tells the file system of the rows of the array beneath, unless the user did.
+/// Takes stride and stripe width from the array below, unless they are given.
 fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     let Some(array) = source.array() else { return };
     let size = options.size.unwrap_or(array.len());
@@ -203,7 +203,7 @@ fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     }
 }
 
-/// The block size in bytes that a file system of `size` bytes gets if nobody asks for another.
+/// The default block size, in bytes, of a file system of `size` bytes.
 fn default_block(size: u64) -> u64 {
     if size >= 512 << 20 { 4096 } else { 1024 }
 }
@@ -275,7 +275,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     })
 }
 
-/// The time that reproducible builds ask for, in seconds since 1970.
+/// The time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
 fn source_date_epoch() -> Result<Option<u64>, String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Err(_) => Ok(None),

@@ -19,15 +19,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a busy mount may go on after the first signal before it is cut off.
+/// How long a busy mount may continue after the first signal before it is cut off.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It returns when the image is mounted, and serves in the background. lanefs umount ends it, and
-waits until the image is closed. umount(8) ends it too, but waits only on a block device that root
-mounted to write. Without root it takes fusermount3.
+The command returns when the image is mounted; its server goes on in the background. lanefs umount
+unmounts and waits until the image is closed. umount(8) unmounts too, but waits only for a block device
+that root mounted read-write. Mounting without root needs fusermount3.
 
 Examples:
   lanefs mount disk.img mnt
@@ -36,20 +36,23 @@ Examples:
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
 
-For speed, at a price (docs/fuse.md):
-  -o no_open        opening and closing costs no request; immutable and append-only are told at writing
-  -o no_writeback   each write(2) is a request; renames and unlinks cost fewer, O_DIRECT writes of one file
-                    run in parallel
-  -o transport=read requests by read(2) also where root has switched FUSE over io_uring on
-  -o async_dio      io_submit(2) keeps many requests in flight; a file that is written so must not be read
-                    through the cache meanwhile")]
+Options for speed, with their cost (docs/fuse.md):
+  -o no_open        open and close send no request. Cost: writes to immutable and append-only files
+                    fail late, at write(2), fsync(2) or close(2)
+  -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
+                    parallel. Cost: each write(2) is a request
+  -o async_dio      io_submit(2) keeps many requests in flight. Cost: a file that is written in this way
+                    must not be read through the page cache at the same time
+
+Other options:
+  -o transport=read read requests by read(2), even if root has enabled FUSE over io_uring")]
 pub struct Arguments {
     /// Image file, block device, or array (md:MEMBER,... or md:UUID)
     pub source: PathBuf,
     /// Directory to mount on
     pub mount_point: PathBuf,
-    /// Options, separated by commas: ro, offset=BYTES, noatime, commit=SECONDS,
-    /// errors=continue|remount-ro, norecovery, allow_other, and what mount(8) passes along
+    /// Comma-separated options: ro, offset=BYTES, noatime, commit=SECONDS, errors=continue|remount-ro,
+    /// norecovery, allow_other, and those of mount(8)
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
@@ -72,7 +75,7 @@ pub struct Arguments {
     pub file_system_type: Option<OsString>,
 }
 
-/// Mounts and serves; in the foreground until the unmount, else until it is mounted.
+/// Runs `lanefs mount`. Returns after the unmount if in the foreground, else once it is mounted.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let options = match parse_options(arguments) {
         Ok(options) => options,
@@ -83,7 +86,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     }
     let mut parent = Parent::none();
     if !arguments.foreground {
-        // Before anything that may start a thread.
+        // fork(2) must come before anything that may start a thread.
         match daemon::background() {
             Ok(Half::Server(waiting)) => parent = waiting,
             Ok(Half::Caller(code)) => return code,
@@ -100,7 +103,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn parse_options(arguments: &Arguments) -> Result<Options, lanefs_fuse::OptionError> {
-    // As with the kernel's file systems, what root mounts is there for all; permissions decide.
+    // As with the kernel's file systems, a mount of root is for all users; permissions decide.
     let is_root = rustix::process::geteuid().is_root();
     let mut options = Options { allow_other: is_root, ..Options::default() };
     arguments.options.iter().try_for_each(|list| match arguments.sloppy {
@@ -118,17 +121,18 @@ struct Started {
     array: Option<Arc<LiveArray>>,
 }
 
-/// What is mounted, opened.
+/// The opened image, device or array.
 struct Opened {
     device: Arc<dyn Device>,
-    /// The mount, where it comes before anything is read.
+    /// The mount, for a block device that is mounted before it is read.
     attached: Option<Attached>,
     array: Option<Arc<OpenArray>>,
-    /// What the table of mounts shows.
+    /// The source that the mount table shows.
     shown: OsString,
 }
 
-/// Opens the image, mounts, shakes hands: everything that can fail while somebody still listens.
+/// Opens the image, mounts it and negotiates with the kernel: every step whose error must reach the
+/// caller of the command.
 fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn Error>> {
     let signals = Signals::block()?;
     let wanted_read_only = options.read_only;
@@ -180,7 +184,7 @@ fn start(arguments: &Arguments, mut options: Options) -> Result<Started, Box<dyn
     Ok(Started { session, mount_point, signals, ending, array })
 }
 
-/// Opens an image, block device or array; gives the name that the mount shows as well.
+/// Opens an image, block device or array, and returns the name that the mount table shows.
 fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, Box<dyn Error>> {
     let name = &*arguments.source;
     if Source::array_name(name).is_none() {
@@ -209,14 +213,14 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
     })
 }
 
-/// The array by its members, so that `lanefs umount` can wait until they are closed.
+/// The name of the array by its members, so that `lanefs umount` can wait until they are closed.
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
     lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
-/// Opens for writing unless that is not wanted, or the host forbids it: then the mount is read-only.
+/// Opens for writing, or read-only if the options or the host ask for that.
 fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
@@ -239,7 +243,7 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // Until here errors went to the caller; a terminal that cannot be let go is no reason to stop.
+    // Errors went to the caller until here. Failing to leave the terminal is no reason to stop.
     parent.serving();
     if in_background {
         let _ = daemon::let_go();
@@ -252,28 +256,28 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let mut failures: Vec<Box<dyn Error>> = Vec::new();
     failures.extend(outcome.err().map(Box::from));
     if was_broken {
-        failures.push("stopped after a panic; the log was left as it was".into());
+        failures.push("stopped after a panic; the log is left for the next mount to replay".into());
     }
     failures.extend(closed.err().map(Box::from));
-    // After a panic the mount keeps it, and it is not marked clean.
+    // After a panic the mount keeps the array, which is then not marked clean.
     let closed = array.and_then(Arc::into_inner).map_or(Ok(()), OpenArray::close);
     failures.extend(closed.err().map(Box::from));
     let failures: Vec<String> = failures.iter().map(|error| message(&**error)).collect();
     failures.iter().for_each(complain);
     ending.tell(&failures);
-    // Where umount(2) waits, it returns now.
+    // If umount(2) waits for the server, it returns now.
     drop(farewell);
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Unmounts when a signal asks for it; the serving threads then see the end of the connection.
+/// Unmounts on a signal; the serving threads then see the end of the connection.
 fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     loop {
         signals.wait();
         match mount_point.detach(Busy::Refuse) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                // What its users wrote is written out while they can still be answered; who is still
-                // there after a while is cut off.
+                // Write out cached data while requests are still answered; then cut off processes
+                // that still use the mount after the grace period.
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {
@@ -288,7 +292,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
-/// As mount(8) does where it mounts otherwise than it was told.
+/// Prints a warning, as mount(8) does when it mounts with other options than given.
 fn warn(source: &OsStr, what: &str) {
     complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
 }
@@ -298,7 +302,7 @@ fn failed(error: &dyn Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The error and what it came from, on one line.
+/// The error and its sources, on one line.
 fn message(error: &dyn Error) -> String {
     let mut text = format!("lanefs mount: {}", plain(&error.to_string()));
     let mut cause = error.source();

@@ -6,17 +6,17 @@ use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
 use std::process::ExitCode;
 
-/// Moves or renames files of an image; to another place, copies and removes
+/// Moves or renames files of an image; between images or the host, copies and then removes them
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lanefs mv [OPTIONS] <SOURCE>... <DEST>")]
 #[command(
     after_help = "Examples:\n  lanefs mv disk.img:/a disk.img:/b\n  lanefs mv disk.img:/logs /var/backup"
 )]
 pub struct Arguments {
-    /// What to move, and where to: a directory if there are several to move
+    /// Sources, then the destination; several sources need a directory
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     operands: Vec<Operand>,
-    /// Do not replace what is there
+    /// Do not overwrite existing files
     #[arg(short, long)]
     no_clobber: bool,
     #[command(flatten)]
@@ -25,14 +25,14 @@ pub struct Arguments {
     image: ImageArguments,
 }
 
-/// Moves.
+/// Runs `lanefs mv`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("mv");
     let Some((target, sources)) = arguments.operands.split_last() else {
         return ExitCode::from(2);
     };
     if arguments.operands.contains(&Operand::Standard) {
-        report.fail(Failure::new("-", "a stream cannot be moved: use lanefs cp"));
+        report.fail(Failure::new("-", "standard input and output cannot be moved: use lanefs cp"));
         return report.exit();
     }
     let places = arguments.operands.iter().filter_map(|operand| match operand {
@@ -65,7 +65,7 @@ fn move_one(
             return rename(arguments, from_fs, from, to, aim);
         }
     }
-    // What could not be copied whole stays where it is.
+    // A source that could not be copied completely is not removed.
     let copied = Report::new("mv");
     let plan = Plan {
         recursion: Recursion::Trees,
@@ -79,12 +79,12 @@ fn move_one(
     };
     super::cp::copy(images, std::slice::from_ref(source), target, plan, aim, &copied)?;
     if copied.has_failed() {
-        return Err(Failure::new(source, "not removed, as it was not copied whole"));
+        return Err(Failure::new(source, "not removed, because the copy is incomplete"));
     }
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            // Gone from here only once it is safe there.
+            // Remove the source only once the copy is durable.
             if let Operand::Image(to) = target {
                 let synced = images.get(&to.image)?.sync();
                 synced.map_err(|error| Failure::within(to.image.display(), &error))?;
@@ -123,7 +123,7 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // rename(2) does nothing then, and says that it is done.
+    // rename(2) would do nothing and report success.
     if how == Rename::Replace
         && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
         && old.ino() == new.ino()

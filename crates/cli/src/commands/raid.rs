@@ -23,18 +23,18 @@ use lanefs_fuse::MountEntry;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Makes RAID-5 arrays in Linux md's own format, and looks after them
+/// Makes and maintains RAID-5 arrays in the format of Linux md
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  lanefs raid create a.img b.img c.img d.img --size 2G       made if they are not there
-  lanefs mkfs md:a.img,b.img,c.img,d.img                     a file system on it
-  lanefs mount md:a.img,b.img,missing,d.img mnt              in any order, one can be missing
+  lanefs raid create a.img b.img c.img d.img --size 2G       makes the image files
+  lanefs mkfs md:a.img,b.img,c.img,d.img                     makes a file system on it
+  lanefs mount md:a.img,b.img,missing,d.img mnt              any order, one may be missing
   lanefs raid status md:a.img,b.img,c.img,d.img
   lanefs raid add md:a.img,b.img,missing,d.img new.img       rebuilds on new.img
 
-An ARRAY is its members, as above, or md:UUID, looked for among the block devices, or
-md:UUID,DIRECTORY. docs/raid5.md tells how arrays work.")]
+ARRAY is md:MEMBER,MEMBER,... as above, or md:UUID to search the block devices for its members, or
+md:UUID,DIRECTORY to search a directory. docs/raid5.md says how arrays work.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 const HOW_ARRAYS_ARE_WRITTEN: &str =
-    "an array is written as one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
+    "an array is one word, md:MEMBER,MEMBER,..., as in md:a.img,b.img,c.img";
 
 fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
     match Source::parse(name.as_ref()) {
@@ -81,13 +81,13 @@ fn parse_array(name: &str) -> Result<PathBuf, &'static str> {
 /// The array that a command works on.
 #[derive(Debug, Clone, clap::Args)]
 struct ArrayArgument {
-    /// The array: md:MEMBER,MEMBER,... (`missing` for one that is not there), or md:UUID. A comma,
-    /// colon or backslash in a path is written with a backslash before it
+    /// The array: md:MEMBER,MEMBER,... (`missing` for a missing member) or md:UUID. Put a backslash
+    /// before a comma, colon or backslash in a path
     #[arg(value_parser = parse_array)]
     array: PathBuf,
 }
 
-/// What stands behind the array where nothing may: members that were given as words of their own.
+/// Catches members that were given as separate words after the array.
 #[derive(Debug, Clone, clap::Args)]
 struct NothingMore {
     #[arg(hide = true, value_parser = refuse_member)]
@@ -98,20 +98,20 @@ fn refuse_member(_: &str) -> Result<PathBuf, &'static str> {
     Err(HOW_ARRAYS_ARE_WRITTEN)
 }
 
-/// An array to be changed.
+/// An array that a command changes.
 enum Found {
-    /// Nobody else uses it.
+    /// It is not in use; this process has opened it.
     Open(OpenArray),
-    /// The server of the mount there has it.
+    /// The server of this mount has it open.
     Mounted(PathBuf),
 }
 
-/// An array to be told of; nothing is written.
+/// The state of an array; nothing is written.
 struct Look {
     array: OpenArray,
-    /// Who uses it, if somebody does: then nothing is locked.
+    /// The user of the array, if it is in use: then nothing is locked.
     in_use: Option<String>,
-    /// Why nobody could use it.
+    /// Why it cannot be used.
     refused: Option<Failure>,
 }
 
@@ -125,8 +125,8 @@ impl ArrayArgument {
         let array = self.source()?.open(options).map_err(|error| match &error {
             AssembleError::Open(OpenError::InUse { path, .. }) => match mount_of(path) {
                 Some(place) => self.failure(format_args!(
-                    "mounted on {}: beside a mount there are fail, add, remove, replace and status; \
-                     unmount it for this",
+                    "mounted on {}: unmount it first; a mounted array only allows fail, add, remove, \
+                     replace and status",
                     place.display()
                 )),
                 None => self.refused(error),
@@ -154,7 +154,7 @@ impl ArrayArgument {
                 Ok(Found::Open(array))
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
-                // Members that came since it was mounted are not in the mount's name.
+                // Members that were added since the mount are not in the mount's name.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
@@ -166,7 +166,7 @@ impl ArrayArgument {
         }
     }
 
-    /// To be looked at, by whomever it is used meanwhile, and if it would be refused, too.
+    /// Reads the state of the array, even if it is in use or cannot be started.
     fn look(&self) -> Result<Look, Failure> {
         let source = self.source()?;
         match look_at(&source) {
@@ -197,7 +197,7 @@ impl ArrayArgument {
     }
 }
 
-/// An array to be read, and who uses it, if somebody does: then nothing is locked.
+/// Opens an array read-only, and returns its user if it is in use: then nothing is locked.
 pub(super) fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), AssembleError> {
     let options = ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadOnly) };
     match source.open(options) {
@@ -213,7 +213,7 @@ pub(super) fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), As
     }
 }
 
-/// Where the array is mounted that this is a member of.
+/// The mount point of the array that has this member.
 fn mount_of(member: &Path) -> Option<PathBuf> {
     let member = member.canonicalize().ok()?;
     let mounts = MountEntry::all().ok()?;
@@ -224,7 +224,7 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
-/// An error that begins with the name of what was given is told under that name alone.
+/// The failure of the array `name`. If the message begins with that name, it is not repeated.
 fn refused(name: &Path, error: AssembleError) -> Failure {
     let text = error.to_string();
     match text.strip_prefix(&format!("{}: ", name.display())) {

@@ -7,23 +7,23 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lanefs rm -rf disk.img:/var/cache")]
 pub struct Arguments {
-    /// What to remove
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// Remove directories with all that is in them
+    /// Remove directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
-    /// Do not mind what is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Removes.
+/// Runs `lanefs rm`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     super::change_each("rm", arguments.image, &arguments.places, |fs, path| {
         let done = match () {

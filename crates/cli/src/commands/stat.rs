@@ -9,12 +9,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Tells all about files of an image
+/// Shows the attributes of files of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Formats are made of %n name, %N name and where it leads, %F type, %s size, %b blocks of 512 bytes,
-%i inode, %h links, %a and %A mode, %u and %U user, %g and %G group, %t:%T device, %X %Y %Z %W times of
-access, modification, change and birth in seconds, %x %y %z %w the same as dates, %% a percent sign.
+Formats: %n name, %N name and link target, %F type, %s size, %b blocks of 512 bytes, %i inode, %h links,
+%a and %A mode, %u and %U user, %g and %G group, %t:%T device. Times of access, modification, change and
+birth: %X %Y %Z %W in seconds since 1970, %x %y %z %w as dates. %% is a percent sign.
 
 Examples:
   lanefs stat disk.img:/etc/passwd
@@ -26,14 +26,14 @@ pub struct Arguments {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// What to print of each file, instead of everything
+    /// Print this for each file instead of the full output
     #[arg(short = 'c', long)]
     format: Option<String>,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Tells.
+/// Runs `lanefs stat`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("stat");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
@@ -75,7 +75,7 @@ fn describe(fs: &FileSystem, place: &Place, arguments: &Arguments) -> Result<Str
     };
     let attributes = match follow {
         Follow::Nothing => fs.xattrs(&place.path).map_err(within)?,
-        // Attributes of what a link leads to are asked under its own name.
+        // Attributes of a link's target are read under the target's own path.
         Follow::Links => Vec::new(),
     };
     let attributes = attributes.iter().map(|name| printable(&name.to_string_lossy())).collect();
@@ -99,7 +99,7 @@ fn type_name(attr: &Attr) -> &'static str {
     }
 }
 
-/// Letters of chattr(1) for the flags of an inode that have one.
+/// The letters of chattr(1) for inode flags.
 fn flag_letters(flags: u32) -> String {
     const LETTERS: [(u32, char); 13] = [
         (0x1, 's'),

@@ -13,10 +13,11 @@ const ATTRIBUTE: &str = "system.lanefs_statistics";
 /// The largest value that an attribute can have.
 const ROOM: usize = 64 << 10;
 
-/// Tells what a mounted file system is doing
+/// Shows the counters of a mounted file system
 ///
-/// Requests of the kernel with the time that they took, waits for locks by rank, commits and caches.
-/// What the kernel answers from its own caches never gets here. For the owner of the mount and root.
+/// Shows the requests of the kernel and their times, waits for locks by rank, commits and caches.
+/// Requests that the kernel answers from its own caches are not counted. Only the owner of the mount
+/// and root can read the counters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,20 +25,19 @@ Examples:
   lanefs stats mnt --watch 2
   lanefs stats mnt --json")]
 pub struct Arguments {
-    /// Where it is mounted
+    /// Directory that it is mounted on
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// All counters, for programs; with --watch a line each time; interval_ns is the time that they are
-    /// of, null for since it was mounted
+    /// Print all counters as JSON; with --watch, one line each time. interval_ns is the time that they
+    /// cover, null for all the time since the mount
     #[arg(long)]
     json: bool,
-    /// First what was done since it was mounted, then every so many seconds what was done meanwhile,
-    /// until interrupted
+    /// Print the counters since the mount, then every SECONDS seconds the changes, until interrupted
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     watch: Option<u64>,
 }
 
-/// Tells.
+/// Runs `lanefs stats`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("stats");
     if let Err(failure) = tell(arguments, &report) {
@@ -66,7 +66,7 @@ fn tell(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// What a table that is one of many covers.
+/// The heading of one table with `--watch`: the time that it covers.
 fn heading(time: Option<Duration>) -> String {
     match time {
         None => "since it was mounted".into(),
@@ -84,7 +84,7 @@ fn print(text: &str) -> io::Result<()> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// What says how something is, and not how often something was.
+/// Whether the counter is a present value, not a number of events.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "transport."].iter().any(|kind| name.starts_with(kind))
 }
@@ -99,7 +99,7 @@ impl Counters {
             }
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA) => Err(Failure::new(
                 mountpoint.display(),
-                "not the top of a mounted Lanefs, or of one that is another user's",
+                "not the mount point of a Lanefs mount of this user",
             )),
             Err(error) => Err(Failure::host(mountpoint.display(), &error.into())),
         }
@@ -113,7 +113,7 @@ impl Counters {
         Counters(lines.collect())
     }
 
-    /// What was done between the readings, and how things are now.
+    /// The events between two readings, and the present values.
     fn since(&self, before: &Counters) -> Counters {
         let changed = self.0.iter().map(|(name, now)| {
             let then = if is_level(name) { 0 } else { before.get(name) };
@@ -126,15 +126,15 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// With how long that took, or nothing if it is all since the mount; on one line if it is one of
-    /// many.
+    /// The counters as JSON with the time that they cover, none if that is all since the mount. On one line
+    /// if `is_watched`.
     fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
         let mut value = serde_json::json!(self.0);
         value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();
         if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
-    /// What stands between `prefix` and the next point, each once.
+    /// The distinct words between `prefix` and the next full stop in the names.
     fn kinds(&self, prefix: &str) -> Vec<&str> {
         let mut kinds: Vec<&str> =
             self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();
@@ -164,7 +164,7 @@ impl Counters {
         let _ =
             writeln!(text, "\n{:<14}{:>12}{:>12}{:>12}", "lock", "waits", "total ms", "mean us");
         if !self.0.iter().any(|(name, n)| *n > 0 && name.starts_with("lock.")) {
-            text += "none was waited for\n";
+            text += "no waits\n";
         }
         for rank in self.kinds("lock.") {
             let waits = self.get(&format!("lock.{rank}.waits"));
@@ -209,7 +209,7 @@ impl Counters {
         text
     }
 
-    /// The time, in us, that `percent` of the requests of a kind stayed under.
+    /// The time in us that `percent` of the requests of a kind did not exceed.
     fn under(&self, kind: &str, percent: u64) -> String {
         let prefix = format!("request.{kind}.under_us.");
         let mut steps: Vec<(Option<u64>, u64)> = self
@@ -254,9 +254,9 @@ mod tests {
 
     #[test]
     fn where_no_lock_was_waited_for_it_says_so() {
-        assert!(!Counters::parse(TEXT).table().contains("none was waited for"));
+        assert!(!Counters::parse(TEXT).table().contains("no waits"));
         let quiet = Counters::parse("journal.commits 3\nlock.guard.waits 0\nlock.guard.ns 0\n");
-        assert!(quiet.table().contains("none was waited for"));
+        assert!(quiet.table().contains("no waits"));
     }
 
     #[test]

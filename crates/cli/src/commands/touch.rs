@@ -4,7 +4,7 @@ use crate::cli::{ImageArguments, Place, parse_time, process_umask};
 use lanefs::{FileOptions, Follow, SetAttr, SetTime, Time};
 use std::process::ExitCode;
 
-/// Sets times in an image; makes files that are not there
+/// Sets times of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, arg = super::long_help())]
 #[command(
@@ -14,26 +14,26 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// Only the time of the last read
+    /// Set only the access time
     #[arg(short, conflicts_with = "modified")]
     accessed: bool,
-    /// Only the time of the last change
+    /// Set only the modification time
     #[arg(short)]
     modified: bool,
-    /// Make no files
+    /// Do not make files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now: 2024-05-01 12:30, RFC 3339, or @SECONDS
+    /// Set this time instead of the present: 2024-05-01 12:30, RFC 3339, or @SECONDS since 1970
     #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     date: Option<Time>,
-    /// Symbolic links themselves, not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Sets them.
+/// Runs `lanefs touch`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let time = Some(arguments.date.map_or(SetTime::Now, SetTime::At));
     let set = SetAttr {

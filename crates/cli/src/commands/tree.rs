@@ -7,27 +7,27 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Draws the tree of a directory of an image
+/// Prints a directory tree of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lanefs tree -L 2 disk.img:/usr")]
 pub struct Arguments {
-    /// Directories; an image alone is its root
+    /// Directories; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
     places: Vec<Place>,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// Directories only
+    /// Show directories only
     #[arg(short, long)]
     directories: bool,
-    /// Not more than so many levels
+    /// Show at most N levels
     #[arg(short = 'L', long, value_name = "N")]
     level: Option<usize>,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// Draws.
+/// Runs `lanefs tree`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("tree");
     let wanted = arguments.places.iter().map(|place| (place.image.as_path(), Intent::Read));
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// A directory being drawn: what is left of it, and what is before its names.
+/// A directory being printed: its remaining entries, and the indentation of their lines.
 struct Level {
     dir: PathBuf,
     left: std::vec::IntoIter<(OsString, FileType)>,

@@ -1,19 +1,19 @@
-//! Doing something to every file of a tree.
+//! A walk over every file of a tree.
 
 use lanefs::{FileSystem, FileType};
 use std::path::{Path, PathBuf};
 
-/// What is done with symbolic links below.
+/// How the walk treats symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// Nothing.
+    /// They are skipped.
     Skip,
-    /// As with anything else; they are not followed.
+    /// `act` gets the links themselves.
     Themselves,
 }
 
-/// Calls `act` on `top` and, if that is a directory, on everything below it. Goes on after errors,
-/// and gives the first.
+/// Calls `act` on `top` and, if that is a directory, on everything below it. Goes on after errors
+/// and returns the first.
 pub fn each_below(
     fs: &FileSystem,
     top: &Path,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Sets sizes of files in an image; makes files that are not there
+/// Sets sizes of files in an image; makes files that do not exist
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  lanefs truncate -s 1G disk.img:/swap\n  lanefs truncate -s +4K disk.img:/log"
@@ -15,17 +15,17 @@ pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
-    /// The size in bytes (suffixes K, M, G, T); with + or - it grows or shrinks by that
+    /// New size in bytes (suffixes K, M, G, T); +SIZE grows and -SIZE shrinks the file
     #[arg(short, long, allow_hyphen_values = true)]
     size: SizeChange,
-    /// Make no files
+    /// Do not make files
     #[arg(short = 'c', long)]
     no_create: bool,
     #[command(flatten)]
     image: ImageArguments,
 }
 
-/// What happens to a size.
+/// How a size changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SizeChange {
     To(u64),
@@ -58,7 +58,7 @@ impl SizeChange {
     }
 }
 
-/// Sets them.
+/// Runs `lanefs truncate`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let permissions = 0o666 & !process_umask();
     super::change_each("truncate", arguments.image, &arguments.places, |fs, path| {

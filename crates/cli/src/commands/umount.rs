@@ -19,11 +19,11 @@ Examples:
   lanefs umount mnt
   lanefs umount disk.img
   lanefs umount md:a.img,b.img,c.img
-  lanefs umount --lazy mnt        in use or not")]
+  lanefs umount --lazy mnt        even while it is in use")]
 pub struct Arguments {
-    /// The directory, or the image or array (md:MEMBER,... or md:UUID) that is mounted on it
+    /// The directory, or the mounted image or array (md:MEMBER,... or md:UUID)
     pub mount_point: PathBuf,
-    /// Vanish from the tree now, end when the last user does
+    /// Detach the mount now; it ends when the last open file is closed
     #[arg(short, long)]
     pub lazy: bool,
 }
@@ -48,14 +48,14 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     let Some(first) = entries.first() else {
         return Err(io::Error::other("no Lanefs file system is mounted there"));
     };
-    // Opened before the unmount, so that it is this image that is waited for whatever happens to its
-    // name. Somebody who may unmount but not read the image cannot wait.
+    // Open the image before the unmount, so that a rename does not change which image is waited for. A
+    // user without permission to read the image cannot wait.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
         None => vec![File::open(&first.source)],
     };
     let busy = if arguments.lazy { Busy::Detach } else { Busy::Refuse };
-    // Several if the image is mounted read-only in several places.
+    // There are several if the image is mounted read-only on several directories.
     let mut watches = Vec::new();
     for entry in &entries {
         let watch =
@@ -78,8 +78,8 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
             }
             Ended::Killed => {
                 return Err(io::Error::other(
-                    "unmounted, but its server ended before it closed the image: what was not \
-                     synchronised may be lost, and the log is replayed by the next use",
+                    "unmounted, but its server ended before it closed the image: writes that were not \
+                     synchronised may be lost; the next mount replays the log",
                 ));
             }
         }
@@ -94,7 +94,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// All mounts of an array: those with a member that is given, or one of the array with that uuid.
+/// All mounts of an array: mounts of a given member, or of an array with the given UUID.
 fn mounts_of_array(array: &lanefs::raid5::Source) -> io::Result<Vec<MountEntry>> {
     let given: Vec<PathBuf> =
         array.paths().iter().filter_map(|path| path.canonicalize().ok()).collect();

@@ -1,4 +1,4 @@
-//! The copying itself.
+//! The copier, which copies trees on several threads.
 
 use super::{Attribute, Content, Identity, Meta, Progress, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
@@ -31,7 +31,7 @@ pub enum Dereference {
     Never,
 }
 
-/// What is done with a file that is there already.
+/// What to do with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// It is overwritten.
@@ -55,23 +55,23 @@ pub struct Keep {
     pub links: bool,
 }
 
-/// What is to be done.
+/// The options of a copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub recursion: Recursion,
     pub dereference: Dereference,
     pub existing: Existing,
     pub keep: Keep,
-    /// Everything belongs to this user and group.
+    /// The owner and group of all copies.
     pub owner: Option<(u32, u32)>,
-    /// Taken from the modes of what is made, unless modes are kept.
+    /// The umask for new files, unless modes are kept.
     pub umask: u16,
     pub verbose: Verbose,
     /// Threads; at least one.
     pub workers: usize,
 }
 
-/// Whether each file is named.
+/// Whether each file name is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verbose {
     /// On standard output.
@@ -80,7 +80,7 @@ pub enum Verbose {
     No,
 }
 
-/// A directory that is made, and whose entries are to be copied.
+/// A directory that exists in the target and whose entries are still to be copied.
 struct Work<S: Source, T: Target> {
     from: S::Node,
     to: T::Node,
@@ -95,18 +95,18 @@ struct Made<S: Source, T: Target> {
 
 struct Queue<S: Source, T: Target> {
     waiting: Vec<Work<S, T>>,
-    /// Threads that have work, and may bring more.
+    /// Number of threads that have work, and may add more.
     busy: usize,
 }
 
-/// A further name of a file that was copied under another.
+/// A further name of a file that was copied under another name.
 struct FurtherName<T: Target> {
     identity: Identity,
     dir: T::Node,
     name: Vec<u8>,
 }
 
-/// Copies what it is given from a source to a target.
+/// Copies operands from a source to a target.
 pub struct Copier<'a, S: Source, T: Target> {
     source: &'a S,
     target: &'a T,
@@ -114,7 +114,7 @@ pub struct Copier<'a, S: Source, T: Target> {
     report: &'a Report,
     progress: &'a Progress,
     queue: Mutex<Queue<S, T>>,
-    /// Work came, or all is done.
+    /// Notified when there is work, or when all work is done.
     changed: Condvar,
     /// Files with several names: `None` while the first is being copied, or if that failed.
     linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
@@ -151,7 +151,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(self.source.meta(&from)?.file_type == FileType::Directory)
     }
 
-    /// Copies an operand to `name` in `dir`; what is in a directory waits for [`Copier::finish`].
+    /// Copies an operand to `name` in `dir`; [`Copier::finish`] copies the contents of directories.
     pub fn copy(&self, from: &S::Node, dir: &T::Node, name: &[u8]) {
         let follow = self.plan.dereference != Dereference::Never;
         let done = self.resolve(from, follow).and_then(|from| self.copy_entry(&from, dir, name));
@@ -164,7 +164,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.report.check(self.source.meta(from).map(|meta| self.later(from, &meta, to)));
     }
 
-    /// Copies what waits, on several threads, and then does what comes last.
+    /// Copies waiting directories on several threads, then makes further names and sets attributes.
     pub fn finish(self) {
         let workers = self.plan.workers.max(1);
         if workers == 1 {
@@ -213,7 +213,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     fn next_work(&self) -> Option<Work<S, T>> {
         let mut queue = self.queue.lock();
         loop {
-            // The last one first: the tree is walked in depth, and few directories wait.
+            // Last in, first out: the walk goes in depth, so that few directories wait.
             if let Some(work) = queue.waiting.pop() {
                 queue.busy += 1;
                 return Some(work);
@@ -238,7 +238,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         let is_dir = meta.file_type == FileType::Directory;
         if is_dir && self.plan.recursion == Recursion::FilesOnly {
             let shown = self.source.show(from);
-            return Err(Failure::new(shown, "is a directory, and -r was not given"));
+            return Err(Failure::new(shown, "is a directory: -r copies it"));
         }
         let there = self.target.look(dir, name)?;
         let shown = || self.target.show(dir, name);
@@ -252,16 +252,16 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     return Ok(());
                 }
                 (true, false) => {
-                    return Err(Failure::new(shown(), "is there, and is not a directory"));
+                    return Err(Failure::new(shown(), "exists and is not a directory"));
                 }
-                (false, true) => return Err(Failure::new(shown(), "is there as a directory")),
+                (false, true) => return Err(Failure::new(shown(), "exists and is a directory")),
                 (false, false) if self.plan.existing == Existing::Keep => return Ok(()),
                 (false, false) => {}
             }
         }
         if self.plan.verbose == Verbose::Yes {
             let line = format!("{} -> {}", self.source.show(from), shown());
-            // A reader that has gone does not stop the copy.
+            // A closed standard output does not stop the copy.
             self.report.printed(self.progress.say(&line));
         }
         if is_dir {
@@ -272,8 +272,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        // Only a file can be emptied and filled again; anything else makes room. So does a file with
-        // other names, where they matter: they are not to change with it.
+        // Only a regular file is overwritten in place; anything else is removed first. So is a file with
+        // other names if hard links are kept: these names must not change with it.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
@@ -333,7 +333,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 self.progress.copied_bytes(read as u64);
                 at += read as u64;
             }
-            // A file that shrinks meanwhile ends where it now does.
+            // A file that shrinks meanwhile is copied up to its new end.
             if at == start {
                 break;
             }
@@ -362,7 +362,10 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             let first = self.linked.lock().get(&identity).cloned().flatten();
             let shown = || self.target.show(&dir, &name);
             let Some(first) = first else {
-                self.report.fail(Failure::new(shown(), "its first name could not be copied"));
+                self.report.fail(Failure::new(
+                    shown(),
+                    "not linked: the first name of this file could not be copied",
+                ));
                 continue;
             };
             let done = self.target.look(&dir, &name).and_then(|there| {
@@ -384,8 +387,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// The permissions that something is made with: if others are set later, nobody else gets in
-    /// before.
+    /// The permissions of a new file until its final ones are set: no other user gets access before
+    /// that.
     fn first_permissions(&self, meta: &Meta) -> u16 {
         let is_dir = meta.file_type == FileType::Directory;
         match (self.plan.keep.mode, is_dir) {
@@ -412,8 +415,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 }
 
-/// A thread that has work. The others wait for what it may bring; that it brings nothing more, they are
-/// told however it ends.
+/// Marks a thread as having work. The other threads wait for work that it may add; dropping this tells
+/// them that it adds no more, even after a panic.
 struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
 
 impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {

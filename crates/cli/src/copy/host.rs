@@ -1,8 +1,8 @@
 //! A tree of the host.
 //!
-//! What is copied out of an image must not lead out of the directory that it is copied to: nothing
-//! is opened or made through a symbolic link that could come from the image. A directory is entered
-//! only after it was found to be one, and nothing here removes a directory, so it stays one.
+//! A copy out of an image must stay inside the target directory: no file is opened or made through a
+//! symbolic link that could come from the image. A path is entered only after it was checked to be a
+//! directory, and the copy removes no directory, so it stays one.
 
 use super::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
 use crate::cli::Failure;
@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The host's files. Whether this process may change owners decides how strict that is.
+/// The host's files, with the privilege of this process to change owners.
 pub struct HostTree {
     privilege: Privilege,
 }
@@ -28,7 +28,7 @@ enum Privilege {
 }
 
 impl HostTree {
-    /// As seen by this process.
+    /// The tree with the privileges of this process.
     pub fn new() -> HostTree {
         let is_root = rustix::process::geteuid().is_root();
         HostTree { privilege: if is_root { Privilege::Superuser } else { Privilege::User } }
@@ -39,7 +39,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::host(path.display(), &error)
 }
 
-/// What the host tells of a file, as a copy wants it.
+/// The attributes of a host file, as a copy needs them.
 pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
     let mode = metadata.mode();
     Some(Meta {
@@ -87,7 +87,7 @@ impl HostFile {
 
 impl Content for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
-        // Not every file system knows its holes: then all is data.
+        // A file system that cannot report holes: the whole file is data.
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 return Ok((from < self.size).then_some((from, self.size)));
@@ -128,7 +128,7 @@ impl Source for HostTree {
         for entry in dir.read_dir().map_err(failed(dir))? {
             names.push(entry.map_err(failed(dir))?.file_name().into_vec());
         }
-        // The host's order is a matter of chance: in this one, the same tree makes the same image.
+        // Sorted, because the host's order varies: the same tree then makes the same image.
         names.sort_unstable();
         Ok(names)
     }
@@ -161,7 +161,7 @@ impl Source for HostTree {
             match xattr::get(node, &name) {
                 Ok(Some(value)) => attributes.push((name.into_vec(), value)),
                 Ok(None) => {}
-                // What this user may not see is not copied, as with other tools.
+                // Attributes that this user may not read are skipped, as other tools do.
                 Err(error) if is_unsupported(&error) || is_denied(&error) => {}
                 Err(error) => return Err(Failure::host(node.display(), &error)),
             }
@@ -264,7 +264,7 @@ impl Target for HostTree {
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(node, Some(uid), Some(gid)) {
                 Ok(()) => {}
-                // A user cannot give files away; but then they must not run as somebody else.
+                // Without root the owner cannot be changed; then set-ID bits must not be set.
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }

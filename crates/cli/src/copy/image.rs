@@ -10,14 +10,14 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The tree in `fs`; `device` tells it from other trees.
+/// The tree in `fs`; `device` distinguishes it from other trees.
 pub struct ImageTree<'fs> {
     fs: &'fs FileSystem,
     image: PathBuf,
     device: u64,
 }
 
-/// A file in an image: held by its inode, so that the path is for messages alone.
+/// A file in an image, referenced by its inode; the path is for messages only.
 #[derive(Clone)]
 pub struct ImageNode {
     inode: InodeRef,
@@ -27,12 +27,12 @@ pub struct ImageNode {
 impl<'fs> ImageTree<'fs> {
     /// The tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {
-        // No device of the host has this many bits: never mistaken for one of its files.
+        // Larger than any device number of the host, so never equal to one.
         let device = (1 << 63) | std::ptr::from_ref(fs).addr() as u64;
         ImageTree { fs, image: image.into(), device }
     }
 
-    /// What `path` leads to.
+    /// The file at `path`.
     pub fn find(&self, path: &Path, follow: Follow) -> Result<ImageNode, Failure> {
         let vfs = self.vfs();
         let inode =
@@ -304,8 +304,8 @@ impl<'fs> Target for ImageTree<'fs> {
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
-        // The owner first, as it takes set-ID bits and capabilities; then the mode, that the lists
-        // refine; the times last, as they are what every other change sets.
+        // The owner first, because that clears set-ID bits and capabilities; then the mode, before the
+        // access control lists; the times last, because every other change sets them.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;

@@ -1,14 +1,14 @@
-//! What a long copy shows while it runs.
+//! The progress line of a long copy.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Copies that are done before that show nothing.
+/// Copies that end before this time show nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Files and bytes copied; shown on a terminal only, and only if it takes long.
+/// The number of files and bytes copied; shown only on a terminal, and only during long copies.
 pub struct Progress {
     started: Instant,
     bar: ProgressBar,
@@ -29,13 +29,13 @@ impl Progress {
         Progress { started: Instant::now(), bar, shown: AtomicBool::new(false), terminal }
     }
 
-    /// `bytes` more are copied.
+    /// Adds copied bytes.
     pub fn copied_bytes(&self, bytes: u64) {
         self.bar.inc(bytes);
         self.show();
     }
 
-    /// One more file is complete.
+    /// Adds a complete file.
     pub fn copied_file(&self) {
         self.show();
     }
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line without tearing what is shown.
+    /// Prints a line, and the progress line again after it.
     pub fn say(&self, line: &str) -> io::Result<()> {
         self.bar.suspend(|| writeln!(io::stdout(), "{}", crate::cli::printable(line)))
     }

@@ -1,4 +1,4 @@
-//! An axis: where a value lies, and which values are named.
+//! An axis: the position of a value, and the values that get a label.
 
 /// A range that is not empty.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +14,7 @@ enum Scale {
     Logarithmic,
 }
 
-/// How finely a decade is named: the first that names enough values.
+/// Label densities of a decade: the first that gives enough labels is used.
 const STEPS: [&[f64]; 4] = [
     &[1.0],
     &[1.0, 2.0, 5.0],
@@ -24,7 +24,7 @@ const STEPS: [&[f64]; 4] = [
         7.0, 8.0, 9.0,
     ],
 ];
-/// Fewer than these tell nobody where a point is.
+/// The smallest number of labels from which a point can be read.
 const ENOUGH: usize = 3;
 
 impl Axis {
@@ -61,7 +61,7 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Round values to be named, of a logarithmic axis.
+    /// Round values to label on a logarithmic axis.
     pub fn marks(&self) -> Vec<f64> {
         let mut marks = Vec::new();
         for steps in STEPS {

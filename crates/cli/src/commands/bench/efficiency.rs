@@ -5,11 +5,11 @@ use super::{Run, failure, print};
 use crate::cli::Failure;
 use lanefs_bench::{Chapter, Machine, Mounting, Peers, Target, Workload};
 
-/// Bytes of each image, as the kernel's: memory is taken only where it is written.
+/// Bytes of each image, the kernel's too. Blocks take memory only once they are written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
-    /// Measures what operations cost beside the kernel's ext4.
+    /// Measures the CPU time of operations, compared with the kernel's ext4.
     pub(super) fn efficiency(
         &self,
         workloads: &[Workload],
@@ -32,7 +32,7 @@ impl Run<'_> {
             self.show(&mut progress, measured, &lanefs_bench::efficiency_line(measured));
         });
         self.report.printed(print(&lanefs_bench::efficiency_foot()));
-        // Before the mounts are taken from under them.
+        // The targets hold files open in the mounts.
         drop(targets);
         drop(peers);
         Ok(lanefs_bench::chapters(all))

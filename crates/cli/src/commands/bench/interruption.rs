@@ -1,4 +1,4 @@
-//! What ends a run before its time: a signal.
+//! Signals that end a run early.
 
 use crate::cli::complain;
 use lanefs_bench::Stop;
@@ -9,12 +9,12 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What comes this soon after the first signal is the same wish: timeout(1) and make pass on to us
-/// what the whole process group was sent.
+/// A second signal within this time counts as the first one: timeout(1) and make send the process a
+/// signal that its whole process group has received.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Watches for signals that ask for the end. The first one lets the run take down what it made, a
-/// later one does not wait for that.
+/// Watches for SIGINT and SIGTERM. The first signal lets the run remove what it made; a later one ends
+/// the process at once.
 pub struct Interruption {
     stop: Arc<Stop>,
     /// The number of the signal that came, or 0.
@@ -22,11 +22,11 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// From here on. Threads and programs that are started later inherit that the signals are not for
-    /// them, so this comes first.
+    /// Starts watching. Must be called before other threads and programs start: they inherit the blocked
+    /// signals.
     ///
     /// # Errors
-    /// The host says no.
+    /// The host refuses the signal mask or the thread.
     pub fn watch() -> io::Result<Interruption> {
         let signals = Signals::block_unless_ignored()?;
         let watched = Interruption { stop: Arc::default(), signal: Arc::new(AtomicU32::new(0)) };
@@ -36,11 +36,11 @@ impl Interruption {
             signal.store(first.unsigned_abs(), Ordering::Relaxed);
             stop.ask();
             if io::stderr().is_terminal() {
-                // Not behind what tells of progress, nor behind a ^C.
+                // Start on a new line, after the progress line or the terminal's "^C".
                 eprintln!();
             }
             complain(
-                "lanefs bench: interrupted: taking down what was made (once more: end at once)",
+                "lanefs bench: interrupted: removing temporary files and mounts (a second signal ends at once)",
             );
             let since = Instant::now();
             loop {
@@ -53,7 +53,7 @@ impl Interruption {
         Ok(watched)
     }
 
-    /// What the run looks at.
+    /// The flag that the run checks.
     pub fn stop(&self) -> Arc<Stop> {
         self.stop.clone()
     }
@@ -63,7 +63,7 @@ impl Interruption {
         self.stop.is_asked()
     }
 
-    /// How a program ends that a signal ended, as shells tell it; `None` if none came.
+    /// The exit code after a signal, 128 plus its number as in shells; `None` if none came.
     pub fn exit(&self) -> Option<ExitCode> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,

@@ -1,4 +1,4 @@
-//! The files that figures are written to.
+//! The files that results are written to.
 
 use super::Arguments;
 use crate::cli::Failure;
@@ -8,8 +8,8 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Files that were asked for, opened before anything is measured: hours later is no time to hear that
-/// there is no such directory. What is in them stays until there is something to write.
+/// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path fails at
+/// once. Their contents stay until there are results to write.
 pub struct Output {
     json: Option<Place>,
     report: Option<Place>,
@@ -18,7 +18,7 @@ pub struct Output {
 struct Place {
     path: PathBuf,
     file: File,
-    /// It was made for this, and nothing is in it.
+    /// The file was created by this run and is still empty.
     is_empty: bool,
 }
 
@@ -26,7 +26,7 @@ impl Output {
     /// Opens them.
     ///
     /// # Errors
-    /// One cannot be written to, or is, by whatever name, the other one or what is measured.
+    /// A file cannot be written to, or is the same file as the other one or as a target.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
@@ -40,10 +40,10 @@ impl Output {
         Ok(output)
     }
 
-    /// Writes all of a run: each file, whether the other could be written or not.
+    /// Writes the results of a run. If one file fails, the other is still written.
     ///
     /// # Errors
-    /// A file cannot be written; the first one, if neither can.
+    /// A file cannot be written; the first such error.
     pub fn save(self, record: &Record) -> Result<(), Failure> {
         let json = self
             .json
@@ -53,7 +53,7 @@ impl Output {
     }
 }
 
-/// The files in which a target is.
+/// The files and devices that hold a target.
 fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
     let TargetSpec::Image(path) = spec else { return Vec::new() };
     match path.to_str().and_then(|path| path.strip_prefix("md:")) {
@@ -62,7 +62,7 @@ fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
     }
 }
 
-/// Whether both are one file whose contents are kept; not so a terminal, or a null device.
+/// Whether both paths name one regular file or block device. False for a terminal or a null device.
 fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
     let is_kept = one.is_file() || one.file_type().is_block_device();
     is_kept && (one.dev(), one.ino()) == (other.dev(), other.ino())
@@ -84,13 +84,16 @@ impl Place {
     }
 
     /// # Errors
-    /// It is the file that `path` names.
+    /// `path` names the same file.
     fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {
             true => Err(Failure::new(
                 self.path.display(),
-                format_args!("it is {} too, and would be written over", path.display()),
+                format_args!(
+                    "it is the same file as {}, which would be overwritten",
+                    path.display()
+                ),
             )),
             false => Ok(()),
         }
@@ -114,7 +117,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.is_empty {
-            // An empty file is no result; that it cannot be removed is no error of the run.
+            // An empty file is no result. A failure to remove it is not worth an error.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,10 +1,10 @@
-//! How far a long run has come, on a terminal.
+//! The progress of a long run, on a terminal.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-/// A line that is overwritten; nothing where nobody looks.
+/// A line on standard error that is overwritten. Prints nothing unless that is a terminal.
 pub struct Progress {
     steps: Vec<String>,
     done: usize,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins to measure each workload with each count of threads.
+    /// Starts at the first of the steps: each workload with each number of threads.
     pub fn new(workloads: &[impl Display], threads: &[u32]) -> Progress {
         let steps = workloads.iter().flat_map(|workload| {
             threads.iter().map(move |count| format!("{workload}, threads: {count}"))
@@ -24,14 +24,14 @@ impl Progress {
         progress
     }
 
-    /// Makes room for a result.
+    /// Erases the line, so that a result can be printed.
     pub fn clear(&self) {
         if self.shown {
             eprint!("\r\x1b[K");
         }
     }
 
-    /// One more is done.
+    /// Advances by one step.
     pub fn next(&mut self) {
         self.done += 1;
         self.show();
@@ -49,14 +49,14 @@ impl Progress {
             done => format!(", about {} s left", passed * (all - done) as u64 / done as u64),
         };
         eprint!("\r\x1b[K[{}/{all}] {step}{left}", done + 1);
-        // Nothing depends on it.
+        // Progress is not worth an error.
         let _ = std::io::stderr().flush();
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // A run that was interrupted has something left to do.
+        // An interrupted run leaves its line on the terminal.
         self.clear();
     }
 }

@@ -8,11 +8,11 @@ use lanefs_bench::raid::{FsMark, FsMarkLine, FsMarkPlan};
 use lanefs_bench::{Chapter, Machine, Measured, Seed, SeedPlan};
 
 const WORKERS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Bytes of each image; memory is taken only where it is written.
+/// Bytes of each image. Blocks take memory only once they are written.
 const IMAGE: u64 = 2 << 30;
 
 impl Run<'_> {
-    /// Measures these seeds of the file system, and that of arrays.
+    /// Measures these seeds of the file system, and S4 if `arrays` says so.
     pub(super) fn seeds(
         &self,
         seeds: &[Seed],
@@ -65,12 +65,12 @@ impl Run<'_> {
         })
     }
 
-    /// S4, which is not in the file system but in the array below it.
+    /// Measures S4, which concerns the array below the file system.
     fn arrays(&self) -> Result<Vec<Chapter>, Failure> {
         let plan = FsMarkPlan {
             threads: self.arguments.threads(&FsMarkPlan::default().threads),
             slices: self.arguments.slices,
-            // Long enough for files of 64 workers: a slice of a few milliseconds would end before one.
+            // A slice of a few milliseconds would end before 64 threads have written a file each.
             slice: self.arguments.slice().max(FsMarkPlan::LEAST_SLICE),
             stop: self.interruption.stop(),
             ..FsMarkPlan::default()

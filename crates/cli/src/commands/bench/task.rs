@@ -1,27 +1,27 @@
-//! What a command line asks for, and whether its options mean anything there.
+//! What a command line measures, and the check that its options have an effect.
 
 use super::Arguments;
 use lanefs_bench::{AIMS, Seed, TargetSpec, Workload};
 use std::str::FromStr;
 
-/// A word that says what to measure.
+/// One argument: a workload, a set of workloads or a part of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// One workload.
     Workload(Workload),
-    /// Those of the seeds, before and after.
+    /// The workloads of the seeds, with the policies before and after.
     Seeds,
     /// A seed by its name.
     Seed(&'static str),
     /// The workload of S4.
     FsMark,
-    /// CPU time beside the kernel's.
+    /// CPU time per operation, compared with the kernel.
     Efficiency,
 }
 
 /// The seeds by name.
 const SEEDS: [&str; 5] = ["S1", "S2", "S3", "S4", "S5"];
-/// The one that is in the array below the file system.
+/// The seed that concerns the array, not the file system.
 const OF_ARRAYS: &str = "S4";
 
 impl FromStr for What {
@@ -37,9 +37,7 @@ impl FromStr for What {
             return Ok(What::Seed(name));
         }
         text.parse().map(What::Workload).map_err(|error: String| {
-            format!(
-                "{error}; and seeds (with workloads, fsmark, or S1 to S5 behind it), efficiency"
-            )
+            format!("{error}; or seeds (then workloads, fsmark or S1 to S5), or efficiency")
         })
     }
 }
@@ -47,20 +45,20 @@ impl FromStr for What {
 /// What is to be measured.
 #[derive(Debug)]
 pub enum Task {
-    /// These, on targets.
+    /// These workloads, on the targets.
     Workloads(Vec<Workload>),
-    /// These seeds of the file system, and that of arrays or not.
+    /// These seeds of the file system, with or without the seed of arrays.
     Seeds(Vec<Seed>, Arrays),
-    /// These, beside the kernel's ext4.
+    /// These workloads, compared with the kernel's ext4.
     Efficiency(Vec<Workload>),
 }
 
 /// Whether S4 is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrays {
-    /// It is.
+    /// S4 is measured.
     Measured,
-    /// It is not.
+    /// S4 is not measured.
     LeftOut,
 }
 
@@ -68,7 +66,7 @@ impl Task {
     /// The task of a command line.
     ///
     /// # Errors
-    /// What makes no sense, for whoever typed it.
+    /// Arguments that contradict each other, as a message for the user.
     pub fn of(arguments: &Arguments) -> Result<Task, String> {
         let task = match arguments.what.split_first() {
             Some((What::Seeds, only)) => seeds(only)?,
@@ -79,7 +77,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses options that would change nothing: who gives them expects otherwise.
+    /// Refuses options without effect: the user expects one.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),
@@ -99,25 +97,24 @@ impl Task {
         }
         match (&arguments.json, &arguments.report) {
             (Some(json), Some(report)) if json == report => {
-                Err("--json and --report: two files are needed".into())
+                Err("--json and --report: the same file is given for both".into())
             }
             _ => Ok(()),
         }
     }
 
-    /// Why an option means nothing here.
+    /// Why an option has no effect; `None` if it has one.
     fn refuses(&self, option: &str, arguments: &Arguments) -> Option<String> {
         let workloads = match self {
             Task::Seeds(..) => {
                 return Some(
-                    "the seeds have targets of their own: images in memory, each with its policies \
-                     and sizes"
+                    "seeds has its own targets: images in memory with fixed policies and sizes"
                         .into(),
                 );
             }
             Task::Efficiency(_) if !matches!(option, "--files" | "--file-size") => {
                 return Some(
-                    "efficiency has targets of its own: the library in memory, and the kernel's ext4"
+                    "efficiency has its own targets: the library in memory, and the kernel's ext4"
                         .into(),
                 );
             }
@@ -125,39 +122,39 @@ impl Task {
         };
         let mixed = arguments.mix.clone().unwrap_or_default();
         let is_mixed = workloads.contains(&Workload::Mix);
-        let only = |uses: fn(Workload) -> bool, what: &str| {
+        let only = |uses: fn(Workload) -> bool| {
             let is_used =
                 workloads.iter().copied().any(uses) || (is_mixed && mixed.workloads().any(uses));
             (!is_used).then(|| {
                 let names: Vec<&str> =
                     Workload::ALL.into_iter().filter(|w| uses(*w)).map(Workload::name).collect();
-                format!("{what} of {}", names.join(", "))
+                format!("only used by {}", names.join(", "))
             })
         };
         let targets = arguments.specs();
         match option {
-            "--policies" if !targets.iter().any(TargetSpec::is_in_memory) => Some(
-                "each is a target of its own, in memory: there is no lib:ram or lib:raid5".into(),
-            ),
+            "--policies" if !targets.iter().any(TargetSpec::is_in_memory) => {
+                Some("only lib:ram and lib:raid5 take policies, and neither is a target".into())
+            }
             "--policies"
                 if !targets.iter().any(TargetSpec::is_array_in_memory)
                     && arguments.policies.iter().any(|named| named.is_of_arrays) =>
             {
-                Some("stripe_wake is of arrays: there is no lib:raid5".into())
+                Some("stripe_wake is only for lib:raid5, which is no target".into())
             }
             "--cache" if !targets.iter().any(TargetSpec::is_of_library) => {
-                Some("caches are those of lib: targets, and there is none".into())
+                Some("only lib: targets have such a cache, and there is none".into())
             }
-            "--files" => only(Workload::looks_at_files, "files that are looked at are"),
-            "--file-size" => only(Workload::moves_data, "files whose data is read or written are"),
-            "--tree-files" => only(Workload::needs_tree, "source trees are"),
+            "--files" => only(Workload::looks_at_files),
+            "--file-size" => only(Workload::moves_data),
+            "--tree-files" => only(Workload::needs_tree),
             "--access-size" => {
                 let file = arguments.file_size.unwrap_or(super::FILE_SIZE);
                 let more = arguments.access_size.is_some_and(|kib| kib > file << 10);
-                only(Workload::accesses, "how much is read or written at once is")
-                    .or_else(|| more.then(|| format!("more than a file of {file} MiB")))
+                only(Workload::accesses)
+                    .or_else(|| more.then(|| format!("larger than the file size of {file} MiB")))
             }
-            "--mix" if !is_mixed => Some("shares are of mix, and that is not measured".into()),
+            "--mix" if !is_mixed => Some("only used by mix, which is not measured".into()),
             _ => None,
         }
     }
@@ -169,12 +166,10 @@ fn workloads(what: &[What]) -> Result<Task, String> {
     }
     let workload = |what: &What| match what {
         What::Workload(workload) => Ok(*workload),
-        What::Seeds => Err("seeds comes first, and what is behind it says which of them".into()),
-        What::Efficiency => {
-            Err("efficiency comes first, and workloads behind it leave out the others".into())
-        }
+        What::Seeds => Err("seeds comes first; its parts follow it".into()),
+        What::Efficiency => Err("efficiency comes first; its workloads follow it".into()),
         What::Seed(name) => Err(format!("{name} is a seed: lanefs bench seeds {name}")),
-        What::FsMark => Err("fsmark is the workload of a seed: lanefs bench seeds fsmark".into()),
+        What::FsMark => Err("fsmark is a workload of seeds: lanefs bench seeds fsmark".into()),
     };
     Ok(Task::Workloads(what.iter().map(workload).collect::<Result<_, String>>()?))
 }
@@ -213,7 +208,7 @@ fn efficiency(only: &[What]) -> Result<Task, String> {
         What::Workload(workload) if all.contains(workload) => Ok(*workload),
         other => {
             let names = all.map(Workload::name).join(", ");
-            Err(format!("{}: efficiency is measured of {names}", other.name()))
+            Err(format!("{}: not a workload of efficiency; there are {names}", other.name()))
         }
     };
     let only = only.iter().map(wanted).collect::<Result<Vec<_>, String>>()?;

@@ -1,8 +1,8 @@
-//! The mount of a block device, which the kernel claims as it does for its own file systems.
+//! The mount of a block device. The kernel claims the device as for its own file systems.
 //!
-//! The order leaves no moment in which the device is unprotected and something read from it counts:
-//! lock and claim the device, let go of the claim for mount(2) alone, see that the kernel has it, and
-//! only then read. The lock (flock) stays throughout. The mount's first request waits meanwhile.
+//! Data is read only while the device is claimed. The order is: lock and claim the device, release the
+//! claim for mount(2) alone, check that the kernel has the claim, and only then read. The lock (flock)
+//! is held throughout. The mount's first request waits meanwhile.
 
 use super::warn;
 use lanefs_device::{Device, FileDevice};
@@ -12,13 +12,13 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 
-/// A mount that is not served yet. Dropped, it is taken away.
+/// A mount that is not served yet. Dropping it unmounts it.
 pub struct Attached {
     parts: Option<(OwnedFd, MountPoint)>,
 }
 
 impl Attached {
-    /// What [`MountPoint::attach`] gave.
+    /// The results of [`MountPoint::attach`].
     pub fn new(
         made: Result<(OwnedFd, MountPoint), MountError>,
     ) -> Result<Attached, Box<dyn Error>> {
@@ -33,7 +33,7 @@ impl Attached {
         Ok(self)
     }
 
-    /// Shakes hands with the kernel.
+    /// Negotiates the connection with the kernel.
     pub fn start(mut self, server: Server) -> io::Result<(Session<Server>, MountPoint)> {
         let Some((fuse, point)) = self.parts.take() else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -41,7 +41,7 @@ impl Attached {
         match Session::start(fuse, server) {
             Ok(session) => Ok((session, point)),
             Err(error) => {
-                // It is of no use; that it cannot be taken away adds nothing to the first error.
+                // A failure to unmount adds nothing to the first error.
                 let _ = point.detach(Busy::Detach);
                 Err(error)
             }
@@ -52,16 +52,16 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some((fuse, point)) = self.parts.take() {
-            // First, so that programs that wait for the mount are told.
+            // First, so that processes that wait for the mount get an error.
             drop(fuse);
             let _ = point.detach(Busy::Detach);
         }
     }
 }
 
-/// Mounts `device` as type `fuseblk`, if it is one that can be: a whole block device that is claimed for
-/// writing, by root, shown under its own name. Nothing was read from it yet. `None`: it is to be mounted
-/// as type `fuse`. If that is because the kernel refused, that is told.
+/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for writing, and
+/// the mount shows it under its own name. Must be called before anything is read from the device. Returns
+/// `None` if the mount has to be of type `fuse`, with a warning if the kernel refused `fuseblk`.
 pub fn attach(
     path: &Path,
     device: &mut FileDevice,
@@ -69,7 +69,7 @@ pub fn attach(
     options: &Options,
 ) -> Result<Option<Attached>, Box<dyn Error>> {
     let is_root = rustix::process::geteuid().is_root();
-    // Only a device that is written is claimed: several may read.
+    // Only a device that is written is claimed: several processes may read.
     if !is_root
         || !device.is_claimed()
         || options.shown_source.is_some()
@@ -101,7 +101,7 @@ pub fn attach(
     }
 }
 
-/// Whether the device is all of the block device, in whole pages, which the kernel then reads and writes.
+/// Whether `device` is the whole block device and a whole number of pages, the unit of the kernel.
 fn is_whole(device: &FileDevice, options: &Options) -> bool {
     let whole = options.offset == 0 && options.size_limit.is_none();
     whole && device.len().is_multiple_of(rustix::param::page_size() as u64)

@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// What a change of an array is doing.
+/// The step of a change that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The new member gets all of its share.
+    /// All rows of the new member are rebuilt.
     Rebuilding,
-    /// It gets what it missed.
+    /// Rows that the former member missed are rebuilt.
     CatchingUp,
-    /// It gets what the member has that it replaces.
+    /// The replaced member is copied.
     Copying,
 }
 
 impl Step {
-    /// What people read.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Step::Rebuilding => "rebuilding",
@@ -30,24 +30,24 @@ impl Step {
         }
     }
 
-    /// The one of that name.
+    /// The step with this name.
     pub fn named(name: &str) -> Option<Step> {
         let all = [Step::Rebuilding, Step::CatchingUp, Step::Copying];
         all.into_iter().find(|step| step.name() == name)
     }
 }
 
-/// A change of an array's members that reads and writes may go on beside.
+/// A change of an array's members that can run while the array is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Takes a member out, by name or slot.
+    /// Marks a member as failed, by name or slot.
     Fail {
         /// The member.
         member: PathBuf,
     },
-    /// Forgets those that failed.
+    /// Forgets failed members.
     Remove,
-    /// Gives the free slot to a device, and rebuilds it.
+    /// Gives the slot without a member to a device, and rebuilds it.
     Add {
         /// The device.
         device: PathBuf,
@@ -56,7 +56,7 @@ pub enum Change {
         /// Whatever it holds.
         force: bool,
     },
-    /// Copies a member, by name or slot, to a device, which then has its slot.
+    /// Copies a member, by name or slot, to a device, which then takes its slot.
     Replace {
         /// The member.
         member: PathBuf,
@@ -70,7 +70,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// What it is about, as the caller calls it.
+    /// The device or member that it concerns, with the caller's name for it.
     pub fn subject(&self) -> String {
         match self {
             Change::Fail { member } => member.display().to_string(),
@@ -79,7 +79,7 @@ impl Change {
         }
     }
 
-    /// As a server is asked for it.
+    /// The request to a server.
     pub fn to_json(&self) -> Value {
         match self {
             Change::Fail { member } => json!({ "change": "fail", "member": member }),
@@ -94,7 +94,7 @@ impl Change {
         }
     }
 
-    /// What a server is asked for.
+    /// The change in a request to a server.
     pub fn from_json(value: &Value) -> Option<Change> {
         let text = |name: &str| value.get(name)?.as_str();
         Some(match text("change")? {
@@ -115,8 +115,8 @@ impl Change {
         })
     }
 
-    /// Does it; gives what was done. `step` hears of long work, and may stop it: it goes on when the
-    /// array is used next.
+    /// Carries it out and returns a line that says what was done. `step` is called during long work and
+    /// may stop it; the work goes on when the array is used next.
     pub fn carry_out(
         &self,
         array: &OpenArray,
@@ -146,7 +146,7 @@ fn fail_member(array: &OpenArray, member: &Path) -> Result<String, Failure> {
     let name = name_of(array, slot);
     let missing = array.array().degraded();
     if let Some(other) = missing.iter().find(|other| *other != slot) {
-        let cause = format!("slot {other} has no member in step, so the array needs this one");
+        let cause = format!("slot {other} has no member in sync, so the array needs this one");
         return Err(Failure::new(name, cause));
     }
     array.array().fail(slot).map_err(|error| Failure::new(&name, error))?;
@@ -167,7 +167,7 @@ fn add_member(
     bring_in_step(array, added, shown, step)
 }
 
-/// Rebuilds a member that has its slot; gives what was done.
+/// Rebuilds a member that has its slot; returns a line that says what was done.
 fn bring_in_step(
     array: &OpenArray,
     added: Added,
@@ -182,7 +182,7 @@ fn bring_in_step(
         Rebuild::Whole => (Step::Rebuilding, "rebuilt"),
         Rebuild::Intended => (Step::CatchingUp, "caught up from the bitmap"),
     };
-    // Asked before the first row too: a caller that does not wait does not wait for one.
+    // Called before the first row too, so that a caller that does not wait returns at once.
     let begin = Progress { done: 0, total: array.array().geometry().member_len() };
     let ended = match step(what, begin) {
         ControlFlow::Break(()) => Ended::Stopped,

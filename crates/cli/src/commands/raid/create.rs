@@ -21,46 +21,46 @@ use std::sync::Arc;
 Examples:
   lanefs raid create a.img b.img c.img --size 1G
   lanefs raid create /dev/sdb /dev/sdc /dev/sdd --consistency bitmap --name data
-  lanefs raid create a b c --assume-clean        parity of what they hold is right, or of no interest
-  lanefs raid create a missing c --size 1G       without one member, which is added later
+  lanefs raid create a b c --assume-clean        parity of the present contents is right or irrelevant
+  lanefs raid create a missing c --size 1G       degraded; the missing member is added later
 
-Members are laid out as mdadm lays them out, and Linux assembles the array.")]
+The layout is that of mdadm, and Linux can assemble the array.")]
 pub struct Arguments {
-    /// The members, in the order of their slots, `missing` for one that is added later; image files
-    /// are made if they are not there
+    /// The members in the order of their slots, `missing` for one that is added later. Image files that
+    /// do not exist are made
     #[arg(value_name = "MEMBER", required = true, num_args = 3..=32)]
     members: Vec<PathBuf>,
-    /// Length of image files that are made; otherwise, how much to use on each member
+    /// Size of new image files; if all members exist, space to use on each (suffixes K, M, G, T)
     #[arg(short = 'z', long)]
     size: Option<Size>,
-    /// Bytes in a row on one member: a power of two
+    /// Chunk size, a power of two
     #[arg(short, long, default_value = "512K")]
     chunk: Size,
-    /// Where parity goes
+    /// Layout of the parity
     #[arg(short, long, default_value = "left-symmetric", value_parser = layouts())]
     layout: Layout,
-    /// How it bridges a crash: by a log of partial parity, by a bitmap, or by reading everything
+    /// How parity is restored after a crash: partial parity log (ppl), write-intent bitmap, or full resync
     #[arg(short = 'k', long, value_enum, default_value = "ppl")]
     consistency: ConsistencyName,
-    /// Bytes of a member that a bit of the bitmap stands for (with --consistency bitmap)
+    /// Bytes of a member for each bit of the bitmap (with --consistency bitmap)
     #[arg(long, value_name = "SIZE")]
     bitmap_chunk: Option<Size>,
-    /// Its name
+    /// Name of the array
     #[arg(short = 'N', long, default_value = "lanefs")]
     name: String,
-    /// Its uuid; random if not given
+    /// UUID of the array [default: random]
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,
-    /// Take parity as right already
+    /// Assume that parity is right, and do not compute it
     #[arg(long)]
     assume_clean: bool,
-    /// Leave making parity right to whoever uses the array first
+    /// Return at once; the first use of the array computes parity
     #[arg(long)]
     no_wait: bool,
-    /// Overwrite what seems to hold something already
+    /// Overwrite devices that seem to hold data
     #[arg(short = 'F', long)]
     force: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -78,7 +78,7 @@ fn layouts() -> impl TypedValueParser<Value = Layout> {
 }
 
 fn parse_uuid(text: &str) -> Result<Uuid, String> {
-    Uuid::parse(text).ok_or_else(|| format!("'{text}' is not a uuid"))
+    Uuid::parse(text).ok_or_else(|| format!("'{text}' is not a UUID"))
 }
 
 fn random_uuid() -> Uuid {
@@ -86,7 +86,7 @@ fn random_uuid() -> Uuid {
 }
 
 impl Arguments {
-    /// The members that are there, or are to be made.
+    /// The members that exist or are to be made.
     fn paths(&self) -> impl Iterator<Item = &Path> {
         self.members.iter().map(PathBuf::as_path).filter(|path| path.as_os_str() != MISSING)
     }
@@ -96,10 +96,7 @@ impl Arguments {
         let is_missing = |path: &PathBuf| path.as_os_str() == MISSING;
         match self.members.len() - self.paths().count() {
             0 | 1 => Ok(self.members.iter().position(is_missing)),
-            _ => Err(Failure::new(
-                MISSING,
-                "an array of level 5 can do without one member, not more",
-            )),
+            _ => Err(Failure::new(MISSING, "a RAID-5 array can do without one member, not more")),
         }
     }
 
@@ -118,7 +115,7 @@ impl Arguments {
 
 type Opened = (PathBuf, Arc<dyn Device>);
 
-/// Makes it.
+/// Runs `lanefs raid create`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid create");
     let made: Vec<&Path> = arguments.paths().filter(|path| !path.exists()).collect();
@@ -126,7 +123,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
         Ok(_) => {}
         Err(failure) => {
-            // Half an array is of no use.
+            // An incomplete array is of no use.
             made.iter().for_each(|path| drop(std::fs::remove_file(path)));
             report.fail(failure);
         }
@@ -139,7 +136,7 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
     names.sort();
     if let Some(pair) = names.windows(2).find(|pair| pair.first() == pair.last()) {
         let name = pair.first().map(|name| name.display().to_string());
-        return Err(Failure::new(name.unwrap_or_default(), "it is given twice"));
+        return Err(Failure::new(name.unwrap_or_default(), "given twice"));
     }
     let (missing, consistency) = (arguments.missing()?, arguments.consistency()?);
     let members = open_members(arguments, made)?;
@@ -160,7 +157,7 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         missing,
     };
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
-    // Under the name of the option or the member that it is about, if it names one.
+    // The failure names the option or the member that it concerns, if there is one.
     let about = |error: AssembleError| {
         if let AssembleError::Geometry { error: error @ GeometryError::Chunk { .. }, .. } = error {
             return Failure::new("--chunk", error);
@@ -201,7 +198,7 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
         if made.contains(&path) {
             let size = arguments.size.map(Size::bytes);
             let size =
-                size.ok_or_else(|| Failure::new(path.display(), "it is not there: give a --size"))?;
+                size.ok_or_else(|| Failure::new(path.display(), "does not exist: give a --size"))?;
             let file = std::fs::File::create_new(path).and_then(|file| file.set_len(size));
             file.map_err(|error| Failure::host(path.display(), &error))?;
         }
@@ -220,7 +217,7 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
     arguments.paths().map(open).collect()
 }
 
-/// As mdadm has it: the host's name and the array's.
+/// The full name as in mdadm: HOST:NAME.
 fn full_name(name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {

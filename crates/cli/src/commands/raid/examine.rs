@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Tells what is on members of arrays, one by one
+/// Shows the metadata of single members
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,12 +18,12 @@ pub struct Arguments {
     /// The members
     #[arg(value_name = "MEMBER", required = true)]
     members: Vec<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Tells.
+/// Runs `lanefs raid examine`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid examine");
     let mut all = Vec::new();

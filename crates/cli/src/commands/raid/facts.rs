@@ -1,4 +1,4 @@
-//! What a superblock says, for people and machines.
+//! The fields of a superblock, as text and JSON.
 
 use crate::cli::{Shown, printable, show_time};
 use lanefs::Time;
@@ -7,7 +7,7 @@ use lanefs_ondisk::md::{Recovery, Role, SECTOR, bitmap, level_name};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// All that is on a member but data. Sizes and places are in bytes.
+/// All metadata of a member. Sizes and offsets are in bytes.
 pub fn of_member(candidate: &Candidate) -> Value {
     let superblock = &candidate.superblock;
     let data = superblock.data();
@@ -97,7 +97,7 @@ fn of_bitmap(candidate: &Candidate) -> Value {
     })
 }
 
-/// Prints what [`of_member`] gave, a line each.
+/// Prints the result of [`of_member`], one line per field.
 pub fn print(out: &mut dyn Write, name: &str, facts: &Value) -> io::Result<()> {
     writeln!(out, "{}", printable(name))?;
     for (name, value) in facts.as_object().unwrap_or(&Map::new()) {

@@ -1,9 +1,9 @@
-//! Changes of an array that is mounted: the command asks the server of the mount, which has the
-//! members open and locked, and the server carries them out beside reads and writes.
+//! Changes of a mounted array. The server of the mount has the members open and locked, so the command
+//! sends it a request, and the server makes the change while it serves reads and writes.
 //!
-//! A request is a JSON object, set as the value of an attribute of the mount's root; the same attribute
-//! gives what came of the latest requests. Only root and the server's user are heard. The work is on a
-//! thread of its own, so it goes on if the command is interrupted.
+//! A request is a JSON object, set as the value of an extended attribute of the mount's root. Reading the
+//! attribute returns the state of the latest requests. Only root and the server's user may do so. The
+//! server works on a separate thread, so the change goes on if the command is interrupted.
 
 use super::change::{Change, Step};
 use crate::cli::Failure;
@@ -21,14 +21,14 @@ use std::time::Duration;
 const ATTRIBUTE: &str = "system.lanefs_array";
 /// The largest value that an attribute can have.
 const ROOM: usize = 64 << 10;
-/// Requests that are remembered, done or not.
+/// Number of requests that are remembered, finished or not.
 const REMEMBERED: usize = 8;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// The array of a mount, as its server has it.
 pub struct LiveArray {
     array: Arc<OpenArray>,
-    /// Set when the mount ends: what is under way stops, and goes on when the array is used next.
+    /// Set when the mount ends: a change under way stops, and goes on when the array is used next.
     ends: AtomicBool,
     jobs: Mutex<Vec<Job>>,
 }
@@ -39,7 +39,7 @@ struct Job {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the server answers by.
+/// The handler of the attribute in the server.
 pub struct LiveControl(pub Arc<LiveArray>);
 
 impl Control for LiveControl {
@@ -53,18 +53,18 @@ impl Control for LiveControl {
 }
 
 impl LiveArray {
-    /// Of a mount that begins.
+    /// For a new mount.
     pub fn new(array: Arc<OpenArray>) -> LiveArray {
         let jobs = Mutex::new(Rank::Bucket, Vec::new());
         LiveArray { array, ends: AtomicBool::new(false), jobs }
     }
 
-    /// The mount ends: waits until what is under way has stopped; gives the array back.
+    /// Ends with the mount: waits until a change under way has stopped, and returns the array.
     pub fn end(self: Arc<LiveArray>) -> Arc<OpenArray> {
         self.ends.store(true, Ordering::Release);
         let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
         for thread in threads {
-            // A panic there was reported where it happened.
+            // A panic of that thread has been reported already.
             let _ = thread.join();
         }
         self.array.clone()
@@ -74,7 +74,7 @@ impl LiveArray {
         self.jobs.lock().iter().map(|job| job.told.clone()).collect()
     }
 
-    /// Begins what a request asks for.
+    /// Begins the change of a request.
     fn take(this: &Arc<LiveArray>, value: &[u8]) -> Result<(), Errno> {
         let request: Value = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
         let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
@@ -120,8 +120,8 @@ impl LiveArray {
     }
 }
 
-/// Asks the server of the mount on `place`; gives what was done. Returns when it is done, or when
-/// `step` does not want to wait any longer.
+/// Sends a change to the server of the mount on `place`. Returns what was done when the change is
+/// complete, or when `step` ends the wait.
 pub fn ask(
     place: &Path,
     change: &Change,
@@ -133,10 +133,9 @@ pub fn ask(
             Errno::OPNOTSUPP | Errno::NODATA => {
                 Failure::new(place.display(), "its server takes no changes from this user")
             }
-            Errno::ROFS => Failure::new(
-                place.display(),
-                "it is mounted read-only, so its members do not change: unmount it",
-            ),
+            Errno::ROFS => {
+                Failure::new(place.display(), "mounted read-only: unmount it to change its members")
+            }
             error => Failure::host(place.display(), &error.into()),
         }
     };

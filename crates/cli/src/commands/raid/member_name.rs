@@ -1,17 +1,17 @@
-//! Members as people name them: by path, or by the number of a slot.
+//! Names of members on the command line: a path, or a slot number.
 
 use crate::cli::Failure;
 use lanefs::raid5::OpenArray;
 use std::path::{Path, PathBuf};
 
-/// What the member in `slot` is called.
+/// The name of the member in `slot`.
 pub fn name_of(array: &OpenArray, slot: usize) -> String {
     let members = array.metadata().members();
     let member = members.iter().find(|member| member.slot == Some(slot));
     member.map_or_else(|| format!("slot {slot}"), |member| member.name.display().to_string())
 }
 
-/// The slot of the member that is called so, or has this number.
+/// The slot of the member with this path or slot number.
 pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     let members = array.metadata().members();
     let same = |name: &Path| name == member || real(name).is_some_and(|r| Some(r) == real(member));
@@ -22,17 +22,17 @@ pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     slot.ok_or_else(|| Failure::new(member.display(), "not a member in use of the array"))
 }
 
-/// The path without symbolic links and from the root, if there is something.
+/// The absolute path without symbolic links, if the file exists.
 pub fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// A server has another working directory.
+/// The absolute path: a server has another working directory.
 pub fn absolute(path: &Path) -> PathBuf {
     real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
 }
 
-/// The member's own path, or the number of a slot as it is.
+/// The absolute path of the member, or the slot number unchanged.
 pub fn real_or_as_is(member: &Path) -> PathBuf {
     real(member).unwrap_or_else(|| member.into())
 }

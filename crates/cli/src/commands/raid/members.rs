@@ -11,17 +11,17 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Records that a member failed: it is not used any more
+/// Marks a member as failed, so that it is no longer used
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lanefs raid fail md:a.img,b.img,c.img b.img")]
 pub struct FailArguments {
     #[command(flatten)]
     array: ArrayArgument,
-    /// The member, or its slot's number
+    /// The member: its path or slot number
     member: PathBuf,
 }
 
-/// Forgets members that failed or are missing, so that their device numbers are free again
+/// Removes failed and missing members from the metadata, which frees their device numbers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lanefs raid remove md:a.img,missing,c.img")]
 pub struct RemoveArguments {
@@ -31,24 +31,25 @@ pub struct RemoveArguments {
     nothing_more: NothingMore,
 }
 
-/// Gives a device the slot that misses its member, and rebuilds it
+/// Adds a device in the slot without a member, and rebuilds it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanefs raid add md:a.img,missing,c.img new.img
-  lanefs raid add md:a.img,missing,c.img b.img      a member that was away: if it missed nothing,
-                                                    it is one again at once; with a bitmap, only
-                                                    what it missed is copied
-A rebuild that is interrupted goes on when the array is used next.")]
+  lanefs raid add md:a.img,missing,c.img b.img      adds a former member again. If it missed no
+                                                    write it is in sync at once; with a bitmap,
+                                                    only missed writes are rebuilt
+
+An interrupted rebuild goes on when the array is used next.")]
 pub struct AddArguments {
     #[command(flatten)]
     array: ArrayArgument,
-    /// The device or image file; a file that is not there is made
+    /// The device or image file; a file that does not exist is made
     device: PathBuf,
-    /// Leave the rebuild to whoever uses the array next
+    /// Return at once; the next use of the array rebuilds the member
     #[arg(long)]
     no_wait: bool,
-    /// Overwrite what seems to hold something already
+    /// Overwrite a device that seems to hold data
     #[arg(short = 'F', long)]
     force: bool,
 }
@@ -65,11 +66,11 @@ meanwhile, the new one has its slot and is rebuilt.")]
 pub struct ReplaceArguments {
     #[command(flatten)]
     array: ArrayArgument,
-    /// The member, or its slot's number
+    /// The member to replace: its path or slot number
     member: PathBuf,
-    /// The device or image file that takes its place; a file that is not there is made
+    /// The new device or image file; a file that does not exist is made
     device: PathBuf,
-    /// Overwrite what seems to hold something already
+    /// Overwrite a device that seems to hold data
     #[arg(short = 'F', long)]
     force: bool,
 }
@@ -99,13 +100,13 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
 /// How long a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// Until all is done.
+    /// Until the change is complete.
     ToTheEnd,
     /// Until the new member has its slot: the next user of the array rebuilds.
     ForTheSlot,
 }
 
-/// Carries a change out, here or beside the mount of the array.
+/// Carries out a change, in this process or by the server of the array's mount.
 fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
     let report = Report::new(command);
     let mut bar: Option<(Step, Bar)> = None;
@@ -143,7 +144,7 @@ pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
     run("raid replace", &arguments.array, &change, Wait::ToTheEnd)
 }
 
-/// Says what was done, or why not.
+/// Prints the result.
 fn tell(report: &Report, done: Result<String, Failure>) {
     match done {
         Ok(line) => report.printed(writeln!(std::io::stdout(), "{}", printable(&line))),

@@ -1,4 +1,4 @@
-//! A device or file that becomes a member: made, opened, and refused if it holds something.
+//! A device or file that becomes a member: made if needed, opened, and refused if it holds data.
 
 use super::member_name::real;
 use crate::cli::{Failure, open_image};
@@ -9,13 +9,14 @@ use lanefs_ondisk::md::Role;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An image file made for a new member, removed again unless it becomes one.
+/// An image file made for a new member; removed on drop unless it has become one.
 pub struct MadeFile<'a>(Option<&'a Path>);
 
 impl MadeFile<'_> {
-    /// Makes `path` if nothing is there: as long as the array's shortest member, and long enough.
+    /// Makes `path` if it does not exist, with the length of the array's shortest member, or more if
+    /// needed.
     pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
-        // Nobody wants a file among the devices.
+        // A missing path in /dev is a mistyped device, not a new file.
         if path.symlink_metadata().is_ok()
             || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
         {
@@ -35,7 +36,7 @@ impl MadeFile<'_> {
         Ok(made)
     }
 
-    /// It is a member now.
+    /// Keeps the file, which is a member now.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -44,18 +45,18 @@ impl MadeFile<'_> {
 impl Drop for MadeFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The error that made it of no use is the one to tell.
+            // The first error is reported; a failure to remove the file adds nothing.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// A member of the same array may come back to its own slot unasked, while no other program has it.
+/// Opens the device. A former member of this array is accepted without `force` if its slot is free.
 pub fn new_member(path: &Path, array: &OpenArray, force: bool) -> Result<NewMember, Failure> {
     let members = array.metadata().members();
     let same = |known: &Path| real(known).is_some_and(|known| Some(known) == real(path));
     if members.iter().any(|known| same(&known.name)) {
-        return Err(Failure::new(path.display(), "it is a member of the array already"));
+        return Err(Failure::new(path.display(), "already a member of the array"));
     }
     let device = match array.metadata().former(&real(path).unwrap_or_else(|| path.into())) {
         Some(device) => device,

@@ -1,11 +1,11 @@
-//! How far long work has come, on a terminal.
+//! The progress of long work, on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lanefs::raid5::Progress;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 
-/// A bar with an estimate of what is left; nothing where there is no terminal.
+/// A progress bar with the estimated time left. Shown only on a terminal.
 pub struct Bar(ProgressBar);
 
 impl Bar {

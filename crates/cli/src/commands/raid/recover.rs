@@ -10,27 +10,27 @@ use lanefs::raid5::{
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Does now what is left to do after a crash: applies the log, rebuilds, makes parity right
+/// Completes recovery after a crash: applies the log, rebuilds members, recomputes parity
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanefs raid recover md:a.img,b.img,c.img
   lanefs raid recover --force md:a.img,missing,c.img
 
-An array that was being written when it stopped, and now misses a member, is refused if it has no
-partial parity log: what the missing member held in rows under way cannot be told any more. --force
-takes all parity as right; blocks in those rows may then read back wrong, without an error.")]
+An array that was not closed cleanly, misses a member and has no partial parity log is refused: data
+of the missing member, in rows that were being written, cannot be computed. --force trusts all parity;
+blocks in those rows may then read back wrong, without an error.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Accept that blocks of rows that were being written may be wrong
+    /// Accept that blocks in rows that were being written may be wrong
     #[arg(long)]
     force: bool,
 }
 
-/// Rebuilds what is to be rebuilt, and makes parity right.
+/// Rebuilds members and recomputes parity, where needed.
 pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
     let status = array.array().status();
     for (slot, standing) in status.members.iter().enumerate() {
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// What there was to do.
+/// The lines that say what recovery did.
 fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(log) = log {

@@ -9,28 +9,28 @@ use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Compares all parity with the data
+/// Checks the parity of all rows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   lanefs raid scrub md:a.img,b.img,c.img
-  lanefs raid scrub --repair md:a.img,b.img,c.img      parity is made what the data says
+  lanefs raid scrub --repair md:a.img,b.img,c.img      rewrites wrong parity from the data
 
-Ends with 1 if parity was wrong and was not repaired, or could not be compared.")]
+The exit code is 1 if parity was wrong and not repaired, or could not be checked.")]
 pub struct Arguments {
     #[command(flatten)]
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// Write parity that is wrong anew
+    /// Rewrite wrong parity from the data
     #[arg(long)]
     repair: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Compares.
+/// Runs `lanefs raid scrub`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid scrub");
     match scrub(arguments) {
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             report.printed(tell(&found, arguments));
             if found.wrong_blocks > 0 && !arguments.repair {
                 report.fail(arguments.array.failure(format_args!(
-                    "parity of {} blocks is wrong; --repair makes it right",
+                    "parity of {} blocks is wrong; --repair rewrites it",
                     found.wrong_blocks
                 )));
             }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Tells how an array and its members stand, a mounted one too; nothing is written
+/// Shows the state of an array and its members, mounted or not; writes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,12 +20,12 @@ pub struct Arguments {
     array: ArrayArgument,
     #[command(flatten)]
     nothing_more: NothingMore,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Tells.
+/// Runs `lanefs raid status`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid status");
     match arguments.array.look() {
@@ -57,14 +57,14 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // Recorded by the others; a member that was only not given still has its role there.
+            // Recorded by the others; a member that was merely not given still has its role there.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {
                 ("failed", Value::Null)
             }
             Standing::Missing => ("missing", Value::Null),
-            Standing::InSync => ("in step", Value::Null),
+            Standing::InSync => ("in sync", Value::Null),
             Standing::Rebuilding { row } => ("rebuilding", json!(row * shape.chunk())),
         };
         json!({ "slot": slot, "name": name, "state": state, "rebuilt_below": rebuilt })
@@ -81,7 +81,7 @@ fn facts(look: &Look) -> Value {
         "rows": shape.rows(),
         "state": if superblock.resync_from().is_none() { "clean" } else { "active" },
         "degraded": degraded,
-        // Of one in use, whoever uses it knows; of one that is refused, nobody.
+        // If the array is in use, only its user knows this; if it is refused, it is unknown.
         "rows_to_resync": (in_use.is_none() && refused.is_none()).then_some(status.unsynced_rows),
         "events": superblock.events(),
         "members": members,
