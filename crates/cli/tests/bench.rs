@@ -146,9 +146,9 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 fn what_makes_no_sense_is_wrong_usage_and_says_what_would() {
     for (line, why) in [
         ("seeds stat", "S3 direct-write, S4 fsmark, S5"),
-        ("seeds --files 10", "--files: the seeds have targets of their own"),
-        ("efficiency create", "efficiency is measured of create-unlink, open-close, stat"),
-        ("create --files 10", "--files: files that are looked at are of stat, open-close"),
+        ("seeds --files 10", "--files: seeds has its own targets"),
+        ("efficiency create", "efficiency; there are create-unlink, open-close, stat"),
+        ("create --files 10", "--files: only used by stat, open-close"),
         ("creat", "there are: create, stat"),
         ("stat --policies overwrite", "policy overwrite is one of shared, exclusive"),
         ("stat --policies now", "there are before, after, inode_claim=one-step|two-step"),

@@ -136,14 +136,14 @@ fn what_is_no_file_system_is_named_and_not_called_damaged() {
         make("member", &[&[0; 4096][..], &0xa92b_4efc_u32.to_le_bytes()].concat(), 1 << 20);
     let use_offset = "--offset 1048576 for partition 1 (ext4)";
     for (image, words) in [
-        (make("nothing", b"", 0), "it is empty"),
+        (make("nothing", b"", 0), "the image is empty"),
         (make("tiny", b"abc", 3), "3 bytes are too few"),
         (make("zeros", b"", 1 << 20), "it begins with zeros"),
         (make("packed", b"\x1f\x8b\x08", 1 << 20), "gzip"),
         (make("xfs", b"XFSB", 1 << 20), "xfs"),
         (make("qcow2", b"QFI\xfb\0\0\0\x03", 1 << 20), "qemu-img convert"),
         (make("notes", "Grüße\n".repeat(1000).as_bytes(), 8000), "text"),
-        (make("noise", &[0x81; 4096], 1 << 20), "not known"),
+        (make("noise", &[0x81; 4096], 1 << 20), "not recognised"),
         (member, "member of an md array"),
         (partitioned(dir.path(), "mbr", &mbr, 446), use_offset),
         (partitioned(dir.path(), "gpt", &gpt, 512), use_offset),

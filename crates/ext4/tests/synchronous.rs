@@ -7,7 +7,7 @@ use image::{Image, directory, file};
 use lanefs_device::{Kept, OverlayDevice, RamDevice, RecordingDevice};
 use lanefs_ext4::{
     Access, Error, Fallocate, Fs, InodeRef, Mount, MountOptions, NewInode, NewKind, Privilege,
-    Rename, SetAttr,
+    Rename, SetAttr, SetXattr,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,4 +146,27 @@ fn names_in_a_synchronous_directory_are_durable_when_the_call_returns() {
     assert_eq!(durable(DIRSYNC, NAMES), all(NAMES));
     assert_eq!(durable(SYNC, NAMES), all(NAMES));
     assert_eq!(durable(0, NAMES), Vec::<&str>::new(), "without the flag");
+}
+
+#[test]
+fn attributes_of_a_synchronous_file_are_durable_when_the_call_returns() {
+    for flags in [SYNC, 0] {
+        let scene = Scene::new(flags);
+        let (fs, file) = (scene.mount.fs(), scene.file());
+        let stored = || {
+            let recording = scene.device.recording();
+            let state = recording.replay().state(recording.events().len(), Kept::None);
+            let options = MountOptions { access: Access::ReadOnly, ..MountOptions::default() };
+            let mount = Mount::open(Arc::new(state), options).unwrap();
+            let fs = mount.fs();
+            let dir = fs.find(&fs.root().unwrap(), b"d").unwrap().unwrap();
+            let file = fs.find(&dir, b"f").unwrap().unwrap();
+            fs.get_xattr(&file, b"user.a").ok()
+        };
+        fs.set_xattr(&file, b"user.a", b"1", SetXattr::Any).unwrap();
+        assert_eq!(stored().is_some(), flags == SYNC, "set");
+        fs.sync().unwrap();
+        fs.remove_xattr(&file, b"user.a").unwrap();
+        assert_eq!(stored().is_none(), flags == SYNC, "removed");
+    }
 }

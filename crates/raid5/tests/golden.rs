@@ -244,7 +244,7 @@ fn a_dirty_array_without_a_log_and_a_member_is_refused_unless_that_is_accepted()
     }
     let error = assemble(&golden, Some(2), Access::ReadWrite).expect_err("refused");
     assert!(matches!(error, AssembleError::DirtyAndDegraded { slot: 2, .. }), "{error}");
-    assert!(error.to_string().contains("wrong without an error"), "{error}");
+    assert!(error.to_string().contains("wrong, without an error"), "{error}");
     let accept =
         ArrayOptions { dirty_and_degraded: DirtyAndDegraded::Accept, ..options(Access::ReadWrite) };
     let array = OpenArray::assemble(golden.candidates(Some(2)), 1, accept).expect("an array");

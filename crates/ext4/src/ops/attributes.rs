@@ -1,6 +1,6 @@
 //! Setting attributes.
 
-use crate::attr::{Attr, SetAttr, SetTime, StatFs};
+use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
 use crate::error::Error;
 use crate::fs::Fs;
@@ -79,7 +79,7 @@ impl Fs {
         });
         drop(handle);
         drop(exclusive);
-        self.obey_sync(inode)?;
+        self.obey_sync(inode, SyncMode::Data)?;
         Ok(inode.attr())
     }
 

@@ -1,7 +1,7 @@
 //! fallocate(2): allocate, keep the size, punch, zero.
 
 use crate::alloc::Privilege;
-use crate::attr::Fallocate;
+use crate::attr::{Fallocate, SyncMode};
 use crate::clock::now;
 use crate::data::claim::take_front;
 use crate::error::Error;
@@ -74,7 +74,7 @@ impl Fs {
             }
         }
         drop(exclusive);
-        self.obey_sync(inode)
+        self.obey_sync(inode, SyncMode::Data)
     }
 
     /// Sets the times, and the size if it is below `end`.

@@ -29,13 +29,14 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// After a change of the data or the size: durable by now, if the flag of chattr +S asks for that.
+    /// After a change of an inode, its data, size or attributes as `mode` says: durable by now, if the
+    /// flag of chattr +S asks for that.
     ///
     /// # Errors
     /// The change was made, and it is not known whether it will last.
-    pub(crate) fn obey_sync(&self, inode: &InodeRef) -> Result<(), Error> {
+    pub(crate) fn obey_sync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         match flags::is_synchronous(&inode.rights()) {
-            true => self.fsync(inode, SyncMode::Data),
+            true => self.fsync(inode, mode),
             false => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! Writing file data: overwrites shared, everything else exclusive; claimed, written, then mapped.
 
 use crate::alloc::Privilege;
+use crate::attr::SyncMode;
 use crate::clock::now;
 use crate::data::claim::take_front;
 use crate::error::Error;
@@ -73,7 +74,7 @@ impl Fs {
         by: Privilege,
     ) -> Result<(u64, usize), Error> {
         let written = self.write_unsynced(inode, at, data, stamp, by)?;
-        self.obey_sync(inode)?;
+        self.obey_sync(inode, SyncMode::Data)?;
         Ok(written)
     }
 

@@ -1,9 +1,9 @@
 //! Extended attributes and access control lists of inodes.
 //!
-//! An attribute block that several inodes share (the kernel makes such) is copied on write; its
-//! count falls under its own guard, and whoever finds himself the last frees it.
+//! An attribute block that several inodes share (the kernel makes such) is copied on write. Its count
+//! falls under its own guard, and the operation that takes it to zero frees the block.
 
-use crate::attr::{Attr, SetXattr};
+use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
 use crate::data::xattrs::{XattrChange, is_acl};
 use crate::error::Error;
@@ -57,7 +57,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        let _exclusive = inode.op.exclusive();
+        let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         let special = judge(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
@@ -66,7 +66,9 @@ impl Fs {
             false => Some(self.data(inode).plan_xattr(name, Some(value), how)?),
             true => self.data(inode).plan_acl(name, value, special)?,
         };
-        self.commit_xattrs(inode, change)
+        self.commit_xattrs(inode, change)?;
+        drop(exclusive);
+        self.obey_sync(inode, SyncMode::Full)
     }
 
     /// Removes an attribute; [`Error::NoAttribute`] if it is not there.
@@ -86,7 +88,7 @@ impl Fs {
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
-        let _exclusive = inode.op.exclusive();
+        let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
         judge(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
@@ -94,7 +96,9 @@ impl Fs {
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
-        self.commit_xattrs(inode, change)
+        self.commit_xattrs(inode, change)?;
+        drop(exclusive);
+        self.obey_sync(inode, SyncMode::Full)
     }
 
     /// The full names of all attributes, those of `trusted.` too.

@@ -214,7 +214,26 @@ impl<'h> Judge<'h> {
         let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
         let seen = seen.filter(|path| path != b"lost+found");
         let (lo, hi) = self.bounds(at);
-        let op = self.find_step(&seen, lo, hi)?;
+        // Several operations may leave one tree: a file replaced by one of its size, for example.
+        let mut first = None;
+        for op in self.find_ops(&seen, lo, hi)? {
+            match self.check_files(at, fs, &seen, op, hi) {
+                Ok(()) => return Ok(()),
+                Err(why) => first.get_or_insert(why),
+            };
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Checks the data of all files, if the tree is that after `op`.
+    fn check_files(
+        &self,
+        at: Moment,
+        fs: &Fs,
+        seen: &Listing,
+        op: usize,
+        hi: usize,
+    ) -> Result<(), String> {
         for (path, id) in &self.history.ids[op] {
             if seen.entries.get(path).is_some_and(|entry| entry.mode & 0xf000 == 0x8000) {
                 self.check_data(at, fs, path, *id, op, hi)?;
@@ -223,18 +242,20 @@ impl<'h> Judge<'h> {
         Ok(())
     }
 
-    /// The first operation after which the tree was as it is now.
-    fn find_step(&self, seen: &Listing, lo: usize, hi: usize) -> Result<usize, String> {
+    /// The operations after which the tree was as it is now; at least one.
+    fn find_ops(&self, seen: &Listing, lo: usize, hi: usize) -> Result<Vec<usize>, String> {
         let shapes = &self.history.shapes;
         let same = |op: &usize| same_but_root(&shapes[*op], seen);
-        if let Some(op) = (lo..=hi).find(same) {
-            return Ok(op);
+        let found: Vec<usize> = (lo..=hi).filter(same).collect();
+        if !found.is_empty() {
+            return Ok(found);
         }
         // A write or fallocate may be done in parts, and the size shows how far it got.
         let partial =
             |op: &usize| op + 1 < shapes.len() && is_between(&shapes[*op], &shapes[op + 1], seen);
-        if let Some(op) = (lo..=hi).find(partial) {
-            return Ok(op);
+        let found: Vec<usize> = (lo..=hi).filter(partial).collect();
+        if !found.is_empty() {
+            return Ok(found);
         }
         let least = (lo..=hi).map(|op| (shapes[op].differences(seen).len(), op)).min();
         let nearest = least.map_or(hi, |(_, op)| op);
