@@ -180,7 +180,7 @@ impl Verdict {
     /// True if a repairing run only replayed the log and finished orphans.
     pub fn only_replayed(&self) -> bool {
         // An answered question, or damage that it had to work around, is a repair.
-        let text = without_orphan_file(&self.text);
+        let text = without_truncated_trees(&without_orphan_file(&self.text));
         let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
         self.status <= 1 && !bad.iter().any(|word| text.contains(word))
     }
@@ -202,6 +202,24 @@ fn without_orphan_file(text: &str) -> String {
         }
     }
     kept
+}
+
+/// e2fsck's output without its offers to make an extent tree smaller that it has just truncated
+/// itself, as an orphan.
+fn without_truncated_trees(text: &str) -> String {
+    let truncated = |inode: &str| {
+        let begins = format!("Truncating orphaned inode {inode} ");
+        text.lines().any(|line| line.starts_with(&begins))
+    };
+    let is_offer = |line: &&str| {
+        let rest =
+            line.strip_prefix("Inode ").and_then(|rest| rest.split_once(" extent tree (at level "));
+        rest.is_some_and(|(inode, offer)| {
+            (offer.contains("could be shorter.") || offer.contains("could be narrower."))
+                && truncated(inode)
+        })
+    };
+    text.lines().filter(|line| !is_offer(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// A kernel mount; unmounted when dropped.
@@ -247,4 +265,23 @@ impl Drop for KernelMount {
 fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repaired(text: &str) -> Verdict {
+        Verdict { status: 1, text: text.into() }
+    }
+
+    #[test]
+    fn a_tree_that_e2fsck_truncated_itself_may_be_made_shorter_and_no_other() {
+        let offer = "Inode 76 extent tree (at level 1) could be shorter.  Optimize? yes\n";
+        let truncation = "Truncating orphaned inode 76 (uid=0, gid=0, mode=0100644, size=23680)\n";
+        assert!(repaired(&format!("{truncation}Pass 1\n\n{offer}")).only_replayed());
+        assert!(!repaired(offer).only_replayed());
+        assert!(!repaired(&format!("{}{offer}", truncation.replace("76", "77"))).only_replayed());
+        assert!(!repaired(&format!("{truncation}Free blocks wrong. Fix? yes\n")).only_replayed());
+    }
 }
