@@ -17,10 +17,10 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::{Map, Mutex, PerLane, Pin, Rank};
 
-/// Is the number of loader locks of a cache.
+/// The number of loader locks of a cache.
 const LOADERS: usize = 64;
 
-/// Is the number of buckets that a hand moves over under one pin.
+/// The number of buckets that a hand moves over under one pin.
 const STRETCH: usize = if cfg!(any(loom, shuttle)) { 4 } else { 64 };
 
 /// Is implemented by objects that a cache finds by number.
@@ -39,7 +39,7 @@ pub(crate) trait Cached: Send + Sync + 'static {
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted;
 }
 
-/// Is the result of an eviction.
+/// The result of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evicted {
     /// Nothing was evicted: the object is needed.
@@ -88,7 +88,7 @@ impl<T: Cached> Cache<T> {
         Cache {
             objects: Map::with_capacity(room),
             loaders: (0..LOADERS).map(|_| Mutex::new(rank, ())).collect(),
-            // Far apart, so that lanes do not follow each other.
+            // The hands start far apart, so that lanes do not follow each other.
             hands: PerLane::new(|lane| AtomicUsize::new(lane.index().wrapping_mul(0x9e37_79b9))),
         }
     }

@@ -1,9 +1,9 @@
 use super::*;
 
-/// Is more than the number of buckets in these tests.
+/// More than the number of buckets in these tests.
 const ALL: usize = 1 << 20;
 
-/// Is an object for which the test sets whether it is needed.
+/// An object for which the test sets whether it is needed.
 struct Thing {
     number: u64,
     used: Used,

@@ -7,7 +7,7 @@ use crate::plan::extent::{Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 
-/// Is a piece of a byte range with its place on the device.
+/// A piece of a byte range with its place on the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     /// The byte offset in the file.

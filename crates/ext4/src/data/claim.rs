@@ -13,12 +13,12 @@ use std::ops::Range;
 /// together.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
 
-/// Is the number of blocks above which a file counts as large for the choice of goals, as in
+/// The number of blocks above which a file counts as large for the choice of goals, as in
 /// mballoc (`mb_stream_req`).
 const STREAM: u32 = 16;
-/// Is the length in blocks of the longest extent of written blocks.
+/// The length in blocks of the longest extent of written blocks.
 const LONGEST: u32 = 32768;
-/// Is the largest size of a window in bytes; a window starts as large as the file.
+/// The largest size of a window in bytes; a window starts as large as the file.
 const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {

@@ -6,10 +6,10 @@ use crate::plan::extent::END;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// Is the largest number of groups in which one handle frees blocks; it limits the handle's
+/// The largest number of groups in which one handle frees blocks; it limits the handle's
 /// credits.
 const STEP: u32 = 16;
-/// Is the largest number of directory blocks that one handle frees; each block is revoked.
+/// The largest number of directory blocks that one handle frees; each block is revoked.
 const DIRECTORY_STEP: u32 = 1024;
 
 impl FileData<'_> {

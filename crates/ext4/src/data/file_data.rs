@@ -4,7 +4,7 @@ use crate::object::inode::Inode;
 use crate::object::objects::Objects;
 use lanefs_lanes::sync::Arc;
 
-/// Is an inode, with the mount's objects, which include its blocks.
+/// An inode, with the mount's objects, which include its blocks.
 ///
 /// `mapping.rs` reads and changes the mappings, `claim.rs` claims blocks for holes, `bytes.rs`
 /// reads and writes through the mappings, `cut.rs` frees them, `xattrs.rs` handles the attributes.

@@ -17,15 +17,15 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Is the largest number of extents that one handle maps or frees; it limits the handle's credits,
+/// The largest number of extents that one handle maps or frees; it limits the handle's credits,
 /// because each extent may be in a different group.
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
-/// Is the smallest number of revokes that one credit pays for, for any block size and format of the
+/// The smallest number of revokes that one credit pays for, for any block size and format of the
 /// log.
 const REVOKES_A_CREDIT: u32 = 64;
 
-/// Is a change of mappings that is ready for Apply: everything is read, claimed and pinned.
+/// A change of mappings that is ready for Apply: everything is read, claimed and pinned.
 pub(crate) struct MapChange<'f> {
     placed: Placed,
     node_claims: Vec<Claim>,

@@ -22,7 +22,7 @@ use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 
-/// Is a change of an inode's attributes that is ready for Apply.
+/// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
     in_inode: Option<Vec<u8>>,
     /// The group of the block that may be freed.
@@ -33,7 +33,7 @@ pub(crate) struct XattrChange<'f> {
     pub(crate) credits: u32,
 }
 
-/// Is the claim of a new attribute block, with its contents.
+/// The claim of a new attribute block, with its contents.
 pub(crate) type NewBlock = (Claim, Arc<[u8]>);
 
 /// Describes the change of the attribute block.
@@ -51,7 +51,7 @@ enum BlockEdit {
     Drop(MetaRef),
 }
 
-/// Is the part of a new inode that comes from its directory's default list.
+/// The part of a new inode that comes from its directory's default list.
 pub(crate) struct Inherited {
     /// The low 12 bits of the mode.
     pub(crate) permissions: u16,
@@ -59,13 +59,13 @@ pub(crate) struct Inherited {
     pub(crate) xattrs: Vec<(AttributeName<'static>, Vec<u8>)>,
 }
 
-/// Is a copy of an inode's attributes, so that no guard is held while they are examined.
+/// A copy of an inode's attributes, so that no guard is held while they are examined.
 struct Snapshot {
     in_inode: Vec<u8>,
     block: Option<MetaRef>,
 }
 
-/// Is an attribute block, if there is one, with its contents.
+/// An attribute block, if there is one, with its contents.
 type BlockData = Option<(Block, Arc<[u8]>)>;
 
 impl<'m> FileData<'m> {

@@ -9,7 +9,7 @@ pub struct Ascent<D> {
     steps: u64,
 }
 
-/// Is the error for a path that came back to a directory it had passed.
+/// The error for a path that came back to a directory it had passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IsRing;
 

@@ -20,7 +20,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType};
 use std::ops::ControlFlow;
 
-/// Is more than the number of blocks that one operation appends to a directory.
+/// More than the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
 /// Holds a change of a directory's shape that is ready for Apply: all blocks are read, claimed and
 /// pinned.
@@ -34,7 +34,7 @@ struct DirChange<'f> {
     credits: u32,
 }
 
-/// Is a directory whose operation lock is held: shared for reading, exclusively for a change of its
+/// A directory whose operation lock is held: shared for reading, exclusively for a change of its
 /// shape.
 pub(crate) struct Directory<'d> {
     pub(crate) objects: &'d Objects,

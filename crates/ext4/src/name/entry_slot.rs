@@ -29,10 +29,10 @@ use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
-/// Is the number of credits for the block and the inode of a directory in which one name changes.
+/// The number of credits for the block and the inode of a directory in which one name changes.
 pub(crate) const ENTRY_CREDITS: u32 = 3;
 
-/// Is a name with the one block that contains it or would.
+/// A name with the one block that contains it or would.
 pub(crate) struct EntrySlot<'f> {
     objects: &'f Objects,
     dir: &'f Arc<Inode>,

@@ -16,7 +16,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
 
-/// Is the number of credits of [`drop_link`]: an inode, and its group or its orphan record.
+/// The number of credits of [`drop_link`]: an inode, and its group or its orphan record.
 pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 
 /// Describes how a change of one name changes the directory's link count.

@@ -12,13 +12,13 @@ pub(crate) enum Beside {
     Nobody,
 }
 
-/// Is a held operation lock.
+/// A held operation lock.
 pub(crate) enum OperationHold<'i> {
     Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
     Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
 }
 
-/// Is the largest number of inodes that a change of names locks: two directories, and the inodes
+/// The largest number of inodes that a change of names locks: two directories, and the inodes
 /// that two names refer to.
 const LOCKED: usize = 4;
 

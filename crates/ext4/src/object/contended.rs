@@ -20,11 +20,11 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// Is the number of changes of lane between two changes of names after which a directory counts as
+/// The number of changes of lane between two changes of names after which a directory counts as
 /// contended. A directory that several threads fill once stays below it.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
-/// Is the largest change of the subdirectory count in one delta. A check of the link limit may miss
+/// The largest change of the subdirectory count in one delta. A check of the link limit may miss
 /// that many subdirectories per lane.
 const MOST_LINKS: i32 = 64;
 

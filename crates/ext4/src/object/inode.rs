@@ -21,7 +21,7 @@ use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{FileType, Ino, Time};
 use std::ops::Deref;
 
-/// Is an inode in memory.
+/// An inode in memory.
 ///
 /// # Locking
 ///
@@ -363,7 +363,7 @@ impl Holdable for Inode {
     }
 }
 
-/// Is a hold on an inode: while it lives the inode stays in memory, and its blocks are not freed
+/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed
 /// even if its last name is removed. Dropping the last hold of an inode without names frees the
 /// inode, which takes its operation lock: the caller must not hold an operation lock then.
 ///

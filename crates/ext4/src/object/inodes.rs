@@ -9,7 +9,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin, Rank};
 use lanefs_ondisk::Ino;
 
-/// Is the set of inodes in memory.
+/// The set of inodes in memory.
 pub(crate) struct Inodes {
     table: Table,
 }

@@ -10,7 +10,7 @@ use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
 
-/// Is the size in bytes of the mappings that every inode is counted with (`object::pressure`): a
+/// The size in bytes of the mappings that every inode is counted with (`object::pressure`): a
 /// few extents.
 pub(crate) const SMALL: u64 = 192;
 

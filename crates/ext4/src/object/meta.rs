@@ -22,7 +22,7 @@ use lanefs_lanes::{Holds, Lines, Mutex, MutexGuard, Pin, Rank};
 use lanefs_ondisk::Block;
 use lanefs_ondisk::dirent::DirFormat;
 
-/// Is a metadata block in memory.
+/// A metadata block in memory.
 pub(crate) struct MetaBlock {
     pub(crate) block: Block,
     pub(crate) kind: MetaKind,
@@ -39,7 +39,7 @@ pub(crate) struct MetaBlock {
     latest: lanefs_lanes::Cached<Latest>,
 }
 
-/// Is the copy of the contents for readers.
+/// The copy of the contents for readers.
 struct Latest {
     bytes: Lines,
     /// For a block of a directory: the index of its names, built by the first look-up.
@@ -234,7 +234,7 @@ impl Journaled for MetaBlock {
     }
 }
 
-/// Is a hold on a metadata block: while it lives, the block has no other object in memory.
+/// A hold on a metadata block: while it lives, the block has no other object in memory.
 pub(crate) struct MetaRef(Arc<MetaBlock>);
 
 impl std::ops::Deref for MetaRef {
@@ -261,7 +261,8 @@ impl Cached for MetaBlock {
     }
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
-        // Dead under the guard: a change needs a hold, and takes the guard.
+        // The block becomes dead under the guard, because a change needs a hold and takes the
+        // guard.
         let state = self.state.lock();
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
@@ -280,7 +281,7 @@ pub(crate) trait MetaSource {
     fn loaded(&self);
 }
 
-/// Is the set of metadata blocks in memory.
+/// The set of metadata blocks in memory.
 pub(crate) struct MetaCache {
     pub(crate) blocks: Cache<MetaBlock>,
 }

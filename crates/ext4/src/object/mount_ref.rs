@@ -24,7 +24,7 @@ pub(crate) struct MountRef<T: Holdable> {
     pub(crate) totals: LaneArc<Totals>,
 }
 
-/// Is a lane's reference to the mount, on cache lines of its own.
+/// A lane's reference to the mount, on cache lines of its own.
 #[repr(align(128))]
 struct LaneRef<T>(Arc<dyn LastReference<T>>);
 

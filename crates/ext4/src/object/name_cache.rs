@@ -49,7 +49,7 @@ impl Names for NoNames {
     fn forget(&self, _: DirId) {}
 }
 
-/// Is the cache of names and inodes behind one lock.
+/// The cache of names and inodes behind one lock.
 pub struct OneLockCache {
     table: Mutex<Table>,
     capacity: usize,

@@ -23,7 +23,7 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// Is the number of commits that a claim waits for before it fails: other claims may take the freed
+/// The number of commits that a claim waits for before it fails: other claims may take the freed
 /// blocks first.
 const MOST_COMMITS: u32 = 3;
 

@@ -27,7 +27,7 @@ pub(crate) struct Orphans {
     chained: Mutex<Chained>,
 }
 
-/// Is a lane's part of the legacy list.
+/// A lane's part of the legacy list.
 struct List {
     /// The inodes by order of insertion. The order is stable, so that few records change from one
     /// chain to the next: an insertion or removal changes only its own record and that of the next
@@ -50,7 +50,7 @@ fn image(inos: &BTreeMap<u64, Ino>) -> Vec<Ino> {
     inos.values().copied().collect()
 }
 
-/// Is the legacy list as last captured.
+/// The legacy list as last captured.
 #[derive(Default)]
 struct Chained {
     /// The parts by lane number; the newest entry of a part is last.
@@ -59,7 +59,7 @@ struct Chained {
     next: HashMap<Ino, Ino>,
 }
 
-/// Is the result of chaining the legacy list again.
+/// The result of chaining the legacy list again.
 pub(crate) struct Chain {
     /// The newest entry, for the superblock; 0 if the list is empty.
     pub(crate) head: Ino,
@@ -141,7 +141,7 @@ impl Orphans {
         Chain { head, changed }
     }
 
-    /// Committer: the number that `ino`'s record must have as its deletion time.
+    /// Committer: returns the number that `ino`'s record must have as its deletion time.
     pub(crate) fn next_of(&self, ino: Ino) -> Option<Ino> {
         self.chained.lock().next.get(&ino).copied()
     }

@@ -19,28 +19,28 @@ use crate::object::map_slot::SMALL;
 use lanefs_lanes::PerLane;
 use lanefs_lanes::sync::atomic::AtomicU64;
 
-/// Is the number of loads of one lane between two checks of the caches.
+/// The number of loads of one lane between two checks of the caches.
 pub(super) const LOOK: u64 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// Is the largest number of objects that one check evicts: more than are loaded between two checks,
+/// The largest number of objects that one check evicts: more than are loaded between two checks,
 /// so that eviction keeps up.
 pub(super) const MOST: u64 = 4 * LOOK;
 
-/// Is the largest number of buckets that one check visits.
+/// The largest number of buckets that one check visits.
 pub(super) const BUCKETS: usize = if cfg!(shuttle) { 8 } else { 1024 };
 
-/// Is the size of an inode in bytes: the object, its node in the map, its record, a few mappings,
+/// The size of an inode in bytes: the object, its node in the map, its record, a few mappings,
 /// and the allocator's overhead. Larger mappings are counted as additional inodes.
 pub(super) const INODE: u64 = size_of::<Inode>() as u64 + 64 + 256 + SMALL;
 
-/// Is the size in bytes of a metadata block, or a block of an inode table, without its contents.
+/// The size in bytes of a metadata block, or a block of an inode table, without its contents.
 const BLOCK: u64 = 448;
 
-/// Is the divisor for the index of a block's names: with usual names it takes a quarter of the
+/// The divisor for the index of a block's names: with usual names it takes a quarter of the
 /// block.
 const NAMES: u64 = 4;
 
-/// Is the largest number of objects that a map has room for before it grows: two objects of a small
+/// The largest number of objects that a map has room for before it grows: two objects of a small
 /// tree then rarely share a bucket.
 const ROOM: u64 = if cfg!(shuttle) { 0 } else { 1 << 15 };
 
@@ -71,7 +71,7 @@ pub(crate) struct Pressure {
     pub(super) eighth: AtomicU64,
 }
 
-/// Is the part of the cap for one kind of object.
+/// The part of the cap for one kind of object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     /// The number of objects that fit.

@@ -49,7 +49,7 @@ impl Objects {
             wanted(meta.excess(self.metadata_there())),
             wanted(tables.excess(self.tables.loaded())),
         ];
-        // Inodes first: they hold their table blocks.
+        // Inodes are evicted first, because they hold their table blocks.
         if too_many[0] > 0 {
             self.inodes.evict(too_many[0], buckets, settled);
         }

@@ -46,7 +46,7 @@ impl RawRecord {
     }
 }
 
-/// Is an inode's record as of one transaction.
+/// An inode's record as of one transaction.
 pub(crate) struct Record {
     pub(crate) disk: disk::Inode,
     pub(crate) raw: RawRecord,
@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// Is the place where an inode is recorded as an orphan.
+/// The place where an inode is recorded as an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrphanSlot {
     /// Slot `slot` of block `block` of the orphan file.

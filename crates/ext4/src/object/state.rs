@@ -7,7 +7,7 @@ use lanefs_lanes::Lines;
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Time};
 
-/// Is the largest link count of an inode (ext4's limit); a directory with more stores 1.
+/// The largest link count of an inode (ext4's limit); a directory with more stores 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
 
 /// Selects the parts of an inode that a change concerns, which decides whether fdatasync(2) waits
@@ -28,7 +28,7 @@ pub(crate) struct StoredXattrs {
     pub(crate) block: Option<Block>,
 }
 
-/// Is the state under an inode's guard.
+/// The state under an inode's guard.
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
     pub(crate) raw: RawRecord,
@@ -41,7 +41,8 @@ pub(crate) struct InodeState {
     /// Is set if the inode was created without a name (O_TMPFILE): link may give it the first. An
     /// inode that lost its last name gets no other.
     pub(crate) linkable: bool,
-    /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
+    /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
+    /// it.
     pub(crate) tail_pending: Option<Tid>,
     /// For a directory: the time of the last change of a name, if its times come from that.
     names_changed: Option<Time>,

@@ -8,7 +8,7 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 
-/// Is the byte range of the superblock on the device.
+/// The byte range of the superblock on the device.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 
 /// Holds the superblock that the committer patches; no other thread touches it except at mount and

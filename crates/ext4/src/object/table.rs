@@ -18,7 +18,7 @@ use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
 
-/// Is one block of an inode table.
+/// A block of an inode table.
 pub(crate) struct TableBlock {
     pub(crate) block: Block,
     /// The block's group; `index` is its number in the group's table.
@@ -86,7 +86,7 @@ impl Cached for TableBlock {
     }
 }
 
-/// Is a hold on an inode-table block: while it lives, the block has no other object in memory.
+/// A hold on an inode-table block: while it lives, the block has no other object in memory.
 pub(crate) struct TableRef(Arc<TableBlock>);
 
 impl TableRef {

@@ -16,7 +16,7 @@ pub(crate) struct Totals {
     pub(crate) windows: LaneArc<Windows>,
 }
 
-/// Is the largest number of directories in memory that keep deltas by lane, some 8 KiB each.
+/// The largest number of directories in memory that keep deltas by lane, some 8 KiB each.
 const MOST_CONTENDED: usize = 4096;
 
 /// Permits one directory to keep deltas by lane; dropping it returns the permit.

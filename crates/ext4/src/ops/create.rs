@@ -29,24 +29,24 @@ use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
-/// Is the number of target bytes that fit into the inode, where ext4 adds a NUL.
+/// The number of target bytes that fit into the inode, where ext4 adds a NUL.
 const FAST_SYMLINK: usize = 59;
 
-/// Is the number of credits for a new inode: the inode, its group, and up to two blocks with their
+/// The number of credits for a new inode: the inode, its group, and up to two blocks with their
 /// groups.
 const BIRTH_CREDITS: u32 = 16;
 
-/// Is a new inode, claimed and prepared.
+/// A new inode, claimed and prepared.
 struct Born<'a> {
     claim: InodeClaim<'a>,
     /// The inode object, with one hold and in no map yet.
     inode: Arc<Inode>,
-    /// The one block of a directory or of a long symbolic link.
+    /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
 }
 
-/// Is the first block of a new directory or long symbolic link, with the contents for the journal.
+/// The first block of a new directory or long symbolic link, with the contents for the journal.
 /// The contents of a link are data, which is already written.
 type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
@@ -57,7 +57,7 @@ enum Naming {
     Unnamed,
 }
 
-/// Is the node reader for trees of new inodes, which have no nodes outside of the inode.
+/// The node reader for trees of new inodes, which have no nodes outside of the inode.
 struct NoNodes;
 
 impl Nodes for NoNodes {

@@ -13,7 +13,7 @@ use crate::plan::extent::{Extent, State};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 
-/// Is the largest number of blocks that one step allocates.
+/// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
 /// Tells whether the last block of a range was mapped just now.

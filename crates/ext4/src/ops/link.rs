@@ -20,7 +20,7 @@ use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
-/// Is the number of credits of [`Fs::add_link`]: an inode and its orphan record.
+/// The number of credits of [`Fs::add_link`]: an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
 /// Selects what kind of inode a removed entry must refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum Removal {
     Directory,
 }
 
-/// Is the result of an operation on a name that was looked up before.
+/// The result of an operation on a name that was looked up before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "nothing was done if the name leads elsewhere"]
 pub enum Acted {

@@ -13,7 +13,7 @@ use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 use std::ops::ControlFlow;
 
-/// Is the number of times that an entry may refer to the same free inode before that counts as
+/// The number of times that an entry may refer to the same free inode before that counts as
 /// damage.
 const TRIES: u32 = 64;
 

@@ -280,7 +280,7 @@ impl Fs {
         }
     }
 
-    /// Notes as damage that a directory's chain of parents leads back to it, and returns the error.
+    /// Notes as damage that a directory is among its own ancestors, and returns the error.
     pub fn ring_of_parents(&self, ino: Ino) -> Error {
         let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
         let error = damage.into();

@@ -31,7 +31,7 @@ enum Stamp {
     Keep,
 }
 
-/// Is the largest number of bytes that are written and mapped in one step.
+/// The largest number of bytes that are written and mapped in one step.
 const CHUNK: usize = 4 << 20;
 impl Fs {
     /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of

@@ -4,10 +4,10 @@
 //! Entries are in one vector and are chained by index, so that neither finding nor moving an entry
 //! allocates memory.
 
-/// Is an index into the vector, or [`NONE`].
+/// An index into the vector, or [`NONE`].
 type Link = u32;
 const NONE: Link = Link::MAX;
-/// Is the number of buckets of an empty list; a power of two.
+/// The number of buckets of an empty list; a power of two.
 const SMALLEST: usize = 64;
 
 /// Holds entries that are found by hash and listed in order of use.
