@@ -20,8 +20,8 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// The number of changes of lane between two changes of names after which a directory counts as
-/// contended. A directory that several threads fill once stays below it.
+/// The number of times that another lane than the last one must change a name before the directory
+/// counts as contended. A directory that several threads fill once stays below it.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
 /// The largest change of the subdirectory count in one delta. A check of the link limit may miss

@@ -1,4 +1,4 @@
-//! Implements the inode in memory: two locks, snapshots readable without them, and the hold count.
+//! Implements the inode in memory: two locks, snapshots for readers, and the hold count.
 
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
@@ -27,8 +27,8 @@ use std::ops::Deref;
 ///
 /// The *operation lock* `op` is held exclusively by changes and shared by data reads, overwrites
 /// and scans, across I/O and waits. The *state guard* `state` is a leaf, taken by Apply inside a
-/// handle and by the committer. `attr` and `map` are snapshots that Apply replaces; readers take
-/// neither lock.
+/// handle and by the committer. `attr` and `map` are snapshots that Apply replaces: `attr` is read
+/// with neither lock, `map` under `op` without the guard.
 ///
 /// # Layout
 ///

@@ -17,10 +17,10 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use lru::LruList;
 
-/// Is told about names, with the directory's operation lock held: exclusively for a change of the
-/// shape; shared for a change of one block, whose guard is held too; shared for a look-up that
-/// missed. So its contents are never older than the directory, and a thread that sees a changed
-/// block finds the changed names here.
+/// Is told about names, with the directory's operation lock held: exclusively for a change; shared
+/// for a change of one block, whose guard is held too; shared for a look-up that missed. So its
+/// contents are never older than the directory, and a thread that sees a changed block finds the
+/// changed names here.
 pub trait Names: Send + Sync {
     /// Records that `name` in `dir` refers to `entry` from now on, or that it does not exist.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {

@@ -27,7 +27,7 @@ use lanefs_ondisk::{Block, Ino};
 /// blocks first.
 const MOST_COMMITS: u32 = 3;
 
-/// Holds everything that is in memory of a mounted file system.
+/// Holds everything that a mounted file system has in memory.
 ///
 /// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
@@ -49,8 +49,8 @@ pub(crate) struct Objects {
     pub(crate) access: Access,
     pub(crate) on_error: OnError,
     pub(crate) read_only: AtomicBool,
-    /// Is set while the mount deletes the orphans of the last one: inodes without links can then be
-    /// loaded.
+    /// Is set while the mount deletes the orphans of the previous mount: inodes without links can
+    /// be loaded then.
     pub(crate) finishing_orphans: AtomicBool,
 }
 

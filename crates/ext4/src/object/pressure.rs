@@ -11,8 +11,9 @@
 //! The cost of an object is known, including the allocator's overhead; a test compares it with the
 //! heap. The thread that loads an object also evicts: once every few loads each lane compares the
 //! caches with their parts of the cap, and evicts the excess ([`crate::cache`]). Dirty objects
-//! cannot be evicted: if too few objects were, a commit is requested, which makes dirty ones clean.
-//! Then the heap is trimmed, which gives memory back only if the program has chosen [`LineHeap`].
+//! cannot be evicted: if too few objects were evicted, a commit is requested, which makes dirty
+//! objects clean. Then the heap is trimmed, which gives memory back only if the program has chosen
+//! [`LineHeap`].
 
 use crate::object::inode::Inode;
 use crate::object::map_slot::SMALL;
