@@ -84,7 +84,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Allocates the holes of the range, and sets the size to `size` if it is below.
+    /// Allocates the holes of the range, and sets the size to `size` if it is smaller.
     fn reserve(
         &self,
         inode: &Arc<Inode>,

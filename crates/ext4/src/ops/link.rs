@@ -104,8 +104,8 @@ impl Fs {
     }
 
     /// Removes a name that refers to `victim`, which the caller has looked up and checked. If this
-    /// removes the last name and the last hold of a file, it is deleted in the same handle if it
-    /// owns no blocks.
+    /// was the file's last name and the caller has the last hold, a file that owns no blocks is
+    /// deleted in the same handle.
     pub fn unlink_found(
         &self,
         dir: &InodeRef,

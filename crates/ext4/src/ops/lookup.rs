@@ -43,8 +43,8 @@ impl Fs {
         drop(shared);
         match (known(found), found) {
             (Some(named), _) => Ok(named),
-            // The inode has its type. It is loaded after the lock is released, since dropping an
-            // inode may delete it.
+            // The type is read from the inode, which is loaded after the lock is released, since
+            // dropping an inode may delete it.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }

@@ -11,7 +11,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 
 impl Fs {
     /// Makes the inode durable: its data, its attributes and, as ext4 users rely on, its new name.
-    /// An error is permanent: after a failed flush every call fails.
+    /// An error is permanent: after a failed flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
