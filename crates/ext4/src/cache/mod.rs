@@ -1,14 +1,15 @@
-//! The cache of one kind of object: found by number, loaded once, held, evicted.
+//! Implements the cache of one kind of object: found by number, loaded once, held, evicted.
 //!
-//! A look-up writes nothing. A miss is loaded by one thread under a loader lock that the number
-//! chooses, so no stale copy is inserted after a newer object was evicted.
+//! A look-up writes no shared memory except a use mark. A miss is loaded by one thread under a
+//! loader lock chosen by the number, so no stale copy is inserted after a newer object was evicted.
 //!
 //! # Eviction
 //!
-//! Second chance: a look-up marks an object as used; a hand moves over the buckets of the map, clears
-//! marks, and evicts objects that it finds unmarked. Each lane has a hand of its own, so lanes evict
-//! side by side and none waits for another. An object decides by itself, under its own guard, whether
-//! it may go ([`Cached::evict`]): eviction shares no lock with the committer.
+//! Eviction is second chance: a look-up marks an object as used. A hand moves over the buckets of
+//! the map, clears marks, and evicts objects that it finds unmarked. Each lane has a hand of its
+//! own, so lanes evict concurrently without waiting for each other. Each object decides under its
+//! own guard whether it can be evicted ([`Cached::evict`]), so eviction shares no lock with the
+//! committer.
 
 use crate::error::Error;
 use lanefs_journal::Tid;
@@ -16,40 +17,40 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lanefs_lanes::{Map, Mutex, PerLane, Pin, Rank};
 
-/// Loader locks of a cache.
+/// The number of loader locks of a cache.
 const LOADERS: usize = 64;
 
-/// Buckets that a hand moves over under one pin.
+/// The number of buckets that a hand moves over under one pin.
 const STRETCH: usize = if cfg!(any(loom, shuttle)) { 4 } else { 64 };
 
-/// An object in memory that a cache finds by its number.
+/// Is implemented by objects that a cache finds by number.
 pub(crate) trait Cached: Send + Sync + 'static {
-    /// The number: of an inode, or of the block where it lies.
+    /// Returns the number of the inode, or of the block that holds the object.
     fn number(&self) -> u64;
 
-    /// The mark that it was used.
+    /// Returns the object's use mark.
     fn used(&self) -> &Used;
 
-    /// Makes it dead if nothing needs it in memory: no hold, no change that waits for a commit, and
-    /// nothing that a transaction after `settled` still owes it.
+    /// Makes the object dead if nothing needs it in memory: no hold, no change that waits for a
+    /// commit, and no unfinished work of a transaction after `settled`.
     ///
     /// # Locking
     /// Takes the object's own guard; waits for no other lock.
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted;
 }
 
-/// What an eviction came to.
+/// The result of an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evicted {
-    /// The object is needed.
+    /// Nothing was evicted: the object is needed.
     Nothing,
-    /// Its contents were dropped, the object stays.
+    /// The object's contents were dropped, but the object stays.
     Contents,
-    /// The object is dead, to be taken out of its cache.
+    /// The object is dead and must be removed from its cache.
     Object,
 }
 
-/// Whether an object was used since a hand came by: its second chance.
+/// Marks that an object was used since a hand last passed it: its second chance.
 #[derive(Debug)]
 pub(crate) struct Used(AtomicBool);
 
@@ -58,10 +59,10 @@ impl Used {
         Used(AtomicBool::new(false))
     }
 
-    /// The object was used.
+    /// Marks the object as used.
     #[inline]
     pub(crate) fn note(&self) {
-        // Read first: threads that look at one object must not write its line each time.
+        // Read first: threads that look up one object must not write its line each time.
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -72,34 +73,34 @@ impl Used {
     }
 }
 
-/// The objects of one kind in memory.
+/// Holds the objects of one kind in memory.
 pub(crate) struct Cache<T> {
     objects: Map<u64, Arc<T>>,
     loaders: Box<[Mutex<()>]>,
-    /// The bucket where each lane's hand stands.
+    /// The bucket that each lane's hand has reached.
     hands: PerLane<AtomicUsize>,
 }
 
 impl<T: Cached> Cache<T> {
-    /// An empty cache with room for `room` objects before its map grows. `rank` is that of its
-    /// loader locks.
+    /// Creates an empty cache with room for `room` objects before its map grows. `rank` is the rank
+    /// of its loader locks.
     pub(crate) fn new(room: usize, rank: Rank) -> Cache<T> {
         Cache {
             objects: Map::with_capacity(room),
             loaders: (0..LOADERS).map(|_| Mutex::new(rank, ())).collect(),
-            // Far apart, so that lanes do not follow each other.
+            // The hands start far apart, so that lanes do not follow each other.
             hands: PerLane::new(|lane| AtomicUsize::new(lane.index().wrapping_mul(0x9e37_79b9))),
         }
     }
 
-    /// The object with this number, dead or alive, as long as the pin lives.
+    /// Returns the object with this number, dead or alive, valid as long as the pin lives.
     #[inline]
     pub(crate) fn find<'p>(&'p self, pin: &'p Pin, number: u64) -> Option<&'p Arc<T>> {
         self.objects.find(pin, &number)
     }
 
-    /// What `hold` makes of the object with this number; the object is marked as used. `None` if there
-    /// is none, or `hold` gives none since it is dead.
+    /// Runs `hold` on the object with this number, marks the object as used and returns the hold.
+    /// `None` if there is no such object, or if `hold` returns `None` because it is dead.
     #[inline]
     pub(crate) fn hold<H>(
         &self,
@@ -113,8 +114,8 @@ impl<T: Cached> Cache<T> {
         Some(held)
     }
 
-    /// As [`Cache::hold`] with `look`; what is missing is loaded by `load`, by one thread, which
-    /// inserts it. May sleep.
+    /// Returns a hold found by `look`. If the object is missing, one thread runs `load`, which
+    /// loads and inserts it. May sleep.
     pub(crate) fn hold_or_load<H>(
         &self,
         number: u64,
@@ -131,34 +132,35 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// `object` is what its number means from now on; runs `look` on what it meant before.
+    /// Maps its number to `object` from now on; runs `look` on the object that the number referred
+    /// to before.
     pub(crate) fn insert(&self, object: Arc<T>, look: impl FnOnce(&T)) {
         self.objects.replace(object.number(), object, |before| look(before));
     }
 
-    /// The number of `object` means nothing any more, unless it means another object already.
+    /// Removes the entry of `object`'s number, unless the number already refers to another object.
     pub(crate) fn remove(&self, object: &Arc<T>) {
         self.objects.remove_if(&object.number(), |found| Arc::ptr_eq(found, object));
     }
 
-    /// Takes the object with this number out.
+    /// Removes and returns the object with this number.
     pub(crate) fn take(&self, number: u64) -> Option<Arc<T>> {
         self.objects.remove_if(&number, |_| true)
     }
 
-    /// Runs `visit` on all objects; what comes or goes meanwhile may be missed.
+    /// Runs `visit` on all objects; may miss objects that are added or removed meanwhile.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<T>)) {
         self.objects.for_each(|_, object| visit(object));
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Moves this lane's hand until `wanted` objects were evicted, over `buckets` buckets at most and two
-    /// turns at most: the first may find nothing but marks to clear.
-    /// `settled` is the last transaction that owes no object anything.
+    /// Moves this lane's hand until `wanted` objects were evicted, over at most `buckets` buckets
+    /// and at most two rounds, because the first round may only clear marks. Returns the number of
+    /// evicted objects. `settled` is the last transaction whose work after the commit is done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         let hand = self.hands.mine();
         let mut at = hand.load(Ordering::Relaxed);
@@ -180,7 +182,8 @@ impl<T: Cached> Cache<T> {
                 evicted += usize::from(done != Evicted::Nothing);
             }
         }
-        // Threads of one lane share a hand: one of them may set it back, which only looks again.
+        // Threads of one lane share a hand: a thread may set it back, and then buckets are only
+        // visited again.
         hand.store(at, Ordering::Relaxed);
         evicted
     }

@@ -1,9 +1,9 @@
 use super::*;
 
-/// More buckets than there are.
+/// More than the number of buckets in these tests.
 const ALL: usize = 1 << 20;
 
-/// An object that a test says is needed or not.
+/// An object for which the test sets whether it is needed.
 struct Thing {
     number: u64,
     used: Used,
@@ -27,7 +27,7 @@ impl Cached for Thing {
 }
 
 fn things(count: u64) -> Cache<Thing> {
-    // With room for all: while a map grows, a hand may come by an object twice in one turn.
+    // There is room for all: while a map grows, a hand may pass an object twice in one round.
     let cache = Cache::new(1 << 14, Rank::Load);
     for number in 0..count {
         let thing =

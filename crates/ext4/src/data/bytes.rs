@@ -1,4 +1,4 @@
-//! Bytes of a file: read, written and zeroed where the mappings say.
+//! Reads, writes and zeroes bytes of a file through its mappings.
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
@@ -7,13 +7,13 @@ use crate::plan::extent::{Extent, Mapping, State};
 use lanefs_device::Device;
 use lanefs_ondisk::FileBlock;
 
-/// A piece of a byte range and what it maps to.
+/// A piece of a byte range with its place on the device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    /// Bytes of the file.
+    /// The byte offset in the file.
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// Bytes on the device, if the piece is allocated and written.
+    /// The byte offset on the device, if the piece is allocated and written.
     pub(crate) device: Option<u64>,
 }
 
@@ -22,12 +22,12 @@ impl FileData<'_> {
         &*self.objects.volume.device
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> u64 {
         self.objects.volume.block_size() as u64
     }
 
-    /// The pieces of `offset..offset + len`; the operation lock is held.
+    /// Returns the pieces of `offset..offset + len`. The caller holds the operation lock.
     pub(crate) fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>, Error> {
         let block_size = self.block_size();
         self.with_map(|map| {
@@ -54,7 +54,8 @@ impl FileData<'_> {
         })
     }
 
-    /// Fills `buf` from the mappings, holes as zeros, whatever the size says. The operation lock is held.
+    /// Reads into `buf` through the mappings, holes as zeros, regardless of the file size. The
+    /// caller holds the operation lock.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         for piece in self.pieces(offset, buf.len())? {
             let from = (piece.offset - offset) as usize;
@@ -67,8 +68,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Writes `data` to the device, by the extents that cover it; blocks that were not written
-    /// before are written whole, with zeros around the data.
+    /// Writes `data` to the device at the extents that cover it. Blocks that were never written are
+    /// written whole, with zeros around the data.
     pub(crate) fn write_blocks(
         &self,
         offset: u64,
@@ -86,7 +87,7 @@ impl FileData<'_> {
             }
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             let device = extent.block.0 * block_size + (start - from);
-            // The blocks that the part touches, whole.
+            // The part with the rest of its first and last block.
             let head = (start % block_size) as usize;
             let tail = (stop.next_multiple_of(block_size) - stop) as usize;
             if extent.state == State::Written || (head == 0 && tail == 0) {
@@ -100,14 +101,14 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// Before the file grows from `size`, with data from `offset` on: what was beyond the end and
-    /// now comes inside reads as zeros. An uncommitted truncation is waited for.
+    /// Prepares the file to grow from `size` by a write at `offset`: zeroes written bytes beyond
+    /// the old end that become part of the file. Waits for an uncommitted truncation first.
     pub(crate) fn prepare_growth(&self, size: u64, offset: u64) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let pending = inode.state.lock().tail_pending.take();
         if let Some(tid) = pending {
-            // Until then the tail belongs to the longer file that a crash would bring back, and
-            // the committer has yet to zero it.
+            // Until that commit the tail belongs to the longer file that a crash would bring back,
+            // and the committer has yet to zero it.
             objects.journal.settle(tid)?;
         }
         if offset <= size {
@@ -124,7 +125,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// The device ranges (offset, length in bytes) of what is written in `from..to` of the file.
+    /// Returns the device ranges (offset and length in bytes) of the written parts of file bytes
+    /// `from..to`.
     fn written_extents(&self, from: u64, to: u64) -> Result<Vec<(u64, u64)>, Error> {
         let block_size = self.block_size();
         let (first, last) = ((from / block_size) as u32, to.div_ceil(block_size) as u32);

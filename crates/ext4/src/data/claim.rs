@@ -1,4 +1,4 @@
-//! Blocks for the holes of a file, from its preallocation window or claimed anew.
+//! Claims blocks for the holes of a file, from its preallocation window or the groups.
 
 use crate::alloc::{Claim, Found, Privilege, Request};
 use crate::data::file_data::FileData;
@@ -9,19 +9,22 @@ use crate::plan::extent::{Extent, Map, Mapping, State};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// Claims by file block, and the extents that they and what was mapped make together.
+/// Holds claims by file block, and the extents of these claims and of the existing mappings
+/// together.
 pub(crate) type Covered = (Vec<(u32, Claim)>, Vec<Extent>);
 
-/// A file of more blocks is large, for the policies of goals, as for mballoc (`mb_stream_req`).
+/// The number of blocks above which a file counts as large for the choice of goals, as in
+/// mballoc (`mb_stream_req`).
 const STREAM: u32 = 16;
-/// Blocks of the longest extent whose blocks are written.
+/// The length in blocks of the longest extent of written blocks.
 const LONGEST: u32 = 32768;
-/// The largest window, in bytes; it starts at what the file holds already.
+/// The largest size of a window in bytes; a window starts as large as the file.
 const WINDOW: u64 = 8 << 20;
 
 impl FileData<'_> {
-    /// Claims blocks for the holes of `range`: the claims by file block, and what the range will
-    /// be mapped to, in order; it ends early where space or the step's limit does.
+    /// Claims blocks for the holes of `range`. Returns the claims by file block, and the future
+    /// extents of the range in order. The result ends before the range does if space runs out or
+    /// the limit of one step is reached.
     pub(crate) fn claim_holes(&self, range: Range<u32>, by: Privilege) -> Result<Covered, Error> {
         let map = self.map()?;
         let mut claims = Vec::new();
@@ -56,8 +59,8 @@ impl FileData<'_> {
         Ok((claims, extents))
     }
 
-    /// Blocks for file blocks from `at` on: from the inode's window if it continues there, else a
-    /// new claim, with a new window behind it if the file grows.
+    /// Claims blocks for file blocks from `at` on: from the inode's window if it continues there,
+    /// else from the groups, with a new window behind them if the file grows.
     fn claim_for(&self, map: &Map, at: u32, len: u32, by: Privilege) -> Result<Claim, Error> {
         let FileData { objects, inode } = *self;
         if let Some(claim) = inode.window.claim(at, len) {
@@ -66,12 +69,13 @@ impl FileData<'_> {
         let growing = map.last().is_none_or(|last| last.end() <= at);
         let block_size = objects.volume.block_size() as u64;
         let ahead = match growing && inode.file_type == FileType::Regular && at > 0 {
-            // As much again as the file has, so that small files claim little.
+            // As many blocks as the file has, so that small files claim few.
             true => ((map.blocks() * block_size).min(WINDOW) / block_size) as u32,
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // The claim is under way until its window is where it is found when space is short.
+        // The claim counts as under way (`drawn`) until its window is listed, where it is found
+        // when space is short.
         let Found { mut claim, drawn } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),
@@ -91,7 +95,8 @@ impl FileData<'_> {
     }
 }
 
-/// The claims for file blocks below `end`, taken off the front; one that reaches beyond is split.
+/// Takes the claims for file blocks below `end` off the front; splits a claim that reaches beyond
+/// `end`.
 pub(crate) fn take_front(claims: &mut Vec<(u32, Claim)>, end: u32) -> Vec<Claim> {
     let mut taken = Vec::new();
     let mut left = Vec::new();

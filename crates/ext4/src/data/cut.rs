@@ -1,4 +1,4 @@
-//! Freeing mappings, in steps of one handle each.
+//! Frees mappings, in steps of one handle each.
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
@@ -6,20 +6,21 @@ use crate::plan::extent::END;
 use lanefs_ondisk::{FileBlock, FileType};
 use std::ops::Range;
 
-/// Groups whose blocks one handle frees at most: bounds its credits.
+/// The largest number of groups in which one handle frees blocks; it limits the handle's
+/// credits.
 const STEP: u32 = 16;
-/// Blocks of a directory that one handle frees at most: each is revoked.
+/// The largest number of directory blocks that one handle frees; each block is revoked.
 const DIRECTORY_STEP: u32 = 1024;
 
 impl FileData<'_> {
-    /// Frees all mappings from file block `keep` on, in steps of one handle each. The operation lock
-    /// is held exclusively.
+    /// Frees all mappings from file block `keep` on, in steps of one handle each. The caller holds
+    /// the operation lock exclusively.
     pub(crate) fn free_from(&self, keep: u32) -> Result<(), Error> {
         self.unmap(keep..END)
     }
 
-    /// Frees the mappings of `range`, in steps of one handle for each leaf and at most
-    /// [`STEP`] extents and groups. The operation lock is held exclusively.
+    /// Frees the mappings of `range`, in steps of one handle for each leaf and at most [`STEP`]
+    /// extents and groups. The caller holds the operation lock exclusively.
     pub(crate) fn unmap(&self, range: Range<u32>) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
@@ -32,7 +33,8 @@ impl FileData<'_> {
         Ok(())
     }
 
-    /// How far one handle can free mappings of `range`: `None` if there are none.
+    /// Returns the file block up to which one handle can free mappings of `range`, or `None` if
+    /// there are no mappings.
     pub(crate) fn step_end(&self, range: Range<u32>) -> Result<Option<u32>, Error> {
         let most = match self.inode.file_type {
             FileType::Directory => DIRECTORY_STEP,

@@ -1,13 +1,13 @@
-//! The data of one inode: what its mappings lead to.
+//! Gives access to the data of one inode through its mappings.
 
 use crate::object::inode::Inode;
 use crate::object::objects::Objects;
 use lanefs_lanes::sync::Arc;
 
-/// An inode, and the objects that its mappings and blocks are among.
+/// An inode, with the mount's objects, which include its blocks.
 ///
-/// `mapping.rs` reads and changes the mappings, `claim.rs` claims blocks for holes, `bytes.rs` reads and
-/// writes through the mappings, `cut.rs` frees them, `xattrs.rs` has the attributes.
+/// `mapping.rs` reads and changes the mappings, `claim.rs` claims blocks for holes, `bytes.rs`
+/// reads and writes through the mappings, `cut.rs` frees them, `xattrs.rs` handles the attributes.
 #[derive(Clone, Copy)]
 pub(crate) struct FileData<'m> {
     pub(crate) objects: &'m Objects,

@@ -1,4 +1,5 @@
-//! The mappings of an inode: published for readers, changed tree and all by one handle at a time.
+//! Keeps the mappings of an inode: published for readers, and changed together with the extent tree
+//! by one handle at a time.
 
 use crate::alloc::{Claim, GroupHold, Privilege, Request};
 use crate::data::file_data::FileData;
@@ -16,27 +17,29 @@ use lanefs_ondisk::{Block, FileBlock, FileType, Unsupported, inode::InodeFlags};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// How many extents one handle maps or frees at most: bounds its credits, for each may lie in a
-/// group of its own.
+/// The largest number of extents that one handle maps or frees; it limits the handle's credits,
+/// because each extent may be in a different group.
 pub(crate) const EXTENTS_A_STEP: usize = 16;
 
-/// Revokes that one credit pays for at least, whatever the log's block size and format.
+/// The smallest number of revokes that one credit pays for, for any block size and format of the
+/// log.
 const REVOKES_A_CREDIT: u32 = 64;
 
-/// A change of mappings, ready to be applied: everything read, claimed and pinned.
+/// A change of mappings that is ready for Apply: everything is read, claimed and pinned.
 pub(crate) struct MapChange<'f> {
     placed: Placed,
     node_claims: Vec<Claim>,
     /// The nodes that the plan read, so that Apply finds them in memory.
     pinned: Vec<MetaRef>,
     map: Map,
-    /// What the range held and the new mappings do not.
+    /// Extents that the range had before and the new mappings do not have.
     released: Vec<Extent>,
-    /// The groups that it frees blocks of.
+    /// The groups in which it frees blocks.
     holds: Vec<GroupHold<'f>>,
-    /// Data blocks that the change allocates; the caller applies them in the same handle.
+    /// The number of data blocks that the change maps newly; the caller allocates them in the same
+    /// handle.
     added: u32,
-    /// How far the change got: the rest is for the next.
+    /// The file blocks that this change covers; the rest is left for the next change.
     pub(crate) covered: Range<u32>,
     pub(crate) credits: u32,
 }
@@ -58,11 +61,11 @@ impl Nodes for TreeReader<'_> {
 }
 
 impl<'m> FileData<'m> {
-    /// Runs `f` on the mappings of `inode`, loading them first if need be. The operation lock is
-    /// held, shared or exclusive.
+    /// Runs `f` on the mappings of `inode`, loading them if they are not in memory. The caller
+    /// holds the operation lock, shared or exclusively.
     pub(crate) fn with_map<R>(&self, f: impl Fn(&Map) -> R) -> Result<R, Error> {
         let FileData { objects, inode } = *self;
-        // Eviction forgets large mappings of open files too.
+        // Eviction drops large mappings of open files too.
         inode.note_use();
         let published = || {
             let pin = lanefs_lanes::pin();
@@ -81,7 +84,7 @@ impl<'m> FileData<'m> {
         Ok(result)
     }
 
-    /// The mappings as they are; the operation lock is held exclusively.
+    /// Returns a copy of the mappings. The caller holds the operation lock exclusively.
     pub(crate) fn map(&self) -> Result<Map, Error> {
         self.with_map(Map::clone)
     }
@@ -102,7 +105,8 @@ impl<'m> FileData<'m> {
         TreeReader { objects, kind, pinned: RefCell::new(Vec::new()) }
     }
 
-    /// An inode that maps blocks, but not by extents, cannot be given up: its blocks would leak.
+    /// Fails if the inode maps blocks in another way than by extents: it must not be deleted,
+    /// because its blocks would leak.
     pub(crate) fn check_mapped_by_extents(&self) -> Result<(), Error> {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
@@ -125,8 +129,8 @@ impl<'m> FileData<'m> {
         Ok(state.disk.block)
     }
 
-    /// Plans to replace the mappings of `range` by `with` and claims what the tree needs. The
-    /// operation lock is held exclusively; sleeps.
+    /// Plans to replace the mappings of `range` by `with`, and claims the tree nodes that this
+    /// needs. The caller holds the operation lock exclusively. Sleeps.
     pub(crate) fn plan_mapping(
         &self,
         range: Range<u32>,
@@ -147,7 +151,8 @@ impl<'m> FileData<'m> {
         let mut node_claims = Vec::new();
         let goal = map.last().map_or(self.goal(), |e| Block(e.block.0 + u64::from(e.len)));
         for _ in 0..plan.nodes_needed() {
-            // Root's privilege: a tree that cannot grow would fail writes into space already given.
+            // Claimed with root's privilege: if the tree could not grow, writes into space already
+            // allocated would fail.
             let privilege = Privilege::Root;
             let request = Request { goal, want: 1, ahead: 0, at_least: 1, privilege, stream: None };
             node_claims.push(objects.claim_blocks(&request)?.into_claim());
@@ -163,12 +168,12 @@ impl<'m> FileData<'m> {
         let groups = plan.nodes_needed() as u32
             + plan.freed().len() as u32
             + released.iter().map(|e| objects.volume.groups_of(e.block, e.len)).sum::<u32>();
-        // A directory's blocks are revoked one by one; fewer than these fit into no revoke block.
+        // A directory's blocks are revoked one by one; a revoke block holds at least this many.
         let revokes = match inode.file_type {
             FileType::Directory => total(&released).div_ceil(REVOKES_A_CREDIT),
             _ => 0,
         };
-        // One for the revokes of nodes, one for the inode.
+        // One credit for the revokes of nodes, one for the inode.
         let credits = 3 + nodes as u32 + 3 * groups + revokes;
         let places: Vec<Block> = node_claims.iter().map(Claim::start).collect();
         Ok(MapChange {
@@ -184,8 +189,8 @@ impl<'m> FileData<'m> {
         })
     }
 
-    /// Apply: the tree, the inode, the published map; frees what the change released. Data claims
-    /// that it maps are the caller's to allocate, in the same handle.
+    /// Apply: changes the tree, the inode and the published map, and frees the released extents.
+    /// The caller allocates the data claims that it maps, in the same handle.
     pub(crate) fn apply_mapping(
         &self,
         handle: &mut Handle<'_>,
@@ -230,8 +235,8 @@ impl<'m> FileData<'m> {
         inode.map.store(map, &objects.mount.totals);
     }
 
-    /// Where a file's first block would best be: near its inode, or where the lane is at home, so
-    /// that the files of one directory can grow on many lanes.
+    /// Returns the best place for a file's first block: near its inode, or in the lane's home
+    /// group, so that the files of one directory can grow on many lanes.
     fn goal(&self) -> Block {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
@@ -240,7 +245,7 @@ impl<'m> FileData<'m> {
         group.and_then(|group| geometry.group_first_block(group)).unwrap_or_default()
     }
 
-    /// Where block `at` of the file would best be: after the block before it.
+    /// Returns the best place for block `at` of the file: after the block before it.
     pub(crate) fn goal_at(&self, map: &Map, at: u32) -> Block {
         if let Some(before) = at.checked_sub(1)
             && let Mapping::Mapped { block, .. } = map.find(FileBlock(before))
@@ -260,13 +265,13 @@ fn block_mapped(inode: &Inode) -> Error {
     Unsupported { what: format!("{}: a file mapped by indirect blocks", inode.ino) }.into()
 }
 
-/// The physical pieces of `these` that are at the same place in none of `those`.
+/// Returns the physical pieces of `these` that no extent of `those` has at the same place.
 fn without(these: &[Extent], those: &[Extent]) -> Vec<Extent> {
     let mut left = Vec::new();
     for extent in these {
         let mut at = extent.start.0;
         let same = those.iter().filter(|other| {
-            // The same logical-to-physical offset: the same blocks.
+            // An equal logical-to-physical offset means the same blocks.
             other.block.0.wrapping_sub(u64::from(other.start.0))
                 == extent.block.0.wrapping_sub(u64::from(extent.start.0))
         });

@@ -1,4 +1,4 @@
-//! File data: mappings, claims for holes, bytes; and extended attributes.
+//! Handles file data (mappings, claims for holes, bytes) and extended attributes.
 
 pub(crate) mod bytes;
 pub(crate) mod claim;

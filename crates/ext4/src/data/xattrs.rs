@@ -1,7 +1,8 @@
-//! Extended attributes and access control lists as an inode stores them.
+//! Reads and changes extended attributes and access control lists as an inode stores them.
 //!
-//! An attribute block that several inodes share (the kernel makes such) is copied on write. Its count
-//! falls under its own guard, and the inode that brings it to zero frees the block.
+//! An attribute block that several inodes share (the kernel creates such blocks) is copied on
+//! write. Its reference count is decremented under its own guard, and the inode that brings it to
+//! zero frees the block.
 
 use crate::alloc::{Claim, GroupHold};
 use crate::attr::SetXattr;
@@ -21,50 +22,50 @@ use lanefs_ondisk::acl::Acl;
 use lanefs_ondisk::xattr::{AttributeName, set_refcount};
 use lanefs_ondisk::{Block, Corruption, FileType, Ino, inode as disk};
 
-/// A change of an inode's attributes, ready to be applied.
+/// A change of an inode's attributes that is ready for Apply.
 pub(crate) struct XattrChange<'f> {
     in_inode: Option<Vec<u8>>,
     /// The group of the block that may be freed.
     hold: Option<GroupHold<'f>>,
     block: BlockEdit,
-    /// The permissions, twelve bits, that go with an access list that was set.
+    /// The permissions, twelve bits, that result from setting an access list.
     pub(crate) permissions: Option<u16>,
     pub(crate) credits: u32,
 }
 
-/// A new attribute block and its contents.
+/// The claim of a new attribute block, with its contents.
 pub(crate) type NewBlock = (Claim, Arc<[u8]>);
 
-/// What becomes of the attribute block.
+/// Describes the change of the attribute block.
 enum BlockEdit {
     Keep,
-    /// The inode's own: new contents.
+    /// Writes new contents into a block that only this inode uses.
     Rewrite(MetaRef, Arc<[u8]>),
-    /// A new one; the old one, if there is one, loses an owner.
+    /// Allocates a new block; the old one, if there is one, loses one user.
     New {
         old: Option<MetaRef>,
         claim: Claim,
         data: Arc<[u8]>,
     },
-    /// The old one loses an owner.
+    /// Removes one user of the old block.
     Drop(MetaRef),
 }
 
-/// What a new inode takes over from its directory's default list.
+/// The part of a new inode that comes from its directory's default list.
 pub(crate) struct Inherited {
     /// The low 12 bits of the mode.
     pub(crate) permissions: u16,
-    /// Attributes in the form of the disk.
+    /// The attributes in their on-disk form.
     pub(crate) xattrs: Vec<(AttributeName<'static>, Vec<u8>)>,
 }
 
-/// An inode's attributes as they are: copies, so that no guard is held while they are looked at.
+/// A copy of an inode's attributes, so that no guard is held while they are examined.
 struct Snapshot {
     in_inode: Vec<u8>,
     block: Option<MetaRef>,
 }
 
-/// An attribute block, if there is one, and its contents.
+/// An attribute block, if there is one, with its contents.
 type BlockData = Option<(Block, Arc<[u8]>)>;
 
 impl<'m> FileData<'m> {
@@ -79,7 +80,7 @@ impl<'m> FileData<'m> {
         Ok(Snapshot { in_inode, block })
     }
 
-    /// Runs `f` on what the inode stores of its attributes; the operation lock is held.
+    /// Runs `f` on the attributes that the inode stores. The caller holds the operation lock.
     fn with_stored_xattrs<R>(&self, f: impl Fn(&StoredXattrs) -> R) -> R {
         let FileData { objects, inode } = *self;
         {
@@ -97,8 +98,8 @@ impl<'m> FileData<'m> {
         result
     }
 
-    /// The attributes in the inode, and a copy of its attribute block: for who only reads. The
-    /// operation lock is held.
+    /// Returns the attributes in the inode and a copy of its attribute block, for callers that only
+    /// read. The caller holds the operation lock.
     pub(crate) fn read_xattrs(&self) -> Result<(Vec<u8>, BlockData), Error> {
         let objects = self.objects;
         let (in_inode, block) =
@@ -110,7 +111,7 @@ impl<'m> FileData<'m> {
         Ok((in_inode, block))
     }
 
-    /// What the planner of attributes sees.
+    /// Returns the input of the attribute planner.
     pub(crate) fn xattr_state<'a>(
         &self,
         in_inode: &'a [u8],
@@ -124,13 +125,13 @@ impl<'m> FileData<'m> {
         xattr::get(&self.xattr_state(&in_inode, &block), name).map(<[u8]>::to_vec)
     }
 
-    /// Whether an attribute has that value already.
+    /// Returns whether the attribute already has this value.
     pub(crate) fn is_stored(&self, name: AttributeName<'_>, value: &[u8]) -> bool {
         self.stored_xattr(name).is_ok_and(|stored| stored == value)
     }
 
-    /// Plans to set or remove one attribute and claims what that needs; the operation lock is held
-    /// exclusively.
+    /// Plans to set or remove one attribute, and claims the block that this needs. The caller holds
+    /// the operation lock exclusively.
     pub(crate) fn plan_xattr(
         &self,
         name: AttributeName<'_>,
@@ -157,8 +158,8 @@ impl<'m> FileData<'m> {
         Ok(XattrChange { in_inode: plan.in_inode, hold, block, permissions: None, credits: 10 })
     }
 
-    /// Plans to set an access control list given in the form of the system call; `special` are the bits
-    /// of the mode beyond those of the list.
+    /// Plans to set an access control list given in the form of the system call; `special` holds
+    /// the mode bits that are not in the list.
     pub(crate) fn plan_acl(
         &self,
         name: AttributeName<'_>,
@@ -181,7 +182,7 @@ impl<'m> FileData<'m> {
         }
         match self.plan_xattr(name, kept.as_deref(), SetXattr::Any) {
             Ok(change) => Ok(Some(XattrChange { permissions, ..change })),
-            // Nothing is kept and nothing was.
+            // No list is to be stored, and none was stored.
             Err(Error::NoAttribute) if permissions.is_some() => {
                 let block = BlockEdit::Keep;
                 let change =
@@ -193,7 +194,8 @@ impl<'m> FileData<'m> {
         }
     }
 
-    /// The access list after a chmod, if there is one; the operation lock is held exclusively.
+    /// Plans the change of the access list by a chmod, if there is a list. The caller holds the
+    /// operation lock exclusively.
     pub(crate) fn prepare_acl_chmod(
         &self,
         permissions: u16,
@@ -210,15 +212,16 @@ impl<'m> FileData<'m> {
         self.plan_xattr(name, Some(&acl.to_disk()), SetXattr::Any).map(Some)
     }
 
-    /// Whether looking for attributes can find any.
+    /// Returns whether the inode may have attributes.
     fn may_have_xattrs(&self) -> bool {
-        // The area begins with a magic number if it is in use.
+        // The area starts with a magic number if it is in use.
         self.with_stored_xattrs(|stored| {
             stored.block.is_some() || stored.in_inode.iter().take(4).any(|byte| *byte != 0)
         })
     }
 
-    /// The mode and lists of a new inode in this directory, whose operation lock is held.
+    /// Returns the mode and lists of a new inode in this directory, whose operation lock the caller
+    /// holds.
     pub(crate) fn inherited_acls(
         &self,
         kind: FileType,
@@ -255,7 +258,7 @@ impl<'m> FileData<'m> {
         Acl::from_disk(stored).map_err(|cause| Corruption::Acl { ino, cause }.into())
     }
 
-    /// Apply: the record and the block. At most [`XattrChange::credits`].
+    /// Apply: changes the record and the block. Uses at most [`XattrChange::credits`].
     pub(crate) fn apply_xattrs(&self, handle: &mut Handle<'_>, change: XattrChange<'_>) {
         let FileData { objects, inode } = *self;
         let geometry = &objects.volume.geometry;
@@ -300,7 +303,8 @@ impl<'m> FileData<'m> {
         });
     }
 
-    /// Prepare for the end of an inode: its attribute block, if it has one.
+    /// Prepares the deletion of an inode: returns its attribute block, if it has one, and the
+    /// block's group.
     pub(crate) fn prepare_xattr_release(&self) -> Result<Option<(MetaRef, GroupHold<'m>)>, Error> {
         let FileData { objects, inode } = *self;
         let Some(block) = inode.state.lock().disk.file_acl else { return Ok(None) };
@@ -309,7 +313,7 @@ impl<'m> FileData<'m> {
     }
 }
 
-/// Puts the first attributes of a new inode into its record, or into a block of its own.
+/// Stores the first attributes of a new inode in its record, or in a block of its own.
 pub(crate) fn prepare_new_xattrs(
     objects: &Objects,
     ino: Ino,
@@ -336,7 +340,8 @@ pub(crate) fn prepare_new_xattrs(
     Ok(Some((objects.claim_first_block(ino)?, data)))
 }
 
-/// Apply: the block loses an owner; the last one frees it. At most 4 credits.
+/// Apply: removes one user of the block, and frees the block if that was the last. Uses at most 4
+/// credits.
 pub(crate) fn release_xattr_block(objects: &Objects, handle: &mut Handle<'_>, block: MetaRef) {
     let last = block.change(handle, |data| {
         let count = refcount(data);
@@ -369,7 +374,8 @@ pub(crate) fn is_acl(name: AttributeName<'_>) -> bool {
     matches!(name.index, AttributeName::ACL_ACCESS | AttributeName::ACL_DEFAULT)
 }
 
-/// How many inodes use a block: `h_refcount`, at byte 4 (kernel documentation, "Extended Attributes").
+/// Returns the number of inodes that use a block: `h_refcount`, at byte 4 (kernel documentation,
+/// "Extended Attributes").
 fn refcount(data: &[u8]) -> u32 {
     data.get(4..8).and_then(|bytes| bytes.try_into().ok()).map_or(1, u32::from_le_bytes)
 }

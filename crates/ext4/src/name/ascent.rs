@@ -1,28 +1,28 @@
-//! The way from a directory up to the root, which a damaged image may have bent into a ring.
+//! Follows a path from a directory up to the root, which damage may have turned into a ring.
 
-/// Notices that a way up does not end. It remembers one directory of those that were passed, another
-/// after twice as many steps each time (Brent's cycle detection): a ring of n directories is noticed
-/// within 3 n steps after the way enters it, with no memory for those passed.
+/// Detects a path up that never reaches the root. It remembers one directory of those it passed,
+/// and replaces it after twice as many steps each time (Brent's cycle detection): a ring of n
+/// directories is detected within 3 n steps after the path enters it, in constant memory.
 #[derive(Debug, Clone)]
 pub struct Ascent<D> {
     passed: D,
     steps: u64,
 }
 
-/// The way came back to a directory that it had passed.
+/// The error for a path that came back to a directory it had passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IsRing;
 
 impl<D: PartialEq + Clone> Ascent<D> {
-    /// A way up that begins at `dir`.
+    /// Starts a path up at `dir`.
     pub fn new(dir: D) -> Ascent<D> {
         Ascent { passed: dir, steps: 0 }
     }
 
-    /// The next step leads to `dir`.
+    /// Takes the next step, to `dir`.
     ///
     /// # Errors
-    /// [`IsRing`].
+    /// [`IsRing`] if the path is found to be a ring.
     pub fn step(&mut self, dir: &D) -> Result<(), IsRing> {
         if *dir == self.passed {
             return Err(IsRing);

@@ -1,4 +1,4 @@
-//! A directory: its blocks, look-ups in them, and changes of its shape.
+//! Implements directories: their blocks, look-ups in them, and changes of their shape.
 
 use crate::alloc::{Claim, Privilege, Request};
 use crate::attr::DirEntry;
@@ -20,9 +20,10 @@ use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType};
 use std::ops::ControlFlow;
 
-/// More blocks than one operation appends to a directory.
+/// More than the number of blocks that one operation appends to a directory.
 const MOST_APPENDED: u32 = 16;
-/// A change of a directory's shape, ready to be applied: everything read, claimed and pinned.
+/// Holds a change of a directory's shape that is ready for Apply: all blocks are read, claimed and
+/// pinned.
 struct DirChange<'f> {
     updates: Vec<(MetaRef, Arc<[u8]>)>,
     appended: Vec<(FileBlock, Block, Arc<[u8]>)>,
@@ -33,7 +34,8 @@ struct DirChange<'f> {
     credits: u32,
 }
 
-/// A directory whose operation lock is held: shared to be read, exclusively for its shape to change.
+/// A directory whose operation lock is held: shared for reading, exclusively for a change of its
+/// shape.
 pub(crate) struct Directory<'d> {
     pub(crate) objects: &'d Objects,
     pub(crate) dir: &'d Arc<Inode>,
@@ -53,10 +55,11 @@ impl DirBlocks for Directory<'_> {
 }
 
 impl<'d> Directory<'d> {
-    /// A directory whose operation lock is held.
+    /// Creates a view of `dir`. The caller holds its operation lock.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; a directory that is not mapped in a supported way, or too large.
+    /// [`Error::NotDirectory`]; an error for a directory that is not mapped in a supported way, or
+    /// is too large.
     pub(crate) fn of(objects: &'d Objects, dir: &'d Arc<Inode>) -> Result<Directory<'d>, Error> {
         if dir.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -81,7 +84,8 @@ impl<'d> Directory<'d> {
         FileData { objects: self.objects, inode: self.dir }
     }
 
-    /// The entries after `cookie` (0: from the start) in hash order, "." and ".." first.
+    /// Passes the entries after `cookie` (0: from the start) to `each`, in hash order, "." and ".."
+    /// first.
     pub(crate) fn read_from(
         &self,
         cookie: u64,
@@ -90,15 +94,15 @@ impl<'d> Directory<'d> {
         dir::read_from(&self.context, self, cookie, each)
     }
 
-    /// Looks for `name` in all blocks where it may be.
+    /// Looks for `name` in all blocks that may contain it.
     pub(crate) fn find(&self, name: Name<'_>) -> Result<Option<Found>, Error> {
         dir::find(&self.context, self, name)
     }
 
-    /// The one block where `name` is, if it is there, and where it would go: which can be told while
-    /// others change other names, as long as nobody changes the directory's shape. `None` if there may
-    /// be several: a linear directory of several blocks, or leaves that share the name's hash. "." and
-    /// ".." are not looked for.
+    /// Returns the one block that contains `name`, or would. The result stays valid while other
+    /// threads change other names, as long as the directory's shape does not change. `None` if
+    /// there may be several blocks: a linear directory of several blocks, or leaves that share the
+    /// name's hash. Also `None` for "." and "..".
     pub(crate) fn leaf_of(&self, name: Name<'_>) -> Result<Option<FileBlock>, Error> {
         if matches!(name.bytes(), b"." | b"..") {
             return Ok(None);
@@ -115,7 +119,7 @@ impl<'d> Directory<'d> {
         Ok(descent.only_leaf())
     }
 
-    /// Looks for a name in block `n`, whose contents these are.
+    /// Looks for a name in block `n`, which has these contents.
     pub(crate) fn find_in(
         &self,
         n: FileBlock,
@@ -133,7 +137,8 @@ impl<'d> Directory<'d> {
         self.objects.meta.look(self.objects, block, kind, look, |_, _| ())
     }
 
-    /// Gives the directory a block with room for `name`, which is not there, in a handle of its own.
+    /// Makes room for `name`, which is not in the directory, in a block of it. Uses a handle of its
+    /// own.
     ///
     /// # Locking
     /// The operation lock is held exclusively.
@@ -141,13 +146,13 @@ impl<'d> Directory<'d> {
         self.change_shape(dir::plan_room(&self.context, self, name)?)
     }
 
-    /// Takes the index flag away, since without `dir_index` the index is not kept up, in a handle of its
-    /// own. Locking as [`Directory::make_room`].
+    /// Clears the index flag, since without `dir_index` the index is not kept up to date. Uses a
+    /// handle of its own. Locking as [`Directory::make_room`].
     pub(crate) fn drop_index(&self) -> Result<(), Error> {
         self.change_shape(Plan::default())
     }
 
-    /// Whether it has no names.
+    /// Returns whether the directory has no names except "." and "..".
     pub(crate) fn is_empty(&self) -> Result<bool, Error> {
         dir::is_empty(&self.context, self)
     }
@@ -159,7 +164,7 @@ impl<'d> Directory<'d> {
         Ok(())
     }
 
-    /// Claims what a plan needs. Sleeps.
+    /// Claims and pins the blocks that a plan needs. Sleeps.
     fn prepare_shape(&self, plan: Plan) -> Result<DirChange<'d>, Error> {
         let mut updates = Vec::new();
         for (n, data) in plan.updates {
@@ -186,13 +191,13 @@ impl<'d> Directory<'d> {
         Ok(change)
     }
 
-    /// Block `n`, with a reference.
+    /// Returns a hold on block `n`.
     pub(crate) fn meta_block(&self, n: FileBlock) -> Result<MetaRef, Error> {
         let (block, kind) = self.place(n)?;
         self.objects.meta.get(self.objects, block, kind)
     }
 
-    /// Where block `n` lies, and as what.
+    /// Returns the place of block `n` on the device, and its kind.
     pub(crate) fn place(&self, n: FileBlock) -> Result<(Block, MetaKind), Error> {
         let dir = self.dir;
         match self.data().with_map(|map| map.find(n))? {
@@ -243,7 +248,7 @@ impl<'d> Directory<'d> {
         }
         let mapping = data.plan_mapping(count..end, &extents)?;
         if mapping.covered.end < end {
-            // The last leaf reaches to the end of what a file can have, so this cannot be.
+            // The last leaf covers all block numbers up to the largest, so this cannot happen.
             return Err(Error::FileTooLarge);
         }
         change.credits += mapping.credits + 4 * change.claims.len() as u32;
@@ -251,7 +256,7 @@ impl<'d> Directory<'d> {
         Ok(())
     }
 
-    /// Apply: the directory's blocks and its inode.
+    /// Apply: changes the directory's blocks and its inode.
     fn apply_shape(&self, handle: &mut Handle<'_>, change: DirChange<'_>) {
         let Directory { objects, dir, .. } = *self;
         for (block, data) in change.updates {
@@ -266,7 +271,7 @@ impl<'d> Directory<'d> {
         }
         let update = |state: &mut InodeState| {
             state.disk.size = change.size;
-            // Without `dir_index` the index is not kept up: a flag found there must go.
+            // Without `dir_index` the index is not kept up to date, so an old flag must be cleared.
             state.disk.flags.set(InodeFlags::INDEX, change.indexing == Indexing::Indexed);
         };
         match change.mapping {
@@ -276,7 +281,7 @@ impl<'d> Directory<'d> {
     }
 }
 
-/// `name` if it can be one.
+/// Checks that `name` is a valid name.
 pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     use lanefs_ondisk::dirent::NameError;
     Name::new(name).map_err(|error| match error {
@@ -286,7 +291,7 @@ pub(crate) fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
     })
 }
 
-/// `name` if it can name something new or be taken away; `dots` is the answer for "." and "..".
+/// Checks that `name` can be created or removed; fails with `dots` for "." and "..".
 pub(crate) fn checked_entry(name: &[u8], dots: Error) -> Result<Name<'_>, Error> {
     match name {
         b"." | b".." => Err(dots),

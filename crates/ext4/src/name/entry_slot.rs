@@ -1,16 +1,17 @@
-//! Changing one name of a directory: the only way in which a name changes.
+//! Changes one name of a directory. Every change of a name goes through this module.
 //!
-//! The directory's operation lock is held shared, so that others change other names beside: its shape
-//! stays, so the block where a name is, or would go, can be told before a handle is joined. Under the
-//! handle that block's names are locked, and what was seen is looked at again.
+//! The directory's operation lock is held shared, so that other threads can change other names
+//! concurrently. The directory's shape does not change meanwhile, so the block that contains a
+//! name, or would, is known before a handle is joined. Under the handle the names of that block are
+//! locked, and its contents are checked again.
 //!
-//! If the block cannot be told, or has no room, nothing was changed yet, and the operation starts again
-//! with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a handle of its own,
-//! and changes the name in the same way.
+//! If the block is ambiguous or has no room, nothing was changed yet, and the operation starts
+//! again with the lock held exclusively. Then it first makes room ([`Directory::make_room`]), in a
+//! handle of its own, and changes the name in the same way.
 //!
-//! *Locking*: [`lanefs_lanes::Rank::Names`] in a handle, two blocks in ascending number; guards under
-//! it. A name is published under the guard of the block that changes, so a reader that sees the block
-//! changed finds the name published.
+//! *Locking*: [`lanefs_lanes::Rank::Names`] is taken in a handle, for two blocks in ascending
+//! number; guards are taken under it. A name is published under the guard of the block that
+//! changes, so a reader that sees the changed block finds the name published.
 
 use crate::error::Error;
 use crate::name::directory::Directory;
@@ -28,10 +29,10 @@ use lanefs_ondisk::FileBlock;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::inode::InodeFlags;
 
-/// Credits for the block and the inode of a directory in which one name changes.
+/// The number of credits for the block and the inode of a directory in which one name changes.
 pub(crate) const ENTRY_CREDITS: u32 = 3;
 
-/// A name, and the one block where it is or would be.
+/// A name with the one block that contains it or would.
 pub(crate) struct EntrySlot<'f> {
     objects: &'f Objects,
     dir: &'f Arc<Inode>,
@@ -44,7 +45,8 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// The slot of `name` in `dir`. Beside others `None` if its block cannot be told so. Sleeps.
+    /// Returns the slot of `name` in `dir`. With [`Beside::Others`], `None` if its block is
+    /// ambiguous or an outdated index must be dropped first. Sleeps.
     pub(crate) fn of(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -70,7 +72,7 @@ impl<'f> EntrySlot<'f> {
         };
         let block = view.meta_block(n)?;
         let look = |bytes: &[u8]| match dots {
-            // The first block, which may be the root of an index.
+            // Looks in the first block, which may be the root of an index.
             true => dir::find_dot(&view.context, bytes, name).map(Look::There),
             false => dir::look_for(&view.context, n, bytes, name),
         };
@@ -79,8 +81,8 @@ impl<'f> EntrySlot<'f> {
         Ok(Some(EntrySlot { objects, dir, context, name, n, block, version, seen }))
     }
 
-    /// As [`EntrySlot::of`], of a name that is to be added: with room, unless the name is there. Beside
-    /// others `None` if there is no room.
+    /// Does the same as [`EntrySlot::of`] for a name to be added: the slot has room, unless the
+    /// name exists. With [`Beside::Others`], `None` also if there is no room.
     pub(crate) fn with_room(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
@@ -100,17 +102,17 @@ impl<'f> EntrySlot<'f> {
 }
 
 impl EntrySlot<'_> {
-    /// What was there when it was looked at last.
+    /// Returns the entry or the room found by the last look before the lock.
     pub(crate) fn seen(&self) -> Look {
         self.seen
     }
 
-    /// Locks the block's names. A handle is held.
+    /// Locks the block's names. The caller holds a handle.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.block.lock_names()
     }
 
-    /// What is there now, and stays: the block's names are locked.
+    /// Returns the entry or room as it is now. It cannot change: the block's names are locked.
     pub(crate) fn look_again(&self) -> Result<Look, Error> {
         if self.block.version() == self.version {
             return Ok(self.seen);
@@ -119,12 +121,12 @@ impl EntrySlot<'_> {
         self.block.look_under_guard(look).1
     }
 
-    /// Apply: edits the entry, and publishes what the name leads to, both under the block's guard.
+    /// Apply: edits the entry, and publishes the name's new meaning, both under the block's guard.
     pub(crate) fn apply(&self, handle: &mut Handle<'_>, edit: Edit) {
         self.change(handle, &[(self, edit)]);
     }
 
-    /// Apply: both edits; as one, if their entries are in one block.
+    /// Apply: applies both edits, in one change if their entries are in one block.
     pub(crate) fn apply_both(handle: &mut Handle<'_>, edits: [(&EntrySlot<'_>, Edit); 2]) {
         let [(first, _), (second, _)] = edits;
         if first.block.block == second.block.block {
@@ -135,7 +137,7 @@ impl EntrySlot<'_> {
         }
     }
 
-    /// Makes edits of this slot's block.
+    /// Applies edits to this slot's block.
     fn change(&self, handle: &mut Handle<'_>, edits: &[(&EntrySlot<'_>, Edit)]) {
         self.block.change(handle, |data| {
             let bytes = Arc::make_mut(data);
@@ -146,10 +148,10 @@ impl EntrySlot<'_> {
         });
     }
 
-    /// Tells the name cache what the names lead to from now on.
+    /// Publishes the inodes that the names now refer to in the name cache.
     fn publish(&self, edits: &[(&EntrySlot<'_>, Edit)]) {
         for (place, edit) in edits {
-            // The name cache has no ".."; its change is no change of a name.
+            // The name cache does not hold "..", so a change of it is not published.
             if place.name.bytes() != b".." {
                 let (dir, name) = (place.dir.dir_id(), place.name.bytes());
                 self.objects.names.publish(dir, name, edit.leads_to());
@@ -174,7 +176,7 @@ impl EntrySlot<'_> {
     }
 }
 
-/// What is to become of an entry, or of the room for one, that was found with the names locked.
+/// Describes the change of an entry, or of the room for one, that was found with the names locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Edit {
     Add(Room, Named),
@@ -191,7 +193,7 @@ impl Edit {
     }
 }
 
-/// Locks the names of both places' blocks. A handle is held.
+/// Locks the names of the blocks of both slots. The caller holds a handle.
 pub(crate) fn lock_both<'p>(
     one: &'p EntrySlot<'_>,
     other: &'p EntrySlot<'_>,

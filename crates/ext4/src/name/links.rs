@@ -1,4 +1,4 @@
-//! Counts of links: of the directory that a name is in, and of the inode that it leads to.
+//! Maintains link counts: of the directory with the name, and of the inode that the name refers to.
 
 use crate::alloc::GroupHold;
 use crate::clock::now;
@@ -16,15 +16,15 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Nameless, end_as_only_holder, set_nameless};
 use lanefs_ondisk::FileType;
 
-/// Credits of [`drop_link`]: an inode, and its group or its place among the orphans.
+/// The number of credits of [`drop_link`]: an inode, and its group or its orphan record.
 pub(crate) const DROP_LINK_CREDITS: u32 = 8;
 
-/// What a change of one name does to the count of a directory's links.
+/// Describes how a change of one name changes the directory's link count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameChange {
     OneDirectoryMore,
     OneDirectoryLess,
-    /// Of anything that is no directory.
+    /// A name of an inode that is not a directory changes.
     Uncounted,
 }
 
@@ -36,7 +36,7 @@ impl NameChange {
         }
     }
 
-    /// Of so many directories more: one, none, or one less.
+    /// Converts a change of the number of subdirectories: 1, 0 or -1.
     pub(crate) fn of_directories(more: i32) -> NameChange {
         match more {
             1.. => NameChange::OneDirectoryMore,
@@ -45,7 +45,7 @@ impl NameChange {
         }
     }
 
-    /// Links more.
+    /// Returns the number of links added.
     fn links(self) -> i32 {
         match self {
             NameChange::OneDirectoryMore => 1,
@@ -55,14 +55,15 @@ impl NameChange {
     }
 }
 
-/// Whether the count of links is so far from its limit that all that count now, each knowing
-/// of none of the others, stay below it.
+/// Returns whether the link count is so far from its limit that all concurrent changes together,
+/// none of which sees the others, stay below it. With [`Beside::Nobody`] always true.
 pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     beside == Beside::Nobody || change == NameChange::Uncounted || far()
 }
 
-/// Fails if `dir` takes no new name, or not this one. Its operation lock is held.
+/// Fails if no name, or none of this kind, may be added to `dir`. The caller holds its operation
+/// lock.
 pub(crate) fn check_addable(
     volume: &Volume,
     dir: &InodeRef,
@@ -86,7 +87,7 @@ pub(crate) fn check_addable(
     }
 }
 
-/// Apply: `dir` has one name more, less, or another one.
+/// Apply: updates `dir` after one of its names was added, removed or changed.
 pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: NameChange) {
     let (tid, now) = (handle.tid(), now());
     if dir.deltas.add(tid, now, change.links()) {
@@ -100,8 +101,9 @@ pub(crate) fn names_changed(handle: &mut Handle<'_>, dir: &Arc<Inode>, change: N
     dir.deltas.meet(&dir.mount.totals);
 }
 
-/// Fails if `victim` cannot lose the name, for it is a directory that is not empty, or could not
-/// be ended; what that does to its parent. Its operation lock is held exclusively.
+/// Fails if `victim` cannot lose the name, because it is a directory that is not empty, or its
+/// blocks cannot be freed. Returns the change of the parent's link count. The caller holds the
+/// operation lock exclusively.
 pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameChange, Error> {
     let is_directory = victim.file_type == FileType::Directory;
     if is_directory && !Directory::of(objects, victim)?.is_empty()? {
@@ -114,7 +116,7 @@ pub(crate) fn check_ended(objects: &Objects, victim: &InodeRef) -> Result<NameCh
     })
 }
 
-/// Reads what [`drop_link`] may need, to be held until then. Sleeps.
+/// Loads the group that [`drop_link`] may need, and holds it. Sleeps.
 pub(crate) fn prepare_drop_link<'o>(
     objects: &'o Objects,
     victim: &Inode,
@@ -122,9 +124,9 @@ pub(crate) fn prepare_drop_link<'o>(
     objects.groups.load(objects, objects.volume.inode_place(victim.ino)?.group)
 }
 
-/// Apply: `victim` has lost a name, or all of a directory's. Without one left it is ended: here,
-/// if it has nothing to free but its number and the caller's is the only hold; else it is an
-/// orphan from now on, for whoever drops the last hold to end.
+/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, the inode
+/// is deleted here if only its number is to be freed and the caller has the only hold. Otherwise it
+/// becomes an orphan, and the thread that drops the last hold deletes it.
 pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
     let left = match victim.file_type {
@@ -139,8 +141,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     if left > 0 {
         return;
     }
-    // Not before its links are seen to be none: who finds it dead must know that it is gone for
-    // good, and not load it again.
+    // Only after its link count is visibly zero: a thread that finds the inode dead must know that
+    // it is deleted, and must not load it again.
     if ends && end_as_only_holder(victim) {
         end_inode(objects, handle, victim);
         return;
@@ -149,8 +151,8 @@ pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc
     set_nameless(victim, Nameless::Yes);
 }
 
-/// Apply: frees the number of an inode that has nothing else any more and that nobody can hold.
-/// Its group is loaded. At most 4 credits.
+/// Apply: frees the number of an inode that owns nothing else any more and that no thread can hold.
+/// The caller has loaded its group. Uses at most 4 credits.
 pub(crate) fn end_inode(objects: &Objects, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
     let now = now();
     inode.change(handle, Concerns::Attributes, |state| {

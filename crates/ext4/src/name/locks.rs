@@ -1,28 +1,29 @@
-//! The operation locks of an operation on names.
+//! Takes the operation locks for an operation on names.
 
 use crate::object::inode::InodeRef;
 use lanefs_lanes::{ExclusiveHold, SharedHold};
 
-/// How the operation locks of the directories are held while a name changes.
+/// Selects how the operation locks of the directories are held while a name changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Shared: others change other names meanwhile.
+    /// Shared: other threads may change other names meanwhile.
     Others,
     /// Exclusively, so that the directory's shape can change.
     Nobody,
 }
 
-/// An operation lock, held.
+/// A held operation lock.
 pub(crate) enum OperationHold<'i> {
     Shared(#[expect(dead_code, reason = "held for its drop")] SharedHold<'i>),
     Exclusive(#[expect(dead_code, reason = "held for its drop")] ExclusiveHold<'i>),
 }
 
-/// As many inodes as a change of names locks: two directories, and what two names lead to.
+/// The largest number of inodes that a change of names locks: two directories, and the inodes
+/// that two names refer to.
 const LOCKED: usize = 4;
 
-/// Locks directories, and other inodes exclusively, in ascending number. Beside others `None` if an
-/// inode is both.
+/// Locks directories as `beside` selects, and other inodes exclusively, in ascending number. `None`
+/// if an inode would be locked both shared and exclusively.
 pub(crate) fn lock_for_names<'i>(
     dirs: &[&'i InodeRef],
     inodes: &[&'i InodeRef],
@@ -34,7 +35,7 @@ pub(crate) fn lock_for_names<'i>(
     for (at, one) in dirs.chain(inodes).enumerate() {
         *all.get_mut(at)? = Some(one);
     }
-    // Nothing comes first.
+    // `None` sorts first.
     all.sort_unstable_by_key(|one| one.map(|(inode, _)| inode.ino));
     for at in 1..LOCKED {
         if let (Some((inode, how)), Some((before, its))) = (all[at], all[at - 1])

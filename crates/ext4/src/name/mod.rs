@@ -1,4 +1,4 @@
-//! Directories as changing objects.
+//! Implements directories and changes of names in them.
 
 pub(crate) mod ascent;
 pub(crate) mod directory;

@@ -1,4 +1,5 @@
-//! What the journal asks of the file system: images of dirty objects, and what follows a commit.
+//! Implements the journal's client: writes images of dirty objects and does the work after a
+//! commit.
 
 use crate::alloc::GroupImage;
 use crate::error::Error;
@@ -24,7 +25,8 @@ impl Client<Dirty, Deferred> for Objects {
     }
 
     fn committed(&self, tid: Tid, deferred: Vec<Deferred>) -> Result<(), lanefs_journal::Error> {
-        // Tails first: a block that was cut and then freed is another's as soon as it is released.
+        // Zeroes tails before it frees blocks: a freed block may be claimed by another file as soon
+        // as it is released.
         for done in &deferred {
             if let Deferred::ZeroTail { offset, len } = *done {
                 self.volume.device.write_zeros(offset, u64::from(len))?;
@@ -46,12 +48,12 @@ impl Client<Dirty, Deferred> for Objects {
 
     fn aborted(&self, cause: &lanefs_journal::Error) {
         self.become_read_only();
-        // A device that takes no more writes cannot remember it either.
+        // The error is ignored: a device that refuses writes cannot record the abort either.
         let _ = record_abort(&self.volume, cause);
     }
 }
 
-/// An error while capturing aborts the journal; it carries the cause.
+/// Converts an error of a capture, which aborts the journal, and keeps its cause.
 fn journal_error(error: Error) -> lanefs_journal::Error {
     match error {
         Error::Journal(error) => error,
@@ -60,14 +62,14 @@ fn journal_error(error: Error) -> lanefs_journal::Error {
     }
 }
 
-/// The blocks that many objects share, patched copy by copy while one transaction is captured.
+/// Holds copies of blocks that many objects share, patched while one transaction is captured.
 #[derive(Default)]
 struct Shared {
     blocks: BTreeMap<Block, Vec<u8>>,
 }
 
 impl Shared {
-    /// The copy of `block`, begun from `base`.
+    /// Returns the copy of `block`, created from `base` if it does not exist yet.
     fn patch(
         &mut self,
         block: Block,
@@ -91,7 +93,7 @@ impl Objects {
         let mut captured = Captured::new(&self.volume, images);
         let mut descriptors = Shared::default();
         let mut groups_changed = false;
-        // Table blocks that come into use: written even if none of their inodes is.
+        // Table blocks that come into use are written even if none of their inodes is dirty.
         let mut extended = Vec::new();
         let mut orphans_changed = false;
         for object in objects {
@@ -140,15 +142,15 @@ impl Objects {
         }
         let volume = &self.volume;
         let (block, bytes) = volume.descriptor_place(group)?;
-        // The image of the last capture is in the journal's store until it is written in place.
+        // The image of the last capture stays in the journal's store until it is written in place.
         let base = || self.read_block(block);
         let record = descriptors.patch(block, base)?.get_mut(bytes).ok_or(Error::Stale)?;
         image.desc.encode_into(record, group, &volume.geometry, volume.checksums);
         Ok(())
     }
 
-    /// Patches the captured records into their table blocks, and with them the orphan chain if it is a
-    /// new one.
+    /// Patches the captured records into their table blocks, and the orphan chain too if it
+    /// changed.
     fn capture_tables(
         &self,
         extended: Vec<(Group, u32)>,
@@ -182,7 +184,7 @@ impl Objects {
             captured.image(block, bytes.clone());
             if let Some(table) = pinned.get(&block) {
                 table.set_base(bytes);
-                // Its image is in the store from here on, so that the device is not read for it.
+                // From here on its image is in the store, so later reads do not go to the device.
                 self.tables.set_initialised(table.group, table.index + 1);
             }
         }

@@ -1,15 +1,17 @@
-//! Contended directories: lane deltas, the changes of a directory that each lane keeps for itself.
+//! Keeps the changes of contended directories per lane, in deltas.
 //!
-//! A directory's times, version and count of links change with every name. If several lanes change
-//! names in it, each keeps that on lines of its own. Another change of the inode, a question for its
-//! attributes and its capture first fold the deltas into it, under its guard.
+//! Every change of a name also changes the directory's times, version and link count. If several
+//! lanes change names in one directory, each lane keeps these changes in a delta on its own cache
+//! lines. The deltas are folded into the inode, under its guard, before any other change of the
+//! inode, before its attributes are read and before its capture.
 //!
-//! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to its
-//! delta only after the inode was listed in its transaction, and listing it folds the deltas of the
-//! transaction before into the image of that. So no delta needs a transaction number, and nothing of
-//! the next transaction gets into what is captured of this one.
+//! *Invariant*: all deltas belong to the transaction in which the inode is dirty. A lane adds to
+//! its delta only after the inode was listed in the lane's transaction, and listing it folds the
+//! deltas of the previous transaction into the image of that one. So a delta needs no transaction
+//! number, and the image of one transaction contains no change of the next.
 //!
-//! *Locking*: a lane's delta is of [`Rank::LaneList`]; folding takes it under the inode's guard.
+//! *Locking*: a lane's delta has [`Rank::LaneList`]; folding takes its lock under the inode's
+//! guard.
 
 use crate::object::totals::{Permit, Totals};
 use lanefs_journal::Tid;
@@ -18,19 +20,19 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Time;
 
-/// How often another lane than before changes a name before the directory counts as contended: one
-/// that several threads fill once is not.
+/// The number of times that another lane than the last one must change a name before the directory
+/// counts as contended. A directory that several threads fill once stays below it.
 const CONTENDED: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
-/// Subdirectories more or less in a delta at most: a check of the limit of links may miss so many of
-/// each lane.
+/// The largest change of the subdirectory count in one delta. A check of the link limit may miss
+/// that many subdirectories per lane.
 const MOST_LINKS: i32 = 64;
 
-/// Whether several lanes change names in a directory, and what they keep of that.
+/// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// The lane that last changed a name, plus one, and above it how often that was another than
-    /// before. Lossy: only a matter of speed.
+    /// Low half: the lane that last changed a name, plus one. High half: how often that lane
+    /// differed from the one before. Updates may be lost, which only costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
     /// The last transaction in which the inode was listed for lanes that keep deltas.
@@ -43,25 +45,25 @@ struct Deltas {
 }
 
 struct Slot {
-    /// Whether `delta` has anything. Readable without the lock by threads ordered after the changes
-    /// that they must see.
+    /// Is set if `delta` holds a change. Threads that are ordered after the changes they must see
+    /// may read it without the lock.
     any: AtomicBool,
     delta: Mutex<Delta>,
 }
 
-/// What changed.
+/// Sums up changes of a directory's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Delta {
-    /// How many names did.
+    /// The number of names that changed.
     pub(crate) changes: u32,
-    /// When the last one did.
+    /// The time of the last change.
     pub(crate) at: Time,
-    /// Subdirectories more.
+    /// The number of subdirectories added, negative if more were removed.
     pub(crate) links: i32,
 }
 
 impl Delta {
-    /// Both.
+    /// Returns the sum of both deltas.
     fn and(self, other: Delta) -> Delta {
         Delta {
             changes: self.changes.wrapping_add(other.changes),
@@ -72,12 +74,12 @@ impl Delta {
 }
 
 impl LaneDeltas {
-    /// Whether several lanes change names here.
+    /// Returns whether several lanes change names in this directory.
     pub(crate) fn is_contended(&self) -> bool {
         self.deltas.get().is_some()
     }
 
-    /// The calling lane changed a name.
+    /// Notes that the calling lane changed a name.
     pub(crate) fn meet(&self, totals: &LaneArc<Totals>) {
         let (seen, mine) = (self.seen.load(Ordering::Relaxed), Lane::current().index() as u32 + 1);
         let (last, times) = (seen & 0xffff, seen >> 16);
@@ -94,15 +96,18 @@ impl LaneDeltas {
         }
     }
 
-    /// The inode is listed in `tid`, and the deltas of the transaction before are folded.
+    /// Notes that the inode is listed in `tid` and the deltas of the previous transaction are
+    /// folded.
     pub(crate) fn listed(&self, tid: Tid) {
         if self.is_contended() {
-            // Release: a lane that sees it adds to its delta, and that comes after the fold.
+            // Release: a lane that reads this value adds to its delta, and must do so after the
+            // fold.
             self.listed_in.store(tid.0, Ordering::Release);
         }
     }
 
-    /// Keeps a change in `tid`; false if it is to be made to the inode itself.
+    /// Adds a change in `tid` to the lane's delta. Returns false if the caller must change the
+    /// inode itself.
     pub(crate) fn add(&self, tid: Tid, at: Time, links: i32) -> bool {
         let Some(deltas) = self.deltas.get() else { return false };
         if self.listed_in.load(Ordering::Acquire) != tid.0 {
@@ -121,13 +126,14 @@ impl LaneDeltas {
         true
     }
 
-    /// Whether there is any delta that the caller must know of.
+    /// Returns whether any lane has a delta that the caller must see.
     pub(crate) fn are_any(&self) -> bool {
         let has = |deltas: &Deltas| deltas.lanes.iter().any(|s| s.any.load(Ordering::Relaxed));
         self.deltas.get().is_some_and(has)
     }
 
-    /// All deltas as one, to be folded into the inode, whose guard is held; `None` if there is none.
+    /// Takes all deltas and returns their sum, or `None` if there are none. The caller holds the
+    /// inode's guard and folds the sum into the inode.
     pub(crate) fn take(&self) -> Option<Delta> {
         let deltas = self.deltas.get()?;
         let mut all: Option<Delta> = None;

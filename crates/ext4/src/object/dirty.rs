@@ -1,4 +1,4 @@
-//! What handles collect: the objects that a transaction changed, and what follows once it is durable.
+//! Defines the objects that a transaction changed and the work deferred until it is durable.
 
 use crate::alloc::Changes;
 use crate::object::record::Record;
@@ -16,46 +16,46 @@ pub(crate) type Handle<'j> = lanefs_journal::Handle<'j, Dirty, Deferred>;
 
 /// An object that a transaction changed.
 pub(crate) enum Dirty {
-    /// One that has its own image: an inode, a metadata block.
+    /// An object with an image of its own: an inode or a metadata block.
     Object(Arc<dyn Journaled>),
     /// A group's bitmaps and descriptor.
     Group(Group),
-    /// A lane's part of the orphan list, chained through inodes at capture.
+    /// A lane's part of the orphan list, which the capture chains through the inodes.
     OrphanList(Lane),
 }
 
-/// What happens once a transaction is durable.
+/// Describes work that runs once a transaction is durable.
 pub(crate) enum Deferred {
-    /// These blocks can be claimed again.
+    /// Makes these blocks free to be claimed again.
     Free {
-        /// First block.
+        /// The first block.
         start: Block,
-        /// How many.
+        /// The number of blocks.
         len: u32,
     },
-    /// The rest of a block beyond a new end of file is zeroed, for readers that trust it to be.
+    /// Zeroes the rest of a block beyond a new end of file, because readers rely on zeros there.
     ZeroTail {
-        /// Where, in bytes on the device.
+        /// The byte offset on the device.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         len: u32,
     },
 }
 
-/// An object that a commit captures.
+/// Is implemented by objects that a commit captures.
 pub(crate) trait Journaled: Send + Sync {
-    /// Committer: hands over the image as of `tid`, unless it was taken already.
+    /// Committer: adds the image as of `tid` to `into`, unless it was taken already.
     fn capture(&self, tid: Tid, into: &mut Captured<'_>);
 }
 
-/// What a commit captures of inodes and metadata blocks.
+/// Collects the inodes and metadata blocks that a commit captures.
 pub(crate) struct Captured<'c> {
     volume: &'c Volume,
     images: &'c mut Images,
     records: BTreeMap<Ino, CapturedRecord>,
 }
 
-/// An inode's record, and where it goes.
+/// Holds an inode's record and its place in the inode table.
 pub(crate) struct CapturedRecord {
     pub(crate) record: Box<Record>,
     pub(crate) table: TableRef,
@@ -67,28 +67,29 @@ impl<'c> Captured<'c> {
         Captured { volume, images, records: BTreeMap::new() }
     }
 
-    /// A metadata block's contents, without their checksum.
+    /// Adds a metadata block's contents, given without their checksum.
     pub(crate) fn block(&mut self, block: Block, kind: MetaKind, data: Arc<[u8]>) {
         self.image(block, kind.seal(self.volume, block, data));
     }
 
-    /// A whole block as it is.
+    /// Adds a whole block unchanged.
     pub(crate) fn image(&mut self, block: Block, bytes: Arc<[u8]>) {
         self.images.push(block, bytes);
     }
 
-    /// The record of inode `ino`.
+    /// Adds the record of inode `ino`.
     pub(crate) fn record(&mut self, ino: Ino, new: CapturedRecord) {
         let record = &new.record;
-        // A number freed and claimed again in one transaction has two objects: the living one is what
-        // the number means now. Of two dead ones it is the later: generations must not go back.
+        // An inode number that was freed and claimed again in one transaction has two objects. The
+        // record of the live one is kept. If both are freed, the later one is kept, because
+        // generations must not go back.
         let stale = |other: &Record| record.freed && (!other.freed || other.is_after(record));
         if !self.records.get(&ino).is_some_and(|other| stale(&other.record)) {
             self.records.insert(ino, new);
         }
     }
 
-    /// The records that were captured.
+    /// Takes the captured records.
     pub(crate) fn take_records(&mut self) -> BTreeMap<Ino, CapturedRecord> {
         std::mem::take(&mut self.records)
     }

@@ -1,4 +1,4 @@
-//! An inode in memory: two locks, snapshots that are read without either, and the hold word.
+//! Implements the inode in memory: two locks, snapshots for readers, and the hold count.
 
 use crate::attr::{Attr, Rdev, Rights};
 use crate::cache::{Cached, Evicted, Used};
@@ -25,14 +25,15 @@ use std::ops::Deref;
 ///
 /// # Locking
 ///
-/// The *operation lock* `op` is held exclusively by changes, shared by data reads, overwrites and
-/// scans, across I/O and waits. The *state guard* `state` is a leaf: taken by Apply inside a handle
-/// and by the committer. `attr` and `map` are snapshots that Apply replaces: read with neither.
+/// The *operation lock* `op` is held exclusively by changes and shared by data reads, overwrites
+/// and scans, across I/O and waits. The *state guard* `state` is a leaf, taken by Apply inside a
+/// handle and by the committer. `attr` and `map` are snapshots that Apply replaces: `attr` is read
+/// with neither lock, `map` under `op` without the guard.
 ///
 /// # Layout
 ///
-/// Who only passes through a directory, or opens a file, reads the first lines, which hardly ever
-/// change; changes write those behind [`LineStart`].
+/// A walk through a directory or an open of a file reads only the first cache lines, which hardly
+/// ever change. Changes write the lines behind [`LineStart`].
 #[repr(C)]
 pub struct Inode {
     pub(crate) ino: Ino,
@@ -40,31 +41,31 @@ pub struct Inode {
     pub(crate) file_type: FileType,
     used: Used,
     pub(crate) mount: LaneArc<MountRef<Inode>>,
-    /// The inode-table block its record is in, pinned as long as this lives, and the place in it.
+    /// The inode-table block with its record, pinned as long as this inode lives.
     pub(crate) table: TableRef,
     pub(crate) offset: usize,
-    /// Of `attr` what walks ask for; written under `state`.
+    /// The part of `attr` that path walks need; written under `state`.
     rights: SeqCell<Rights>,
-    /// Where a symbolic link leads, once somebody asked: that never changes.
+    /// The target of a symbolic link, set when it is first read; it never changes.
     pub(crate) target: OnceLock<Lines>,
-    /// The attributes in the inode and its attribute block, once they were needed. Stored and
-    /// cleared under `state`.
+    /// The extended attributes in the inode and its attribute block, loaded when first needed.
+    /// Stored and cleared under `state`.
     pub(crate) xattrs: lanefs_lanes::Cached<StoredXattrs>,
-    /// Of a directory: what lanes keep of names that they changed.
+    /// For a directory: the lanes' deltas of changed names.
     pub(crate) deltas: LaneDeltas,
     changes: LineStart,
     pub(crate) op: SharedLock,
     /// Written under `state`.
     attr: SeqCell<Attr>,
-    /// All mappings, once they were needed; loaded under `op`, replaced by Apply, forgotten by eviction.
+    /// All mappings, loaded when first needed under `op`, replaced by Apply, dropped by eviction.
     pub(crate) map: MapSlot,
-    /// One loader of `map` at a time.
+    /// Lets one thread at a time load `map`.
     pub(crate) loading: Mutex<()>,
     pub(crate) state: Mutex<InodeState>,
     /// Blocks claimed ahead of a growing file; taken and put back under `op` held exclusively.
     pub(crate) window: WindowSlot,
-    /// The last transaction that changed anything of this inode, and anything needed to read its data.
-    /// Written under `state`.
+    /// The last transaction that changed anything of this inode; `data_synced_by` is the last one
+    /// that changed anything needed to read its data. Written under `state`.
     pub(crate) synced_by: AtomicU64,
     pub(crate) data_synced_by: AtomicU64,
     /// The flush that its last data write needs ([`lanefs_journal::FlushMark`]).
@@ -72,11 +73,11 @@ pub struct Inode {
     pub(crate) holds: Holds,
 }
 
-/// What follows it begins a cache line.
+/// Makes the next field start a cache line.
 #[repr(align(64))]
 struct LineStart;
 
-/// What a new object of an inode is made from.
+/// Holds the parts from which an [`Inode`] is created.
 pub(crate) struct Parts {
     pub(crate) ino: Ino,
     pub(crate) file_type: FileType,
@@ -88,7 +89,7 @@ pub(crate) struct Parts {
 }
 
 impl Inode {
-    /// An inode in memory, with one hold.
+    /// Creates an inode in memory, with one hold.
     pub(crate) fn new(parts: Parts) -> Inode {
         let Parts { ino, file_type, mount, table, offset, disk, raw } = parts;
         let attr = attr_of(ino, file_type, &disk);
@@ -119,28 +120,28 @@ impl Inode {
         }
     }
 
-    /// The number.
+    /// Returns the inode number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// Tells it from an earlier inode of the same number.
+    /// Returns the generation, which differs from those of earlier inodes of the same number.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Tells this directory from any other.
+    /// Returns an identifier that no other directory has.
     pub fn dir_id(&self) -> DirId {
         DirId { ino: self.ino, generation: self.generation }
     }
 
-    /// What it is.
+    /// Returns the file type.
     pub fn file_type(&self) -> FileType {
         self.file_type
     }
 
-    /// What stat(2) tells. Takes no lock, unless several lanes changed names in it since somebody
-    /// asked last; a guard may not be held.
+    /// Returns the attributes for stat(2). Takes the guard if several lanes changed names since the
+    /// last call, otherwise no lock; the caller may not hold a guard.
     pub fn attr(&self) -> Attr {
         if self.deltas.are_any() {
             let mut state = self.state.lock();
@@ -151,33 +152,34 @@ impl Inode {
         self.attr.load()
     }
 
-    /// As [`Inode::attr`], but of a directory in which several lanes change names, times and links
-    /// may be older: for who asks for the rest, and never meets them. Takes no lock.
+    /// Returns the attributes without the lanes' deltas: for a directory in which several lanes
+    /// change names, times and links may be out of date. For callers that need the other
+    /// attributes. Takes no lock.
     pub fn snapshot(&self) -> Attr {
         self.attr.load()
     }
 
-    /// The links alone, as [`Inode::snapshot`] would have them.
+    /// Returns the link count, as in [`Inode::snapshot`].
     pub(crate) fn links(&self) -> u32 {
         (self.attr.word(Attr::LINKS) >> 32) as u32
     }
 
-    /// The size alone, in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.attr.word(Attr::SIZE)
     }
 
-    /// The sectors that it takes, each of 512 bytes.
+    /// Returns the number of 512-byte sectors it uses.
     pub(crate) fn sectors(&self) -> u64 {
         self.attr.word(Attr::SECTORS)
     }
 
-    /// Whether it is mapped by extents.
+    /// Returns whether it is mapped by extents.
     pub(crate) fn has_extents(&self) -> bool {
         InodeFlags::from_bits_retain(self.rights().flags).contains(InodeFlags::EXTENTS)
     }
 
-    /// Folds the lanes' deltas into the inode; true if there were any.
+    /// Folds the lanes' deltas into the inode. Returns whether there were any.
     fn fold(&self, state: &mut InodeState) -> bool {
         let Some(delta) = self.deltas.take() else { return false };
         state.names_changed(delta.changes, delta.at);
@@ -185,17 +187,18 @@ impl Inode {
         true
     }
 
-    /// It was looked at: it stays in memory for a while. (A hold notes that by itself.)
+    /// Notes a use, so that the inode stays in memory for a while. (A hold notes it by itself.)
     pub fn note_use(&self) {
         self.used.note();
     }
 
-    /// What decides who may use it; takes no lock, and is not written when names or data change.
+    /// Returns the attributes that decide about access. Takes no lock and reads only cache lines
+    /// that changes of names or data do not write.
     pub fn rights(&self) -> Rights {
         self.rights.load()
     }
 
-    /// Publishes the attributes of `disk`; under the guard.
+    /// Publishes the attributes of `disk`. The caller holds the guard.
     pub(crate) fn publish(&self, disk: &disk::Inode) {
         let attr = self.attr_of(disk);
         self.attr.store_in_order(attr);
@@ -217,7 +220,7 @@ impl Inode {
         let InodeState { disk, raw, tracked, freed, .. } = &mut *state;
         let newly = tracked.touch(tid, || Record::of(disk, raw, *freed));
         if newly {
-            // All who counted in the transaction before have left it.
+            // All handles that counted links in the previous transaction have left it.
             state.owed = 0;
         }
         let result = change(&mut state);
@@ -236,9 +239,10 @@ impl Inode {
         result
     }
 
-    /// Apply: a new inode has taken the number of this one, which was freed. If that was in the same
-    /// transaction, the record of the new one stands for both, and nothing is left of this one: or
-    /// making and removing a file over and over would fill the memory until the next commit.
+    /// Apply: notes that a new inode has taken the number of this freed one. If this inode was
+    /// freed in the same transaction, the new inode's record stands for both, and this object is
+    /// taken off the transaction's list. Otherwise creating and removing a file repeatedly would
+    /// fill the memory until the next commit.
     pub(crate) fn is_succeeded(&self, handle: &mut Handle<'_>) {
         let mut state = self.state.lock();
         debug_assert!(state.freed, "{}: two inodes of one number", self.ino);
@@ -249,19 +253,21 @@ impl Inode {
         tracked.bury(handle.tid(), || Record::of(disk, raw, *freed));
         let listed = state.listed.take();
         drop(state);
-        // What comes off the list may be the last reference: not let go of under its own guard.
+        // The object taken off the list may be the last reference, so it is not dropped under its
+        // own guard.
         drop(listed.and_then(|listed| handle.take_off(listed)));
     }
 
-    /// Whether commits have no more use for this object, whose guard is held: no transaction waits for
-    /// its image, and the last one that changed it is settled. Until then the object knows what a
-    /// reloaded one would not: what an fsync has to wait for, and the tail that is yet to be zeroed.
+    /// Returns whether commits no longer need this object, whose guard is held: no transaction
+    /// waits for its image, and the last one that changed it is settled. Until then the object has
+    /// state that a reloaded one would lack: the transaction an fsync waits for, and the tail still
+    /// to be zeroed.
     pub(crate) fn is_settled(&self, state: &InodeState, settled: Tid) -> bool {
         let owed = Tid(self.synced_by.load(Ordering::Relaxed)) > settled;
         state.tracked.is_clean() && !owed
     }
 
-    /// The record as of `tid`.
+    /// Takes the record as of `tid`.
     fn take(&self, tid: Tid) -> Option<Box<Record>> {
         let mut state = self.state.lock();
         if self.fold(&mut state) {
@@ -276,7 +282,7 @@ impl Inode {
     }
 }
 
-/// The public attributes of a decoded inode.
+/// Returns the public attributes of a decoded inode.
 pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr {
     let rdev = match file_type {
         FileType::CharDevice | FileType::BlockDevice => {
@@ -285,7 +291,7 @@ pub(crate) fn attr_of(ino: Ino, file_type: FileType, disk: &disk::Inode) -> Attr
         }
         _ => Rdev::default(),
     };
-    // The clock is finer than the times of an inode of 128 bytes.
+    // An inode of 128 bytes stores whole seconds only, and the clock is finer.
     let kept = |time: Time| if disk.has_fine_times() { time } else { Time { nanos: 0, ..time } };
     Attr {
         ino,
@@ -325,21 +331,23 @@ impl Cached for Inode {
     }
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
-        // The last name may not be taken away while the holds are counted.
+        // The last name must not be removed while the holds are counted.
         let Some(_quiet) = self.op.try_exclusive() else { return Evicted::Nothing };
-        // Dead under the guard: a change needs a hold, and takes the guard.
+        // The inode becomes dead under the guard, because a change needs a hold and takes the
+        // guard.
         let state = self.state.lock();
-        // An orphan that could not be ended keeps its place in the file or list.
+        // An orphan whose deletion failed keeps its entry in the orphan file or list.
         let idle = self.is_settled(&state, settled) && state.orphan.is_none();
         if !idle || !(state.freed || lanefs_lanes::evict(self)) {
             drop(state);
             return self.map.forget_if_large(&self.mount.totals);
         }
         drop(state);
-        // Without holds this is its last mark; kept before the loader misses it.
+        // Without holds the flush mark no longer changes; it is saved before a loader misses the
+        // inode.
         let mark = self.flush_mark.load(Ordering::Acquire);
         self.mount.totals.evicted_mark.0.fetch_max(mark, Ordering::Release);
-        // Not left to the destructor, which may run much later.
+        // The window is given back here, because the destructor may run much later.
         self.window.give_back();
         self.map.forget_if_large(&self.mount.totals);
         Evicted::Object
@@ -355,30 +363,30 @@ impl Holdable for Inode {
     }
 }
 
-/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed even
-/// if its last name goes. Dropping the last hold of an inode without names frees it, which takes
-/// its operation lock: not to be dropped with an operation lock held.
+/// A hold on an inode: while it lives the inode stays in memory, and its blocks are not freed
+/// even if its last name is removed. Dropping the last hold of an inode without names frees the
+/// inode, which takes its operation lock: the caller must not hold an operation lock then.
 ///
-/// Holds of several lanes on one inode share no line ([`Hold`]).
+/// Holds that several lanes have on one inode share no cache line ([`Hold`]).
 pub struct InodeRef {
     hold: Hold<Inode>,
 }
 
 impl InodeRef {
-    /// A hold on `inode`, or `None` if it is dead.
+    /// Takes a hold on `inode`, or returns `None` if it is dead.
     pub(crate) fn new(inode: &Arc<Inode>) -> Option<InodeRef> {
         Some(InodeRef { hold: Hold::take(inode)? })
     }
 
-    /// A hold on an inode that was found under a pin (`Fs::peek`), or `None` if it is dead: it was
-    /// evicted or freed since. To be dropped after the pin.
+    /// Takes a hold on an inode that was found under a pin (`Fs::peek`), or returns `None` if it is
+    /// dead: evicted or freed since then. The hold must be dropped after the pin.
     pub fn found(inode: &Arc<Inode>) -> Option<InodeRef> {
         let held = InodeRef::new(inode)?;
         inode.note_use();
         Some(held)
     }
 
-    /// Takes over a hold that was counted in the inode's word already.
+    /// Takes over a hold that is already counted in the inode's hold count.
     pub(crate) fn adopt(inode: Arc<Inode>) -> InodeRef {
         InodeRef { hold: Hold::adopt(inode) }
     }
@@ -403,7 +411,7 @@ impl Clone for InodeRef {
 impl Drop for InodeRef {
     fn drop(&mut self) {
         if self.hold.release() {
-            // The mount may be gone: then the orphan record stays, and the next mount deletes it.
+            // If the mount is gone, the orphan record stays, and the next mount deletes the inode.
             self.mount.last_reference_dropped(self);
         }
     }

@@ -1,4 +1,4 @@
-//! The inodes in memory, by number: look-up, loading, holds, eviction.
+//! Keeps the inodes in memory by number: look-up, loading, holds, eviction.
 
 use crate::cache::{Cache, Cached, Evicted};
 use crate::error::Error;
@@ -9,21 +9,22 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Mutex, Pin, Rank};
 use lanefs_ondisk::Ino;
 
-/// The inodes in memory.
+/// The set of inodes in memory.
 pub(crate) struct Inodes {
     table: Table,
 }
 
-/// By number (S5).
+/// Maps numbers to inodes, by the policy of S5.
 enum Table {
-    /// Found without a lock.
+    /// Looks inodes up without a lock.
     Lanes(Cache<Inode>),
-    /// Behind the one lock of the names.
+    /// Keeps inodes behind the single lock that also protects names.
     OneLock { cache: Arc<OneLockCache>, loader: Mutex<()> },
 }
 
 impl Inodes {
-    /// None yet, with room for `room` before the map grows; kept in `one_lock` if there is one.
+    /// Creates an empty set with room for `room` inodes before the map grows; uses `one_lock` if
+    /// given.
     pub(crate) fn new(one_lock: Option<Arc<OneLockCache>>, room: usize) -> Inodes {
         let table = match one_lock {
             Some(cache) => Table::OneLock { cache, loader: Mutex::new(Rank::InodeLoad, ()) },
@@ -32,8 +33,9 @@ impl Inodes {
         Inodes { table }
     }
 
-    /// The inode under a number, without a reference, as long as `pin` lives. It may be gone, and the
-    /// number another inode's, as soon as this returns. Inodes behind one lock are not found so.
+    /// Returns the inode of a number without a hold, valid as long as `pin` lives. The inode may be
+    /// gone, and its number reused, as soon as this returns. Returns `None` if inodes are behind
+    /// one lock.
     pub(crate) fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         match &self.table {
             Table::Lanes(cache) => cache.find(pin, u64::from(ino.0)),
@@ -41,7 +43,7 @@ impl Inodes {
         }
     }
 
-    /// The inode under a number, without a hold.
+    /// Returns the inode of a number, without a hold.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         match &self.table {
             Table::Lanes(cache) => cache.find(&lanefs_lanes::pin(), u64::from(ino.0)).cloned(),
@@ -49,7 +51,8 @@ impl Inodes {
         }
     }
 
-    /// `inode` is what its number means from now on; runs `look` on what it meant before.
+    /// Maps its number to `inode` from now on; runs `look` on the inode that the number referred to
+    /// before.
     pub(crate) fn insert(&self, inode: Arc<Inode>, look: impl FnOnce(&Inode)) {
         match &self.table {
             Table::Lanes(cache) => cache.insert(inode, look),
@@ -61,7 +64,7 @@ impl Inodes {
         }
     }
 
-    /// Its number means nothing any more, unless it means another inode already.
+    /// Removes the entry of its number, unless the number already refers to another inode.
     fn remove(&self, inode: &Arc<Inode>) {
         match &self.table {
             Table::Lanes(cache) => cache.remove(inode),
@@ -69,7 +72,7 @@ impl Inodes {
         }
     }
 
-    /// Runs `visit` on all; what comes or goes meanwhile may be missed.
+    /// Runs `visit` on all inodes; may miss inodes that are added or removed meanwhile.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Inode>)) {
         match &self.table {
             Table::Lanes(cache) => cache.for_each(visit),
@@ -77,7 +80,7 @@ impl Inodes {
         }
     }
 
-    /// A hold on the inode if it is in memory.
+    /// Returns a hold on the inode if it is in memory. [`Error::Stale`] if it was deleted.
     fn cached(&self, ino: Ino) -> Result<Option<InodeRef>, Error> {
         let found = match &self.table {
             Table::Lanes(cache) => cache.hold(u64::from(ino.0), |inode| {
@@ -85,8 +88,8 @@ impl Inodes {
             }),
             Table::OneLock { cache, .. } => cache.hold_inode(ino),
         };
-        // Dead and freed: gone for good until a new inode takes the number.
-        // Dead and not freed: evicted, or its deletion is under way.
+        // Dead and freed: it does not exist until a new inode takes the number.
+        // Dead and not freed: it was evicted, or is being deleted.
         match found {
             None => Ok(None),
             Some(Ok(held)) => Ok(Some(held)),
@@ -95,7 +98,8 @@ impl Inodes {
         }
     }
 
-    /// A hold on an inode; if it is not in memory, `load` makes and inserts it, one thread at a time.
+    /// Returns a hold on an inode. If it is not in memory, `load` creates and inserts it, in one
+    /// thread at a time.
     pub(super) fn hold_or_load(
         &self,
         ino: Ino,
@@ -113,8 +117,9 @@ impl Inodes {
         }
     }
 
-    /// Evicts up to `wanted` inodes, looking at up to `buckets` buckets of them. `settled` is the
-    /// last transaction that owes no inode anything.
+    /// Evicts up to `wanted` inodes after looking at up to `buckets` buckets, and returns the
+    /// number of evicted inodes. `settled` is the last transaction whose work after the commit is
+    /// done.
     pub(crate) fn evict(&self, wanted: usize, buckets: usize, settled: Tid) -> usize {
         match &self.table {
             Table::Lanes(cache) => cache.evict(wanted, buckets, settled),
@@ -126,7 +131,7 @@ impl Inodes {
         }
     }
 
-    /// How many inodes are in memory.
+    /// Returns the number of inodes in memory.
     pub(crate) fn len(&self) -> usize {
         match &self.table {
             Table::Lanes(cache) => cache.len(),

@@ -1,4 +1,4 @@
-//! Loading: from a number to the object in memory.
+//! Loads the object of a number into memory.
 
 use crate::error::Error;
 use crate::object::inode::{Inode, InodeRef, Parts};
@@ -31,8 +31,8 @@ impl MetaSource for Objects {
 }
 
 impl Objects {
-    /// A reference to inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
-    /// is given and is another.
+    /// Returns a hold on inode `ino`, reading it if it is not in memory. [`Error::Stale`] if it is
+    /// free, or if `generation` is given and differs.
     pub(crate) fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         if !self.volume.is_for_names(ino) {
             let cause = disk::Cause::NoSuchInode;
@@ -41,7 +41,7 @@ impl Objects {
         self.get_any(ino, generation)
     }
 
-    /// As [`Objects::get`], also for the file system's own files.
+    /// Does the same as [`Objects::get`], also for the file system's internal files.
     pub(crate) fn get_any(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         let mut was_loaded = false;
         let load = || {
@@ -71,7 +71,7 @@ impl Objects {
         }
         let raw = RawRecord::read(raw);
         let inode = self.new_inode(ino, table, place.offset, decoded, raw)?;
-        // Data of the object before, evicted by now, may need a flush.
+        // Data written through the previous object, which was evicted, may need a flush.
         let mark = self.inodes.get(ino).map_or(0, |dead| dead.flush_mark.load(Ordering::Acquire));
         let mark = mark.max(self.mount.totals.evicted_mark.0.load(Ordering::Acquire));
         inode.flush_mark.store(mark, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Objects {
         Ok(InodeRef::adopt(inode))
     }
 
-    /// An inode object with one reference, in no map yet.
+    /// Creates an inode object with one hold, which is in no map yet.
     pub(crate) fn new_inode(
         &self,
         ino: Ino,
@@ -94,12 +94,13 @@ impl Objects {
         Ok(Arc::new(Inode::new(parts)))
     }
 
-    /// Block `index` of a group's inode table; not necessarily loaded.
+    /// Returns block `index` of a group's inode table, which may not be loaded.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<TableRef, Error> {
         self.tables.get(group, index, self.volume.table_block(group, index)?)
     }
 
-    /// As the directory in memory says; its operation lock is held where its blocks are read.
+    /// Returns the indexing of a directory by its flags in memory. The caller that reads its blocks
+    /// holds its operation lock.
     fn indexing_of(&self, ino: Ino) -> Indexing {
         let flags = self.inodes.get(ino).map_or(0, |dir| dir.rights().flags);
         self.volume.indexing(InodeFlags::from_bits_retain(flags).contains(InodeFlags::INDEX))

@@ -1,8 +1,8 @@
-//! Where an inode keeps its mappings: read without a lock, counted against the cap, forgotten under
-//! pressure and then read again from the tree.
+//! Stores an inode's mappings: they are read without a lock, count against the cap, and are dropped
+//! under memory pressure and then read again from the tree.
 //!
-//! *Locking*: stored and forgotten with the inode's operation lock held: exclusively, or shared under
-//! `Inode::loading` by the loader. Read with it held, shared or exclusively.
+//! *Locking*: a thread that stores or drops mappings holds the inode's operation lock exclusively;
+//! the loader holds it shared and `Inode::loading` too. Readers hold it shared or exclusively.
 
 use crate::cache::Evicted;
 use crate::object::totals::Totals;
@@ -10,14 +10,15 @@ use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
 
-/// Bytes of mappings that every inode is counted with (`object::pressure`): a few extents.
+/// The size in bytes of the mappings that every inode is counted with (`object::pressure`): a
+/// few extents.
 pub(crate) const SMALL: u64 = 192;
 
-/// The mappings of one inode, once they were needed.
+/// Holds the mappings of one inode after they were first needed.
 #[derive(Default)]
 pub(crate) struct MapSlot {
     map: Slot<Map>,
-    /// Bytes beyond [`SMALL`], as counted in [`Totals::mapped`].
+    /// The bytes beyond [`SMALL`], as counted in [`Totals::mapped`].
     counted: AtomicU64,
 }
 
@@ -32,7 +33,7 @@ impl MapSlot {
         self.count(bytes, totals);
     }
 
-    /// Forgets mappings that are more than every inode is counted with.
+    /// Drops the mappings if they are larger than [`SMALL`].
     pub(crate) fn forget_if_large(&self, totals: &Totals) -> Evicted {
         if self.counted.load(Ordering::Relaxed) == 0 {
             return Evicted::Nothing;
@@ -42,7 +43,8 @@ impl MapSlot {
         Evicted::Contents
     }
 
-    /// Of most files these are none before and after, and nothing is written.
+    /// Counts `bytes` beyond [`SMALL`]. For most files the count is and stays zero, and nothing is
+    /// written.
     fn count(&self, bytes: u64, totals: &Totals) {
         let before = self.counted.load(Ordering::Relaxed);
         if before != bytes {

@@ -1,14 +1,14 @@
-//! Metadata blocks that one owner has: directory blocks, extent nodes, attribute blocks, the blocks
-//! of the orphan file.
+//! Keeps metadata blocks that belong to one owner: directory blocks, extent nodes, attribute
+//! blocks, the blocks of the orphan file.
 //!
 //! # Locking
 //!
-//! The contents change under the owner's operation lock held exclusively (attribute blocks, which
-//! several inodes may share: under the guard alone; one name in a block of a directory: under the
-//! operation lock held shared and the block's `names`). The guard orders Apply against the committer
-//! and against readers.
-//! A block is evicted only once the transactions that changed it are settled: then its image is in the
-//! image store or at home.
+//! The contents change under the owner's operation lock held exclusively, with two exceptions. An
+//! attribute block, which several inodes may share, changes under the guard only. One name in a
+//! block of a directory changes under the operation lock held shared and the block's `names`. The
+//! guard orders Apply against the committer and against readers.
+//! A block is evicted only after the transactions that changed it are settled: then its image is in
+//! the image store or written in place.
 
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
@@ -26,23 +26,23 @@ use lanefs_ondisk::dirent::DirFormat;
 pub(crate) struct MetaBlock {
     pub(crate) block: Block,
     pub(crate) kind: MetaKind,
-    /// Who uses it; dead once evicted.
+    /// Counts the holds; dead once evicted.
     holds: Holds,
     used: Used,
-    /// Of a directory's block: whose turn it is to change a name in it. [rank Names]
+    /// For a block of a directory: serialises changes of names in it. [rank Names]
     names: Mutex<()>,
     state: Mutex<MetaState>,
-    /// How often the contents changed, or [`EVICTED`]. Written under `state`.
+    /// The number of changes of the contents, or [`EVICTED`]. Written under `state`.
     version: AtomicU64,
-    /// What `state` has as its data, for readers that write nothing; written under `state`, and
-    /// there only once somebody read.
+    /// A copy of the data in `state`, for readers that write no shared line. Written under `state`,
+    /// and created when the block is read.
     latest: lanefs_lanes::Cached<Latest>,
 }
 
-/// What readers read.
+/// The copy of the contents for readers.
 struct Latest {
     bytes: Lines,
-    /// Of a directory's block, once somebody looked for a name in it.
+    /// For a block of a directory: the index of its names, built by the first look-up.
     names: OnceLock<Option<NameIndex>>,
 }
 
@@ -52,14 +52,14 @@ impl Latest {
     }
 }
 
-/// The contents of a block, as a look at it sees them.
+/// Gives a closure of [`MetaCache::look`] the contents of a block.
 pub(crate) struct Contents<'a> {
     bytes: &'a [u8],
     names: Option<&'a OnceLock<Option<NameIndex>>>,
 }
 
 impl Contents<'_> {
-    /// Where its names are, if it is a leaf of a directory that was looked at before.
+    /// Returns the index of its names, if it is a leaf of a directory and was read before.
     pub(crate) fn names(&self, format: &DirFormat) -> Option<&NameIndex> {
         self.names?.get_or_init(|| NameIndex::of(format, &[self.bytes])).as_ref()
     }
@@ -72,26 +72,28 @@ impl std::ops::Deref for Contents<'_> {
     }
 }
 
-/// In place of a version: another object may have later contents.
+/// Replaces the version of an evicted object: another object may have later contents.
 const EVICTED: u64 = u64::MAX;
 
 struct MetaState {
     data: Arc<[u8]>,
     tracked: Tracked<Arc<[u8]>>,
-    /// Looked at since the last change: the next look is worth a copy for all that follow.
+    /// Is set if the block was read since the last change: the next read then makes a copy for all
+    /// later ones.
     looked_at: bool,
-    /// Where the transaction in which it is dirty lists it.
+    /// The place on the list of the transaction in which it is dirty.
     listed: Option<Listed>,
-    /// The last transaction that changed it: until that is settled its image may be nowhere else.
+    /// The last transaction that changed it: until that is settled, this object may hold the only
+    /// copy of the image.
     changed: Tid,
     /// The transaction that allocated it, if it was allocated since it was loaded.
     born: Option<Tid>,
-    /// The transaction that freed it: from then on it emits nothing.
+    /// The transaction that freed it; from then on no image of it is captured.
     freed: Option<Tid>,
 }
 
 impl MetaBlock {
-    /// With one hold.
+    /// Creates a block with one hold.
     fn new(block: Block, kind: MetaKind, data: Arc<[u8]>, born: Option<Tid>) -> Arc<MetaBlock> {
         let tracked = Tracked::new();
         let state = MetaState {
@@ -115,7 +117,7 @@ impl MetaBlock {
         })
     }
 
-    /// A copy of the contents, made without a write to what others read.
+    /// Returns a copy of the contents; writes no cache line that other threads read.
     fn copy(&self, pin: &Pin) -> Arc<[u8]> {
         if let Some(latest) = self.latest.get(pin) {
             return Arc::from(&*latest.bytes);
@@ -125,8 +127,8 @@ impl MetaBlock {
         Arc::from(&*state.data)
     }
 
-    /// Runs `look` on the contents as they are, without a write to what others read if these are
-    /// many.
+    /// Runs `look` on the current contents. If the block is read often, this writes no cache line
+    /// that other threads read.
     fn look<R>(&self, pin: &Pin, look: impl FnOnce(&Contents<'_>) -> R) -> R {
         if let Some(Latest { bytes, names }) = self.latest.get(pin) {
             return look(&Contents { bytes, names: Some(names) });
@@ -138,25 +140,25 @@ impl MetaBlock {
         look(&Contents { bytes: &state.data, names: None })
     }
 
-    /// Runs `look` on the contents as they are, and says which these are.
+    /// Runs `look` on the current contents, and returns their version too.
     pub(crate) fn look_under_guard<R>(&self, look: impl FnOnce(&[u8]) -> R) -> (u64, R) {
         let state = self.state.lock();
         (self.version.load(Ordering::Relaxed), look(&state.data))
     }
 
-    /// Which contents it has: to be asked before they are read.
+    /// Returns the version of the contents. Must be called before the contents are read.
     pub(crate) fn version(&self) -> u64 {
-        // Acquire: a change takes the copy for readers away before it counts itself.
+        // Acquire: a change clears the copy for readers before it increments the version.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whoever holds it is alone in changing names in this block of a directory, which is held
-    /// shared. Several at once: in ascending order of `block`.
+    /// Locks the names in this block of a directory whose operation lock is held shared: only the
+    /// holder changes names in the block. Several blocks are locked in ascending order of `block`.
     pub(crate) fn lock_names(&self) -> MutexGuard<'_, ()> {
         self.names.lock_in_order(self.block.0)
     }
 
-    /// The contents as they are now.
+    /// Returns the current contents.
     pub(crate) fn data(&self) -> Arc<[u8]> {
         self.state.lock().data.clone()
     }
@@ -175,7 +177,8 @@ impl MetaBlock {
         let mut state = self.state.lock();
         let MetaState { data, tracked, .. } = &mut *state;
         let newly = tracked.touch(handle.tid(), || data.clone());
-        // Before the change, which may tell of itself: see `version` and `Names::publish_read`.
+        // Cleared before the change, because `change` may publish the name: see `version` and
+        // `Names::publish_read`.
         self.latest.clear();
         let MetaState { data, .. } = &mut *state;
         let version = self.version.load(Ordering::Relaxed);
@@ -190,15 +193,16 @@ impl MetaBlock {
         result
     }
 
-    /// Apply: it is freed. True if an image of it may be in the log, or on its way there.
+    /// Apply: notes that the block is freed. Returns whether an image of it may be in the log or on
+    /// its way there.
     fn bury(self: &Arc<Self>, handle: &mut Handle<'_>) -> bool {
         let tid = handle.tid();
         let mut state = self.state.lock();
         let MetaState { data, tracked, listed, born, freed, .. } = &mut *state;
         *freed = Some(tid);
         if *born == Some(tid) {
-            // Nobody will ask for it: making and removing a directory over and over would else fill
-            // the memory until the next commit.
+            // No capture will need it. If it stayed listed, creating and removing a directory
+            // repeatedly would fill the memory until the next commit.
             tracked.bury(tid, || data.clone());
             let listed = listed.take();
             drop(state);
@@ -206,13 +210,14 @@ impl MetaBlock {
             return false;
         }
         if tracked.touch(tid, || data.clone()) {
-            // On the list so that a frozen image is let go of; it charges nothing.
+            // It is listed so that the commit drops a frozen image; it charges nothing.
             handle.dirty(Dirty::Object(self.clone()));
         }
         true
     }
 
-    /// The contents as of `tid`, or `None` if it was freed or is not dirty in it.
+    /// Takes the contents as of `tid`, or returns `None` if the block was freed or is not dirty in
+    /// `tid`.
     fn take(&self, tid: Tid) -> Option<Arc<[u8]>> {
         let mut state = self.state.lock();
         let MetaState { data, tracked, freed, .. } = &mut *state;
@@ -229,7 +234,7 @@ impl Journaled for MetaBlock {
     }
 }
 
-/// A hold on a metadata block: while it lives the block stays the one object of its number.
+/// A hold on a metadata block: while it lives, the block has no other object in memory.
 pub(crate) struct MetaRef(Arc<MetaBlock>);
 
 impl std::ops::Deref for MetaRef {
@@ -256,7 +261,8 @@ impl Cached for MetaBlock {
     }
 
     fn evict(self: &Arc<Self>, settled: Tid) -> Evicted {
-        // Dead under the guard: a change needs a hold, and takes the guard.
+        // The block becomes dead under the guard, because a change needs a hold and takes the
+        // guard.
         let state = self.state.lock();
         if !state.tracked.is_clean() || state.changed > settled || !self.holds.evict() {
             return Evicted::Nothing;
@@ -266,27 +272,28 @@ impl Cached for MetaBlock {
     }
 }
 
-/// Where metadata blocks come from that are not in memory.
+/// Loads metadata blocks that are not in memory.
 pub(crate) trait MetaSource {
-    /// The contents of `block`, checked. Sleeps.
+    /// Reads and checks the contents of `block`. Sleeps.
     fn load(&self, block: Block, kind: MetaKind) -> Result<Arc<[u8]>, Error>;
 
-    /// A block was loaded: there may be too much in memory now.
+    /// Notes that a block was loaded, after which the caches may be too large.
     fn loaded(&self);
 }
 
-/// The metadata blocks in memory.
+/// The set of metadata blocks in memory.
 pub(crate) struct MetaCache {
     pub(crate) blocks: Cache<MetaBlock>,
 }
 
 impl MetaCache {
-    /// Room for `room` blocks before the map grows.
+    /// Creates an empty cache with room for `room` blocks before the map grows.
     pub(crate) fn new(room: usize) -> MetaCache {
         MetaCache { blocks: Cache::new(room, Rank::Load) }
     }
 
-    /// `block` as `kind`, from memory or loaded and checked. Sleeps; no guard may be held.
+    /// Returns a hold on `block` as `kind`, from memory or loaded and checked. Sleeps; the caller
+    /// may hold no guard.
     pub(crate) fn get(
         &self,
         source: &dyn MetaSource,
@@ -308,9 +315,10 @@ impl MetaCache {
         Ok(held)
     }
 
-    /// The contents of `block`, for a reader under the owner's operation lock: a copy, since a hold
-    /// and a reference count would be lines that readers share. What is evicted meanwhile has been
-    /// the latest all the same, for who holds the lock keeps changes away.
+    /// Returns a copy of the contents of `block`, for a reader that holds the owner's operation
+    /// lock. A hold or a reference count would write a cache line that readers share. If the block
+    /// is evicted meanwhile, the copy is still the latest, because the operation lock keeps changes
+    /// out.
     pub(crate) fn read(
         &self,
         source: &dyn MetaSource,
@@ -328,8 +336,9 @@ impl MetaCache {
         Ok(self.get(source, block, kind)?.data())
     }
 
-    /// Runs `look` on the contents of `block`, as [`MetaCache::read`] without the copy, and then
-    /// `conclude` with what came of it and a way to ask whether the contents are still the same.
+    /// Runs `look` on the contents of `block`, as [`MetaCache::read`] does but without a copy. Then
+    /// runs `conclude` with the result and a function that returns whether the contents are still
+    /// the same.
     pub(crate) fn look<R>(
         &self,
         source: &dyn MetaSource,
@@ -341,7 +350,8 @@ impl MetaCache {
         let whole = |found: &MetaBlock, pin: &Pin| {
             let version = found.version();
             let result = found.look(pin, look);
-            // What is evicted is still found for a moment, while another object of it may change.
+            // An evicted block can still be found for a moment, while another object of the same
+            // block may change.
             conclude(&result, &|| version != EVICTED && found.version() == version);
             result
         };
@@ -368,17 +378,19 @@ impl MetaCache {
         Ok(MetaRef(loaded))
     }
 
-    /// `None` too if it is dead: evicted by now, to be loaded again.
+    /// Returns a hold on the block, or `None` if it is not in memory or is dead, that is evicted
+    /// and to be loaded again.
     fn cached(&self, block: Block, kind: MetaKind) -> Result<Option<MetaRef>, Error> {
         let hold = |found: &Arc<MetaBlock>| found.holds.add(1).then(|| MetaRef(found.clone()));
         match self.blocks.hold(block.0, hold) {
-            // Two owners, or one owner's block reached as two things: the image is cross-linked.
+            // Two owners, or one owner with two kinds of reference to the block: the image is
+            // cross-linked.
             Some(found) if found.kind != kind => Err(Error::CrossLinked { block }),
             found => Ok(found),
         }
     }
 
-    /// Apply: a block that the handle has just allocated.
+    /// Apply: inserts a block that the handle has just allocated.
     pub(crate) fn create(
         &self,
         handle: &mut Handle<'_>,
@@ -391,8 +403,9 @@ impl MetaCache {
         self.blocks.insert(created.clone(), |_| ());
     }
 
-    /// Apply: `block` is freed. Its image of an earlier transaction, if one is being captured,
-    /// stays with that transaction; what a log may hold of it is revoked. The caller clears its bit.
+    /// Apply: frees `block` in memory. Its image of an earlier transaction, if that one is being
+    /// captured, stays with that transaction; images in the log are revoked. The caller clears its
+    /// bit.
     pub(crate) fn free(&self, handle: &mut Handle<'_>, block: Block) {
         let journaled = match self.blocks.take(block.0) {
             Some(found) => found.bury(handle),

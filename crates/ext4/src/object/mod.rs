@@ -1,5 +1,5 @@
-//! Objects in memory: inodes, metadata blocks, inode-table blocks, the orphan list; how they are
-//! loaded, held, evicted and captured for a commit.
+//! Keeps objects in memory (inodes, metadata blocks, inode-table blocks, the orphan list): how they
+//! are loaded, held, evicted and captured for a commit.
 
 pub(crate) mod commit;
 pub(crate) mod contended;

@@ -1,39 +1,40 @@
-//! From an inode to its mount, and where lanes count their references to inodes.
+//! Refers from an inode to its mount, and counts the lanes' references to inodes.
 //!
-//! Every inode leads to its mount, and dropping the last reference of a nameless inode goes there. So
-//! neither may write a line that lanes share: each lane has a reference to the mount of its own, and
-//! counts on that.
+//! Every inode refers to its mount, and dropping the last reference to a nameless inode calls it.
+//! Neither may write a cache line that lanes share, so each lane has its own reference to the mount
+//! and counts on that.
 
 use crate::object::totals::Totals;
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};
 use lanefs_lanes::{Holdable, LaneArc, PerLane, Shares};
 
-/// What the last reference to a nameless object runs when it is dropped.
+/// Is called when the last reference to a nameless object is dropped.
 pub(crate) trait LastReference<T>: Send + Sync {
-    /// No reference is left, and the object has no name. No operation lock is held.
+    /// Handles an object that has no reference and no name. The caller holds no operation lock.
     fn last_reference_dropped(&self, object: &Arc<T>);
 }
 
-/// Leads from objects of type `T`, which are inodes, to their mount.
+/// Refers from objects of type `T`, which are inodes, to their mount.
 pub(crate) struct MountRef<T: Holdable> {
-    /// Set once the mount is there.
+    /// The lanes' references, set once the mount exists.
     lanes: OnceLock<PerLane<Weak<LaneRef<T>>>>,
-    /// Not with inodes behind one lock, under which they are counted: that lock orders all anyway.
+    /// `None` for inodes behind one lock: that lock protects their counts and orders all threads
+    /// anyway.
     shares: Option<Shares<T>>,
     pub(crate) totals: LaneArc<Totals>,
 }
 
-/// A lane's reference to the mount, on lines of its own.
+/// A lane's reference to the mount, on cache lines of its own.
 #[repr(align(128))]
 struct LaneRef<T>(Arc<dyn LastReference<T>>);
 
-/// The lanes' references, which the mount has: when they are dropped, inodes lead nowhere.
+/// Owns the lanes' references for the mount: after they are dropped, inodes no longer refer to it.
 pub(crate) struct LaneRefs<T: Holdable> {
     _lanes: PerLane<Arc<LaneRef<T>>>,
     mount: LaneArc<MountRef<T>>,
 }
 
-/// Whether lanes count their references apart.
+/// Selects whether each lane counts its references separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counting {
     ByLane,
@@ -50,8 +51,8 @@ impl<T: Holdable> MountRef<T> {
         self.shares.as_ref()
     }
 
-    /// The last reference to `object`, which has no name, was dropped. If the mount is gone, nothing
-    /// happens.
+    /// Handles that the last reference to `object`, which has no name, was dropped. Does nothing if
+    /// the mount is gone.
     pub(crate) fn last_reference_dropped(&self, object: &Arc<T>) {
         let mount = self.lanes.get().and_then(|lanes| lanes.mine().upgrade());
         if let Some(mount) = mount {
@@ -61,7 +62,7 @@ impl<T: Holdable> MountRef<T> {
 }
 
 impl<T: Holdable> LaneRefs<T> {
-    /// Lets `mount` lead to `to`.
+    /// Makes `mount` refer to `to`.
     pub(crate) fn new(
         mount: &LaneArc<MountRef<T>>,
         to: &Arc<impl LastReference<T> + 'static>,
@@ -76,7 +77,7 @@ impl<T: Holdable> LaneRefs<T> {
 
 impl<T: Holdable> Drop for LaneRefs<T> {
     fn drop(&mut self) {
-        // Shares keep inodes, and those this, in memory.
+        // Shares keep inodes in memory, and the inodes keep this.
         if let Some(shares) = self.mount.shares() {
             shares.clear();
         }

@@ -1,12 +1,12 @@
-//! Names, inodes and both lists in order of use behind one lock (S5, before).
+//! Keeps names, inodes and their lists in order of use behind one lock (S5, before).
 //!
-//! What most file systems in user space have, and what the kernel had with its `dcache_lock`,
-//! written as well as such a one can be: one hold finds a name *and* its inode, hashes are computed
-//! before it, nothing is allocated or freed under it but a new name's entry, and everything takes
-//! constant time. It is there to be measured against.
+//! This is the design of most file systems in user space, and of the kernel with its `dcache_lock`,
+//! implemented as well as the design allows. One acquisition finds a name *and* its inode, hashes
+//! are computed before the lock is taken, nothing is allocated or freed under it except a new
+//! name's entry, and every operation takes constant time. It exists as a baseline for measurements.
 //!
-//! *Locking*: `table` is of [`Rank::Bucket`], the innermost; holds on inodes are counted under it,
-//! and ended outside of it.
+//! *Locking*: `table` has [`Rank::Bucket`], the innermost. Holds on inodes are taken under it and
+//! dropped outside of it.
 
 mod lru;
 
@@ -17,28 +17,30 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use lru::LruList;
 
-/// Hears of names, with the directory's operation lock held: exclusively for a change; shared for a
-/// change of one block, whose guard is held too; shared for a look-up that missed. So what it keeps
-/// is never older than the directory, and who sees a block changed finds its names changed here.
+/// Is told about names, with the directory's operation lock held: exclusively for a change; shared
+/// for a change of one block, whose guard is held too; shared for a look-up that missed. So its
+/// contents are never older than the directory, and a thread that sees a changed block finds the
+/// changed names here.
 pub trait Names: Send + Sync {
-    /// `name` in `dir` leads to `entry` from now on, or to nothing.
+    /// Records that `name` in `dir` refers to `entry` from now on, or that it does not exist.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
         self.publish_read(dir, name, entry, &|| true);
     }
-    /// As [`Names::publish`], by one who only read: unless `still`, asked where no publication of
-    /// this name can come between, says that what was read has changed since. Whoever changes a
-    /// name lets `still` say so first, and publishes then.
+    /// Does the same as [`Names::publish`] for a caller that only read the entry. Does nothing if
+    /// `still` returns false, that is, if the contents have changed since they were read. `still`
+    /// is called where no publication of this name can come in between. A caller that changes a
+    /// name first makes `still` return false and then publishes.
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
-    /// The directory is gone.
+    /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
-    /// The cache that keeps inodes behind the same lock as names, if this is one: the mount then
-    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    /// Returns the cache that keeps inodes behind the same lock as names, if this is one: the mount
+    /// then keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
         None
     }
 }
 
-/// Keeps no names.
+/// Implements [`Names`] without keeping any name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
@@ -47,7 +49,7 @@ impl Names for NoNames {
     fn forget(&self, _: DirId) {}
 }
 
-/// The cache behind one lock.
+/// The cache of names and inodes behind one lock.
 pub struct OneLockCache {
     table: Mutex<Table>,
     capacity: usize,
@@ -63,7 +65,7 @@ struct Name {
     dir: DirId,
     name: Box<[u8]>,
     leads_to: Option<Named>,
-    /// The count of publications when it was last published.
+    /// The number of publications when it was last published.
     mark: u64,
 }
 
@@ -78,14 +80,14 @@ fn hash_of(ino: Ino) -> u64 {
 }
 
 impl OneLockCache {
-    /// A cache of at most `names` names, and of as many inodes as the mount allows.
+    /// Creates a cache of at most `names` names, and of as many inodes as the mount allows.
     pub fn new(names: usize) -> OneLockCache {
         let table = Table { names: LruList::new(), inodes: LruList::new(), published: 0 };
         OneLockCache { table: Mutex::new(Rank::Bucket, table), capacity: names.max(1) }
     }
 
-    /// What is known of `name` in `dir`: what it leads to, and a number that changes when the name is
-    /// published again.
+    /// Returns the cached entry of `name` in `dir`: the inode it refers to, if any, and a number
+    /// that changes when the name is published again.
     pub fn name(&self, dir: DirId, name: &[u8]) -> Option<(Option<Named>, u64)> {
         let hash = dir.hash_of(name);
         let mut table = self.table.lock();
@@ -93,12 +95,12 @@ impl OneLockCache {
         Some((found.leads_to, found.mark))
     }
 
-    /// The inode that `name` in `dir` leads to, if both are in memory.
+    /// Returns the inode that `name` in `dir` refers to, if both are in memory.
     pub fn step(&self, dir: DirId, name: &[u8]) -> Option<Arc<Inode>> {
         self.inode_named(dir, name, |inode| Some(inode.clone()))
     }
 
-    /// As [`OneLockCache::step`], held.
+    /// Does the same as [`OneLockCache::step`], but returns a hold.
     pub fn hold(&self, dir: DirId, name: &[u8]) -> Option<InodeRef> {
         self.inode_named(dir, name, InodeRef::new)
     }
@@ -121,7 +123,7 @@ impl OneLockCache {
         self.table.lock().inodes.find(hash, |inode| inode.ino == ino).map(|inode| look(inode))
     }
 
-    /// A hold on the inode of this number, or the inode if it is dead.
+    /// Returns a hold on the inode of this number, or the inode without a hold if it is dead.
     pub(crate) fn hold_inode(&self, ino: Ino) -> Option<Result<InodeRef, Arc<Inode>>> {
         let hash = hash_of(ino);
         let mut table = self.table.lock();
@@ -129,7 +131,8 @@ impl OneLockCache {
         Some(InodeRef::new(found).ok_or_else(|| found.clone()))
     }
 
-    /// The inode that had the number before: its end is not for under the lock.
+    /// Inserts `inode` and returns the inode that had the number before, to be dropped outside of
+    /// the lock.
     pub(crate) fn insert_inode(&self, inode: Arc<Inode>) -> Option<Arc<Inode>> {
         let (hash, ino) = (hash_of(inode.ino), inode.ino);
         let mut table = self.table.lock();
@@ -146,7 +149,7 @@ impl OneLockCache {
         drop(removed);
     }
 
-    /// The `most` inodes that were not used for longest; each is asked for once around the list.
+    /// Returns the `most` least recently used inodes and moves them to the newest end of the list.
     pub(crate) fn oldest_inodes(&self, most: usize) -> Vec<Arc<Inode>> {
         self.table.lock().inodes.turn_over(most)
     }
@@ -187,7 +190,8 @@ impl Names for OneLockCache {
     }
 
     fn forget(&self, _: DirId) {
-        // Nobody asks for a generation that is gone; its entries are the oldest soon.
+        // No look-up asks for a deleted directory's generation, so its entries soon become the
+        // oldest.
     }
 
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {

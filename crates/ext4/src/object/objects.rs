@@ -1,4 +1,4 @@
-//! The objects of a mount: what every operation works on.
+//! Holds the objects of a mount, on which every operation works.
 
 use crate::alloc::{Claim, Found, Groups, Privilege, Request};
 use crate::clock::now;
@@ -23,14 +23,15 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord};
 use lanefs_ondisk::{Block, Ino};
 
-/// Commits that a claim waits for before it is refused: what they freed, others may take first.
+/// The number of commits that a claim waits for before it fails: other claims may take the freed
+/// blocks first.
 const MOST_COMMITS: u32 = 3;
 
-/// Everything that is in memory of a mounted file system.
+/// Holds everything that a mounted file system has in memory.
 ///
-/// `load.rs` brings objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
+/// `load.rs` loads objects into memory, `reclaim.rs` evicts them, `commit.rs` captures them.
 pub(crate) struct Objects {
-    /// The first reference, which keeps all lanes' counts.
+    /// The first reference, which keeps the counts of all lanes alive.
     pub(crate) mount: LaneArc<MountRef<Inode>>,
     pub(crate) volume: Volume,
     pub(crate) journal: Journal<Dirty, Deferred>,
@@ -40,15 +41,16 @@ pub(crate) struct Objects {
     pub(crate) meta: MetaCache,
     pub(crate) orphans: Orphans,
     pub(crate) superblock: SuperState,
-    /// Bounds the caches.
+    /// Limits the caches.
     pub(crate) pressure: Pressure,
     /// The name cache.
     pub(crate) names: Arc<dyn Names>,
-    /// As mounted: only with [`Access::ReadWrite`] is there a committer.
+    /// The access given at mount: there is a committer only with [`Access::ReadWrite`].
     pub(crate) access: Access,
     pub(crate) on_error: OnError,
     pub(crate) read_only: AtomicBool,
-    /// While a mount deletes the orphans of the last one, inodes without links can be loaded.
+    /// Is set while the mount deletes the orphans of the previous mount: inodes without links can
+    /// be loaded then.
     pub(crate) finishing_orphans: AtomicBool,
 }
 
@@ -72,10 +74,10 @@ impl BlockReader for Objects {
 }
 
 impl Objects {
-    /// True if nothing can be changed: mounted so, or because of an error.
+    /// Returns whether changes are refused: it is mounted read-only, or an error occurred.
     pub(crate) fn is_read_only(&self) -> bool {
         // The committer sets `read_only` a moment after the abort. A caller that saw the abort must
-        // not see this later.
+        // get true here, so the journal is asked too.
         self.read_only.load(Ordering::Acquire) || self.journal.cause().is_some()
     }
 
@@ -87,14 +89,14 @@ impl Objects {
         self.read_only.store(true, Ordering::Release);
     }
 
-    /// A handle with credits for the worst case.
+    /// Joins the running transaction with `credits`, which must cover the worst case.
     pub(crate) fn join(&self, credits: u32) -> Result<Handle<'_>, Error> {
         self.check_writable()?;
         Ok(self.journal.join(credits)?)
     }
 
-    /// Damage that no caller is told of: remembered in the superblock, and the end of writing if the
-    /// mount says so.
+    /// Records damage in the superblock, for errors that no caller receives, and makes the mount
+    /// read-only if its options require it.
     pub(crate) fn note_error(&self, error: &Error) {
         let Fault::Image { ino, block } = error.fault() else { return };
         self.superblock.note_error(ErrorRecord {
@@ -110,18 +112,19 @@ impl Objects {
         }
     }
 
-    /// Data of the inode was written to the device, in place or where a handle maps it later.
+    /// Notes that data of the inode was written to the device, in place or where a handle maps it
+    /// later.
     pub(crate) fn note_data(&self, inode: &Inode) {
         let FlushMark(mark) = self.journal.note_write();
-        // Read first: writers of one file share the word, and it changes once a flush.
+        // Read first: writers of one file share the word, and it changes only once per flush.
         if inode.flush_mark.load(Ordering::Relaxed) < mark {
             inode.flush_mark.fetch_max(mark, Ordering::Release);
         }
     }
 
-    /// A claim. Before it is refused it runs alone: claims under way have ended, and windows are
-    /// given back. If blocks wait for a commit, it waits too, with others claiming meanwhile, and
-    /// tries again. Holds no handle.
+    /// Claims blocks. Before it fails, it tries again exclusively: claims under way have finished,
+    /// and windows are given back. If freed blocks wait for a commit, it waits for that without
+    /// excluding other claims, and tries again. The caller holds no handle.
     pub(crate) fn claim_blocks(&self, request: &Request) -> Result<Found<'_>, Error> {
         match self.groups.claim_blocks(self, request, None) {
             Err(Error::NoSpace) => {}
@@ -131,7 +134,7 @@ impl Objects {
         loop {
             let alone = self.groups.alone();
             self.drop_windows();
-            // Looked at first: what becomes durable after the claim was refused is not pending.
+            // Read first: blocks that become durable after the claim failed are no longer pending.
             let pending = self.groups.pending() > 0;
             match self.groups.claim_blocks(self, request, Some(&alone)) {
                 Err(Error::NoSpace) if pending && commits < MOST_COMMITS => commits += 1,
@@ -142,7 +145,8 @@ impl Objects {
         }
     }
 
-    /// One block near an inode, for what it cannot be without.
+    /// Claims one block near an inode, with root's privilege, because the inode cannot do without
+    /// it.
     pub(crate) fn claim_first_block(&self, ino: Ino) -> Result<Claim, Error> {
         let group = self.volume.inode_place(ino)?.group;
         let goal = self.volume.geometry.group_first_block(group).unwrap_or_default();
@@ -151,7 +155,8 @@ impl Objects {
         Ok(self.claim_blocks(&request)?.into_claim())
     }
 
-    /// Gives every preallocation window back; looks at inodes that have one, and says at how many.
+    /// Gives every preallocation window back. Looks only at inodes that have one, and returns their
+    /// number.
     pub(crate) fn drop_windows(&self) -> usize {
         let listed = self.mount.totals.windows.listed();
         for ino in &listed {
@@ -162,8 +167,8 @@ impl Objects {
         listed.len()
     }
 
-    /// Apply: frees blocks. What the bitmaps say against it is damage that was there before: noted,
-    /// since the operation is past the point where it could fail.
+    /// Apply: frees blocks. If the bitmaps contradict it, that is older damage: it is only noted,
+    /// because the operation can no longer fail.
     pub(crate) fn free_run(&self, handle: &mut Handle<'_>, start: Block, len: u32) {
         if let Err(error) = self.groups.free_blocks(handle, start, len) {
             self.note_error(&error);

@@ -1,8 +1,8 @@
-//! Orphans: inodes that a crash must not leak or leave half truncated.
+//! Records orphans: inodes that a crash must not leak or leave half truncated.
 //!
-//! With the feature `orphan_file` their numbers stand in slots of the orphan file, where lanes use
-//! different blocks. Without it, or when the file is full, each lane has a list in memory, and the
-//! committer chains all of them through the inodes' deletion times at capture (the legacy list).
+//! With the feature `orphan_file` their numbers are stored in slots of the orphan file, where lanes
+//! use different blocks. Without it, or when the file is full, each lane has a list in memory, and
+//! at capture the committer chains all lists through the inodes' deletion times (the legacy list).
 
 use crate::object::dirty::{Dirty, Handle};
 use crate::object::inode::Inode;
@@ -15,13 +15,13 @@ use lanefs_lanes::{Lane, LaneCounter, Mutex, PerLane, Rank};
 use lanefs_ondisk::{Ino, orphan as disk};
 use std::collections::{BTreeMap, HashMap};
 
-/// The orphans of a mount.
+/// Holds the orphans of a mount.
 pub(crate) struct Orphans {
-    /// The blocks of the orphan file, pinned; none without the feature.
+    /// The blocks of the orphan file, pinned; not set without the feature.
     file: OnceLock<Vec<MetaRef>>,
-    /// Entries in the orphan file.
+    /// The number of entries in the orphan file.
     file_entries: LaneCounter,
-    /// [guard] The legacy list, each lane's part.
+    /// [guard] Each lane's part of the legacy list.
     lists: PerLane<Mutex<List>>,
     /// [committer]
     chained: Mutex<Chained>,
@@ -29,8 +29,9 @@ pub(crate) struct Orphans {
 
 /// A lane's part of the legacy list.
 struct List {
-    /// By the order in which they came. It stays, so that few records change from chain to chain:
-    /// with one that comes or goes, its own and that of the one after it.
+    /// The inodes by order of insertion. The order is stable, so that few records change from one
+    /// chain to the next: an insertion or removal changes only its own record and that of the next
+    /// one.
     inos: BTreeMap<u64, Ino>,
     next: u64,
     tracked: Tracked<Vec<Ino>>,
@@ -52,17 +53,17 @@ fn image(inos: &BTreeMap<u64, Ino>) -> Vec<Ino> {
 /// The legacy list as last captured.
 #[derive(Default)]
 struct Chained {
-    /// The parts, by the lanes' numbers; the newest last.
+    /// The parts by lane number; the newest entry of a part is last.
     parts: BTreeMap<usize, Vec<Ino>>,
-    /// What the inodes' records say of the chain: the number after.
+    /// The next number in the chain, as stored in each inode's record.
     next: HashMap<Ino, Ino>,
 }
 
-/// The legacy list as it was chained anew.
+/// The result of chaining the legacy list again.
 pub(crate) struct Chain {
-    /// The newest, for the superblock; 0 if there is none.
+    /// The newest entry, for the superblock; 0 if the list is empty.
     pub(crate) head: Ino,
-    /// Inodes whose record must say something else now.
+    /// Inodes whose record must be changed.
     pub(crate) changed: Vec<Ino>,
 }
 
@@ -77,30 +78,30 @@ impl Orphans {
         }
     }
 
-    /// The blocks of the orphan file.
+    /// Returns the blocks of the orphan file.
     fn blocks(&self) -> &[MetaRef] {
         self.file.get().map_or(&[], Vec::as_slice)
     }
 
-    /// At mount, once, before anything is deleted: pins the blocks of the orphan file, which have so
-    /// many entries.
+    /// Pins the blocks of the orphan file, which have `entries` entries. Called once, at mount,
+    /// before any inode is deleted.
     pub(crate) fn set_file(&self, blocks: Vec<MetaRef>, entries: usize) {
         let set = self.file.set(blocks);
         debug_assert!(set.is_ok(), "the orphan file is opened once");
         self.file_entries.add(entries as i64);
     }
 
-    /// Whether the orphan file was read.
+    /// Returns whether the orphan file was read.
     pub(crate) fn has_file(&self) -> bool {
         self.file.get().is_some()
     }
 
-    /// Whether the orphan file has entries.
+    /// Returns whether the orphan file has entries.
     pub(crate) fn are_in_file(&self) -> bool {
         self.file_entries.sum() > 0
     }
 
-    /// At mount: these are on the list already, and chained so on the disk. Their places.
+    /// Adds inodes that are already on the list on disk, at mount, and returns their places.
     pub(crate) fn adopt_list(&self, inos: impl Iterator<Item = Ino>) -> Vec<(Ino, OrphanSlot)> {
         let lane = Lane::current();
         let mut list = self.lists.of(lane).lock();
@@ -140,7 +141,7 @@ impl Orphans {
         Chain { head, changed }
     }
 
-    /// Committer: the number that `ino`'s record must have as its deletion time.
+    /// Committer: returns the number that `ino`'s record must have as its deletion time.
     pub(crate) fn next_of(&self, ino: Ino) -> Option<Ino> {
         self.chained.lock().next.get(&ino).copied()
     }
@@ -159,12 +160,12 @@ impl Orphans {
         if newly {
             handle.dirty(Dirty::OrphanList(lane));
         }
-        // The inode after it in the chain changes its record too.
+        // The record of the next inode in the chain changes too.
         handle.charge(1);
         result
     }
 
-    /// Apply: records `inode` as an orphan, if it is not one already. At most 3 credits.
+    /// Apply: records `inode` as an orphan, if it is not recorded yet. Uses at most 3 credits.
     pub(crate) fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         if inode.state.lock().orphan.is_some() {
             return;
@@ -180,7 +181,7 @@ impl Orphans {
         });
     }
 
-    /// Apply: it is no orphan any more. At most 3 credits.
+    /// Apply: removes the orphan record of `inode`. Uses at most 3 credits.
     pub(crate) fn remove(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) {
         let Some(place) = inode.state.lock().orphan else { return };
         match place {
@@ -200,7 +201,7 @@ impl Orphans {
         });
     }
 
-    /// Writes `ino` into a free slot: blocks are tried from the lane's own on.
+    /// Writes `ino` into a free slot, trying the lane's own block first.
     fn take_slot(&self, handle: &mut Handle<'_>, ino: Ino) -> Option<OrphanSlot> {
         let blocks = self.blocks().len();
         for n in 0..blocks {

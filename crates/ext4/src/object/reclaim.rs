@@ -1,4 +1,4 @@
-//! Eviction: which caches are too large, and what that starts.
+//! Decides which caches are too large, and evicts objects from them.
 
 use crate::object::objects::Objects;
 use crate::object::pressure::{BUCKETS, INODE, LOOK, MOST, Pressure};
@@ -7,10 +7,11 @@ use lanefs_lanes::LineHeap;
 use lanefs_lanes::sync::atomic::Ordering;
 
 impl Objects {
-    /// An inode or a metadata block was loaded; no lock after [`lanefs_lanes::Rank::InodeLoad`] is held.
+    /// Counts a load of an inode or a metadata block, and checks the caches once in [`LOOK`] loads.
+    /// The caller holds no lock ranked after [`lanefs_lanes::Rank::InodeLoad`].
     pub(crate) fn note_load(&self) {
-        // Two threads of one lane may count one load where there were two: it only says how often to
-        // look, and an update would be a locked instruction for each.
+        // Two threads of one lane may count two loads as one. The count only decides how often to
+        // check, and an exact count would cost a locked instruction per load.
         let counter = self.pressure.loads.mine();
         let loads = counter.load(Ordering::Relaxed);
         counter.store(loads.wrapping_add(1), Ordering::Relaxed);
@@ -19,8 +20,8 @@ impl Objects {
         }
     }
 
-    /// Makes room if there is too little. A function of its own, by which the tool that traces shared
-    /// lines tells what happens once in many loads.
+    /// Evicts objects if the caches are too large. It is a separate function so that the tool that
+    /// traces shared lines can recognise work done once in many loads.
     #[cold]
     #[inline(never)]
     fn look_at_caches(&self) {
@@ -37,8 +38,8 @@ impl Objects {
         }
     }
 
-    /// Evicts some of each kind of which there is too much, looking at up to `buckets` buckets. False
-    /// if there is too much of none.
+    /// Evicts objects of each kind that exceeds its part, visiting up to `buckets` buckets. Returns
+    /// false if no kind exceeds its part.
     fn evict_some(&self, buckets: usize) -> bool {
         let settled = self.journal.settled();
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
@@ -48,14 +49,14 @@ impl Objects {
             wanted(meta.excess(self.metadata_there())),
             wanted(tables.excess(self.tables.loaded())),
         ];
-        // Inodes first: they hold their table blocks.
+        // Inodes are evicted first, because they hold their table blocks.
         if too_many[0] > 0 {
             self.inodes.evict(too_many[0], buckets, settled);
         }
         if too_many[1] > 0 {
             self.meta.blocks.evict(too_many[1], buckets, settled);
         }
-        // Evicted inodes leave table blocks behind, which take room without their contents too.
+        // Evicted inodes leave table blocks behind, which take memory even without their contents.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {
@@ -64,20 +65,22 @@ impl Objects {
         too_many.iter().any(|many| *many > 0)
     }
 
-    /// Inodes in memory, and what large mappings take, in inodes.
+    /// Returns the number of inodes in memory, plus the memory of large mappings in units of one
+    /// inode.
     fn inodes_and_mappings(&self) -> usize {
         let mapped = u64::try_from(self.mount.totals.mapped.sum()).unwrap_or(0);
         self.inodes.len() + (mapped / INODE) as usize
     }
 
-    /// Metadata blocks in memory, and what groups' bitmaps take, in such blocks.
+    /// Returns the number of metadata blocks in memory, plus the memory of groups' bitmaps in units
+    /// of one block.
     fn metadata_there(&self) -> usize {
         let bitmaps = self.groups.bitmap_bytes().div_ceil(self.pressure.meta.bytes);
         self.meta.blocks.len() + bitmaps as usize
     }
 
-    /// Committer: what was dirty is clean now, and may be too much. Eight times a second at most, for an
-    /// fsync must not wait for that each time.
+    /// Committer: evicts objects that the commit has made clean, if there are too many. Runs at
+    /// most eight times a second, because an fsync must not wait for it each time.
     pub(crate) fn reclaim_after_commit(&self) {
         let now = lanefs_lanes::coarse_now();
         let eighth = now.secs.cast_unsigned().wrapping_mul(8) + u64::from(now.nanos / 125_000_000);
@@ -87,12 +90,12 @@ impl Objects {
         }
     }
 
-    /// Inodes, metadata blocks and inode-table blocks in memory.
+    /// Returns the numbers of inodes, metadata blocks and inode-table blocks in memory.
     pub(crate) fn cached(&self) -> (usize, usize, usize) {
         (self.inodes.len(), self.meta.blocks.len(), self.tables.blocks.len())
     }
 
-    /// Bytes of what the caches hold, images and all but names.
+    /// Returns the size of the caches in bytes, including images but without names.
     pub(crate) fn cached_bytes(&self) -> u64 {
         let Pressure { inodes, meta, tables, .. } = &self.pressure;
         self.inodes_and_mappings() as u64 * inodes.bytes

@@ -1,4 +1,4 @@
-//! An inode's record: what is written of it in its table's block.
+//! Handles an inode's record: the bytes of the inode in its table's block.
 
 use crate::error::Error;
 use crate::volume::Volume;
@@ -7,21 +7,21 @@ use lanefs_ondisk::{Ino, inode as disk};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A record's bytes as they were read, or are to be written, for those that [`disk::Inode`] does not
-/// know: attributes in the inode. Of a new inode there are none until it has attributes.
+/// Holds a record's bytes as they were read, or will be written, for the parts that [`disk::Inode`]
+/// does not decode: attributes in the inode. A new inode has none until it gets attributes.
 #[derive(Clone, Default)]
 pub(crate) struct RawRecord {
-    /// None: all are zero.
+    /// The bytes; `None` means all zeros.
     bytes: Option<Box<[u8]>>,
 }
 
 impl RawRecord {
-    /// As it was read.
+    /// Copies the bytes of a record as read.
     pub(crate) fn read(bytes: &[u8]) -> RawRecord {
         RawRecord { bytes: Some(bytes.into()) }
     }
 
-    /// The bytes in `area`; none if the record ends before.
+    /// Returns the bytes in `area`, or an empty slice if the record ends before it.
     pub(crate) fn area(&self, area: Range<usize>) -> Cow<'_, [u8]> {
         match &self.bytes {
             Some(bytes) => bytes.get(area).unwrap_or_default().into(),
@@ -37,7 +37,7 @@ impl RawRecord {
         }
     }
 
-    /// Writes all of it over `record`.
+    /// Overwrites `record` with all bytes.
     pub(crate) fn write_to(&self, record: &mut [u8]) {
         match &self.bytes {
             Some(bytes) => record.copy_from_slice(bytes),
@@ -54,12 +54,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// A copy for a transaction.
+    /// Copies the record for a transaction.
     pub(crate) fn of(disk: &disk::Inode, raw: &RawRecord, freed: bool) -> Box<Record> {
         Box::new(Record { disk: disk.clone(), raw: raw.clone(), freed })
     }
 
-    /// Patches it into a copy of its table block.
+    /// Patches the record into a copy of its table block.
     pub(crate) fn patch_into(
         &self,
         volume: &Volume,
@@ -73,13 +73,13 @@ impl Record {
         encode(volume, ino, &self.disk, record)
     }
 
-    /// Whether it is of a later inode of the same number.
+    /// Returns whether it belongs to a later inode of the same number.
     pub(crate) fn is_after(&self, other: &Record) -> bool {
         self.disk.generation.wrapping_sub(other.disk.generation) as i32 > 0
     }
 }
 
-/// Where an inode is recorded as an orphan.
+/// The place where an inode is recorded as an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OrphanSlot {
     /// Slot `slot` of block `block` of the orphan file.
@@ -88,8 +88,8 @@ pub(crate) enum OrphanSlot {
     List { lane: Lane, number: u64 },
 }
 
-/// Patches the deletion time, which is the chain of the legacy orphan list, of a record that did not
-/// change otherwise.
+/// Patches the deletion time, which chains the legacy orphan list, in a record that has no other
+/// change.
 pub(crate) fn chain_record(
     volume: &Volume,
     ino: Ino,

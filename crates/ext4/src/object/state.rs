@@ -1,4 +1,4 @@
-//! What an inode's guard guards: the record, and what a reloaded inode would not know.
+//! Holds the state under an inode's guard: the record, and state that a reloaded inode would lack.
 
 use crate::object::record::{OrphanSlot, RawRecord, Record};
 use crate::plan::extent;
@@ -7,19 +7,20 @@ use lanefs_lanes::Lines;
 use lanefs_ondisk::inode::{self as disk, InodeFlags};
 use lanefs_ondisk::{Block, FileType, Time};
 
-/// The most links that an inode can have (ext4's limit); a directory beyond it says 1.
+/// The largest link count of an inode (ext4's limit); a directory with more stores 1.
 pub(crate) const MAX_LINKS: u16 = 65000;
 
-/// Parts of an inode that a change concerns: what fdatasync(2) must wait for.
+/// Selects the parts of an inode that a change concerns, which decides whether fdatasync(2) waits
+/// for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concerns {
-    /// Needed to read the data back: mapping, size.
+    /// Parts needed to read the data back: mapping, size.
     Data,
-    /// The rest.
+    /// All other parts.
     Attributes,
 }
 
-/// Attributes as an inode stores them.
+/// Holds extended attributes as an inode stores them.
 pub(crate) struct StoredXattrs {
     /// The area in the inode.
     pub(crate) in_inode: Lines,
@@ -27,27 +28,30 @@ pub(crate) struct StoredXattrs {
     pub(crate) block: Option<Block>,
 }
 
-/// What an inode's guard guards.
+/// The state under an inode's guard.
 pub(crate) struct InodeState {
     pub(crate) disk: disk::Inode,
     pub(crate) raw: RawRecord,
-    /// In a box: few inodes ever have one.
+    /// The frozen image, if any, is boxed because few inodes ever have one.
     pub(crate) tracked: Tracked<Box<Record>>,
-    /// Where the transaction in which it is dirty lists it.
+    /// The place on the list of the transaction in which it is dirty.
     pub(crate) listed: Option<Listed>,
-    /// Where it stands in the orphan file or list.
+    /// The place in the orphan file or list.
     pub(crate) orphan: Option<OrphanSlot>,
-    /// Made without a name (O_TMPFILE): link may give it the first. One that lost its last name
-    /// gets no other.
+    /// Is set if the inode was created without a name (O_TMPFILE): link may give it the first. An
+    /// inode that lost its last name gets no other.
     pub(crate) linkable: bool,
-    /// The transaction whose commit zeroes the tail of the last block: growing waits for it.
+    /// The transaction whose commit zeroes the tail of the last block: growing the file waits for
+    /// it.
     pub(crate) tail_pending: Option<Tid>,
-    /// Of a directory: when a name changed, if that is where its times are from.
+    /// For a directory: the time of the last change of a name, if its times come from that.
     names_changed: Option<Time>,
-    /// Of a directory: subdirectories less than it ever had, as far as was counted in this
-    /// transaction. Who removes one may count before who made it; those to come make up for it.
+    /// For a directory: the number of removed subdirectories that were counted in this transaction
+    /// before the matching additions. A lane that removes one may count before the lane that
+    /// created it; later additions are set off against it.
     pub(crate) owed: i32,
-    /// The inode's bit is cleared: its record loses to that of a newer inode of the same number.
+    /// Is set once the inode's bit is cleared: its record then yields to that of a newer inode of
+    /// the same number.
     pub(crate) freed: bool,
 }
 
@@ -67,12 +71,13 @@ impl InodeState {
         }
     }
 
-    /// Whether it has a tree of extents with something in it.
+    /// Returns whether it has a non-empty extent tree.
     pub(crate) fn has_tree(&self) -> bool {
         self.disk.flags.contains(InodeFlags::EXTENTS) && self.disk.block != extent::empty_root()
     }
 
-    /// Whether freeing its number frees all of it: no blocks, no attribute block, no orphan record.
+    /// Returns whether freeing its number frees everything: it has no blocks, no attribute block
+    /// and no orphan record.
     pub(crate) fn owns_nothing(&self) -> bool {
         let extents = self.disk.flags.contains(InodeFlags::EXTENTS);
         let no_blocks = match self.disk.file_type() {
@@ -84,11 +89,11 @@ impl InodeState {
         no_blocks && self.disk.file_acl.is_none() && self.orphan.is_none()
     }
 
-    /// `changes` names of this directory changed, the last one at `at`.
+    /// Counts `changes` changed names of this directory, the last one at time `at`.
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
-        // Lanes read the clock before they are ordered: of their times the latest counts, but any
-        // counts against one that was set before.
+        // Lanes read the clock before they are ordered. Among their times the latest is kept, but
+        // any of them replaces a time that was set in another way.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));
@@ -96,10 +101,11 @@ impl InodeState {
         self.names_changed = Some(disk.mtime);
     }
 
-    /// `more` subdirectories, or less.
+    /// Adds `more` subdirectories to the link count, or removes some if negative, after setting off
+    /// `owed`.
     pub(crate) fn count_subdirectories(&mut self, more: i32) {
         let more = more - std::mem::take(&mut self.owed);
-        // Of a directory that counts them no more, the count stays what it is.
+        // A directory with link count 1 no longer counts subdirectories, and keeps that count.
         let most = match self.disk.links {
             0 | 1 => i32::MAX,
             links => i32::from(links) - 2,
@@ -110,7 +116,7 @@ impl InodeState {
     }
 }
 
-/// `more` subdirectories, or less.
+/// Adds `more` subdirectories to the link count, or removes some if negative.
 fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     for _ in 0..more {
         add_directory_link(disk);
@@ -120,7 +126,7 @@ fn add_directory_links(disk: &mut disk::Inode, more: i32) {
     }
 }
 
-/// One more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
+/// Counts one more subdirectory; past the limit the count is 1, "many" (feature `dir_nlink`).
 fn add_directory_link(disk: &mut disk::Inode) {
     disk.links = match disk.links {
         1 => 1,
@@ -129,7 +135,7 @@ fn add_directory_link(disk: &mut disk::Inode) {
     };
 }
 
-/// One subdirectory less.
+/// Counts one subdirectory less.
 fn remove_directory_link(disk: &mut disk::Inode) {
     if disk.links > 2 {
         disk.links -= 1;

@@ -1,4 +1,4 @@
-//! The superblock, as the committer keeps it.
+//! Keeps the superblock in memory for the committer.
 
 use crate::clock::now;
 use crate::error::Error;
@@ -8,32 +8,34 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::{ErrorCode, ErrorRecord, Superblock};
 
-/// Byte offset of the superblock on the device, and its length.
+/// The byte range of the superblock on the device.
 pub(crate) const SUPERBLOCK: std::ops::Range<usize> = 1024..2048;
 
-/// What the committer patches: touched by it alone but at mount and close.
+/// Holds the superblock that the committer patches; no other thread touches it except at mount and
+/// close.
 pub(crate) struct SuperState {
     inner: Mutex<Inner>,
-    /// An error that no image has yet. Any thread records it, whatever locks it holds. [rank LaneList]
+    /// An error that is in no image yet. Any thread may record one, whatever locks it holds. [rank
+    /// LaneList]
     error: Mutex<Option<ErrorRecord>>,
 }
 
 struct Inner {
     superblock: Superblock,
-    /// The block that the superblock is in, with what is around it.
+    /// The block that contains the superblock, with the bytes around it.
     image: Vec<u8>,
 }
 
 impl SuperState {
-    /// `image` is the block that holds the superblock.
+    /// Creates the state; `image` is the block that contains the superblock.
     pub(crate) fn new(superblock: Superblock, image: Vec<u8>) -> SuperState {
         let inner = Inner { superblock, image };
         let error = Mutex::new(Rank::LaneList, None);
         SuperState { inner: Mutex::new(Rank::Load, inner), error }
     }
 
-    /// Committer: the block with the superblock, with these counts of free blocks and inodes, and
-    /// the head of the orphan list if that changed.
+    /// Committer: returns the block with the superblock, after setting the counts of free blocks
+    /// and inodes, and the head of the orphan list if it changed.
     pub(crate) fn capture(&self, free: (u64, u64), orphan_head: Option<Ino>) -> Arc<[u8]> {
         let mut inner = self.inner.lock();
         inner.superblock.set_free_blocks(free.0);
@@ -47,7 +49,8 @@ impl SuperState {
         inner.encode().into()
     }
 
-    /// Changes the superblock outside of the journal, at mount and close: the block to write.
+    /// Changes the superblock outside of the journal, at mount and close. Returns the block to
+    /// write.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
         let mut inner = self.inner.lock();
         change(&mut inner.superblock);
@@ -57,19 +60,19 @@ impl SuperState {
         inner.encode()
     }
 
-    /// A copy of the superblock as it is.
+    /// Returns a copy of the superblock as it is in memory.
     pub(crate) fn snapshot(&self) -> Superblock {
         self.inner.lock().superblock.clone()
     }
 
-    /// An error to be remembered with the next image.
+    /// Notes an error, to be written with the next image.
     pub(crate) fn note_error(&self, error: ErrorRecord) {
         *self.error.lock() = Some(error);
     }
 }
 
-/// The journal was aborted: the superblock on the device says so, if the device still takes it. It is
-/// changed as it lies there, for the one in memory may be of a transaction that is lost.
+/// Records in the superblock on the device that the journal was aborted. It patches the superblock
+/// read from the device, because the one in memory may belong to a transaction that is lost.
 pub(crate) fn record_abort(volume: &Volume, cause: &lanefs_journal::Error) -> Result<(), Error> {
     let code = match cause {
         lanefs_journal::Error::Device(_) => ErrorCode::Io,

@@ -1,10 +1,11 @@
-//! Inode-table blocks: shared by many inodes, changed by the committer alone.
+//! Keeps inode-table blocks, which many inodes share and only the committer changes.
 //!
 //! # Locking
 //!
-//! `base` is the newest image that a commit has captured, or what the device has. It is loaded once
-//! under its lock (rank Load, held across that one read) and replaced by the committer. An inode in
-//! memory pins its block, so loading an inode always sees what the last capture left.
+//! `base` is the newest image that a commit has captured, or the contents on the device. It is
+//! loaded once under its lock (rank Load, held across that one read) and replaced by the committer.
+//! An inode in memory pins its block, so loading an inode always sees the result of the last
+//! capture.
 
 use crate::cache::{Cache, Cached, Evicted, Used};
 use crate::error::Error;
@@ -17,41 +18,44 @@ use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Block, Group};
 
-/// One block of an inode table.
+/// A block of an inode table.
 pub(crate) struct TableBlock {
     pub(crate) block: Block,
-    /// Its group, and its number in the group's table.
+    /// The block's group; `index` is its number in the group's table.
     pub(crate) group: Group,
     pub(crate) index: u32,
-    /// Who uses it; dead once evicted, so that no block ever has two objects with bases of their own.
+    /// Counts the holds; dead once evicted, so that no block ever has two objects with different
+    /// bases.
     holds: Holds,
-    /// The transaction that was charged for it last: a block costs a transaction one credit,
+    /// The last transaction that was charged for the block: a block costs a transaction one credit,
     /// however many of its inodes change.
     charged: AtomicU64,
     base: Mutex<Option<Arc<[u8]>>>,
-    /// Counts the blocks of all tables whose contents are in memory.
+    /// The number of blocks of all tables whose contents are in memory.
     loaded: Arc<LaneCounter>,
     used: Used,
 }
 
 impl TableBlock {
-    /// Apply: whether the block is to be charged to `tid`, which it is once.
+    /// Apply: returns whether `tid` must be charged for the block, true at the first call for
+    /// `tid`.
     pub(crate) fn is_charged_now(&self, tid: Tid) -> bool {
-        // Read first: the word is shared by neighbours and written once a transaction.
+        // Read first: inodes of the block share the word, and it is written only once per
+        // transaction.
         self.charged.load(Ordering::Relaxed) != tid.0
             && self.charged.swap(tid.0, Ordering::Relaxed) != tid.0
     }
 
-    /// Committer: the image that later loads see.
+    /// Committer: sets the image that later loads see.
     pub(crate) fn set_base(&self, bytes: Arc<[u8]>) {
         if self.base.lock().replace(bytes).is_none() {
             self.loaded.add(1);
         }
     }
 
-    /// Forgets the contents: an image or the device has them. True if there were any.
+    /// Drops the contents, which an image or the device has. Returns whether there were any.
     fn forget_base(&self) -> bool {
-        // Not waited for: a loader may hold it while it reads.
+        // It does not wait for the lock: a loader may hold it while it reads.
         let forgotten = self.base.try_lock().and_then(|mut base| base.take());
         if forgotten.is_some() {
             self.loaded.add(-1);
@@ -82,7 +86,7 @@ impl Cached for TableBlock {
     }
 }
 
-/// A hold on an inode-table block: while it lives the block stays the one object of its number.
+/// A hold on an inode-table block: while it lives, the block has no other object in memory.
 pub(crate) struct TableRef(Arc<TableBlock>);
 
 impl TableRef {
@@ -113,19 +117,20 @@ impl Drop for TableRef {
     }
 }
 
-/// The inode-table blocks in memory, and how much of each table was ever written.
+/// Keeps the inode-table blocks in memory, and how much of each table was ever written.
 pub(crate) struct Tables {
     pub(crate) blocks: Cache<TableBlock>,
-    /// Blocks whose contents are in memory.
+    /// The number of blocks whose contents are in memory.
     loaded: Arc<LaneCounter>,
-    /// Blocks of each group's table that are on the device or in an image: those beyond were never
-    /// initialised and count as zeros, whatever lies there. [written by the committer]
+    /// The number of blocks of each group's table that are on the device or in an image. Later
+    /// blocks were never initialised and count as zeros, whatever the device holds there. [written
+    /// by the committer]
     initialised: Vec<AtomicU32>,
     block_size: usize,
 }
 
 impl Tables {
-    /// Learns from the descriptors how far each table was written.
+    /// Creates an empty set, and reads from the descriptors how far each table was written.
     pub(crate) fn new(geometry: &Geometry, descriptors: &[GroupDesc]) -> Tables {
         let initialised =
             descriptors.iter().map(|d| AtomicU32::new(initialised(geometry, d))).collect();
@@ -137,7 +142,8 @@ impl Tables {
         }
     }
 
-    /// A hold on block `index` of the table of `group`, at `block`; not necessarily loaded.
+    /// Returns a hold on block `index` of the table of `group`, which is at `block` and may not be
+    /// loaded.
     pub(crate) fn get(&self, group: Group, index: u32, block: Block) -> Result<TableRef, Error> {
         let cached = || Ok(self.blocks.hold(block.0, TableRef::new));
         let make = || {
@@ -157,8 +163,8 @@ impl Tables {
         self.blocks.hold_or_load(block.0, cached, make)
     }
 
-    /// The contents of a block: loaded at the first call. What was never initialised reads as zeros,
-    /// whatever lies there.
+    /// Returns the contents of a block, loading it at the first call. A block that was never
+    /// initialised reads as zeros, whatever the device holds there.
     pub(crate) fn base(
         &self,
         table: &TableBlock,
@@ -178,15 +184,15 @@ impl Tables {
         Ok(bytes)
     }
 
-    /// Whether the block was ever written.
+    /// Returns whether the block was ever written.
     fn is_initialised(&self, table: &TableBlock) -> bool {
         self.initialised
             .get(table.group.0 as usize)
             .is_some_and(|blocks| table.index < blocks.load(Ordering::Acquire))
     }
 
-    /// Committer: with this descriptor the table is in use further than it was written: the blocks
-    /// to write now, as numbers in the table.
+    /// Committer: returns the blocks, as numbers in the table, that must be written because `desc`
+    /// uses more of the table than was written.
     pub(crate) fn extend(
         &self,
         geometry: &Geometry,
@@ -198,20 +204,20 @@ impl Tables {
         before..initialised(geometry, desc).max(before)
     }
 
-    /// Committer: the table's first `blocks` blocks have images now.
+    /// Committer: notes that the table's first `blocks` blocks have images.
     pub(crate) fn set_initialised(&self, group: Group, blocks: u32) {
         if let Some(kept) = self.initialised.get(group.0 as usize) {
             kept.fetch_max(blocks, Ordering::Release);
         }
     }
 
-    /// How many have their contents in memory.
+    /// Returns the number of blocks whose contents are in memory.
     pub(crate) fn loaded(&self) -> usize {
         usize::try_from(self.loaded.sum()).unwrap_or(0)
     }
 }
 
-/// The blocks of a table that were written, as the descriptor says.
+/// Returns the number of blocks of a table that were written, according to the descriptor.
 fn initialised(geometry: &Geometry, desc: &GroupDesc) -> u32 {
     let lazy = geometry.features().has_descriptor_checksums()
         && !desc.flags.contains(GroupFlags::INODE_ZEROED);

@@ -1,25 +1,25 @@
-//! What is counted over all inodes of a mount.
+//! Counts values over all inodes of a mount.
 
 use crate::object::window::Windows;
 use lanefs_lanes::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::{LaneArc, LaneCounter, Padded};
 
-/// What is counted over all inodes of a mount.
+/// Holds counts over all inodes of a mount.
 pub(crate) struct Totals {
-    /// Directories in memory with changes kept by lane.
+    /// The number of directories in memory that keep deltas by lane.
     contended: AtomicUsize,
-    /// The newest flush that the data of any evicted inode needs: a mark may not be lost with its
-    /// inode. Written by eviction alone.
+    /// The newest flush that the data of any evicted inode needs: a flush mark must not be lost
+    /// with its inode. Written by eviction only.
     pub(crate) evicted_mark: Padded<AtomicU64>,
-    /// Bytes of large mappings ([`crate::object::map_slot`]).
+    /// The size of large mappings in bytes ([`crate::object::map_slot`]).
     pub(crate) mapped: LaneCounter,
     pub(crate) windows: LaneArc<Windows>,
 }
 
-/// How many directories in memory keep changes by lane at most: some 8 KiB each.
+/// The largest number of directories in memory that keep deltas by lane, some 8 KiB each.
 const MOST_CONTENDED: usize = 4096;
 
-/// Lets one directory keep changes by lane; given back when it is dropped.
+/// Permits one directory to keep deltas by lane; dropping it returns the permit.
 pub(crate) struct Permit(LaneArc<Totals>);
 
 impl Drop for Permit {
@@ -38,7 +38,7 @@ impl Totals {
         })
     }
 
-    /// A permit for one directory more, if there is one.
+    /// Returns a permit for one more directory, or `None` if all are in use.
     pub(crate) fn permit(totals: &LaneArc<Totals>) -> Option<Permit> {
         let more = |taken: usize| (taken < MOST_CONTENDED).then_some(taken + 1);
         let taken = totals.contended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);

@@ -1,4 +1,5 @@
-//! Preallocation windows: blocks claimed ahead for files that grow, and the inodes that have one.
+//! Keeps preallocation windows (blocks claimed ahead for growing files) and the list of inodes that
+//! have one.
 
 use crate::alloc::Claim;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,7 @@ use lanefs_lanes::{Lane, LaneArc, Mutex, PerLane, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::BTreeSet;
 
-/// Blocks claimed ahead: `claim` begins at the block that file block `next` would use.
+/// Holds blocks claimed ahead: `claim` starts at the block for file block `next`.
 pub(crate) struct Window {
     next: u32,
     claim: Claim,
@@ -14,7 +15,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// For inode `ino`, which is listed in `windows` from now on.
+    /// Creates a window for inode `ino`, which is listed in `windows` from now on.
     pub(crate) fn new(
         windows: &LaneArc<Windows>,
         ino: Ino,
@@ -25,11 +26,11 @@ impl Window {
     }
 }
 
-/// Where an inode keeps its window.
+/// Holds an inode's window, if it has one.
 pub(crate) struct WindowSlot {
-    /// In a box: few inodes have one.
+    /// The window, boxed because few inodes have one.
     window: Mutex<Option<Box<Window>>>,
-    /// Whether there is one. Closing a file looks here first, and mostly takes no lock.
+    /// Is set if there is a window. Closing a file reads this first, and usually takes no lock.
     is_there: AtomicBool,
 }
 
@@ -38,8 +39,9 @@ impl WindowSlot {
         WindowSlot { window: Mutex::new(Rank::Window, None), is_there: AtomicBool::new(false) }
     }
 
-    /// Claims up to `len` blocks of the window, if it continues at `at`; otherwise gives it back.
-    /// All under its lock: blocks are in the window, claimed or free, for all who take it.
+    /// Claims up to `len` blocks of the window if it continues at `at`; otherwise gives the window
+    /// back. All of this happens under the window's lock, so every thread that takes the lock finds
+    /// each block in the window, claimed or free.
     pub(crate) fn claim(&self, at: u32, len: u32) -> Option<Claim> {
         if !self.is_there.load(Ordering::Acquire) {
             return None;
@@ -58,17 +60,18 @@ impl WindowSlot {
 
     /// Gives the window back.
     pub(crate) fn give_back(&self) {
-        // One that is put here at this moment is its owner's, which puts it under the operation lock.
+        // A window that is put here at this moment belongs to the thread that puts it under the
+        // operation lock.
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;
-            // Only now: a thread that sees it puts the next window on the list, from which the old one
-            // is gone.
+            // Cleared last: a thread that sees it cleared lists the next window, and the old one
+            // must be off the list by then.
             self.is_there.store(false, Ordering::Release);
         }
     }
 
-    /// Puts a new window where there is none; the operation lock is held exclusively.
+    /// Stores a new window where there is none. The caller holds the operation lock exclusively.
     pub(crate) fn put(&self, new: Box<Window>) {
         let mut window = self.window.lock();
         debug_assert!(window.is_none(), "the new one would be listed no more");
@@ -77,8 +80,8 @@ impl WindowSlot {
     }
 }
 
-/// The inodes that have a window, on the lists of the lanes that claimed it: when space is short,
-/// no other inode is looked at.
+/// Lists the inodes that have a window, by the lane that claimed it: when space is short, only
+/// these inodes are looked at.
 pub(crate) struct Windows {
     /// [rank LaneList]
     lists: PerLane<Mutex<BTreeSet<Ino>>>,
@@ -90,7 +93,7 @@ impl Windows {
         LaneArc::new(Windows { lists })
     }
 
-    /// All of them.
+    /// Returns all listed inodes.
     pub(crate) fn listed(&self) -> Vec<Ino> {
         let mut all = Vec::new();
         for list in self.lists.iter() {
@@ -100,7 +103,7 @@ impl Windows {
     }
 }
 
-/// A window's place on a list, for as long as there is the window.
+/// Keeps a window on a list for as long as the window exists.
 struct Listed {
     windows: LaneArc<Windows>,
     lane: Lane,

@@ -1,4 +1,4 @@
-//! Setting attributes.
+//! Sets attributes of inodes, and reports space.
 
 use crate::attr::{Attr, SetAttr, SetTime, StatFs, SyncMode};
 use crate::clock::now;
@@ -13,20 +13,21 @@ use lanefs_ondisk::inode::InodeFlags;
 const CHANGEABLE: InodeFlags = InodeFlags::from_bits_retain(crate::attr::CHANGEABLE_FLAGS);
 
 impl Fs {
-    /// Changes attributes; what is not given stays, and ctime is set. The new attributes. No flag
-    /// forbids it here: see [`flags::check_attributes`].
+    /// Changes the given attributes, sets ctime and returns the new attributes. It does not check
+    /// the inode's flags: see [`flags::check_attributes`].
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr, Error> {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }
 
-    /// As [`Fs::set_attr`] of what `judge` says, nothing if it says that. It is asked with the attributes
-    /// that are changed: nobody else changes owner, mode or flags before it is done.
+    /// Does the same as [`Fs::set_attr`] with the attributes that `judge` returns, or nothing if it
+    /// returns `None`. `judge` gets the current attributes; no other thread changes owner, mode or
+    /// flags between that call and the change.
     ///
     /// # Errors
-    /// What `judge` fails with, too.
+    /// Also the errors of `judge`.
     ///
     /// # Locking
-    /// `judge` runs under the operation lock and takes none.
+    /// `judge` runs under the operation lock and takes no operation lock itself.
     pub fn set_attr_as(
         &self,
         inode: &InodeRef,
@@ -83,7 +84,7 @@ impl Fs {
         Ok(inode.attr())
     }
 
-    /// Sets times alone, without the operation lock.
+    /// Sets only times, without the operation lock.
     pub(crate) fn set_times(
         &self,
         inode: &Arc<Inode>,
@@ -107,7 +108,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Space and inodes, as the kernel counts them: without the overhead of metadata.
+    /// Returns the counts of blocks and inodes as the kernel reports them: without the overhead of
+    /// metadata.
     pub fn stat_fs(&self) -> StatFs {
         let (free, inodes_free) = self.objects.groups.free_counts();
         StatFs {

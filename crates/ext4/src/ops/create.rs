@@ -1,4 +1,4 @@
-//! New inodes: claimed and prepared whole, then allocated and named in one handle.
+//! Creates inodes: claims and prepares all parts, then allocates and names them in one handle.
 
 use crate::alloc::{Claim, InodeClaim, Near};
 use crate::attr::{NewInode, NewKind};
@@ -29,34 +29,35 @@ use lanefs_ondisk::inode::{DeviceNumber, InodeFlags};
 use lanefs_ondisk::{Block, Corruption, FileBlock, FileType, Ino, inode as disk};
 
 const SET_GROUP_ID: u16 = 0o2000;
-/// Target bytes that fit into the inode, with the NUL that ext4 puts behind them.
+/// The number of target bytes that fit into the inode, where ext4 adds a NUL.
 const FAST_SYMLINK: usize = 59;
 
-/// Credits of a birth: the inode, its group, and up to two blocks with theirs.
+/// The number of credits for a new inode: the inode, its group, and up to two blocks with their
+/// groups.
 const BIRTH_CREDITS: u32 = 16;
 
 /// A new inode, claimed and prepared.
 struct Born<'a> {
     claim: InodeClaim<'a>,
-    /// In no map yet, with one hold.
+    /// The inode object, with one hold and in no map yet.
     inode: Arc<Inode>,
-    /// The one block of a directory or of a long symbolic link.
+    /// The only block of a directory or of a long symbolic link.
     block: Option<FirstBlock>,
     xattrs: Option<NewBlock>,
 }
 
-/// The first block of a new directory or long symbolic link, and the contents that the journal
-/// gets: those of a link are data and written already.
+/// The first block of a new directory or long symbolic link, with the contents for the journal.
+/// The contents of a link are data, which is already written.
 type FirstBlock = (Claim, Option<Arc<[u8]>>);
 
-/// Whether a new inode is to have a name.
+/// Selects whether a new inode gets a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
     Named,
     Unnamed,
 }
 
-/// Trees of new inodes have no nodes outside of the inode.
+/// The node reader for trees of new inodes, which have no nodes outside of the inode.
 struct NoNodes;
 
 impl Nodes for NoNodes {
@@ -66,7 +67,7 @@ impl Nodes for NoNodes {
 }
 
 impl Fs {
-    /// Creates an inode and its name. [`Error::Exists`] if the name is there.
+    /// Creates an inode and its name. [`Error::Exists`] if the name exists.
     pub fn create(
         &self,
         dir: &InodeRef,
@@ -83,9 +84,10 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Creates; `None` if that cannot be beside others. The inode is born before the names are locked,
-    /// so that others wait for the name alone; if the name or the room turns out to be gone, it is an
-    /// inode that has lost its last name.
+    /// Creates an inode and its name; `None` if that needs the directory's lock exclusively. The
+    /// inode is created before the names are locked, so that other threads wait only while the name
+    /// is added. If the name or the room is taken meanwhile, the new inode is treated as one that
+    /// lost its last name.
     fn create_beside(
         &self,
         dir: &InodeRef,
@@ -93,7 +95,8 @@ impl Fs {
         new: &NewInode<'_>,
         beside: Beside,
     ) -> Result<Option<InodeRef>, Error> {
-        // Declared before the lock: one that got no name is ended after it is let go.
+        // Declared before the lock, so that an inode without a name is deleted after the lock is
+        // released.
         let inode;
         let _locked = lock_for_names(&[dir], &[], beside);
         let change = NameChange::of(new.kind.file_type());
@@ -109,7 +112,7 @@ impl Fs {
         let born = self.prepare_inode(dir, new, Naming::Named)?;
         let named = Named { ino: born.inode.ino, file_type: born.inode.file_type };
         let mut handle = self.objects.join(ENTRY_CREDITS + BIRTH_CREDITS + DROP_LINK_CREDITS)?;
-        // One for all that publishes.
+        // One pin for all publications.
         let _pin = lanefs_lanes::pin();
         inode = self.apply_birth(&mut handle, born);
         let names = place.lock();
@@ -128,7 +131,7 @@ impl Fs {
         }
     }
 
-    /// An unnamed file (O_TMPFILE): an orphan until [`Fs::link`] names it.
+    /// Creates an unnamed file (O_TMPFILE), which is an orphan until [`Fs::link`] names it.
     pub fn create_unnamed(&self, dir: &InodeRef, new: &NewInode<'_>) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
         if dir.file_type != FileType::Directory {
@@ -149,7 +152,8 @@ impl Fs {
         Ok(inode)
     }
 
-    /// Everything that may sleep or fail; the parent's operation lock is held.
+    /// Does all steps of creating an inode that may sleep or fail. The caller holds the parent's
+    /// operation lock.
     fn prepare_inode(
         &self,
         dir: &Arc<Inode>,
@@ -165,7 +169,7 @@ impl Fs {
         let ino = claim.ino();
         let place = self.objects.volume.geometry.inode_place(ino).ok_or(Error::NoSpace)?;
         let (table, before) = {
-            // One for both.
+            // One pin for both look-ups.
             let _pin = lanefs_lanes::pin();
             (
                 self.objects.table_block(place.group, place.table_block)?,
@@ -185,8 +189,8 @@ impl Fs {
         }
         let extra = self.objects.volume.extra_isize;
         let mut disk = disk::Inode::zeroed(extra);
-        // The number before plus one: no two inodes of one number are taken for each other, and
-        // the same operations make the same image.
+        // The previous generation plus one: two inodes of one number are never confused, and the
+        // same operations produce the same image.
         disk.generation = before.generation.wrapping_add(1);
         let parent = dir.rights();
         let mut permissions = new.permissions & 0xfff;
@@ -221,7 +225,8 @@ impl Fs {
         Ok(Born { claim, inode, block, xattrs })
     }
 
-    /// What a new inode starts with: its tree, target or device, and the block it needs.
+    /// Prepares the initial contents of a new inode: its tree, target or device, and the block it
+    /// needs.
     fn prepare_contents(
         &self,
         ino: Ino,
@@ -278,7 +283,7 @@ impl Fs {
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
         self.objects.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;
-        // Whoever needs it needs the commit of the link, which flushes.
+        // Every reader of the target depends on the commit of the link, which flushes.
         self.objects.journal.note_write();
         Ok(Some((claim, None)))
     }
@@ -305,7 +310,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Apply: allocates what was claimed and brings the inode to life, with one hold.
+    /// Apply: allocates the claimed parts and inserts the inode into the map, with one hold.
     fn apply_birth(&self, handle: &mut Handle<'_>, born: Born<'_>) -> InodeRef {
         let Born { claim, inode, block, xattrs } = born;
         let (ino, generation) = (inode.ino, inode.generation);
@@ -323,13 +328,13 @@ impl Fs {
             self.objects.groups.allocate(handle, claim);
             self.objects.meta.create(handle, block, MetaKind::Xattr, data);
         }
-        // Born without a name, it may get one.
+        // An inode created without a name may get its first one later.
         inode.change(handle, Concerns::Data, |state| state.linkable = state.disk.links == 0);
         self.objects.inodes.insert(inode.clone(), |dead| dead.is_succeeded(handle));
         InodeRef::adopt(inode)
     }
 
-    /// The inode whose record is at `offset` in `table`.
+    /// Reads the last inode of a number from its record at `offset` in `table`.
     fn stored_predecessor(&self, table: &TableRef, offset: usize) -> Result<Predecessor, Error> {
         let base = self.objects.tables.base(table, &self.objects)?;
         let record = self.objects.volume.record_in(&base, offset).ok_or(Error::NoSpace)?;
@@ -341,10 +346,10 @@ impl Fs {
     }
 }
 
-/// The last inode that had a number.
+/// Describes the last inode that had a number.
 struct Predecessor {
     generation: u32,
-    /// Its number was never freed: the bit in the bitmap lies.
+    /// Is set if the number was never freed, so that its bit in the bitmap is wrong.
     lives: bool,
 }
 
@@ -354,13 +359,13 @@ impl Predecessor {
     }
 }
 
-/// The flags that a new inode takes over from its directory, as chattr(1) describes.
+/// Returns the flags that a new inode inherits from its directory, as chattr(1) describes.
 fn inherited_flags(parent: InodeFlags, kind: FileType) -> InodeFlags {
     let mut passed = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
     match kind {
         FileType::Directory => passed |= InodeFlags::DIRSYNC,
         FileType::Regular => {}
-        // Only these mean something for the others.
+        // Other types of inodes support only these flags.
         _ => passed = InodeFlags::NODUMP | InodeFlags::NOATIME,
     }
     parent & passed

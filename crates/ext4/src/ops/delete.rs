@@ -1,4 +1,4 @@
-//! References that a FUSE kernel counts, and the end of an inode without names.
+//! Counts references of a FUSE kernel, and deletes inodes without names.
 
 use crate::data::xattrs::release_xattr_block;
 use crate::error::Error;
@@ -22,7 +22,7 @@ impl Fs {
         debug_assert!(held, "a held inode is not dead");
     }
 
-    /// Takes `n` such references away; the last one frees an inode without names.
+    /// Removes `n` such references; removing the last one deletes an inode without names.
     pub fn forget(&self, ino: Ino, n: u64) {
         let Some(inode) = self.objects.inodes.get(ino) else { return };
         if inode.holds.subtract(n) {
@@ -30,8 +30,8 @@ impl Fs {
         }
     }
 
-    /// Frees the inodes without names that [`Fs::hold`] still counts: the kernel that held them is gone
-    /// and will not forget them. Nothing else may be under way in this file system.
+    /// Deletes the inodes without names that [`Fs::hold`] still counts, after the kernel that held
+    /// them is gone and will not forget them. No other operation may run in this file system.
     pub fn forget_all(&self) {
         let mut ended = Vec::new();
         self.objects.inodes.for_each(|inode| {
@@ -42,9 +42,9 @@ impl Fs {
         ended.iter().for_each(|inode| self.delete_inode(inode));
     }
 
-    /// Ends an inode that has no names and that nobody holds: its blocks, its attributes, its
-    /// number. Called by whoever dropped the last hold, with no lock held. An error leaves it on
-    /// the orphan list for the next mount.
+    /// Deletes an inode that has no names and no holds: frees its blocks, its attributes and its
+    /// number. Called by the thread that dropped the last hold, with no lock held. After an error
+    /// the inode stays on the orphan list for the next mount.
     fn delete_inode(&self, inode: &Arc<Inode>) {
         if let Err(error) = self.try_delete(inode) {
             self.objects.note_error(&error);
@@ -57,7 +57,7 @@ impl Fs {
         }
         let _exclusive = inode.op.exclusive();
         inode.window.give_back();
-        // An orphan of another system's that maps blocks in a way that is not ours to free.
+        // An orphan left by another system may map blocks in a way that this one cannot free.
         self.data(inode).check_mapped_by_extents()?;
         let has_tree = inode.state.lock().has_tree();
         if has_tree {

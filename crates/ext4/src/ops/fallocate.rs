@@ -1,4 +1,4 @@
-//! fallocate(2): allocate, keep the size, punch, zero.
+//! Implements fallocate(2): allocate, keep the size, punch, zero.
 
 use crate::alloc::Privilege;
 use crate::attr::{Fallocate, SyncMode};
@@ -13,16 +13,16 @@ use crate::plan::extent::{Extent, State};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 
-/// Blocks that one step allocates at most.
+/// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Whether the last block of a range was mapped just now.
+/// Tells whether the last block of a range was mapped just now.
 enum Last {
     Applied,
     HadNoHole,
 }
 
-/// New times, and a size of at least `size`.
+/// Returns a change that sets new times and a size of at least `size`.
 fn grown(size: u64) -> impl Fn(&mut InodeState) {
     let now = now();
     move |state| {
@@ -33,8 +33,8 @@ fn grown(size: u64) -> impl Fn(&mut InodeState) {
 }
 
 impl Fs {
-    /// What fallocate(2) does to `offset..offset + len`. Allocated space reads as zeros, and a
-    /// write into it never fails for lack of space.
+    /// Does fallocate(2) on `offset..offset + len`. Allocated space reads as zeros, and a write
+    /// into it never fails for lack of space.
     pub fn fallocate(
         &self,
         inode: &InodeRef,
@@ -84,7 +84,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Allocates what is missing of the range; the size becomes `size` if it is below.
+    /// Allocates the holes of the range, and sets the size to `size` if it is smaller.
     fn reserve(
         &self,
         inode: &Arc<Inode>,
@@ -99,8 +99,8 @@ impl Fs {
         }
     }
 
-    /// Maps every hole of the range to unwritten blocks, and changes the inode by `then` in the handle
-    /// that maps the last.
+    /// Maps every hole of the range to unwritten blocks, and changes the inode by `then` in the
+    /// handle that maps the last hole.
     fn allocate_range(
         &self,
         inode: &Arc<Inode>,
@@ -141,7 +141,7 @@ impl Fs {
         Ok(applied)
     }
 
-    /// Frees whole blocks, zeroes the parts of blocks at the edges.
+    /// Frees whole blocks, and zeroes the parts of blocks at the edges.
     fn punch(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Error> {
         let end =
             end.min(inode.attr().size.next_multiple_of(self.objects.volume.block_size() as u64));
@@ -155,13 +155,13 @@ impl Fs {
         self.grow_to(inode, 0)
     }
 
-    /// Zeroes the written parts of blocks that the range only partly covers; what is left is whole
-    /// blocks `first..last`.
+    /// Zeroes the written parts of blocks that the range covers only partly. Returns the remaining
+    /// whole blocks as `first..last`.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(u32, u32), Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let (head, tail) = (offset.next_multiple_of(block_size), end / block_size * block_size);
         let edges = match head > tail {
-            // Inside one block.
+            // The range is inside one block.
             true => [(offset, end), (0, 0)],
             false => [(offset, head), (tail, end)],
         };
@@ -176,7 +176,7 @@ impl Fs {
         Ok(((head / block_size) as u32, (tail / block_size) as u32))
     }
 
-    /// Whole blocks become unwritten, parts of blocks are zeroed, holes are allocated.
+    /// Zeroes a range: makes whole blocks unwritten, zeroes parts of blocks, allocates holes.
     fn zero_range(
         &self,
         inode: &Arc<Inode>,

@@ -1,4 +1,4 @@
-//! Names for inodes that are there: link, unlink, rmdir.
+//! Adds and removes names of existing inodes: link, unlink, rmdir.
 
 use crate::clock::now;
 use crate::error::Error;
@@ -20,28 +20,28 @@ use lanefs_lanes::{Nameless, set_nameless};
 use lanefs_ondisk::FileType;
 use lanefs_ondisk::dirent::Name;
 
-/// Credits of [`Fs::add_link`]: an inode and its place among the orphans.
+/// The number of credits of [`Fs::add_link`]: an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
-/// What an entry that is to be removed must be.
+/// Selects what kind of inode a removed entry must refer to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     File,
     Directory,
 }
 
-/// What came of an operation on a name that was looked up before.
+/// The result of an operation on a name that was looked up before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "nothing was done if the name leads elsewhere"]
 pub enum Acted {
-    /// It was done.
+    /// The operation was done.
     Done,
-    /// The name leads elsewhere by now: nothing was done, since what the caller found out about what it
-    /// led to, and whether it may be done to that, is not about what it leads to now.
+    /// The name now refers to another inode, and nothing was done: the caller's checks and
+    /// permissions concern the inode that it looked up, not the present one.
     LeadsElsewhere,
 }
 
 impl Fs {
-    /// Gives `inode` another name.
+    /// Adds another name of `inode`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = checked_entry(name, Error::Exists)?;
@@ -55,7 +55,7 @@ impl Fs {
         self.obey_dirsync(&[dir])
     }
 
-    /// Links; `None` if that cannot be beside others.
+    /// Adds a name; `None` if that needs the directory's lock exclusively.
     fn link_beside(
         &self,
         inode: &InodeRef,
@@ -84,7 +84,7 @@ impl Fs {
         Ok(Some(()))
     }
 
-    /// Apply: `inode` has one name more.
+    /// Apply: counts one more name of `inode`.
     fn add_link(&self, handle: &mut Handle<'_>, inode: &InodeRef) {
         let now = now();
         if inode.attr().links == 0 {
@@ -98,13 +98,14 @@ impl Fs {
         });
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name of an inode that is not a directory.
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         self.remove_name(dir, name, Removal::File)
     }
 
-    /// Removes a name that leads to `victim`, as the caller found and judged. A file whose last name
-    /// and last hold this takes is ended in the same handle.
+    /// Removes a name that refers to `victim`, which the caller has looked up and checked. If this
+    /// was the file's last name and the caller has the last hold, a file that owns no blocks is
+    /// deleted in the same handle.
     pub fn unlink_found(
         &self,
         dir: &InodeRef,
@@ -119,7 +120,7 @@ impl Fs {
         self.remove_name(dir, name, Removal::Directory)
     }
 
-    /// As [`Fs::unlink_found`], of an empty directory.
+    /// Does the same as [`Fs::unlink_found`] for an empty directory.
     pub fn rmdir_found(
         &self,
         dir: &InodeRef,
@@ -140,7 +141,8 @@ impl Fs {
         }
     }
 
-    /// `victim` is dropped by the caller, so that its last hold goes after the locks.
+    /// Removes a name of `victim`. The caller drops `victim`, so that its last hold is dropped
+    /// after the locks.
     fn remove_found(
         &self,
         dir: &InodeRef,
@@ -165,7 +167,8 @@ impl Fs {
         Ok(acted)
     }
 
-    /// Removes `name` if it leads to `victim`; `None` if that cannot be beside others.
+    /// Removes `name` if it refers to `victim`; `None` if that needs the directory's lock
+    /// exclusively.
     fn remove_beside(
         &self,
         dir: &InodeRef,
@@ -194,7 +197,7 @@ impl Fs {
         Ok(Some(Acted::Done))
     }
 
-    /// Fails if no name may be taken from `dir`, or none of `victim`.
+    /// Fails if no name may be removed from `dir`, or no name of `victim`.
     fn check_removable(&self, dir: &InodeRef, victim: &InodeRef) -> Result<(), Error> {
         if dir.links() == 0 {
             return Err(Error::NotFound);
@@ -203,13 +206,13 @@ impl Fs {
     }
 }
 
-/// Fails if `inode` takes no further name. Its operation lock is held exclusively.
+/// Fails if `inode` may not get another name. The caller holds its operation lock exclusively.
 fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     let links = inode.attr().links;
     if links >= u32::from(MAX_LINKS) {
         return Err(Error::TooManyLinks);
     }
-    // Not before its birth is over: it would be an orphan with a name.
+    // Only after its creation is complete: otherwise it would be an orphan with a name.
     let may_get_its_first = || inode.holds.is_nameless() && inode.state.lock().linkable;
     if links == 0 && !may_get_its_first() {
         return Err(Error::NotFound);
@@ -217,7 +220,7 @@ fn check_linkable(inode: &InodeRef) -> Result<(), Error> {
     Ok(())
 }
 
-/// `name` if it may be removed as what it is to be.
+/// Checks that `name` can be removed as a name of this kind.
 fn removable(name: &[u8], what: Removal) -> Result<Name<'_>, Error> {
     let dots = match (what, name) {
         (Removal::File, _) => Error::IsDirectory,

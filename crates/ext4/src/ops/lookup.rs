@@ -1,4 +1,4 @@
-//! Names looked up, and directories listed.
+//! Looks names up, and lists directories.
 
 use crate::attr::DirEntry;
 use crate::error::Error;
@@ -13,11 +13,13 @@ use lanefs_ondisk::inode::Cause as InodeCause;
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 use std::ops::ControlFlow;
 
-/// How often an entry names the same free inode before that is damage.
+/// The number of times that an entry may refer to the same free inode before that counts as
+/// damage.
 const TRIES: u32 = 64;
 
 impl Fs {
-    /// What `name` leads to in `dir`: also published to the name cache, if it leads nowhere too.
+    /// Returns the inode that `name` in `dir` refers to, and publishes the result, also a missing
+    /// name, to the name cache.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<Named>, Error> {
         let name = checked(name)?;
         let shared = dir.op.shared();
@@ -29,7 +31,7 @@ impl Fs {
             Some(leaf) => self.look_up_in(&view, leaf, name)?,
             None => {
                 let found = view.find(name)?;
-                // Nobody changes this name but with the lock held exclusively.
+                // This name changes only under the lock held exclusively.
                 if let Some(named) = self.to_publish(found)
                     && !matches!(name.bytes(), b"." | b"..")
                 {
@@ -41,8 +43,8 @@ impl Fs {
         drop(shared);
         match (known(found), found) {
             (Some(named), _) => Ok(named),
-            // The inode knows its type. Not asked with the lock held, since letting an inode go may
-            // end it.
+            // The type is read from the inode, which is loaded after the lock is released, since
+            // dropping an inode may delete it.
             (None, Some(Found { ino, .. })) => {
                 Ok(Some(Named { ino, file_type: self.get(ino, None)?.file_type }))
             }
@@ -50,8 +52,8 @@ impl Fs {
         }
     }
 
-    /// Looks for `name` in the one block where it can be, which others may be changing, and publishes
-    /// what is found if they have not.
+    /// Looks for `name` in the only block that may contain it, and publishes the result unless
+    /// another thread has changed the block meanwhile.
     fn look_up_in(
         &self,
         view: &Directory<'_>,
@@ -71,23 +73,25 @@ impl Fs {
         })?
     }
 
-    /// As [`known`], of what a name may lead to: who hears of it may look for the inode in memory, where
-    /// the file system's own files are too.
+    /// Does the same as [`known`] for a result to be published. Returns `None` for the file
+    /// system's internal inodes: a reader of the name cache looks for inodes in memory, where the
+    /// internal ones are too.
     fn to_publish(&self, found: Option<Found>) -> Option<Option<Named>> {
         let named = known(found)?;
         named.is_none_or(|named| self.objects.volume.is_for_names(named.ino)).then_some(named)
     }
 
-    /// A hold on what `name` leads to in `dir`, or `None`. Asks again if the inode is gone before
-    /// it can be held, or its number may be another one's by then; damage if the entry names an inode
-    /// that stays free.
+    /// Returns a hold on the inode that `name` in `dir` refers to, or `None`. Looks again if the
+    /// inode is deleted before it can be held, or if its number may have been reused. Reports
+    /// damage if the entry keeps referring to a free inode.
     pub fn find(&self, dir: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>, Error> {
         let mut free = (Ino(0), 0);
         loop {
             let Some(named) = self.lookup(dir, name)? else { return Ok(None) };
             match self.get(named.ino, None) {
                 Ok(inode) => {
-                    // Held, it keeps its number: if the name leads to the number, it leads to it.
+                    // A held inode keeps its number: if the name still refers to the number, it
+                    // refers to this inode.
                     let again = self.lookup(dir, name)?.map(|again| again.ino);
                     if again == Some(named.ino) {
                         return Ok(Some(inode));
@@ -97,7 +101,8 @@ impl Fs {
                 Err(Error::Stale) => free = (named.ino, 1),
                 Err(error) => return Err(error),
             }
-            // A name that goes away takes its inode with it, not the other way round.
+            // A name is removed before its inode is freed, so a lasting entry with a free inode is
+            // damage.
             if free.1 == TRIES {
                 let cause = InodeCause::NotInUse;
                 let error = Corruption::Inode { ino: named.ino, cause }.into();
@@ -107,7 +112,8 @@ impl Fs {
         }
     }
 
-    /// Entries after `cookie` (0: from the start) in hash order, "." and ".." first.
+    /// Passes the entries after `cookie` (0: from the start) to `each`, in hash order, "." and ".."
+    /// first.
     pub fn read_dir(
         &self,
         dir: &InodeRef,
@@ -123,8 +129,8 @@ impl Fs {
     }
 }
 
-/// What an entry or its absence tells of a name; `None` if the directory does not keep types (no
-/// feature `filetype`).
+/// Converts an entry, or its absence, to the meaning of the name; `None` if the directory does not
+/// store types (no feature `filetype`).
 fn known(found: Option<Found>) -> Option<Option<Named>> {
     let Some(Found { ino, file_type, .. }) = found else { return Some(None) };
     file_type.map(|file_type| Some(Named { ino, file_type }))

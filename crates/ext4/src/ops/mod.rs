@@ -1,4 +1,4 @@
-//! The operations, one file for each or for a pair.
+//! Implements the operations, one file for each or for a pair.
 
 pub(crate) mod attributes;
 pub(crate) mod create;

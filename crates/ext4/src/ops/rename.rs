@@ -1,4 +1,5 @@
-//! rename(2): within one directory or across two, over an existing name or exchanging with it.
+//! Implements rename(2): within one directory or across two, replacing an existing name or
+//! exchanging with it.
 
 use crate::attr::Rename;
 use crate::clock::now;
@@ -21,7 +22,7 @@ use crate::plan::dir::Look;
 use lanefs_ondisk::dirent::{Cause, Name};
 use lanefs_ondisk::{Corruption, FileBlock, FileType, Ino};
 
-/// The two ends of a rename as they were found.
+/// Holds the two names of a rename and the inodes that they were found to refer to.
 pub struct Ends<'r> {
     from: &'r InodeRef,
     name: Name<'r>,
@@ -32,10 +33,11 @@ pub struct Ends<'r> {
 }
 
 impl<'r> Ends<'r> {
-    /// `name` in `from` leads to `source`, and `new_name` in `to` to `target`, or nowhere.
+    /// Creates the ends of a rename: `name` in `from` refers to `source`, and `new_name` in `to` to
+    /// `target`, or does not exist.
     ///
     /// # Errors
-    /// A name that cannot be moved, or be moved to.
+    /// An error if a name cannot be moved, or cannot be the new name.
     pub fn new(
         (from, name): (&'r InodeRef, &'r [u8]),
         (to, new_name): (&'r InodeRef, &'r [u8]),
@@ -47,8 +49,8 @@ impl<'r> Ends<'r> {
         Ok(Ends { from, name, to, new_name, source, target })
     }
 
-    /// Subdirectories more that the rename gives the directory that the name leaves, and the one where
-    /// it arrives: both together, if they are one.
+    /// Returns the number of subdirectories that the rename adds to the source directory and to the
+    /// target directory. If they are one directory, the second number is the total.
     fn subdirectories(&self, how: Rename) -> (i32, i32) {
         let is_dir = |inode: &InodeRef| i32::from(inode.file_type == FileType::Directory);
         let source = is_dir(&self.source);
@@ -81,14 +83,14 @@ impl Fs {
             let source = self.find(from, name.bytes())?.ok_or(Error::NotFound)?;
             let target = self.find(to, new_name.bytes())?;
             let ends = Ends { from, name, to, new_name, source, target };
-            // Names changed meanwhile: start again.
+            // If the names changed meanwhile, it starts again.
             if self.try_rename(&ends, how)? {
                 return self.obey_dirsync(&[from, to]);
             }
         }
     }
 
-    /// Renames what the caller found and judged.
+    /// Renames the inodes that the caller has looked up and checked.
     pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
         self.objects.check_writable()?;
         if !self.try_rename(&ends, how)? {
@@ -107,7 +109,8 @@ impl Fs {
             (Some(target), Rename::Replace) => check_kinds(source, target)?,
             _ => {}
         }
-        // Entries that name the directory they are in: two edits of one directory would be planned.
+        // An entry that refers to its own directory is damage: two edits of one directory would be
+        // planned.
         let damaged = |dir: &InodeRef, entry: &InodeRef| {
             let (ino, block, cause) = (dir.ino, FileBlock(0), Cause::NamesItself);
             (dir.ino == entry.ino).then_some(Corruption::Directory { ino, block, cause })
@@ -144,7 +147,7 @@ impl Fs {
         }
     }
 
-    /// Fails if one of the inodes may not be changed, or the target directory is gone.
+    /// Fails if one of the inodes may not be changed, or the target directory is deleted.
     fn check_renamable(&self, ends: &Ends<'_>) -> Result<(), Error> {
         let Ends { from, to, source, target, .. } = ends;
         flags::check_deletion(&from.rights(), &source.rights())?;
@@ -158,7 +161,8 @@ impl Fs {
         Ok(())
     }
 
-    /// The rename; false if a name leads elsewhere by now, `None` if it cannot be done beside others.
+    /// Renames under the locks; false if a name now refers to another inode, `None` if the rename
+    /// needs the directories' locks exclusively.
     fn rename_beside(
         &self,
         ends: &Ends<'_>,
@@ -169,7 +173,7 @@ impl Fs {
         let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
         let Some(_locks) = lock_for_names(&[from, to], &inodes, beside) else { return Ok(None) };
         self.check_renamable(ends)?;
-        // Room first: it may move the other name.
+        // Room is made first, because that may move the other name.
         let arriving = match target {
             Some(_) => EntrySlot::of(&self.objects, to, *new_name, beside)?,
             None => EntrySlot::with_room(&self.objects, to, *new_name, beside)?,
@@ -179,7 +183,7 @@ impl Fs {
             return Ok(None);
         };
         let elsewhere = match beside {
-            // The exclusive hold tells what became of the names.
+            // The retry with the locks held exclusively finds out what the names refer to.
             Beside::Others => None,
             Beside::Nobody => Some(false),
         };
@@ -228,10 +232,11 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// Whether `dir` may count `gained` subdirectories more beside others.
+    /// Returns whether `dir` may count `gained` more subdirectories while other threads may count
+    /// too.
     ///
     /// # Errors
-    /// Without the feature `dir_nlink` a directory has only so many.
+    /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.
     fn may_gain(&self, dir: &InodeRef, gained: i32, beside: Beside) -> Result<bool, Error> {
         if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.objects.volume.dir_nlink
         {
@@ -240,7 +245,8 @@ impl Fs {
         Ok(may_count(dir, NameChange::of_directories(gained), beside))
     }
 
-    /// The entry ".." of `dir`, which is locked exclusively, and the edit that lets it name `parent`.
+    /// Returns the slot of the entry ".." of `dir`, which is locked exclusively, and the edit that
+    /// makes it refer to `parent`.
     fn parent_entry<'f>(
         &'f self,
         dir: &'f InodeRef,
@@ -256,8 +262,8 @@ impl Fs {
         }
     }
 
-    /// Whether `ancestor` is `dir` or above it. The topology lock is held, so that no directory
-    /// changes its parent meanwhile; no operation lock is.
+    /// Returns whether `ancestor` is `dir` or above it. The caller holds the topology lock, so that
+    /// no directory changes its parent meanwhile, and no operation lock.
     fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool, Error> {
         let mut at = dir.clone();
         let mut ascent = Ascent::new(at.ino);
@@ -274,7 +280,7 @@ impl Fs {
         }
     }
 
-    /// The error for a directory whose parents lead back to it; remembered as damage.
+    /// Notes as damage that a directory is among its own ancestors, and returns the error.
     pub fn ring_of_parents(&self, ino: Ino) -> Error {
         let damage = Corruption::Directory { ino, block: FileBlock(0), cause: Cause::ParentRing };
         let error = damage.into();
@@ -283,8 +289,8 @@ impl Fs {
     }
 }
 
-/// What is to become of the entries where a name leaves and where it arrives; `None` if what is there
-/// is not what was found.
+/// Returns the edits of the source entry and of the target entry; `None` if the entries have
+/// changed since they were looked up.
 fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2]> {
     let Ends { source, target, .. } = ends;
     let named = |inode: &InodeRef| Named { ino: inode.ino, file_type: inode.file_type };
@@ -303,7 +309,7 @@ fn edits(ends: &Ends<'_>, how: Rename, at: Look, there: Look) -> Option<[Edit; 2
     (at.ino == source.ino).then_some([leaves, arrives])
 }
 
-/// A directory replaces only a directory, anything else only what is none.
+/// Checks that a directory replaces a directory, or that neither inode is one.
 fn check_kinds(source: &Inode, target: &Inode) -> Result<(), Error> {
     match (source.file_type == FileType::Directory, target.file_type == FileType::Directory) {
         (true, false) => Err(Error::NotDirectory),

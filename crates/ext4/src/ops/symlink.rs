@@ -1,4 +1,4 @@
-//! Symbolic links.
+//! Reads symbolic links.
 
 use crate::error::Error;
 use crate::fs::Fs;
@@ -8,7 +8,7 @@ use lanefs_ondisk::FileType;
 use lanefs_ondisk::inode::InodeFlags;
 
 impl Fs {
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
@@ -17,7 +17,7 @@ impl Fs {
             return Ok(target.to_vec());
         }
         let target = self.load_target(inode)?;
-        // It never changes; of two that loaded it, one is kept.
+        // The target never changes; if two threads loaded it, one copy is kept.
         Ok(inode.target.get_or_init(|| Lines::from(&*target)).to_vec())
     }
 
@@ -37,7 +37,8 @@ impl Fs {
         if let Some(target) = inside {
             return Ok(target);
         }
-        // No target is longer than a block: a larger size is damage, found when it was decoded.
+        // No target is longer than a block: a larger size is damage, found when the inode was
+        // decoded.
         let most = self.objects.volume.block_size() as u64;
         let mut target = vec![0; size.min(most) as usize];
         self.data(inode).read(0, &mut target)?;

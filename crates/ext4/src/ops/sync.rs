@@ -1,4 +1,4 @@
-//! fsync, fdatasync, sync.
+//! Implements fsync, fdatasync and sync.
 
 use crate::attr::SyncMode;
 use crate::error::Error;
@@ -11,12 +11,13 @@ use lanefs_lanes::sync::atomic::Ordering;
 
 impl Fs {
     /// Makes the inode durable: its data, its attributes and, as ext4 users rely on, its new name.
-    /// An error sticks: once a flush has failed nothing is promised any more.
+    /// An error is permanent: after a failed flush every later call fails.
     pub fn fsync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
         }
-        // Also if damage has made the mount read-only by now: what was done before is promised.
+        // This also runs if damage has made the mount read-only meanwhile: earlier changes must
+        // become durable.
         let word = match mode {
             SyncMode::Full => &inode.synced_by,
             SyncMode::Data => &inode.data_synced_by,
@@ -29,11 +30,11 @@ impl Fs {
         Ok(self.objects.journal.flush_if_needed(mark)?)
     }
 
-    /// After a change of an inode, its data, size or attributes as `mode` says: durable by now, if the
-    /// flag of chattr +S asks for that.
+    /// Makes a change of an inode durable if its flag of chattr +S requires that; `mode` selects
+    /// whether the data and size or also the attributes changed.
     ///
     /// # Errors
-    /// The change was made, and it is not known whether it will last.
+    /// After an error the change was made, but it is unknown whether it will survive a crash.
     pub(crate) fn obey_sync(&self, inode: &InodeRef, mode: SyncMode) -> Result<(), Error> {
         match flags::is_synchronous(&inode.rights()) {
             true => self.fsync(inode, mode),
@@ -41,7 +42,7 @@ impl Fs {
         }
     }
 
-    /// After a change of names in `dirs`: durable by now, if one of them has the flag of chattr +D or +S.
+    /// Makes a change of names in `dirs` durable if one of them has the flag of chattr +D or +S.
     ///
     /// # Errors
     /// As [`Fs::obey_sync`].
@@ -52,7 +53,7 @@ impl Fs {
         }
     }
 
-    /// Makes everything that was done before the call durable.
+    /// Makes all changes made before the call durable.
     pub fn sync(&self) -> Result<(), Error> {
         if let Some(cause) = self.objects.journal.cause() {
             return Err(cause.into());
@@ -61,7 +62,7 @@ impl Fs {
             return Ok(());
         }
         match self.objects.journal.commit_here(self.objects.journal.running(), &self.objects) {
-            // Closed meanwhile, which committed all there was.
+            // The journal was closed meanwhile, which committed everything.
             Err(lanefs_journal::Error::Stopped) => return Ok(()),
             committed => committed?,
         }

@@ -1,4 +1,4 @@
-//! Sizes: growing, and truncating in steps.
+//! Sets file sizes: grows files, and truncates them in steps.
 
 use crate::clock::now;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, FileBlock, Time};
 
 impl Fs {
-    /// Sets the size; the operation lock is held exclusively.
+    /// Sets the size. The caller holds the operation lock exclusively.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Error> {
         self.objects.volume.check_size(size)?;
         let before = inode.attr().size;
@@ -34,7 +34,7 @@ impl Fs {
         let block_size = self.objects.volume.block_size() as u64;
         let keep = size.div_ceil(block_size) as u32;
         if self.data(inode).step_end(keep..END)?.is_none_or(|end| end == END) {
-            // One handle does it all, if the leaf allows.
+            // One handle frees everything, if that is all in one leaf.
             let change = self.data(inode).plan_mapping(keep..END, &[])?;
             if change.covered.end == END {
                 let mut handle = self.objects.join(change.credits + 2)?;
@@ -45,7 +45,8 @@ impl Fs {
                 return Ok(());
             }
         }
-        // Recorded first, so that a crash in the middle is finished by the next mount.
+        // Recorded as an orphan first, so that after a crash in the middle the next mount finishes
+        // the truncation.
         let mut handle = self.objects.join(6)?;
         self.objects.orphans.add(&mut handle, inode);
         let tail = self.zero_tail(&mut handle, tail);
@@ -57,7 +58,8 @@ impl Fs {
         Ok(())
     }
 
-    /// The written block that a file of `size` bytes ends in the middle of, and where in it.
+    /// Returns the written block in which a file of `size` bytes ends, and the offset in it; `None`
+    /// if it ends at a block boundary.
     fn tail_of(&self, inode: &Arc<Inode>, size: u64) -> Result<Option<(Block, usize)>, Error> {
         let block_size = self.objects.volume.block_size() as u64;
         let within = (size % block_size) as usize;
@@ -71,14 +73,15 @@ impl Fs {
         })
     }
 
-    /// In the handle that cuts the file: once that is durable, the rest of the last block is zeroed,
-    /// as other systems trust it to be. Not before: a crash would bring the longer file back.
-    /// The transaction that growing the file must wait for.
+    /// Defers zeroing the rest of the last block until the handle that truncates the file is
+    /// durable. Other systems rely on zeros there, and before that point a crash would bring the
+    /// longer file back. Returns the transaction that growing the file must wait for.
     fn zero_tail(&self, handle: &mut Handle<'_>, tail: Option<(Block, usize)>) -> Option<Tid> {
         let (block, from) = tail?;
         let size = self.objects.volume.block_size();
         let offset = block.0 * size as u64 + from as u64;
-        // Freed in the same transaction it must not become another's before it is zeroed.
+        // If the block is freed in the same transaction, no other file may claim it before it is
+        // zeroed.
         self.objects.groups.keep_until_durable(handle.tid(), block);
         handle.defer(Deferred::ZeroTail { offset, len: (size - from) as u32 });
         Some(handle.tid())

@@ -1,4 +1,5 @@
-//! Writing file data: overwrites shared, everything else exclusive; claimed, written, then mapped.
+//! Writes file data: overwrites under the shared lock, everything else under the exclusive one:
+//! claimed, written, then mapped.
 
 use crate::alloc::Privilege;
 use crate::attr::SyncMode;
@@ -14,26 +15,27 @@ use crate::policy::Overwrite;
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::FileType;
 
-/// Where a write goes.
+/// Selects the place of a write.
 #[derive(Debug, Clone, Copy)]
 enum At {
     Offset(u64),
     End,
 }
 
-/// Whether a write sets the times.
+/// Selects whether a write sets the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stamp {
     Now,
-    /// Pages of a kernel's writeback cache: that kernel keeps the times, and a late write would
-    /// undo a utimensat(2).
+    /// Keeps the times, for pages of a kernel's writeback cache: that kernel manages the times, and
+    /// a late write would undo a utimensat(2).
     Keep,
 }
 
-/// The most that is written and mapped in one go.
+/// The largest number of bytes that are written and mapped in one step.
 const CHUNK: usize = 4 << 20;
 impl Fs {
-    /// Writes `data` at `offset`. Bytes written: fewer than given only if space ran out after some.
+    /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
+    /// `data` only if space ran out.
     pub fn write_at(
         &self,
         inode: &InodeRef,
@@ -44,7 +46,8 @@ impl Fs {
         self.write(inode, At::Offset(offset), data, Stamp::Now, by).map(|(_, n)| n)
     }
 
-    /// As [`Fs::write_at`] at the end of the file as it is then; gives the offset too.
+    /// Does the same as [`Fs::write_at`] at the end of the file at that time, and also returns the
+    /// offset.
     pub fn append(
         &self,
         inode: &InodeRef,
@@ -54,7 +57,8 @@ impl Fs {
         self.write(inode, At::End, data, Stamp::Now, by)
     }
 
-    /// As [`Fs::write_at`] for pages from a kernel's writeback cache: no times are set.
+    /// Does the same as [`Fs::write_at`] for pages from a kernel's writeback cache, without setting
+    /// times.
     pub fn write_back(
         &self,
         inode: &InodeRef,
@@ -78,7 +82,7 @@ impl Fs {
         Ok(written)
     }
 
-    /// As [`Fs::write`], whatever the flags of the inode say about durability.
+    /// Does the same as [`Fs::write`], but ignores the inode's flags about durability.
     fn write_unsynced(
         &self,
         inode: &Arc<Inode>,
@@ -126,8 +130,9 @@ impl Fs {
         Ok((start, done))
     }
 
-    /// [`Fs::overwrite_locked`] with the operation lock shared (S3), if the device can write just
-    /// these bytes: those of one block by two threads at once would be read, merged and lost.
+    /// Runs [`Fs::overwrite_locked`] with the operation lock shared (S3), if the device can write
+    /// exactly these bytes. Otherwise the device would read and merge a block, and two threads that
+    /// write to one block would lose data.
     fn overwrite_shared(
         &self,
         inode: &Arc<Inode>,
@@ -142,7 +147,8 @@ impl Fs {
         self.overwrite_locked(inode, offset, data)
     }
 
-    /// Overwrites bytes that are all mapped, written and inside the file. False if they are not.
+    /// Overwrites bytes that are all mapped, written and inside the file. Returns false if they are
+    /// not.
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.
@@ -168,7 +174,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// Sets the times of a change of data, if the clock has ticked since the last.
+    /// Sets the times of a change of data, if the clock has ticked since the last change.
     fn stamp_change(&self, inode: &Arc<Inode>) -> Result<(), Error> {
         let attr = inode.attr();
         let now = now();
@@ -183,7 +189,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes one chunk that may allocate, convert or grow; the operation lock is held exclusively.
+    /// Writes one chunk, which may allocate, convert or grow. The caller holds the operation lock
+    /// exclusively.
     fn write_chunk(
         &self,
         inode: &Arc<Inode>,
@@ -201,7 +208,7 @@ impl Fs {
         let last = ((offset + data.len() as u64 - 1) / block_size) as u32;
         let (mut claims, extents) = self.data(inode).claim_holes(first..last + 1, by)?;
         let covered = extents.last().map_or(first, Extent::end);
-        // Fewer blocks than asked: as much as fits into them.
+        // With fewer blocks than requested, only the data that fits is written.
         let len = (data.len() as u64).min(u64::from(covered) * block_size - offset) as usize;
         let data = &data[..len];
         self.data(inode).write_blocks(offset, data, &extents)?;
@@ -210,14 +217,14 @@ impl Fs {
         let now = now();
         let mut at = first;
         while at < covered {
-            // Written wherever the data went; claimed blocks and unwritten ones become so now.
+            // All blocks with data are mapped as written, including claimed and unwritten ones.
             let written: Vec<Extent> = extents
                 .iter()
                 .filter_map(|e| e.clip(&(at..covered)))
                 .map(|e| Extent { state: State::Written, ..e })
                 .collect();
             let change = match self.data(inode).plan_mapping(at..covered, &written) {
-                // What is mapped already was written: told as a short write.
+                // The part that is already mapped was written, so this is a short write.
                 Err(Error::NoSpace) if at > first => {
                     let mapped = u64::from(at) * block_size - offset;
                     return Ok(mapped.min(len as u64) as usize);
@@ -242,7 +249,7 @@ impl Fs {
         Ok(len)
     }
 
-    /// Called when the last writer closes a file: gives back what was claimed ahead.
+    /// Gives back the blocks claimed ahead. Called when the last writer closes a file.
     pub fn release(&self, inode: &InodeRef) {
         inode.window.give_back();
     }

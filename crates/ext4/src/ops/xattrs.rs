@@ -1,7 +1,8 @@
-//! Extended attributes and access control lists of inodes.
+//! Reads, sets and removes extended attributes and access control lists.
 //!
-//! An attribute block that several inodes share (the kernel makes such) is copied on write. Its count
-//! falls under its own guard, and the operation that takes it to zero frees the block.
+//! An attribute block that several inodes share (the kernel creates such blocks) is copied on
+//! write. Its reference count is decremented under its own guard, and the operation that brings it
+//! to zero frees the block.
 
 use crate::attr::{Attr, SetXattr, SyncMode};
 use crate::clock::now;
@@ -14,8 +15,8 @@ use crate::object::state::Concerns;
 use crate::plan::xattr;
 
 impl Fs {
-    /// The value of an attribute by its full name (`user.x`). Access control lists come in the form
-    /// of the system call.
+    /// Returns the value of an attribute by its full name (`user.x`). Access control lists are
+    /// returned in the form of the system call.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>, Error> {
         let name = xattr::parse_name(name)?;
         let _shared = inode.op.shared();
@@ -26,8 +27,8 @@ impl Fs {
         Ok(self.data(inode).decode_acl(&value)?.to_system())
     }
 
-    /// Sets an attribute. An access list that says no more than a mode changes the mode alone. That it
-    /// is append-only does not forbid it here: see [`crate::flags::check_xattrs`].
+    /// Sets an attribute. An access list that is equivalent to a mode only changes the mode. It
+    /// does not check the inode's append-only flag: see [`crate::flags::check_xattrs`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -38,15 +39,15 @@ impl Fs {
         self.set_xattr_as(inode, name, value, how, |attr| Ok(attr.permissions))
     }
 
-    /// As [`Fs::set_xattr`], if `judge` allows it: it is asked with the attributes that the inode has when
-    /// that is done. With an access list the mode becomes what the list says, and beyond that, in the
-    /// bits of set-user-ID, set-group-ID and sticky, what `judge` gives.
+    /// Does the same as [`Fs::set_xattr`], if `judge` allows it. `judge` gets the attributes that
+    /// the inode has at the time of the change. An access list sets the permission bits of the
+    /// mode; the set-user-ID, set-group-ID and sticky bits become those that `judge` returns.
     ///
     /// # Errors
-    /// What `judge` fails with, too.
+    /// Also the errors of `judge`.
     ///
     /// # Locking
-    /// `judge` runs under the operation lock and takes none.
+    /// `judge` runs under the operation lock and takes no operation lock itself.
     pub fn set_xattr_as(
         &self,
         inode: &InodeRef,
@@ -61,7 +62,7 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         let special = judge(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
-            // The kernel's ext4 does not move ctime for it either.
+            // The kernel's ext4 does not change ctime in this case either.
             false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
             false => Some(self.data(inode).plan_xattr(name, Some(value), how)?),
             true => self.data(inode).plan_acl(name, value, special)?,
@@ -71,15 +72,15 @@ impl Fs {
         self.obey_sync(inode, SyncMode::Full)
     }
 
-    /// Removes an attribute; [`Error::NoAttribute`] if it is not there.
+    /// Removes an attribute; [`Error::NoAttribute`] if it does not exist.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<(), Error> {
         self.remove_xattr_as(inode, name, |_| Ok(()))
     }
 
-    /// As [`Fs::remove_xattr`], if `judge` allows it: see [`Fs::set_xattr_as`].
+    /// Does the same as [`Fs::remove_xattr`], if `judge` allows it: see [`Fs::set_xattr_as`].
     ///
     /// # Errors
-    /// What `judge` fails with, too.
+    /// Also the errors of `judge`.
     pub fn remove_xattr_as(
         &self,
         inode: &InodeRef,
@@ -92,7 +93,7 @@ impl Fs {
         flags::check_not_immutable(&inode.rights())?;
         judge(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
-            // A list that is not kept is one that says what the mode says.
+            // A list that is not stored is one that is equivalent to the mode.
             Err(Error::NoAttribute) if is_acl(name) => None,
             other => Some(other?),
         };
@@ -101,7 +102,7 @@ impl Fs {
         self.obey_sync(inode, SyncMode::Full)
     }
 
-    /// The full names of all attributes, those of `trusted.` too.
+    /// Returns the full names of all attributes, including those of `trusted.`.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let _shared = inode.op.shared();
         let (in_inode, block) = self.data(inode).read_xattrs()?;

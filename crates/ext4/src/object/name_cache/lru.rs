@@ -1,18 +1,20 @@
-//! A hash table whose entries are also a list in order of use: constant time for everything.
+//! Implements a hash table whose entries also form a list in order of use; every operation takes
+//! constant time.
 //!
-//! Entries lie in one vector and are chained by numbers, so that neither finding nor moving one
-//! allocates anything.
+//! Entries are in one vector and are chained by index, so that neither finding nor moving an entry
+//! allocates memory.
 
-/// A place in the vector, or [`NONE`].
+/// An index into the vector, or [`NONE`].
 type Link = u32;
 const NONE: Link = Link::MAX;
-/// Buckets of an empty list; a power of two.
+/// The number of buckets of an empty list; a power of two.
 const SMALLEST: usize = 64;
 
-/// Entries found by a hash, in order of use.
+/// Holds entries that are found by hash and listed in order of use.
 pub(super) struct LruList<T> {
     slots: Vec<Slot<T>>,
-    /// The first of each bucket; as many as entries or more, a power of two.
+    /// The first entry of each bucket. There are at least as many buckets as entries, a power of
+    /// two.
     buckets: Vec<Link>,
     /// The first unused slot, chained by `next`.
     unused: Link,
@@ -25,7 +27,7 @@ struct Slot<T> {
     hash: u64,
     /// `None` in an unused slot.
     value: Option<T>,
-    /// In its bucket.
+    /// The next entry of the bucket, or the next unused slot.
     next: Link,
     newer: Link,
     older: Link,
@@ -59,7 +61,7 @@ impl<T> LruList<T> {
         hash as usize & (self.buckets.len() - 1)
     }
 
-    /// The entry with this hash that `is` it; it becomes the newest.
+    /// Returns the entry with this hash for which `is` returns true, and makes it the newest.
     pub(super) fn find(&mut self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&mut T> {
         let mut at = self.buckets[self.bucket(hash)];
         while at != NONE {
@@ -73,7 +75,7 @@ impl<T> LruList<T> {
         None
     }
 
-    /// Adds an entry that is not there, as the newest.
+    /// Adds an entry that is not in the list yet, as the newest.
     pub(super) fn insert(&mut self, hash: u64, value: T) {
         if self.len == self.buckets.len() {
             self.grow();
@@ -97,7 +99,7 @@ impl<T> LruList<T> {
         self.len += 1;
     }
 
-    /// Takes the entry with this hash that `is` it.
+    /// Removes and returns the entry with this hash for which `is` returns true.
     pub(super) fn remove(&mut self, hash: u64, is: impl Fn(&T) -> bool) -> Option<T> {
         let bucket = self.bucket(hash);
         let (mut before, mut at) = (NONE, self.buckets[bucket]);
@@ -111,7 +113,7 @@ impl<T> LruList<T> {
         None
     }
 
-    /// Takes the entry that was not used for longest.
+    /// Removes and returns the least recently used entry.
     pub(super) fn remove_oldest(&mut self) -> Option<T> {
         if self.oldest == NONE {
             return None;
@@ -140,7 +142,8 @@ impl<T> LruList<T> {
         value
     }
 
-    /// The `most` oldest, which become the newest: who comes again finds others.
+    /// Returns the `most` oldest entries and makes them the newest, so that the next call returns
+    /// others.
     pub(super) fn turn_over(&mut self, most: usize) -> Vec<T>
     where
         T: Clone,
@@ -154,7 +157,7 @@ impl<T> LruList<T> {
         found
     }
 
-    /// All, in no order.
+    /// Returns all entries, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
@@ -211,7 +214,7 @@ mod tests {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let mut lru = LruList::new();
-        // Oldest first: (key, value). Hashes meet on purpose.
+        // Oldest first: (key, value). Keys share hashes on purpose.
         let mut list: Vec<(u32, u32)> = Vec::new();
         for step in 0..20_000 {
             let key = random.u32(..200);

@@ -24,7 +24,7 @@ fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
         }
     };
     (0..7).for_each(grow);
-    // Closed, and cut: those gave theirs back.
+    // The closed file and the truncated one gave their windows back.
     fs.release(&files[0]);
     let cut = crate::SetAttr { size: Some(0), ..crate::SetAttr::default() };
     fs.set_attr(&files[1], &cut).expect("no fault");
@@ -48,11 +48,11 @@ fn a_window_that_is_given_back_leaves_the_next_one_on_the_list() {
     let file = fs.create(&root, b"file", &new).expect("room");
     let ends = AtomicBool::new(false);
     std::thread::scope(|s| {
-        // Of another open file of the inode, which is closed again and again.
+        // Closes the inode again and again, as another open file would.
         s.spawn(|| {
             let mut random = fastrand::Rng::with_seed(1);
             while !ends.load(Ordering::Relaxed) {
-                // At any point of the next write.
+                // Closes at a random point of the next write.
                 (0..random.u32(..4000)).for_each(|_| std::hint::spin_loop());
                 fs.release(&file);
             }

@@ -12,7 +12,7 @@ fn new_mount() -> Mount {
     Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
 }
 
-/// A thread that found it by its number must not make it an orphan with a name.
+/// A thread that found the inode by its number must not make it an orphan with a name.
 #[test]
 fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let mount = new_mount();
@@ -52,14 +52,14 @@ fn who_removes_a_directory_may_count_before_who_made_it() {
     mount.close().expect("no fault");
 }
 
-/// What there still is of an inode whose bit is clear.
+/// Selects what remains of an inode whose bit is clear.
 #[derive(Debug, Clone, Copy)]
 enum Left {
-    /// It is open, and has its name.
+    /// The inode is open and has its name.
     Open,
-    /// It is open, and has lost its last name.
+    /// The inode is open and has lost its last name.
     OpenUnlinked,
-    /// Its record alone.
+    /// Only the record remains.
     OnDisk,
 }
 
