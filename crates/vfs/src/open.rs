@@ -171,7 +171,7 @@ impl Vfs {
         }
     }
 
-    /// Opens a new file without a name, with the checks and inherited properties of a file in `dir`.
+    /// Opens a new file without a name, with checks and inherited properties as if in `dir`.
     pub fn open_unnamed(
         &self,
         who: &Credentials,
