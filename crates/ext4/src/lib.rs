@@ -1,4 +1,5 @@
-//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans, mkfs.
+//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans and
+//! mkfs.
 //!
 //! [`Mount::open`] returns an [`Fs`], whose operations all take `&self` and run on any number of
 //! threads. `docs/core.md` describes how an operation is built.

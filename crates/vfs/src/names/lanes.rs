@@ -77,7 +77,8 @@ impl Bucket {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // The first round clears all marks, so the second finds an entry, unless each was used again.
+        // The first round clears all marks, so the second finds an entry unless each was used
+        // again.
         let mut at = *next % WAYS;
         for _ in 0..=WAYS {
             at = *next % WAYS;

@@ -160,7 +160,7 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
             };
             groups.claim(&Nothing, &request).expect("room")
         };
-        // The goals' groups are full, and all but the last ten groups look as if they had short runs only.
+        // The goals' groups are full, and all but the last ten groups seem to have short runs only.
         let mut full = Vec::new();
         for group in 0..7 {
             full.push(claim(group.into(), groups.shared.summaries.open_blocks(group), 1));

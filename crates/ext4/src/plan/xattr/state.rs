@@ -46,7 +46,8 @@ impl<'a> XattrState<'a> {
 /// Returns the value of an attribute as it is stored: an ACL in its form on disk.
 ///
 /// # Errors
-/// [`Error::NoAttribute`], corruption, and [`Error::Unsupported`] for a value in an inode of its own.
+/// [`Error::NoAttribute`], corruption, and [`Error::Unsupported`] for a value in an inode of its
+/// own.
 pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<&'a [u8], Error> {
     let decoded = state.decode()?;
     let mut all = decoded.in_inode.iter().chain(&decoded.in_block);
