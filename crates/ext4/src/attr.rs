@@ -261,7 +261,7 @@ pub struct DirEntry<'a> {
     pub next: u64,
 }
 
-/// What rename(2) does with an existing target.
+/// The treatment of an existing target by rename(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.
@@ -283,7 +283,7 @@ pub enum SetXattr {
     Replace,
 }
 
-/// What fallocate(2) does with the range.
+/// The operation of fallocate(2) on the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
     /// Allocates blocks; the size grows to cover the range.
@@ -298,7 +298,7 @@ pub enum Fallocate {
     ZeroRangeKeepSize,
 }
 
-/// What [`crate::fs::Fs::seek`] looks for.
+/// The target of [`crate::fs::Fs::seek`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is allocated and written.
@@ -307,7 +307,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What fsync(2) makes durable.
+/// The parts of a file that fsync(2) makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
     /// The data and all attributes.

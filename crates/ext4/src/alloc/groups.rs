@@ -59,7 +59,7 @@ impl Found<'_> {
     }
 }
 
-/// What a journal handle does when a group changes.
+/// The calls to a journal handle when a group changes.
 pub(crate) trait Changes {
     /// Returns the transaction's id.
     fn tid(&self) -> Tid;

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `runs` | searches for runs of clear bits |
-//! | `group` | one group's state behind its guard: what is allocated, taken, born |
+//! | `group` | one group's state behind its guard: allocated, taken and newly allocated bits |
 //! | `read` | reads and checks the bitmaps' blocks |
 //! | `summary` | hints about the groups, which a chooser reads without their locks |
 //! | `region` | each lane's home region |

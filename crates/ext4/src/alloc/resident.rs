@@ -9,7 +9,7 @@
 //! second chance.
 //!
 //! *Locking*: tries the group's guard, and takes no lock that the committer holds. The number of
-//! the last durable transaction shows whether a captured image is on the device or in the log.
+//! the last durable transaction shows whether a captured image can be read back already.
 
 use super::group::Maps;
 use super::shared::Shared;

@@ -146,7 +146,7 @@ impl Mount {
                 superblock.set_dirty_features(NeedsRecovery::Needed, orphans);
                 superblock.set_state(found);
             } else {
-                // Only the state records that the file system is in use.
+                // Without a journal only the state can record that the file system is in use.
                 superblock.set_state(found - State::VALID);
             }
         })

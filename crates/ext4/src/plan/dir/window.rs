@@ -12,7 +12,7 @@ use std::ops::{ControlFlow, Range};
 /// many are kept before the higher half is dropped, so that the cost per entry is constant.
 const CAPACITY: usize = 1400;
 
-/// Collects the lowest entries at or behind a position.
+/// Collects the lowest entries at or after a position.
 pub(super) struct Window {
     from: Position,
     entries: Vec<Candidate>,

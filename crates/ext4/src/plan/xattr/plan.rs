@@ -21,7 +21,7 @@ pub struct XattrPlan {
 /// The change of an inode's block of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockChange {
-    /// The block stays, or there still is none.
+    /// The block does not change, or there still is no block.
     Keep,
     /// The block gets these contents, for one inode, without checksum.
     Write(Vec<u8>),
