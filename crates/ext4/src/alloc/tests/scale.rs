@@ -1,8 +1,9 @@
 //! Measures the cost of an allocation with a hundred groups and with a million, most of them full.
 //!
-//! Groups looked at: `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
-//! Instructions: one of these tests under `valgrind --tool=callgrind --collect-atstart=no
-//! '--toggle-collect=*claim_again*'`: of the second round, in which no bitmap is read.
+//! To print the groups tried:
+//! `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
+//! To count the instructions of the second round, in which no bitmap is read, run one of these
+//! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
 
 use super::placement::imagined_with;
 use super::*;
