@@ -1,20 +1,20 @@
-//! What stat(2) tells of an inode, and what can be set.
+//! The attributes that stat(2) returns for an inode, and those that can be set.
 
 use lanefs_ondisk::inode::InodeFlags;
 use lanefs_ondisk::{FileType, Ino, Time};
 
-/// An inode's attributes: a snapshot.
+/// A snapshot of an inode's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
     /// The inode number.
     pub ino: Ino,
-    /// Tells this inode from an earlier one of the same number.
+    /// Distinguishes this inode from earlier ones with the same number.
     pub generation: u32,
-    /// What it is.
+    /// The file type.
     pub file_type: FileType,
     /// Permission bits with set-user-ID, set-group-ID and sticky: the low 12 bits of a mode.
     pub permissions: u16,
-    /// Hard links.
+    /// Number of hard links.
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -26,20 +26,20 @@ pub struct Attr {
     pub sectors: u64,
     /// Device number of a device inode, else 0/0.
     pub rdev: Rdev,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub mtime: Time,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Time,
-    /// Creation, where the inode is large enough to keep it.
+    /// Time of creation, if the inode is large enough to store it.
     pub crtime: Option<Time>,
-    /// The inode's flags as chattr knows them (`EXT4_*_FL`).
+    /// The inode's flags as chattr shows them (`EXT4_*_FL`).
     pub flags: u32,
 }
 
-/// What decides who may use an inode: of its attributes those that hardly ever change, so that a
-/// walk through a directory does not meet those who make names there.
+/// The attributes that decide access to an inode. They hardly ever change, so that a walk through a
+/// directory does not contend with threads that create names there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// The low 12 bits of the mode.
@@ -48,12 +48,12 @@ pub struct Rights {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// As [`Attr::flags`]: immutable, append only, indexed.
+    /// Like [`Attr::flags`]: immutable, append only, indexed.
     pub flags: u32,
 }
 
 impl Attr {
-    /// The part that decides who may use the inode.
+    /// Returns the attributes that decide access to the inode.
     pub fn rights(&self) -> Rights {
         let Attr { permissions, uid, gid, flags, .. } = *self;
         Rights { permissions, uid, gid, flags }
@@ -74,7 +74,7 @@ impl lanefs_lanes::Words for Rights {
     }
 }
 
-/// As words, for the cell that stat reads without a lock.
+/// Encodes the attributes as words, for the cell that stat reads without a lock.
 impl lanefs_lanes::Words for Attr {
     type Array = [u64; 15];
 
@@ -110,7 +110,7 @@ impl lanefs_lanes::Words for Attr {
         Attr {
             ino: Ino(high(words[0])),
             generation: low(words[0]),
-            // Only ever what to_words gave, so the type is one.
+            // The words always come from `to_words`, so the type is valid.
             file_type: FileType::from_mode(mode).unwrap_or(FileType::Regular),
             permissions: mode & 0xfff,
             links: high(words[2]),
@@ -128,16 +128,16 @@ impl lanefs_lanes::Words for Attr {
     }
 }
 
-/// In place of the nanoseconds of a time that is not kept.
+/// Stands for the nanoseconds of a time that is not stored.
 const NO_TIME: u64 = u64::MAX;
 
 impl Attr {
-    /// The words, of [`lanefs_lanes::Words`], that some look at alone.
+    /// Indexes of the words, of [`lanefs_lanes::Words`], that are also read separately.
     pub(crate) const LINKS: usize = 2;
     pub(crate) const SIZE: usize = 4;
     pub(crate) const SECTORS: usize = 5;
 
-    /// Type and permissions in one word, as stat(2) has it.
+    /// Returns type and permissions in one word, as in stat(2).
     pub fn mode(&self) -> u16 {
         self.file_type.mode_bits() | self.permissions
     }
@@ -146,36 +146,38 @@ impl Attr {
 /// A device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rdev {
-    /// Driver.
+    /// Major number: the driver.
     pub major: u32,
-    /// Unit.
+    /// Minor number: the unit.
     pub minor: u32,
 }
 
-/// What to change; `None` leaves it. `ctime` is set in any case.
+/// The attributes to change; `None` leaves one unchanged. `ctime` is set in any case.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttr {
-    /// The low 12 bits of a mode; an access ACL follows.
+    /// The low 12 bits of a mode; an access ACL is changed to match.
     pub permissions: Option<u16>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// New size in bytes: truncates or grows.
+    /// New size in bytes: truncates or extends the file.
     pub size: Option<u64>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<SetTime>,
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode; normally not given (restoring an image, or a kernel that keeps its own).
+    /// Time of the last change of the inode; normally `None` (set to restore an image, or by a
+    /// kernel that keeps its own times).
     pub ctime: Option<Time>,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Option<Time>,
-    /// Of the flags, those in [`CHANGEABLE_FLAGS`].
+    /// New flags; those outside of [`CHANGEABLE_FLAGS`] are ignored.
     pub flags: Option<u32>,
 }
 
-/// The flags that chattr(1) may change: a request each, not a fact about the inode.
+/// The flags that chattr(1) may change. Each is a setting of the user, not a property of the format
+/// of the inode.
 pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
     | InodeFlags::UNRM.bits()
     | InodeFlags::COMPR.bits()
@@ -193,22 +195,22 @@ pub const CHANGEABLE_FLAGS: u32 = InodeFlags::SECRM.bits()
 pub enum SetTime {
     /// The time of the call.
     Now,
-    /// This one.
+    /// The given time.
     At(Time),
 }
 
 /// A new inode, for [`crate::fs::Fs::create`].
 #[derive(Debug, Clone, Copy)]
 pub struct NewInode<'a> {
-    /// What it will be; a symbolic link takes its target from here.
+    /// The file type, with the target of a symbolic link.
     pub kind: NewKind<'a>,
-    /// The low 12 bits of the mode asked for.
+    /// The low 12 bits of the requested mode.
     pub permissions: u16,
-    /// Bits taken from `permissions` unless the directory has a default ACL.
+    /// Bits removed from `permissions` unless the directory has a default ACL.
     pub umask: u16,
     /// The creator.
     pub uid: u32,
-    /// The creator's group; a set-group-ID directory gives its own instead.
+    /// The creator's group; in a set-group-ID directory the directory's group is used instead.
     pub gid: u32,
 }
 
@@ -219,7 +221,7 @@ pub enum NewKind<'a> {
     Regular,
     /// An empty directory.
     Directory,
-    /// A symbolic link to these bytes.
+    /// A symbolic link with this target.
     Symlink(&'a [u8]),
     /// A character device.
     CharDevice(Rdev),
@@ -232,7 +234,7 @@ pub enum NewKind<'a> {
 }
 
 impl NewKind<'_> {
-    /// The type of the inode it makes.
+    /// Returns the type of the inode.
     pub fn file_type(&self) -> FileType {
         match self {
             NewKind::Regular => FileType::Regular,
@@ -249,17 +251,17 @@ impl NewKind<'_> {
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// The inode it names.
+    /// The inode number.
     pub ino: Ino,
-    /// Its type, if the directory keeps it.
+    /// The file type, if the directory stores it.
     pub file_type: Option<FileType>,
     /// The name: any bytes but `/` and NUL.
     pub name: &'a [u8],
-    /// Where to go on after this entry: a cookie for [`crate::fs::Fs::read_dir`].
+    /// The cookie with which [`crate::fs::Fs::read_dir`] continues after this entry.
     pub next: u64,
 }
 
-/// What rename(2) does with an existing target.
+/// The treatment of an existing target by rename(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.
@@ -270,62 +272,63 @@ pub enum Rename {
     Exchange,
 }
 
-/// What setxattr(2) does about an attribute that is there, or not.
+/// Whether setxattr(2) expects the attribute to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetXattr {
-    /// Creates or replaces.
+    /// Creates or replaces the attribute.
     Any,
-    /// Fails with [`crate::error::Error::Exists`] if it is there.
+    /// Fails with [`crate::error::Error::Exists`] if the attribute exists.
     Create,
-    /// Fails with [`crate::error::Error::NoAttribute`] if it is not.
+    /// Fails with [`crate::error::Error::NoAttribute`] if the attribute does not exist.
     Replace,
 }
 
-/// What fallocate(2) does with the range.
+/// The operation of fallocate(2) on the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Allocates; the size grows to cover the range.
+    /// Allocates blocks; the size grows to cover the range.
     Allocate,
-    /// Allocates; the size stays.
+    /// Allocates blocks; the size stays.
     AllocateKeepSize,
-    /// Frees; the size stays.
+    /// Frees blocks; the size stays.
     PunchHole,
-    /// Reads as zeros afterwards; the size grows to cover the range.
+    /// Makes the range read as zeros; the size grows to cover the range.
     ZeroRange,
-    /// Reads as zeros afterwards; the size stays.
+    /// Makes the range read as zeros; the size stays.
     ZeroRangeKeepSize,
 }
 
-/// What [`crate::fs::Fs::seek`] looks for.
+/// The target of [`crate::fs::Fs::seek`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is allocated and written.
     Data,
-    /// The next byte that is not; the end of the file counts.
+    /// The next byte that is not allocated or not written; the end of the file counts as one.
     Hole,
 }
 
-/// How much of a file fsync(2) forces out.
+/// The parts of a file that fsync(2) makes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Data and everything about the inode.
+    /// The data and all attributes.
     Full,
-    /// Data and what is needed to read it back.
+    /// The data and the attributes needed to read it back.
     Data,
 }
 
 /// Space and inodes, as statfs(2) counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatFs {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks that files can use in all: without the overhead (`minixdf` off, as the kernel's default).
+    /// Total blocks that files can use, without the overhead (as the kernel with its default
+    /// `minixdf` off).
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
     /// Free blocks less those reserved for root and for extent trees.
     pub blocks_available: u64,
-    /// Inodes.
+    /// Total inodes.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,

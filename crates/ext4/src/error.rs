@@ -1,115 +1,115 @@
-//! What can go wrong, and whose fault it is.
+//! The errors of operations, and whose fault they are.
 
 use lanefs_device::DeviceError;
 use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
 use thiserror::Error;
 
-/// An operation on a file system failed. [`Error::errno`] is the one way to a system error number.
+/// The error of a failed operation. [`Error::errno`] is the one way to a system error number.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The image breaks the format: the image's fault.
+    /// The image violates the format: the image's fault.
     #[error("the file system is damaged: {0}")]
     Corruption(#[from] Corruption),
-    /// The image is right but uses a feature that is not supported.
+    /// The image is valid but uses a feature that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// A block number on the disk leads outside the file system.
+    /// A block number on the disk is outside of the file system.
     #[error("the file system is damaged: {block} is outside of it")]
     OutsideFileSystem {
-        /// The number.
+        /// The block number.
         block: Block,
     },
-    /// A block that belongs to the file system itself (superblock, descriptors, bitmaps, inode
-    /// tables, journal) is claimed by an inode.
+    /// An inode maps a block that belongs to the file system itself (superblock, descriptors,
+    /// bitmaps, inode tables, journal).
     #[error("the file system is damaged: {ino} claims {block}, which holds metadata")]
     ClaimsMetadata {
-        /// The inode.
+        /// The inode number.
         ino: Ino,
-        /// The block.
+        /// The block number.
         block: Block,
     },
     /// The device is shorter than the file system on it.
     #[error("the image is truncated: it has {has} bytes, the file system needs {needs}")]
     TooShort {
-        /// Bytes there are.
+        /// The size of the device in bytes.
         has: u64,
-        /// Bytes there should be.
+        /// The size of the file system in bytes.
         needs: u64,
     },
     /// There is not enough memory for the descriptors of all groups.
     #[error("the file system has more groups than there is memory for")]
     TooManyGroups,
-    /// Two owners have one metadata block.
+    /// Two owners share one metadata block.
     #[error("the file system is damaged: {block} has two owners")]
     CrossLinked {
-        /// The block.
+        /// The block number.
         block: Block,
     },
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The journal failed, or was aborted earlier; carries the first cause.
+    /// The journal failed, or was aborted earlier; contains the first cause.
     #[error(transparent)]
     Journal(#[from] lanefs_journal::Error),
     /// The file system is mounted read-only, or became so after an error.
     #[error("read-only file system")]
     ReadOnly,
-    /// No such file or directory.
+    /// The file or directory does not exist.
     #[error("no such file or directory")]
     NotFound,
-    /// The name exists.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// A directory was needed.
+    /// The inode is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// Not possible on a directory.
+    /// The operation is not possible on a directory.
     #[error("is a directory")]
     IsDirectory,
-    /// The directory has entries.
+    /// The directory is not empty.
     #[error("directory not empty")]
     NotEmpty,
-    /// No free block or inode, or none for this caller.
+    /// There is no free block or inode, or the free blocks are reserved.
     #[error("no space left on the file system")]
     NoSpace,
-    /// A name of more than 255 bytes, or a symlink target of a block or more.
+    /// A name is longer than 255 bytes, or a symlink target is a block or longer.
     #[error("name too long")]
     NameTooLong,
-    /// The inode has all the links it can have.
+    /// The inode has the largest possible number of links.
     #[error("too many links")]
     TooManyLinks,
-    /// An argument makes no sense; `what` names it.
+    /// An argument is invalid; `what` names it.
     #[error("invalid argument: {what}")]
     InvalidArgument {
-        /// The argument and what is wrong with it.
+        /// The argument and the reason.
         what: &'static str,
     },
-    /// Beyond the largest file the format can hold.
+    /// The size exceeds the largest file that the format allows.
     #[error("file too large")]
     FileTooLarge,
     /// The operation does not exist for this kind of object.
     #[error("operation not supported")]
     NotSupported,
-    /// The inode number no longer names what the caller held.
+    /// The inode that the caller refers to does not exist any more.
     #[error("stale file handle")]
     Stale,
-    /// No such extended attribute.
+    /// The extended attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,
-    /// The operation is not permitted to anybody here (an immutable file, say).
+    /// The operation is not permitted to any user (for example on an immutable file).
     #[error("operation not permitted")]
     NotPermitted,
-    /// This caller may not.
+    /// The caller lacks the permission.
     #[error("permission denied")]
     PermissionDenied,
     /// A directory would become its own ancestor, or too many symbolic links were followed.
     #[error("too many levels of symbolic links")]
     Loop,
-    /// seek_data or seek_hole beyond the end.
+    /// The offset of seek_data or seek_hole is beyond the end of the file.
     #[error("no such offset")]
     NoSuchOffset,
-    /// The file was not opened for that.
+    /// The file was not opened for this operation.
     #[error("file not open for this")]
     BadDescriptor,
     /// The object is in use.
@@ -120,23 +120,23 @@ pub enum Error {
 /// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The image breaks the format.
+    /// The image violates the format.
     Image {
-        /// The damaged inode, or the owner of the damaged block, if it has one.
+        /// The damaged inode, or the owner of the damaged block, if there is one.
         ino: Option<Ino>,
-        /// The damaged block of the device, if that is known.
+        /// The damaged block of the device, if it is known.
         block: Option<Block>,
     },
-    /// The image uses something that is not supported.
+    /// The image uses a feature that is not supported.
     Unsupported,
     /// The device failed, or the journal on it.
     Device,
-    /// The caller asked for something that cannot be.
+    /// The caller requested something that is not possible.
     Caller,
 }
 
 impl Error {
-    /// Whose fault it is, and for damage of the image the place.
+    /// Returns whose fault the error is, and the place of damage in the image.
     pub fn fault(&self) -> Fault {
         match self {
             Error::Corruption(damage) => Fault::Image { ino: damage.ino(), block: damage.block() },
@@ -153,7 +153,7 @@ impl Error {
         }
     }
 
-    /// The system's error number for it (Linux values).
+    /// Returns the system's error number (Linux values).
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         let errno = match self {

@@ -1,65 +1,65 @@
-//! What the flags of an inode forbid, to the superuser too: immutable and append-only; and what they
-//! ask for: synchronous data and names.
+//! The effects of an inode's flags: immutable and append-only forbid changes, to the superuser too;
+//! others request synchronous data and names.
 //!
-//! Pure functions, applied here under the locks of an operation where every front end needs them
-//! (names, allocation), and by `vfs::rules` where what is asked depends on the front end.
+//! Pure functions. Operations call them under their locks where every front end needs the check
+//! (names, allocation), and `vfs::rules` calls them where the check depends on the front end.
 //!
-//! Source: ioctl_iflags(2); where that says less, what Linux 6.18 answers
+//! Source: ioctl_iflags(2); where it is silent, the behaviour of Linux 6.18
 //! (`crates/cli/tests/mount_rights.rs`).
 
 use crate::attr::{CHANGEABLE_FLAGS, Fallocate, Rights};
 use crate::error::Error;
 use lanefs_ondisk::inode::InodeFlags;
 
-/// `EXT4_IMMUTABLE_FL`: nothing of the inode changes but its flags.
+/// `EXT4_IMMUTABLE_FL`: only the flags of the inode can change.
 pub const IMMUTABLE: u32 = InodeFlags::IMMUTABLE.bits();
-/// `EXT4_APPEND_FL`: its data only grows at the end; a directory only gets names.
+/// `EXT4_APPEND_FL`: data can only be appended; in a directory, names can only be added.
 pub const APPEND_ONLY: u32 = InodeFlags::APPEND.bits();
 
 bitflags::bitflags! {
-    /// What a change of attributes is about.
+    /// The kinds of attributes that a change affects.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Change: u8 {
-        /// The mode, set-ID bits that are lost included.
+        /// The mode, including set-ID bits that are cleared.
         const MODE = 1;
         /// The owner or the group.
         const OWNER = 1 << 1;
-        /// The times, if one is given or left out.
+        /// The times, if one of them is given or omitted.
         const TIMES = 1 << 2;
-        /// Both times become now.
+        /// Both times are set to the present.
         const TOUCH = 1 << 3;
         /// The size.
         const SIZE = 1 << 4;
     }
 }
 
-/// How a file is opened, as far as flags are concerned.
+/// The properties of opening a file that flags affect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
-    /// To be written.
+    /// The file is opened for writing.
     pub writes: bool,
-    /// Each write goes to the end.
+    /// Each write appends.
     pub appends: bool,
-    /// Its size becomes zero.
+    /// The size is set to zero.
     pub truncates: bool,
 }
 
-/// True if nothing of the inode may change but its flags.
+/// Returns whether the inode can change in its flags only.
 pub fn is_immutable(rights: &Rights) -> bool {
     rights.flags & IMMUTABLE != 0
 }
 
-/// True if data only grows, and names are only added.
+/// Returns whether data can only be appended, and names only be added.
 pub fn is_append_only(rights: &Rights) -> bool {
     rights.flags & APPEND_ONLY != 0
 }
 
-/// True if what is written is durable when the write returns: chattr +S.
+/// Returns whether a write is durable when it returns: chattr +S.
 pub fn is_synchronous(rights: &Rights) -> bool {
     rights.flags & InodeFlags::SYNC.bits() != 0
 }
 
-/// True if what changes of a directory's names is durable at once: chattr +D, or +S.
+/// Returns whether changes of a directory's names are durable at once: chattr +D or +S.
 pub fn has_synchronous_names(rights: &Rights) -> bool {
     rights.flags & (InodeFlags::SYNC | InodeFlags::DIRSYNC).bits() != 0
 }
@@ -72,12 +72,13 @@ fn unless(forbidden: bool) -> Result<(), Error> {
     if forbidden { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Fails if nothing of the inode may change.
+/// Fails if the inode is immutable.
 pub fn check_not_immutable(rights: &Rights) -> Result<(), Error> {
     unless(is_immutable(rights))
 }
 
-/// Fails if the flags forbid `change`. An append-only inode can be touched, nothing else.
+/// Fails if the flags forbid `change`. An append-only inode can be touched, but not changed
+/// otherwise.
 pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
     unless(
         is_immutable(rights) && !change.is_empty()
@@ -85,28 +86,28 @@ pub fn check_attributes(rights: &Rights, change: Change) -> Result<(), Error> {
     )
 }
 
-/// Fails if flags that are `now` so may not become `asked`: of an immutable inode that stays immutable,
-/// none may change.
+/// Fails if the flags `now` may not become `asked`: an inode that stays immutable cannot change its
+/// other flags.
 pub fn check_flags(now: u32, asked: u32) -> Result<(), Error> {
     unless(now & asked & IMMUTABLE != 0 && (now ^ asked) & CHANGEABLE_FLAGS != 0)
 }
 
-/// Fails if the flags forbid a further name.
+/// Fails if the flags forbid another hard link.
 pub fn check_link(rights: &Rights) -> Result<(), Error> {
     unless(is_frozen(rights))
 }
 
-/// Fails if the flags of either forbid to take the name of `victim` from `dir`.
+/// Fails if the flags of `dir` or `victim` forbid removing the name of `victim` from `dir`.
 pub fn check_deletion(dir: &Rights, victim: &Rights) -> Result<(), Error> {
     unless(is_frozen(dir) || is_frozen(victim))
 }
 
-/// Fails if the flags forbid to set or remove extended attributes, access lists among them.
+/// Fails if the flags forbid setting or removing extended attributes, which include ACLs.
 pub fn check_xattrs(rights: &Rights) -> Result<(), Error> {
     unless(is_frozen(rights))
 }
 
-/// Fails if the flags forbid to open the file so.
+/// Fails if the flags forbid opening the file in this way.
 pub fn check_opening(rights: &Rights, opening: Opening) -> Result<(), Error> {
     let Opening { writes, appends, truncates } = opening;
     unless(
@@ -115,7 +116,7 @@ pub fn check_opening(rights: &Rights, opening: Opening) -> Result<(), Error> {
     )
 }
 
-/// Fails if the flags forbid to allocate or free space of the file in that way.
+/// Fails if the flags forbid allocating or freeing space of the file in this way.
 pub fn check_allocation(rights: &Rights, how: Fallocate) -> Result<(), Error> {
     let adds = matches!(how, Fallocate::Allocate | Fallocate::AllocateKeepSize);
     unless(is_immutable(rights) || is_append_only(rights) && !adds)
@@ -156,7 +157,7 @@ mod tests {
         assert!(check_flags(IMMUTABLE, IMMUTABLE | NO_DUMP).is_err());
         assert!(check_flags(IMMUTABLE, NO_DUMP).is_ok());
         assert!(check_flags(0, IMMUTABLE | NO_DUMP).is_ok());
-        // What chattr cannot change is no change.
+        // Flags that chattr cannot change are ignored.
         assert!(check_flags(IMMUTABLE | 0x8_0000, IMMUTABLE).is_ok());
     }
 

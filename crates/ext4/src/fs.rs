@@ -10,10 +10,11 @@ use lanefs_lanes::{Mutex, Pin};
 use lanefs_ondisk::Ino;
 use lanefs_ondisk::superblock::Superblock;
 
-/// The operations of a mounted file system. All take `&self`, from any number of threads.
+/// The operations of a mounted file system. All take `&self`, and any number of threads may call
+/// them.
 pub struct Fs {
     pub(crate) objects: Objects,
-    /// Held for a directory that changes its parent, for the loop check.
+    /// Held while a directory changes its parent, for the loop check.
     pub(crate) topology: Mutex<()>,
     pub(crate) atime: Atime,
     pub(crate) overwrite: Overwrite,
@@ -21,53 +22,55 @@ pub struct Fs {
 }
 
 impl Fs {
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> Result<InodeRef, Error> {
         self.get(Ino::ROOT, None)
     }
 
-    /// A reference to inode `ino`, read if need be. [`Error::Stale`] if it is free, or if `generation`
-    /// is given and is another.
+    /// Returns a reference to inode `ino`, read from disk if necessary. [`Error::Stale`] if the
+    /// inode is free, or if `generation` is given and differs.
     pub fn get(&self, ino: Ino, generation: Option<u32>) -> Result<InodeRef, Error> {
         self.objects.get(ino, generation)
     }
 
-    /// The inode in memory under number `ino`, without a reference. It may be gone, and the number
-    /// another inode's, as soon as this returns: the caller looks again at what led to the number.
+    /// Returns the inode in memory with number `ino`, without a reference. The inode may be deleted
+    /// and the number reused as soon as this returns, so the caller checks again the entry that
+    /// contained the number.
     ///
-    /// Finds nothing with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy), whose inodes are
-    /// found with their names.
+    /// Always returns `None` with [`NameCachePolicy::Global`](crate::policy::NameCachePolicy),
+    /// which finds inodes with their names.
     pub fn peek<'p>(&'p self, pin: &'p Pin, ino: Ino) -> Option<&'p Arc<Inode>> {
         self.objects.inodes.peek(pin, ino)
     }
 
-    /// True if nothing can be changed: mounted so, or because of an error.
+    /// Returns whether the file system cannot be changed: it was mounted read-only, or became so
+    /// after an error.
     pub fn is_read_only(&self) -> bool {
         self.objects.is_read_only()
     }
 
-    /// Why the file system became read-only while running, if it did.
+    /// Returns the error that made the file system read-only since the mount, if there was one.
     pub fn failure(&self) -> Option<Error> {
         self.objects.journal.cause().map(Error::from)
     }
 
-    /// The superblock as the last commit left it.
+    /// Returns the superblock as the last commit left it.
     pub fn superblock(&self) -> Superblock {
         self.objects.superblock.snapshot()
     }
 
-    /// What the journal has done since the mount.
+    /// Returns the journal's statistics since the mount.
     pub fn journal_statistics(&self) -> lanefs_journal::Statistics {
         self.objects.journal.statistics()
     }
 
-    /// Inodes, metadata blocks and inode-table blocks in memory.
+    /// Returns the numbers of inodes, metadata blocks and inode-table blocks in memory.
     pub fn cached(&self) -> (usize, usize, usize) {
         self.objects.cached()
     }
 
-    /// An inode was made: there may be too much in memory. No lock after
-    /// [`lanefs_lanes::Rank::InodeLoad`] is held.
+    /// Notes that an inode was created: memory may exceed its limit. The caller holds no lock after
+    /// [`lanefs_lanes::Rank::InodeLoad`].
     pub fn note_made(&self) {
         self.objects.note_load();
     }

@@ -1,7 +1,8 @@
-//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans, mkfs.
+//! ext4: mount, groups, allocators, inodes, mappings, directories, extended attributes, orphans and
+//! mkfs.
 //!
-//! [`Mount::open`] gives an [`Fs`], whose operations all take `&self` and run on any number of
-//! threads. `docs/core.md` tells how an operation is built.
+//! [`Mount::open`] returns an [`Fs`], whose operations all take `&self` and run on any number of
+//! threads. `docs/core.md` describes how an operation is built.
 #![forbid(unsafe_code)]
 
 mod alloc;

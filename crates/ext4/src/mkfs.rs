@@ -1,9 +1,9 @@
-//! Making file systems: the layout of `mke2fs -t ext4` 1.47 with its own configuration file.
+//! Creates file systems with the layout of `mke2fs -t ext4` 1.47 and its own configuration file.
 //!
-//! Three steps, each of which hands plain values to the next: `numbers` chooses sizes and counts,
-//! `layout` gives every block its place, and `write` puts bytes there, the superblock last. Given
-//! time, uuid and hash seed, the result is the same byte for byte, and that of mke2fs but for the
-//! count of KiB written.
+//! It has three steps, and each passes plain values to the next: `numbers` chooses sizes and
+//! counts, `layout` places every block, and `write` writes the blocks, the superblock last. For a
+//! given time, uuid and hash seed the result is the same byte for byte, and equals that of mke2fs
+//! except for the count of KiB written.
 
 mod error;
 mod journal;
@@ -24,11 +24,11 @@ use crate::mkfs::numbers::Numbers;
 use lanefs_device::Device;
 use lanefs_ondisk::superblock::Superblock;
 
-/// What was made.
+/// Describes the new file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
     /// Number of blocks.
     pub blocks: u64,
@@ -40,15 +40,16 @@ pub struct Report {
     pub journal_blocks: u32,
     /// Blocks that only root may take.
     pub reserved_blocks: u64,
-    /// The file system's name for machines.
+    /// The file system's UUID.
     pub uuid: [u8; 16],
-    /// Its features, by the names that `dumpe2fs` prints.
+    /// The features, by the names that `dumpe2fs` prints.
     pub features: Vec<String>,
 }
 
-/// Makes an ext4 file system on `device`. What was there is lost; see [`existing_signature`].
+/// Creates an ext4 file system on `device`. The old contents are lost; see [`existing_signature`].
 ///
-/// The superblock is written last, after a flush: a crash before leaves no file system at all.
+/// The superblock is written last, after a flush: after an earlier crash the device has no file
+/// system.
 ///
 /// # Errors
 /// [`MkfsError`]; after a device error the contents are undefined.

@@ -1,8 +1,8 @@
-//! What names are kept by, and what they lead to.
+//! The keys and values of name caches.
 
 use lanefs_ondisk::{FileType, Ino};
 
-/// Tells a directory from any other, also from an earlier one of the same number.
+/// Identifies a directory, also among earlier ones with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirId {
     /// The inode number.
@@ -12,10 +12,10 @@ pub struct DirId {
 }
 
 impl DirId {
-    /// A hash of `name` in this directory, for caches of names.
+    /// Returns a hash of `name` in this directory, for caches of names.
     #[inline]
     pub fn hash_of(self, name: &[u8]) -> u64 {
-        // One word, and a name that brings its length along by itself.
+        // One word, and a name whose hash includes its length.
         struct Key<'a>(u64, &'a [u8]);
         impl std::hash::Hash for Key<'_> {
             fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -27,11 +27,11 @@ impl DirId {
     }
 }
 
-/// What a name leads to.
+/// The inode that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// The inode.
+    /// The inode number.
     pub ino: Ino,
-    /// Its type.
+    /// The file type.
     pub file_type: FileType,
 }

@@ -1,10 +1,11 @@
-//! Ways of doing things that can be set side by side: what is scalable, and what it took the place of.
+//! Policies that select between the scalable ways of locking and allocation and the older ones.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Locking and allocation policies: today's, or those of older kernels, for comparison in one build
-/// (`docs/seeds.md`). The defaults scale. All are correct: they differ in what threads wait for.
+/// Locking and allocation policies: the present ones, or those of older kernels, for comparison in
+/// one build (`docs/seeds.md`). The defaults scale. All are correct: they differ in what threads
+/// wait for.
 ///
 /// ```
 /// use lanefs_ext4::{Overwrite, Policies};
@@ -17,17 +18,18 @@ use std::str::FromStr;
 pub struct Policies {
     /// S1: how an inode number is claimed.
     pub inode_claim: InodeClaiming,
-    /// S1: where new directories go, and searches that start afresh.
+    /// S1: where new directories and searches without a goal are placed.
     pub placement: Placement,
-    /// S2: what a chooser does about a group that another one is using.
+    /// S2: the reaction to a group that another thread is using.
     pub busy_group: BusyGroup,
-    /// S2: where the search for blocks of a large file starts when it cannot have its goal.
+    /// S2: where the search for blocks of a large file starts if its goal has no room.
     pub stream_goal: StreamGoal,
     /// S2: how a group with room is found.
     pub group_search: GroupSearch,
-    /// S3: how a write takes the inode that it overwrites data of.
+    /// S3: how a write locks the inode whose data it overwrites.
     pub overwrite: Overwrite,
-    /// S5: how names and inodes in memory are found. For who keeps names: ext4 alone keeps none.
+    /// S5: how names and inodes in memory are found. For the front ends that cache names: ext4
+    /// itself caches none.
     pub name_cache: NameCachePolicy,
 }
 
@@ -37,86 +39,87 @@ pub enum InodeClaiming {
     /// Found and taken under one hold of the group's guard.
     #[default]
     OneStep,
-    /// Found under one hold, taken under another if it is still free, else searched again.
+    /// Found under one hold of the guard, taken under another if still free, else searched again.
     TwoStep,
 }
 
-/// Where new directories go, and searches that start afresh.
+/// Where new directories and searches without a goal are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// Into groups of the caller's lane, one after another.
+    /// Into groups of the calling lane's home region, one after another.
     #[default]
     Lanes,
-    /// Near the parent, for everybody.
+    /// Near the parent, for all lanes.
     Shared,
 }
 
-/// What a chooser does about a group that another one is using.
+/// The reaction to a group that another thread is using.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BusyGroup {
-    /// It tries the next; only the last pass waits.
+    /// The search tries the next group; only the last pass waits.
     #[default]
     Skip,
-    /// It waits.
+    /// The search waits.
     Wait,
 }
 
-/// Where the search for blocks of a large file starts when it cannot have its goal.
+/// Where the search for blocks of a large file starts if its goal has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamGoal {
-    /// Behind the inode's own goal.
+    /// After the inode's own goal.
     #[default]
     Inode,
-    /// Where the last large file of anybody found blocks: one number for the file system.
+    /// Where the last large file found blocks: one number for the whole file system.
     Global,
-    /// As many such numbers as there are processors, at most one for four groups, chosen by the
-    /// inode's number: how Linux 6.17 does it.
+    /// Like `Global`, with as many numbers as there are processors, at most one for four groups;
+    /// the inode's number selects one, as in Linux 6.17.
     Hashed,
 }
 
 /// How a group with room is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupSearch {
-    /// By an index: a few steps, however many groups there are.
+    /// By an index: in a few steps, however many groups there are.
     #[default]
     Index,
-    /// One after another.
+    /// By a scan, one group after another.
     Scan,
 }
 
-/// How a write takes the inode that it overwrites data of.
+/// How a write locks the inode whose data it overwrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// Shared; exclusively, and checked again, if it turns out to allocate or to grow the file. The
+    /// Shared; exclusively, after a new check, if the write allocates or extends the file. The
     /// times are set outside of the lock.
     #[default]
     Shared,
-    /// Exclusively, the times set inside.
+    /// Exclusively; the times are set inside.
     Exclusive,
 }
 
 /// How names and inodes in memory are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameCachePolicy {
-    /// Without a lock; changed bucket by bucket; what makes room is in the bucket that needs it.
+    /// Without a lock; changes lock a bucket; eviction removes entries of the bucket that needs
+    /// room.
     #[default]
     Lanes,
-    /// Names, inodes and both lists in order of use behind one lock.
+    /// Names, inodes and both LRU lists are behind one lock.
     Global,
 }
 
-/// There is no such policy, or it has no such value.
+/// The policy does not exist, or does not have the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
-    /// The policy.
+    /// The name of the policy.
     pub name: String,
-    /// What it was to be; empty if that was not said.
+    /// The value; empty if it was not given.
     pub value: String,
 }
 
 impl std::error::Error for UnknownPolicy {}
 
-/// With what would have been understood.
+/// Lists the valid names or values.
 impl Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnknownPolicy { name, value } = self;
@@ -137,7 +140,7 @@ impl Display for UnknownPolicy {
     }
 }
 
-/// All policies by name, and what each can be: the default first, then what was before.
+/// All policies by name, with their values: the default first, then the older one.
 const NAMED: [(&str, &[&str]); 7] = [
     ("inode_claim", &["one-step", "two-step"]),
     ("placement", &["lanes", "shared"]),
@@ -149,7 +152,7 @@ const NAMED: [(&str, &[&str]); 7] = [
 ];
 
 impl Policies {
-    /// How all of it was done before.
+    /// Returns the older value of every policy.
     pub fn before() -> Policies {
         Policies {
             inode_claim: InodeClaiming::TwoStep,
@@ -162,7 +165,7 @@ impl Policies {
         }
     }
 
-    /// Sets the policy of this name, as in `overwrite=exclusive`.
+    /// Sets the policy with this name, as in `overwrite=exclusive`.
     ///
     /// # Errors
     /// [`UnknownPolicy`].
@@ -192,8 +195,8 @@ impl Policies {
 impl FromStr for Policies {
     type Err = UnknownPolicy;
 
-    /// `before`, `after`, or some that differ from the default, as `overwrite=exclusive`, with `+`
-    /// between them.
+    /// Parses `before`, `after`, or policies that differ from the default, like
+    /// `overwrite=exclusive`, separated by `+`.
     fn from_str(text: &str) -> Result<Policies, UnknownPolicy> {
         let mut policies = Policies::default();
         for word in text.split('+').filter(|word| !word.is_empty()) {
@@ -208,21 +211,22 @@ impl FromStr for Policies {
     }
 }
 
-/// Read-only or not.
+/// Whether a mount may change the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Nothing is written.
     ReadOnly,
-    /// Everything goes.
+    /// All operations are permitted.
     ReadWrite,
 }
 
-/// What to do about a log with transactions in it.
+/// The treatment of a log that contains transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Replay it.
+    /// Replay the log.
     Replay,
-    /// Leave it (`norecovery`): the files are seen as they lie, and nothing can be written.
+    /// Ignore the log (`norecovery`): the files have their state on the device, and the mount is
+    /// read-only.
     Skip,
 }
 
@@ -237,10 +241,10 @@ pub enum Atime {
     Strict,
 }
 
-/// What a damaged structure found while running does to the mount.
+/// The effect of a damaged structure, found while running, on the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The operation fails; the rest goes on.
+    /// The operation fails; the mount continues.
     Continue,
     /// The file system becomes read-only.
     ReadOnly,

@@ -40,36 +40,36 @@ pub enum Cause {
 pub struct Permissions(u8);
 
 impl Permissions {
-    /// None.
+    /// No permission.
     pub const NONE: Permissions = Permissions(0);
-    /// To read.
+    /// Permission to read.
     pub const READ: Permissions = Permissions(4);
-    /// To write.
+    /// Permission to write.
     pub const WRITE: Permissions = Permissions(2);
-    /// To execute, or to search a directory.
+    /// Permission to execute, or to search a directory.
     pub const EXECUTE: Permissions = Permissions(1);
 
-    /// The low three bits.
+    /// Returns the permissions of the low three bits.
     pub fn from_bits(bits: u16) -> Permissions {
         Permissions((bits & 7) as u8)
     }
 
-    /// As three bits.
+    /// Returns the permissions as three bits.
     pub fn bits(self) -> u16 {
         u16::from(self.0)
     }
 
-    /// The permissions in either set.
+    /// Returns the permissions in either set.
     pub fn union(self, other: Permissions) -> Permissions {
         Permissions(self.0 | other.0)
     }
 
-    /// The permissions in both sets.
+    /// Returns the permissions in both sets.
     pub fn intersection(self, other: Permissions) -> Permissions {
         Permissions(self.0 & other.0)
     }
 
-    /// True if every permission of `other` is here too.
+    /// Returns whether every permission of `other` is in this set.
     pub fn contains(self, other: Permissions) -> bool {
         other.0 & !self.0 == 0
     }
@@ -80,11 +80,11 @@ impl Permissions {
 pub enum Tag {
     /// The file's owner.
     Owner,
-    /// This user.
+    /// A named user.
     User(u32),
     /// The file's group.
     OwningGroup,
-    /// This group.
+    /// A named group.
     Group(u32),
     /// The upper limit for named users and all groups.
     Mask,
@@ -93,7 +93,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// The position in the order of entries.
+    /// Returns the position in the order of entries.
     fn rank(self) -> u8 {
         match self {
             Tag::Owner => 0,
@@ -115,7 +115,7 @@ impl Tag {
 pub struct AclEntry {
     /// The subject.
     pub tag: Tag,
-    /// What it allows.
+    /// The permissions that it grants.
     pub permissions: Permissions,
 }
 
@@ -127,7 +127,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Checks the entries.
+    /// Creates a list of the entries, which must be complete and in order.
     pub fn new(entries: Vec<AclEntry>) -> Result<Acl, Cause> {
         let count = |rank| entries.iter().filter(|entry| entry.tag.rank() == rank).count();
         let ordered = entries.is_sorted_by_key(|entry| entry.tag.rank());
@@ -140,7 +140,7 @@ impl Acl {
         Ok(Acl { entries })
     }
 
-    /// The list with the same meaning as these nine bits of a mode.
+    /// Returns the list with the same meaning as the nine permission bits of `mode`.
     pub fn from_mode(mode: u16) -> Acl {
         let entry =
             |tag, shift| AclEntry { tag, permissions: Permissions::from_bits(mode >> shift) };
@@ -149,12 +149,12 @@ impl Acl {
         }
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub fn entries(&self) -> &[AclEntry] {
         &self.entries
     }
 
-    /// True if the nine bits of a mode can express it: then only the mode is stored.
+    /// Returns whether the nine bits of a mode can express the list: then only the mode is stored.
     pub fn is_minimal(&self) -> bool {
         self.entries.iter().all(|entry| !entry.tag.is_named() && entry.tag != Tag::Mask)
     }
@@ -169,7 +169,7 @@ impl Acl {
         }
     }
 
-    /// The entry that the mode's group bits stand for: the mask if there is one.
+    /// Returns the entry that the mode's group bits correspond to: the mask, if there is one.
     fn group_class(&self) -> Tag {
         if self.permissions(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup }
     }

@@ -1,6 +1,6 @@
 //! Block and inode bitmaps: checks, searches, checksums. A set bit is in use.
 //!
-//! [`Bitmap`] keeps bits in words for fast searches. The bits behind the last one count as used, in
+//! [`Bitmap`] stores bits in words for fast searches. The bits after the last one count as used, in
 //! memory as on disk.
 //!
 //! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
@@ -43,7 +43,7 @@ pub enum Cause {
 /// A bitmap of one group, in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. The bits behind the last are set.
+    /// Bit `n` of the bitmap is bit `n % 64` of word `n / 64`. The bits after the last one are set.
     words: Box<[u64]>,
     bits: u32,
 }
@@ -51,7 +51,7 @@ pub struct Bitmap {
 const WORD: u32 = u64::BITS;
 
 impl Bitmap {
-    /// A bitmap with all bits clear.
+    /// Creates a bitmap with all bits clear.
     pub fn new(bits: u32) -> Bitmap {
         let words = vec![0; bits.div_ceil(WORD) as usize].into_boxed_slice();
         let mut bitmap = Bitmap { words, bits };
@@ -59,7 +59,8 @@ impl Bitmap {
         bitmap
     }
 
-    /// From the first bytes of `bytes`, in their form on disk; missing bytes count as used.
+    /// Creates a bitmap from the first bytes of `bytes`, in their form on disk; missing bytes count
+    /// as used.
     pub fn from_bytes(bytes: &[u8], bits: u32) -> Bitmap {
         let mut bitmap = Bitmap::new(bits);
         for (n, word) in bitmap.words.iter_mut().enumerate() {
@@ -73,7 +74,7 @@ impl Bitmap {
         bitmap
     }
 
-    /// Fills `bytes` with the bits in their form on disk, and with set bits behind the last.
+    /// Fills `bytes` with the bits in their form on disk, and sets the bits after the last one.
     pub fn write_to(&self, bytes: &mut [u8]) {
         let words = self.words.iter().flat_map(|word| word.to_le_bytes());
         for (byte, value) in bytes.iter_mut().zip(words.chain(std::iter::repeat(0xff))) {
@@ -88,17 +89,17 @@ impl Bitmap {
         }
     }
 
-    /// Number of bits.
+    /// Returns the number of bits.
     pub fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// A bit; true beyond the end.
+    /// Returns a bit; true beyond the end.
     pub fn get(&self, bit: u32) -> bool {
         self.words.get((bit / WORD) as usize).is_none_or(|word| word & mask_of(bit) != 0)
     }
 
-    /// Sets `len` bits from `start`, all of which must be clear; on error none is changed.
+    /// Sets `len` bits from `start`, all of which must be clear; on error all stay unchanged.
     ///
     /// # Errors
     /// [`Cause::BeyondEnd`] or [`Cause::AlreadySet`].
@@ -113,7 +114,7 @@ impl Bitmap {
         }
     }
 
-    /// Clears `len` bits from `start`, all of which must be set; on error none is changed.
+    /// Clears `len` bits from `start`, all of which must be set; on error all stay unchanged.
     ///
     /// # Errors
     /// [`Cause::BeyondEnd`] or [`Cause::AlreadyClear`].
@@ -128,7 +129,7 @@ impl Bitmap {
         }
     }
 
-    /// Sets all bits of a range, whether set or not; the part beyond the end is left out.
+    /// Sets all bits of a range, whether set or not; ignores the part beyond the end.
     pub fn fill(&mut self, range: Range<u32>) {
         let end = range.end.min(self.bits);
         self.for_words(range.start..end, |word, mask| *word |= mask);
@@ -147,8 +148,8 @@ impl Bitmap {
         end.map(|end| start..end).ok_or(Cause::BeyondEnd { start, len })
     }
 
-    /// Calls `change` with each word that holds bits of `range`, and with those bits. The range
-    /// lies within the bitmap.
+    /// Calls `change` with each word that contains bits of `range`, and with the mask of those
+    /// bits. The range must be within the bitmap.
     fn for_words(&mut self, range: Range<u32>, change: impl Fn(&mut u64, u64)) {
         let mut at = range.start;
         while at < range.end {
@@ -163,7 +164,8 @@ fn mask_of(bit: u32) -> u64 {
     1 << (bit % WORD)
 }
 
-/// The bits of one word from `start` to before `end`, which is at most the end of that word.
+/// Returns the mask of one word's bits from `start` to before `end`, which is at most the end of
+/// the word.
 fn mask_between(start: u32, end: u32) -> u64 {
     u64::MAX >> (WORD - (end - start)) << (start % WORD)
 }

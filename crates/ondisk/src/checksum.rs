@@ -13,57 +13,56 @@ const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&crc::CRC_16_MODBU
 pub struct Seed(u32);
 
 impl Seed {
-    /// Nothing chained yet.
+    /// The start value, before any byte is chained.
     pub const START: Seed = Seed(!0);
 
-    /// The seed in `s_checksum_seed` of a superblock.
+    /// Creates the seed from `s_checksum_seed` of a superblock.
     pub fn from_raw(value: u32) -> Seed {
         Seed(value)
     }
 
-    /// The seed of a file system without `metadata_csum_seed`, or of a journal.
+    /// Returns the seed of a file system without `metadata_csum_seed`, or of a journal.
     pub fn of_uuid(uuid: &[u8; 16]) -> Seed {
         Seed::START.chain(uuid)
     }
 
-    /// The seed for the blocks of one inode: the inode, its directory blocks, extent nodes, orphan
-    /// blocks.
+    /// Returns the seed for one inode and for its directory blocks, extent nodes and orphan blocks.
     pub fn of_inode(self, ino: Ino, generation: u32) -> Seed {
         self.chain_u64(u64::from(ino.0) | u64::from(generation) << 32)
     }
 
-    /// With `bytes` chained.
+    /// Chains `bytes`.
     pub fn chain(self, bytes: &[u8]) -> Seed {
         Seed(!crc32c::crc32c_append(!self.0, bytes))
     }
 
-    /// With a little-endian word chained.
+    /// Chains a little-endian 32-bit word.
     pub fn chain_u32(self, word: u32) -> Seed {
         self.chain(&word.to_le_bytes())
     }
 
-    /// With a little-endian double word chained.
+    /// Chains a little-endian 64-bit word.
     pub fn chain_u64(self, word: u64) -> Seed {
         self.chain(&word.to_le_bytes())
     }
 
-    /// The checksum of all that was chained.
+    /// Returns the checksum of all chained bytes.
     pub fn value(self) -> u32 {
         self.0
     }
 }
 
-/// The checksums of a file system, and where they start.
+/// The checksums of a file system, and their start values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
-    /// None at all.
+    /// No checksums.
     None,
     /// `gdt_csum`: group descriptors have a crc16 that starts with the uuid.
     Descriptors {
         /// `s_uuid`.
         uuid: [u8; 16],
     },
-    /// `metadata_csum`: everything has a crc32c.
+    /// `metadata_csum`: all metadata has a crc32c.
     All {
         /// The seed of the file system.
         seed: Seed,
@@ -71,7 +70,7 @@ pub enum Checksums {
 }
 
 impl Checksums {
-    /// The seed of the file system, if it has `metadata_csum`.
+    /// Returns the seed of the file system, if it has `metadata_csum`.
     pub fn seed(self) -> Option<Seed> {
         match self {
             Checksums::All { seed } => Some(seed),
@@ -84,19 +83,19 @@ impl Checksums {
 pub struct Crc16(Digest<'static, u16, Table<16>>);
 
 impl Crc16 {
-    /// Nothing chained yet.
+    /// Creates a checksum of no bytes.
     pub fn new() -> Crc16 {
         static STATIC: Crc<u16, Table<16>> = CRC16;
         Crc16(STATIC.digest())
     }
 
-    /// With `bytes` chained.
+    /// Chains `bytes`.
     pub fn chain(mut self, bytes: &[u8]) -> Crc16 {
         self.0.update(bytes);
         self
     }
 
-    /// The checksum of all that was chained.
+    /// Returns the checksum of all chained bytes.
     pub fn value(self) -> u16 {
         self.0.finalize()
     }

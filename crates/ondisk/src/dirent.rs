@@ -5,8 +5,8 @@
 //! tail in the form of an unused record. Source: kernel documentation, *ext4: Directory Entries*.
 //!
 //! # Invariants
-//! An entry of [`entries`] lies inside the block, is four-byte aligned and lies behind the one
-//! before, so that every walk ends after at most `block size / 12` steps.
+//! An entry of [`entries`] lies inside the block, is four-byte aligned and lies after the previous
+//! one, so that every walk ends after at most `block size / 12` steps.
 
 mod edit;
 mod name;
@@ -50,40 +50,40 @@ const _: () = assert!(size_of::<RawDirEntry>() == HEADER);
 pub struct DirFormat {
     /// Bytes of a block.
     pub block_size: BlockSize,
-    /// Feature `filetype`: entries carry the type of their inode.
+    /// Feature `filetype`: entries contain the type of their inode.
     pub has_file_types: bool,
     /// Feature `metadata_csum`: blocks end in a tail with a checksum.
     pub has_checksums: bool,
-    /// Feature `large_dir`: an index may have one level more, a directory more than 4 GiB.
+    /// Feature `large_dir`: an index may have one more level, and a directory more than 4 GiB.
     pub has_large_dirs: bool,
     /// Number of inodes of the file system, which is the highest inode number.
     pub inodes: u32,
 }
 
 impl DirFormat {
-    /// Bytes of a leaf that records can use.
+    /// Returns how many bytes of a leaf records can use.
     pub fn record_bytes(&self) -> usize {
         self.block_size.bytes() - if self.has_checksums { TAIL } else { 0 }
     }
 }
 
-/// A record that is checked.
+/// A checked record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The offset of the record, in bytes from the start of the block.
     pub offset: usize,
-    /// Bytes of the record, with the slack behind the name.
+    /// Bytes of the record, including the slack after the name.
     pub rec_len: usize,
-    /// Its inode; `None` for an unused record.
+    /// The inode number; `None` for an unused record.
     pub ino: Option<Ino>,
-    /// The type, if the directory keeps it and it is a known one.
+    /// The file type, if the directory stores it and it is a known one.
     pub file_type: Option<FileType>,
-    /// The name; of no meaning in an unused record.
+    /// The name; without meaning in an unused record.
     pub name: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// True for "." and "..".
+    /// Returns whether the name is "." or "..".
     pub fn is_dot(&self) -> bool {
         matches!(self.name, b"." | b"..")
     }
@@ -128,19 +128,19 @@ pub enum Cause {
     Checksum { found: u32, computed: u32 },
 }
 
-/// Walks the entries of a linear block or leaf, unused records included, checking everything.
+/// Iterates over the entries of a linear block or leaf, unused records included, with all checks.
 ///
 /// # Errors
-/// A block of the wrong length or without its tail at once; a broken record as the last item.
+/// Fails at once for a wrong length or a missing tail; returns a broken record as the last item.
 pub fn entries<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Entries<'a>, Cause> {
     Ok(Entries { records: records(format, block)? })
 }
 
-/// The offsets and names of the entries of a linear block or leaf. Checks the bounds of the records
-/// alone.
+/// Iterates over the offsets and names of the entries of a linear block or leaf. Checks only the
+/// bounds of the records.
 ///
 /// # Errors
-/// As [`entries`].
+/// The same as for [`entries`].
 pub fn places<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -150,8 +150,8 @@ pub fn places<'a>(
     Ok(records(format, block)?.filter(used).map(move |record| record.map(place)))
 }
 
-/// The entry with that name in a linear block or leaf. Checks the bounds of the records before it,
-/// and all of the entry; [`entries`] checks the other names when the block is read.
+/// Finds the entry with that name in a linear block or leaf. Checks the bounds of the records
+/// before it, and the whole entry; [`entries`] checks the other names when the block is read.
 pub fn find<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -166,10 +166,10 @@ pub fn find<'a>(
     Ok(None)
 }
 
-/// The entry at `offset` of a linear block or leaf, if it has that name.
+/// Returns the entry at `offset` of a linear block or leaf, if it has that name.
 ///
 /// # Errors
-/// No record starts there.
+/// If no record starts there.
 pub fn named_at<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -184,7 +184,7 @@ pub fn named_at<'a>(
     }
 }
 
-/// The record at `offset`, which may also be one of the two in the root of an index.
+/// Returns the record at `offset`, which may also be one of the two in the root of an index.
 pub fn entry_at<'a>(
     format: &DirFormat,
     block: &'a [u8],
@@ -194,8 +194,8 @@ pub fn entry_at<'a>(
     record(format.block_size, block, offset, block.len())?.check(format)
 }
 
-/// "." and "..", which start the first block of every directory, indexed or not. The second may
-/// fill the block, as it does in the root of an index.
+/// Returns "." and "..", which start the first block of every directory, indexed or not. The second
+/// may fill the block, as it does in the root of an index.
 pub fn dots<'a>(format: &DirFormat, block: &'a [u8]) -> Result<(Entry<'a>, Entry<'a>), Cause> {
     let dot = entry_at(format, block, 0)?;
     if dot.name != b"." || dot.ino.is_none() || dot.rec_len == block.len() {
@@ -234,7 +234,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A record inside the block whose contents are not checked.
+/// A record inside the block, with unchecked contents.
 #[derive(Debug, Clone, Copy)]
 struct Record<'a> {
     offset: usize,
@@ -271,7 +271,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Walks the records of a linear block or leaf, checking their bounds.
+/// Iterates over the records of a linear block or leaf, checking their bounds.
 fn records<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Records<'a>, Cause> {
     check_length(format, block)?;
     if format.has_checksums && tail::stored(block).is_none() {
@@ -304,7 +304,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The record at `offset`, which must end at `end` or leave room for another before it.
+/// Decodes the record at `offset`, which must end at `end` or leave room for another before it.
 fn record(
     block_size: BlockSize,
     block: &[u8],
@@ -333,8 +333,8 @@ fn record(
     Ok(Record { offset, rec_len, ino, file_type, name })
 }
 
-/// A record that fills a 64 KiB block does not fit 16 bits and is written as 65,535; the other
-/// lengths have the low two bits free. Older writers put 0 there.
+/// Decodes a record's length. A record that fills a 64 KiB block does not fit into 16 bits and is
+/// written as 65,535; in other lengths the low two bits are unused. Older writers wrote 0 there.
 fn decode_rec_len(raw: u16, block_size: BlockSize) -> usize {
     let raw = usize::from(raw);
     match (block_size.bytes() == 1 << 16, raw) {

@@ -1,11 +1,11 @@
 //! The possible faults of an image, with the location.
 //!
-//! Each module has its own `Cause`; this names the object in which the cause was found.
+//! Each module has its own `Cause`; [`Corruption`] adds the object in which the cause was found.
 
 use crate::{Block, FileBlock, Group, Ino};
 use thiserror::Error;
 
-/// The image breaks the format. Names the object and, where there is one, the block.
+/// The image violates the format. Contains the object and the block, if it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the place, under the format's names
@@ -38,7 +38,7 @@ pub enum Corruption {
 }
 
 impl Corruption {
-    /// The damaged inode, or the owner of the damaged block, if it has one.
+    /// Returns the damaged inode, or the owner of the damaged block, if there is one.
     pub fn ino(&self) -> Option<Ino> {
         match *self {
             Corruption::Inode { ino, .. }
@@ -55,7 +55,7 @@ impl Corruption {
         }
     }
 
-    /// The damaged block of the device, if that is known.
+    /// Returns the damaged block of the device, if it is known.
     pub fn block(&self) -> Option<Block> {
         match *self {
             Corruption::ExtentNode { block, .. } | Corruption::Xattr { block, .. } => block,
@@ -64,7 +64,7 @@ impl Corruption {
     }
 }
 
-/// The image is right but uses an unsupported feature; `what` is its name as `dumpe2fs` prints it,
+/// The image is valid but uses an unsupported feature; `what` is its name as `dumpe2fs` prints it,
 /// or a few words.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("not supported: {what}")]

@@ -1,9 +1,9 @@
 //! Nodes of the extent tree.
 //!
 //! A node is a header and an array of 12-byte entries: extents in a leaf (depth 0), pointers to
-//! nodes one level down elsewhere. The root is the 60 bytes of `i_block` in the inode, without a
-//! checksum of its own; every other node fills a block and, with `metadata_csum`, carries a
-//! checksum behind its last possible entry. Format: <https://docs.kernel.org/filesystems/ext4/>,
+//! nodes one level down in other nodes. The root is the 60 bytes of `i_block` in the inode, without
+//! a checksum of its own; every other node fills a block and, with `metadata_csum`, contains a
+//! checksum after its last possible entry. Format: <https://docs.kernel.org/filesystems/ext4/>,
 //! "Extent Tree"; details that are missing there were checked against `debugfs` and a running
 //! kernel.
 //!
@@ -22,11 +22,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAGIC: u16 = 0xf30a;
 /// Bytes of the root node, which is in the inode.
 pub const ROOT_BYTES: usize = 60;
-/// How many entries the root can hold.
+/// Number of entries that the root can hold.
 pub const ROOT_ENTRIES: u16 = ((ROOT_BYTES - HEADER) / ENTRY) as u16;
 /// The largest depth of a tree: five levels of index nodes above the leaves map every file.
 pub const MAX_DEPTH: u16 = 5;
-/// The first logical block that no file has: lengths and ends stay within 32 bits.
+/// The first logical block that no file reaches: lengths and ends stay within 32 bits.
 pub const END: u32 = u32::MAX;
 
 const HEADER: usize = size_of::<RawHeader>();
@@ -105,14 +105,14 @@ const _: () = assert!(size_of::<RawIndex>() == 12);
 /// Whether the blocks of an extent hold data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// They hold data.
+    /// The blocks contain data.
     Written,
-    /// They are allocated and read as zeros.
+    /// The blocks are allocated and read as zeros.
     Unwritten,
 }
 
 impl State {
-    /// The longest extent of this state, in blocks.
+    /// Returns the length of the longest extent of this state, in blocks.
     pub fn max_len(self) -> u32 {
         match self {
             State::Written => LEN_WRITTEN_MAX as u32,
@@ -126,21 +126,21 @@ impl State {
 pub struct Extent {
     /// The first logical block.
     pub start: FileBlock,
-    /// In blocks, from 1 to [`State::max_len`].
+    /// Length in blocks, from 1 to [`State::max_len`].
     pub len: u32,
     /// The first physical block.
     pub block: Block,
-    /// Whether there is data.
+    /// Whether the blocks contain data.
     pub state: State,
 }
 
 impl Extent {
-    /// The logical block after the last.
+    /// Returns the logical block after the last.
     pub fn end(&self) -> u32 {
         self.start.0.saturating_add(self.len)
     }
 
-    /// The part within `range` of logical blocks, if there is one.
+    /// Returns the part within `range` of logical blocks, if there is one.
     pub fn clip(&self, range: &Range<u32>) -> Option<Extent> {
         let from = self.start.0.max(range.start);
         let to = self.end().min(range.end);
@@ -152,7 +152,8 @@ impl Extent {
         })
     }
 
-    /// True if `next` continues this extent, in the file and on the device, in the same state.
+    /// Returns whether `next` continues this extent, in the file and on the device, in the same
+    /// state.
     pub fn continued_by(&self, next: &Extent) -> bool {
         self.state == next.state
             && self.end() == next.start.0
@@ -165,21 +166,21 @@ impl Extent {
 pub struct Index {
     /// The first logical block of the child.
     pub start: FileBlock,
-    /// Where the child is.
+    /// The block of the child.
     pub child: Block,
 }
 
 /// The entries of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entries {
-    /// Of a leaf, depth 0.
+    /// The extents of a leaf, depth 0.
     Leaf(Vec<Extent>),
-    /// Of a node above others.
+    /// The pointers of an index node.
     Index(Vec<Index>),
 }
 
 impl Entries {
-    /// How many.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
             Entries::Leaf(extents) => extents.len(),
@@ -187,7 +188,7 @@ impl Entries {
         }
     }
 
-    /// True if there is none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -216,9 +217,9 @@ pub struct Expected {
 /// A decoded node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Levels below: 0 for a leaf.
+    /// Levels below this node: 0 for a leaf.
     pub depth: u16,
-    /// Room, in entries; the checksum is behind it.
+    /// Capacity in entries; the checksum follows it.
     pub max: u16,
     /// Kept as it was found; no known file system uses it.
     pub generation: u32,
@@ -226,13 +227,14 @@ pub struct Node {
     pub entries: Entries,
 }
 
-/// How many entries a node of `bytes` bytes has room for.
+/// Returns how many entries fit into a node of `bytes` bytes.
 pub fn capacity(bytes: usize) -> u16 {
     (bytes.saturating_sub(HEADER) / ENTRY).min(u16::MAX as usize) as u16
 }
 
 impl Node {
-    /// Checks `bytes` against the format and against `expected`. Not the checksum: see [`verify`].
+    /// Checks `bytes` against the format and against `expected`, without the checksum: see
+    /// [`verify`].
     pub fn decode(bytes: &[u8], expected: &Expected) -> Result<Node, Cause> {
         let short = || Cause::Short { len: bytes.len() };
         let (header, rest) = RawHeader::ref_from_prefix(bytes).map_err(|_| short())?;
@@ -346,8 +348,9 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
     Ok(children)
 }
 
-/// Entry `i` starts at `from` or later; below the root, the first one exactly there. The kernel and
-/// e2fsck insist on it, and it makes a tree that visits one node twice impossible.
+/// Checks that entry `i` starts at `from` or later; below the root, the first one must start
+/// exactly there. The kernel and e2fsck require this, and it makes a tree that visits one node
+/// twice impossible.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
     if i == 0 && start.0 != from && expected.place != Place::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });
@@ -422,7 +425,7 @@ impl RawIndex {
     }
 }
 
-/// Physical block numbers have 48 bits.
+/// Joins the halves of a physical block number, which has 48 bits.
 fn join(hi: U16, lo: U32) -> Block {
     Block(u64::from(hi.get()) << 32 | u64::from(lo.get()))
 }
@@ -432,7 +435,7 @@ fn split(block: Block) -> (U16, U32) {
     (((block.0 >> 32) as u16).into(), (block.0 as u32).into())
 }
 
-/// Checks the checksum of a node in a block. `seed` is [`Seed::of_inode`]'s.
+/// Verifies the checksum of a node in a block. `seed` is the result of [`Seed::of_inode`].
 pub fn verify(bytes: &[u8], seed: Seed) -> Result<(), Cause> {
     let at = tail_offset(bytes)?;
     let short = Cause::Short { len: bytes.len() };
@@ -442,7 +445,7 @@ pub fn verify(bytes: &[u8], seed: Seed) -> Result<(), Cause> {
     if found == computed { Ok(()) } else { Err(Cause::Checksum { found, computed }) }
 }
 
-/// Sets the checksum of a node in a block. `seed` is [`Seed::of_inode`]'s.
+/// Sets the checksum of a node in a block. `seed` is the result of [`Seed::of_inode`].
 ///
 /// # Panics
 /// If `bytes` is not a node that fills a block.
@@ -452,7 +455,7 @@ pub fn seal(bytes: &mut [u8], seed: Seed) {
     tail[..TAIL].copy_from_slice(&seed.chain(covered).value().to_le_bytes());
 }
 
-/// The checksum is behind the last possible entry, not at the end of the block.
+/// Returns the offset of the checksum: after the last possible entry, not at the end of the block.
 fn tail_offset(bytes: &[u8]) -> Result<usize, Cause> {
     let (header, _) =
         RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Short { len: bytes.len() })?;

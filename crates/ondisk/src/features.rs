@@ -9,7 +9,7 @@ bitflags! {
     /// Features that an implementation may ignore.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Compat: u32 {
-        /// Directories get blocks ahead of need.
+        /// Directories get blocks before they need them.
         const DIR_PREALLOC = 0x0001;
         /// Inodes of the AFS server.
         const IMAGIC_INODES = 0x0002;
@@ -49,7 +49,7 @@ bitflags! {
         const FILETYPE = 0x0002;
         /// The journal must be replayed.
         const RECOVER = 0x0004;
-        /// This is not a file system but a separate journal device.
+        /// The device is not a file system but a separate journal device.
         const JOURNAL_DEV = 0x0008;
         /// Descriptors lie in the groups that they describe.
         const META_BG = 0x0010;
@@ -57,13 +57,13 @@ bitflags! {
         const EXTENTS = 0x0040;
         /// Block numbers and descriptors are 64-bit.
         const BIT64 = 0x0080;
-        /// A block guards against being mounted on two machines.
+        /// A block prevents mounts on two machines at the same time.
         const MMP = 0x0100;
         /// Bitmaps and tables may lie outside of their group.
         const FLEX_BG = 0x0200;
         /// Values of extended attributes may be in inodes.
         const EA_INODE = 0x0400;
-        /// Directory entries may carry data.
+        /// Directory entries may contain data.
         const DIRDATA = 0x1000;
         /// The seed of all checksums is in the superblock, so that the uuid may change.
         const CSUM_SEED = 0x2000;
@@ -105,7 +105,7 @@ bitflags! {
         const BIGALLOC = 0x0200;
         /// All metadata has crc32c checksums.
         const METADATA_CSUM = 0x0400;
-        /// Never in the kernel.
+        /// A feature that was never in the kernel.
         const REPLICA = 0x0800;
         /// The image must not be written.
         const READONLY = 0x1000;
@@ -139,7 +139,7 @@ pub enum Support {
     ReadWrite,
     /// Reading only, because of these features.
     ReadOnly(Vec<String>),
-    /// None, because of these features.
+    /// No operation, because of these features.
     Refused(Vec<String>),
 }
 
@@ -195,8 +195,8 @@ const RO_COMPAT_NAMES: [(RoCompat, &str); 15] = [
     (RoCompat::ORPHAN_PRESENT, "orphan_present"),
 ];
 
-/// Features that are read and written. `meta_bg` is here, since only the position of a descriptor
-/// differs.
+/// Features that are read and written. `meta_bg` is among them, since it changes only the position
+/// of a descriptor.
 const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -205,8 +205,8 @@ const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED);
 
-/// Features that can be read without harm: the kernel reads `mmp` file systems without taking part
-/// in the protocol; `ea_inode` and `large_dir` concern single objects that can be recognised.
+/// Features that can be read safely: the kernel reads `mmp` file systems without taking part in the
+/// protocol; `ea_inode` and `large_dir` affect single objects that can be recognised.
 const READABLE_INCOMPAT: Incompat =
     Incompat::MMP.union(Incompat::EA_INODE).union(Incompat::LARGE_DIR);
 
@@ -219,11 +219,11 @@ const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// The operations that Lanefs supports on a file system with these features.
+/// Returns the operations that Lanefs supports on a file system with these features.
 ///
 /// Compatible features never prevent a mount (not even `fast_commit`: the journal shows whether it
-/// holds fast commits). An unknown incompatible feature refuses it; an unknown read-only-compatible
-/// one leaves reading.
+/// contains fast commits). An unknown incompatible feature prevents it; an unknown
+/// read-only-compatible one permits only reading.
 pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Support {
     let _ = compat;
     let refused = incompat.difference(WRITABLE_INCOMPAT.union(READABLE_INCOMPAT));
@@ -236,12 +236,12 @@ pub fn support(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Suppo
 }
 
 impl Features {
-    /// See [`support`].
+    /// Calls [`support`] with these features.
     pub fn support(self) -> Support {
         support(self.compat, self.incompat, self.ro_compat)
     }
 
-    /// The names of all features, in the order of the words and bits.
+    /// Returns the names of all features, in the order of the words and bits.
     pub fn names(self) -> Vec<String> {
         let mut names = compat_names(self.compat);
         names.extend(incompat_names(self.incompat));
@@ -249,7 +249,7 @@ impl Features {
         names
     }
 
-    /// True if group descriptors have a checksum, and with it groups may be uninitialised.
+    /// Returns whether group descriptors have a checksum; only then may groups be uninitialised.
     pub fn has_descriptor_checksums(self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
     }
@@ -271,7 +271,8 @@ fn find<F: PartialEq>(table: &[(F, &'static str)], flag: F) -> Option<&'static s
     table.iter().find(|(f, _)| *f == flag).map(|(_, name)| *name)
 }
 
-/// A nameless bit is printed as `dumpe2fs` does: the word's letter and the bit's number.
+/// Returns the names of the bits in a word. A bit without name is printed as in `dumpe2fs`: the
+/// word's letter and the bit's number.
 fn names(word: u32, letter: char, name: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
     (0..u32::BITS)
         .filter(|n| word & (1 << n) != 0)

@@ -40,7 +40,7 @@ pub enum Cause {
     ItableUnused { inodes: u32 },
 }
 
-/// The first 32 bytes, under the format's names.
+/// The first 32 bytes, with the format's names.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawGroupDesc {
@@ -58,7 +58,7 @@ struct RawGroupDesc {
     bg_checksum: U16,
 }
 
-/// The next 32 bytes, there with `64bit`.
+/// The next 32 bytes, which exist with `64bit`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawGroupDescHigh {
@@ -98,22 +98,22 @@ bitflags! {
 /// A checked group descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupDesc {
-    /// Where the block bitmap is.
+    /// The block of the block bitmap.
     pub block_bitmap: Block,
-    /// Where the inode bitmap is.
+    /// The block of the inode bitmap.
     pub inode_bitmap: Block,
-    /// Where the inode table starts.
+    /// The first block of the inode table.
     pub inode_table: Block,
-    /// Free blocks, in clusters with `bigalloc`.
+    /// Number of free blocks, in clusters with `bigalloc`.
     pub free_blocks: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
-    /// Directories.
+    /// Number of directories.
     pub used_dirs: u32,
-    /// Inodes at the end of the table that were never used.
+    /// Number of inodes at the end of the table that were never used.
     pub itable_unused: u32,
     /// The parts that were not initialised. The first two flags are never set in a file system
-    /// without descriptor checksums, since they mean nothing there.
+    /// without descriptor checksums, where they have no meaning.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,
@@ -124,7 +124,7 @@ pub struct GroupDesc {
 }
 
 impl GroupDesc {
-    /// Checks everything. `bytes` are [`Geometry::desc_size`] long.
+    /// Decodes a descriptor with all checks. `bytes` must be [`Geometry::desc_size`] long.
     ///
     /// # Errors
     /// [`Corruption::GroupDescriptor`].
@@ -143,7 +143,7 @@ impl GroupDesc {
     /// Writes the fields over `bytes`, whose unknown bytes stay, and sets the checksum.
     ///
     /// # Panics
-    /// If `bytes` are not [`Geometry::desc_size`] long: an error of the caller.
+    /// If `bytes` is not [`Geometry::desc_size`] long: an error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -209,8 +209,8 @@ impl GroupDesc {
         }
     }
 
-    /// Bitmaps and table must lie within the file system, or without `flex_bg` within their group,
-    /// clear of the superblock and descriptors that are in use, and of each other.
+    /// Checks that bitmaps and table lie within the file system, or without `flex_bg` within their
+    /// group, and do not overlap the superblock and descriptors in use, or each other.
     fn check_places(&self, group: Group, geometry: &Geometry) -> Result<(), Cause> {
         let table_len = u64::from(geometry.itable_blocks());
         let first = geometry.group_first_block(group).ok_or(Cause::NoSuchGroup)?;
@@ -285,8 +285,8 @@ fn check_checksum(
     }
 }
 
-/// The two kinds treat the checksum field itself differently: crc32c takes it as zeros and keeps
-/// the lower half of the result, crc16 leaves it out.
+/// Computes the checksum. The two kinds treat the checksum field itself differently: crc32c takes
+/// it as zeros and keeps the lower half of the result, crc16 omits it.
 fn checksum(bytes: &[u8], group: Group, checksums: Checksums) -> Option<u16> {
     let (before, after) = (&bytes[..CHECKSUM_OFFSET], &bytes[LOW_SIZE..]);
     match checksums {

@@ -1,24 +1,24 @@
 //! Directory hashes: legacy, half MD4, TEA, signed and unsigned.
 //!
-//! The root of a directory's index says which hash it uses. A flag of the superblock says whether
-//! bytes of a name count as signed: the program that made the file system set it by its machine.
-//! Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as in RFC 1320, reduced to
-//! eight of its sixteen words; TEA as published by Wheeler and Needham, sixteen rounds. The test
-//! values come from `debugfs -R dx_hash`.
+//! The root of a directory's index names the hash that it uses. A flag of the superblock determines
+//! whether bytes of a name count as signed: the program that created the file system set it
+//! according to its machine. Sources: kernel documentation, *ext4: Hash Tree Directories*; MD4 as
+//! in RFC 1320, reduced to eight of its sixteen words; TEA as published by Wheeler and Needham,
+//! sixteen rounds. The test values come from `debugfs -R dx_hash`.
 
 /// The kind of hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
-    /// The one of the first prototypes. Many names collide.
+    /// The hash of the first prototypes. Many names collide.
     Legacy,
-    /// Half of MD4: what `mke2fs` chooses.
+    /// Half of MD4, the default of `mke2fs`.
     HalfMd4,
     /// The Tiny Encryption Algorithm, used as a hash.
     Tea,
 }
 
 impl HashVersion {
-    /// The version from its byte in the superblock or in the root of an index.
+    /// Returns the version for its byte in the superblock or in the root of an index.
     pub fn from_byte(byte: u8) -> Option<HashVersion> {
         Some(match byte {
             0 => HashVersion::Legacy,
@@ -28,7 +28,7 @@ impl HashVersion {
         })
     }
 
-    /// The byte that the root of an index keeps.
+    /// Returns the byte for the root of an index.
     pub fn byte(self) -> u8 {
         match self {
             HashVersion::Legacy => 0,
@@ -38,7 +38,7 @@ impl HashVersion {
     }
 }
 
-/// How bytes of a name above 127 count.
+/// The interpretation of name bytes above 127.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameBytes {
     /// As negative numbers (superblock flag 1).
@@ -50,27 +50,28 @@ pub enum NameBytes {
 /// The hash of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// The index is sorted by this; the low bit is clear, and it is never [`MAX_MAJOR`] or more.
+    /// The part by which the index is sorted; the low bit is clear, and it is always below
+    /// [`MAX_MAJOR`].
     pub major: u32,
     /// Further 32 bits; 0 with the legacy hash.
     pub minor: u32,
 }
 
-/// The value that means "the end of the directory" to readers: no name has it.
+/// The value that means "the end of the directory" to readers: it is never the hash of a name.
 pub const MAX_MAJOR: u32 = 0xffff_fffe;
 
 /// Hashes the names of one file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameHasher {
-    /// Which hash.
+    /// The kind of hash.
     pub version: HashVersion,
-    /// How bytes above 127 count.
+    /// The interpretation of bytes above 127.
     pub bytes: NameBytes,
     /// `s_hash_seed`; all zero means the standard start values.
     pub seed: [u32; 4],
 }
 
-/// MD4's start values, the seed of a file system that has none.
+/// MD4's start values, the seed of a file system without its own.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl NameHasher {
@@ -114,9 +115,9 @@ impl NameHasher {
         last << 1
     }
 
-    /// Feeds the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
-    /// the first highest. The rest after the name is filled with the number of bytes left, four
-    /// times.
+    /// Passes the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
+    /// the first highest. The rest after the name is filled with the number of remaining bytes,
+    /// four times.
     fn fold<const WORDS: usize>(
         &self,
         name: &[u8],
@@ -146,8 +147,8 @@ impl NameHasher {
     }
 }
 
-/// One block of MD4 with eight message words in place of sixteen: eight steps in each of the three
-/// rounds; each round takes the words in another order.
+/// Computes one block of MD4 with eight message words in place of sixteen: eight steps in each of
+/// the three rounds; each round takes the words in another order.
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     let before = *state;
     let choose = |x: u32, y: u32, z: u32| (x & y) | (!x & z);
@@ -161,8 +162,8 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     }
 }
 
-/// Always inlined, so that the order of the words is known and the steps are unrolled: every name
-/// of a directory that is read is hashed here.
+/// Computes one round of MD4. Always inlined, so that the order of the words is known and the steps
+/// are unrolled: every name of a directory that is read is hashed here.
 #[inline(always)]
 fn md4_round(
     state: &mut [u32; 4],
@@ -180,7 +181,8 @@ fn md4_round(
     *state = [a, b, c, d];
 }
 
-/// Sixteen cycles of TEA with the message as the key; only the first two words of the state change.
+/// Computes sixteen cycles of TEA with the message as the key; only the first two words of the
+/// state change.
 fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     let (mut y, mut z) = (state[0], state[1]);
     let mut sum = 0u32;

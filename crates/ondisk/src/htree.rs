@@ -1,12 +1,13 @@
 //! Index blocks of hashed directories.
 //!
-//! The first block of an indexed directory is the root. It begins with "." and ".." as any
-//! directory; the record of ".." covers the rest of the block, which holds eight bytes of
+//! The first block of an indexed directory is the root. It begins with "." and ".." like any
+//! directory; the record of ".." covers the rest of the block, which contains eight bytes of
 //! information and the entries. Blocks of further levels look like one unused record. An entry has
 //! the number of a child block in the directory and the lowest hash in it. The first entry of a
-//! block has no hash of its own (limit and count are in its place); its range begins where its
-//! parent says. Entries are sorted. The low bit of an entry's hash says that names with that hash
-//! are in the block before too. Source: kernel documentation, *ext4: Hash Tree Directories*.
+//! block has no hash of its own (limit and count are in its place); its range begins at the hash of
+//! the block's entry in its parent. Entries are sorted. The low bit of an entry's hash is set if
+//! names with that hash are also in the previous block. Source: kernel documentation, *ext4: Hash
+//! Tree Directories*.
 
 mod checksum;
 mod edit;
@@ -21,13 +22,13 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The offset of the information in a root: behind the two records' headers and names.
+/// The offset of the information in a root: after the two records' headers and names.
 const ROOT_INFO: usize = 24;
 /// The offset of the entries in a root.
 const ROOT_ENTRIES: usize = 32;
 /// The offset of the entries in a node.
 const NODE_ENTRIES: usize = 8;
-/// Bytes of an entry, and of the tail behind the last one.
+/// Bytes of an entry, and of the tail after the last one.
 const ENTRY: usize = 8;
 /// Child numbers have 28 bits; readers ignore the rest.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
@@ -65,7 +66,7 @@ struct RawCountLimit {
 const _: () = assert!(size_of::<RawRootInfo>() == ROOT_ENTRIES - ROOT_INFO);
 const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 
-/// The kind of index block: its entries start at different offsets.
+/// The kind of an index block, which determines the offset of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The first block of the directory.
@@ -82,14 +83,14 @@ impl Kind {
         }
     }
 
-    /// Number of entries that such a block holds.
+    /// Returns the most entries that a block of this kind holds.
     pub fn limit(self, format: &DirFormat) -> usize {
         let tail = if format.has_checksums { ENTRY } else { 0 };
         (format.block_size.bytes() - self.entries_at() - tail) / ENTRY
     }
 }
 
-/// The possible faults of an index block, or of the block that it leads to.
+/// The possible faults of an index block, or of the block that it points to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are what was found, and what was expected
@@ -127,15 +128,15 @@ pub enum Cause {
 /// An entry of an index block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The lowest hash in the child; the low bit says that the hash began in the child before.
-    /// 0 for the first entry of a block.
+    /// The lowest hash in the child; the low bit is set if names with that hash are also in the
+    /// previous child. 0 for the first entry of a block.
     pub hash: u32,
-    /// The child.
+    /// The block number of the child.
     pub block: FileBlock,
 }
 
 impl IndexEntry {
-    /// True if names with this entry's hash are in the child before, too.
+    /// Returns whether names with this entry's hash are also in the previous child.
     pub fn continues(&self) -> bool {
         self.hash & 1 == 1
     }
@@ -144,7 +145,7 @@ impl IndexEntry {
 /// The root of an index, checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Root<'a> {
-    /// How names are hashed.
+    /// The hash of names.
     pub version: HashVersion,
     /// Levels of nodes between the root and the leaves.
     pub levels: u8,
@@ -164,44 +165,44 @@ pub struct Index<'a> {
 }
 
 impl Index<'_> {
-    /// Number of entries, at least 1.
+    /// Returns the number of entries, at least 1.
     #[allow(clippy::len_without_is_empty)] // it never is
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if no entry can be added.
+    /// Returns whether no further entry fits.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= self.limit
     }
 
-    /// The entry at `position`, counted from 0.
+    /// Returns the entry at `position`, counted from 0.
     pub fn get(&self, position: usize) -> Option<IndexEntry> {
         let raw = self.entries.get(position)?;
         let hash = if position == 0 { 0 } else { raw.hash.get() };
         Some(IndexEntry { hash, block: FileBlock(raw.block.get() & BLOCK_MASK) })
     }
 
-    /// The position of the last entry whose hash is not above `hash`, which leads to the first leaf
-    /// that can have a name of that hash.
+    /// Returns the position of the last entry whose hash is not above `hash`. Its child contains
+    /// the first leaf that can have a name with that hash.
     pub fn search(&self, hash: u32) -> usize {
         let hashed = self.entries.get(1..).unwrap_or_default();
         hashed.partition_point(|entry| entry.hash.get() <= hash)
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = IndexEntry> + '_ {
         (0..self.len()).filter_map(|position| self.get(position))
     }
 }
 
-/// Levels of nodes that can be below the root: one, two with `large_dir`.
+/// Returns the most levels of nodes below the root: one, or two with `large_dir`.
 pub fn max_levels(format: &DirFormat) -> u8 {
     if format.has_large_dirs { 2 } else { 1 }
 }
 
-/// The kind of an index block, by its form; `None` for another block. In a file system with
-/// checksums the forms cannot be mistaken; without, an empty leaf looks like a node.
+/// Returns the kind of an index block by its form; `None` for another block. In a file system with
+/// checksums the form is unambiguous; without, an empty leaf looks like a node.
 pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     let first = dirent::entry_at(format, block, 0).ok()?;
     if first.ino.is_none() && first.rec_len == block.len() {
@@ -210,7 +211,7 @@ pub fn shape(format: &DirFormat, block: &[u8]) -> Option<Kind> {
     root_info(format, block).ok().map(|_| Kind::Root)
 }
 
-/// Decodes the root of an index and checks all of it but the checksum.
+/// Decodes the root of an index and checks everything except the checksum.
 pub fn root<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Root<'a>, Cause> {
     let (info, ino, parent) = root_info(format, block)?;
     if info.info_length != 8 {
@@ -229,7 +230,7 @@ pub fn root<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Root<'a>, Cause> 
     Ok(Root { version, levels: info.indirect_levels, ino, parent, index })
 }
 
-/// Decodes a node of an index and checks all of it but the checksum.
+/// Decodes a node of an index and checks everything except the checksum.
 pub fn node<'a>(format: &DirFormat, block: &'a [u8]) -> Result<Index<'a>, Cause> {
     check_length(format, block)?;
     let first = dirent::entry_at(format, block, 0).map_err(|_| Cause::NotNode)?;

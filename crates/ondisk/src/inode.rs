@@ -69,29 +69,29 @@ bitflags! {
     /// `i_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct InodeFlags: u32 {
-        /// Overwrite when deleted; ignored.
+        /// The data is overwritten on deletion; ignored.
         const SECRM = 0x1;
-        /// Keep for undeletion; ignored.
+        /// The data is kept for undeletion; ignored.
         const UNRM = 0x2;
-        /// Compressed; ignored.
+        /// The data is compressed; ignored.
         const COMPR = 0x4;
         /// Writes are synchronous.
         const SYNC = 0x8;
-        /// May not be changed at all.
+        /// The inode must not be changed.
         const IMMUTABLE = 0x10;
-        /// May only be appended to.
+        /// Data may only be appended.
         const APPEND = 0x20;
-        /// Not for dump(8).
+        /// dump(8) skips the file.
         const NODUMP = 0x40;
-        /// The access time stays.
+        /// Reads do not set the access time.
         const NOATIME = 0x80;
         /// Data is encrypted.
         const ENCRYPT = 0x800;
         /// The directory has a hashed index.
         const INDEX = 0x1000;
-        /// Of the AFS server.
+        /// An inode of the AFS server.
         const IMAGIC = 0x2000;
-        /// Data goes through the journal.
+        /// Data is written to the journal first.
         const JOURNAL_DATA = 0x4000;
         /// The tail is not merged; ignored.
         const NOTAIL = 0x8000;
@@ -101,11 +101,11 @@ bitflags! {
         const TOPDIR = 0x20000;
         /// `i_blocks` counts blocks, not sectors.
         const HUGE_FILE = 0x40000;
-        /// Mapped by extents.
+        /// Blocks are mapped by extents.
         const EXTENTS = 0x80000;
-        /// Sealed by a hash tree.
+        /// The file is sealed by a hash tree.
         const VERITY = 0x10_0000;
-        /// Holds the value of an attribute.
+        /// The inode contains the value of an attribute.
         const EA_INODE = 0x20_0000;
         /// Obsolete: blocks are allocated beyond the end.
         const EOFBLOCKS = 0x40_0000;
@@ -113,7 +113,7 @@ bitflags! {
         const DAX = 0x200_0000;
         /// Data is in the inode.
         const INLINE_DATA = 0x1000_0000;
-        /// Children get this project id.
+        /// New files in the directory get its project id.
         const PROJINHERIT = 0x2000_0000;
         /// Names in the directory ignore case.
         const CASEFOLD = 0x4000_0000;
@@ -124,7 +124,7 @@ bitflags! {
 /// A checked inode with plain values; [`Inode::encode_into`] encodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
-    /// Type and permissions, as stat(2) has them; 0 in a free inode.
+    /// Type and permissions as in stat(2); 0 in a free inode.
     pub mode: u16,
     /// Owner.
     pub uid: u32,
@@ -132,38 +132,38 @@ pub struct Inode {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Time,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub ctime: Time,
-    /// Last change of the data.
+    /// Time of the last change of the data.
     pub mtime: Time,
-    /// Creation; `None` where the inode has no room for it.
+    /// Time of creation; `None` if the inode has no room for it.
     pub crtime: Option<Time>,
     /// Time of deletion in seconds since 1970, or the next inode of the list of orphans.
     pub dtime: u32,
-    /// Names.
+    /// Number of hard links.
     pub links: u16,
-    /// Space taken, in sectors of 512 bytes.
+    /// Allocated space, in sectors of 512 bytes.
     pub sectors: u64,
     /// Flags.
     pub flags: InodeFlags,
     /// Root of the extent tree, block map, short link target, or device number.
     pub block: [u8; 60],
-    /// Goes up when the inode is used anew; part of all its checksums.
+    /// Changes when the inode is reused; part of all its checksums.
     pub generation: u32,
     /// Block of extended attributes, if there is one.
     pub file_acl: Option<Block>,
-    /// Change counter; only the lower 32 bits live in 128-byte inodes.
+    /// Change counter; 128-byte inodes store only the lower 32 bits.
     pub version: u64,
     /// Bytes of fields beyond the first 128; 0 in 128-byte inodes.
     pub extra_isize: u16,
-    /// Project; 0 where the inode has no room for it.
+    /// Project; 0 if the inode has no room for it.
     pub projid: u32,
 }
 
 impl Inode {
-    /// An inode with everything zero but `extra_isize`: free.
+    /// Creates a free inode: all fields are zero except `extra_isize`.
     pub fn zeroed(extra_isize: u16) -> Inode {
         Inode {
             mode: 0,
@@ -187,9 +187,9 @@ impl Inode {
         }
     }
 
-    /// Checks everything. `bytes` are [`Geometry::inode_size`] long.
+    /// Decodes an inode with all checks. `bytes` must be [`Geometry::inode_size`] long.
     ///
-    /// An inode of zeros is a free one, whatever its checksum: tables are zeroed, not formatted.
+    /// An inode of zeros is free, whatever its checksum: tables are zeroed, not formatted.
     ///
     /// # Errors
     /// [`Corruption::Inode`].
@@ -205,15 +205,15 @@ impl Inode {
             .map_err(|cause| Corruption::Inode { ino, cause })
     }
 
-    /// Writes the fields over `bytes`, whose unknown bytes stay (attributes!), and sets the
+    /// Writes the fields over `bytes`, whose unknown bytes (attributes!) stay, and sets the
     /// checksum. For a new inode, `bytes` are zeros.
     ///
     /// # Errors
-    /// [`TooLarge`] if the space taken does not fit; `bytes` are then as they were.
+    /// [`TooLarge`] if the allocated space does not fit; `bytes` then stay unchanged.
     ///
     /// # Panics
-    /// If `bytes` are not [`Geometry::inode_size`] long, or `extra_isize` does not fit into them:
-    /// an error of the caller.
+    /// If `bytes` is not [`Geometry::inode_size`] long, or `extra_isize` does not fit into it: an
+    /// error of the caller.
     pub fn encode_into(
         &self,
         bytes: &mut [u8],
@@ -234,29 +234,31 @@ impl Inode {
         Ok(())
     }
 
-    /// The type of the inode; `None` for a free one, and for reserved ones that have no type.
+    /// Returns the type of the inode; `None` for a free one, and for reserved ones that have no
+    /// type.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)
     }
 
-    /// True if there is neither type nor name. A deleted inode may keep its mode: the bitmap says
-    /// whether an inode is in use.
+    /// Returns whether the inode has neither type nor links. A deleted inode may keep its mode: the
+    /// bitmap determines whether an inode is in use.
     pub fn is_blank(&self) -> bool {
         self.mode == 0 && self.links == 0
     }
 
-    /// The device that a device inode stands for.
+    /// Returns the device number of a device inode.
     pub fn device_number(&self) -> DeviceNumber {
         DeviceNumber::decode(&self.block)
     }
 
-    /// Makes this inode stand for a device.
+    /// Sets the device number of a device inode.
     pub fn set_device_number(&mut self, device: DeviceNumber) {
         device.encode(&mut self.block);
     }
 
-    /// The target of a symbolic link that is in the inode itself: the link takes no space but that
-    /// of its attribute block. (The length does not decide: early ext2 gave short links a block.)
+    /// Returns the target of a symbolic link that is stored in the inode itself: the link takes no
+    /// space except its attribute block. (The length does not decide: early ext2 gave short links a
+    /// block.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             Some(_) => (geometry.block_size().bytes() as u64 / 512) << geometry.cluster_bits(),
@@ -269,21 +271,23 @@ impl Inode {
         {
             return None;
         }
-        // At most 59 bytes: an end mark follows.
+        // At most 59 bytes: a NUL follows the target.
         let len = usize::try_from(self.size).ok()?;
         self.block[..59].get(..len)
     }
 
-    /// The bytes of the inode that hold attributes: all behind the fields. `None` if there are
-    /// none, or if `extra_isize` was never set, which says that these bytes were never written.
+    /// Returns the bytes of the inode that contain attributes: all after the fields. `None` if
+    /// there are none, or if `extra_isize` was never set, which means that these bytes were never
+    /// written.
     pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         let area = start..geometry.inode_size();
         (self.extra_isize != 0 && area.len() >= 4).then_some(area)
     }
 
-    /// Sectors in 32 bits, in 48, or blocks in 48: the first that fits. The unit found on disk
-    /// stays where it can, so that an unchanged inode keeps its bytes.
+    /// Encodes the allocated space: sectors in 32 bits, in 48, or blocks in 48, whichever fits
+    /// first. The unit found on disk stays where possible, so that an unchanged inode keeps its
+    /// bytes.
     fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
         let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let too_large = TooLarge::Blocks { sectors: self.sectors };
@@ -303,27 +307,29 @@ impl Inode {
         Ok(Space { count: self.sectors, in_blocks: false })
     }
 
-    /// Sets the time of the last read, to the nearest that the inode can keep.
+    /// Sets the time of the last read, rounded to the nearest that the inode can store.
     pub fn set_atime(&mut self, time: Time) {
         self.atime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::ATIME_END));
     }
 
-    /// Sets the time of the last change of the data, to the nearest that the inode can keep.
+    /// Sets the time of the last change of the data, rounded to the nearest that the inode can
+    /// store.
     pub fn set_mtime(&mut self, time: Time) {
         self.mtime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::MTIME_END));
     }
 
-    /// Sets the time of the last change of the inode, to the nearest that the inode can keep.
+    /// Sets the time of the last change of the inode, rounded to the nearest that the inode can
+    /// store.
     pub fn set_ctime(&mut self, time: Time) {
         self.ctime = timestamp::nearest(time, fits(self.extra_isize, RawExtra::CTIME_END));
     }
 
-    /// Sets the time of creation, where the inode keeps it, to the nearest that it can keep.
+    /// Sets the time of creation, if the inode stores it, rounded to the nearest that it can store.
     pub fn set_crtime(&mut self, time: Time) {
         self.crtime = self.crtime.map(|_| timestamp::nearest(time, true));
     }
 
-    /// Whether all times have nanoseconds and the larger range.
+    /// Returns whether all times have nanoseconds and the larger range.
     pub fn has_fine_times(&self) -> bool {
         fits(self.extra_isize, RawExtra::ATIME_END)
     }
@@ -425,8 +431,8 @@ fn decode_checked(
     inode.check(geometry).map(|()| inode)
 }
 
-/// Whether the size has an upper half: in regular files always, in others with `large_dir` only. In
-/// directories the field once held the block of default access control lists.
+/// Returns whether the size has an upper half: in regular files always, in others only with
+/// `large_dir`. In directories the field once contained the block of default access control lists.
 fn has_size_high(mode: u16, geometry: &Geometry) -> bool {
     FileType::from_mode(mode) == Some(FileType::Regular)
         || geometry.features().incompat.contains(Incompat::LARGE_DIR)
@@ -483,7 +489,7 @@ fn decode_space(base: &RawInode, flags: InodeFlags, geometry: &Geometry) -> u64 
     } else {
         1
     };
-    // 48 bits times at most 128.
+    // The product of 48 bits and at most 128 fits into 64 bits.
     count * unit
 }
 
@@ -491,7 +497,7 @@ impl Inode {
     #[inline]
     fn check(&self, geometry: &Geometry) -> Result<(), Cause> {
         if self.is_blank() {
-            // The remains of a deleted inode are not interpreted.
+            // The fields of a deleted inode are not interpreted.
             return Ok(());
         }
         if self.mode >> 12 != 0 && self.file_type().is_none() {

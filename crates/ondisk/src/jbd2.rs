@@ -66,12 +66,13 @@ pub enum Cause {
 pub struct Sequence(pub u32);
 
 impl Sequence {
-    /// The number of the transaction after this one.
+    /// Returns the number of the next transaction.
     pub fn next(self) -> Sequence {
         Sequence(self.0.wrapping_add(1))
     }
 
-    /// True if this transaction came before `other`: if it is less than half of all numbers behind.
+    /// Returns whether this transaction came before `other`: it is behind by less than half of all
+    /// numbers.
     pub fn is_before(self, other: Sequence) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
@@ -133,17 +134,17 @@ struct RawHeader {
 const HEADER_SIZE: usize = 12;
 const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 
-/// The start of a block of the log itself.
+/// The header of a block of the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The kind of the block.
     pub kind: BlockKind,
-    /// Its transaction; without meaning in a superblock.
+    /// The number of its transaction; without meaning in a superblock.
     pub sequence: Sequence,
 }
 
 impl Header {
-    /// The header of a log block; `None` for another block, which is how a log ends.
+    /// Decodes the header of a log block; `None` for another block, which marks the end of the log.
     pub fn decode(block: &[u8]) -> Option<Header> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.h_magic.get() != MAGIC {
@@ -162,7 +163,7 @@ impl Header {
         block[..HEADER_SIZE].copy_from_slice(raw.as_bytes());
     }
 
-    /// The header, if it is of `kind`.
+    /// Decodes the header; fails if it is not of `kind`.
     fn expect(block: &[u8], kind: BlockKind) -> Result<Header, Cause> {
         let header = Header::decode(block).filter(|header| header.kind == kind);
         header.ok_or(Cause::WrongKind { expected: kind })

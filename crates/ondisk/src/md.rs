@@ -2,8 +2,8 @@
 //! partial parity log. Everything is little endian.
 //!
 //! Functions here return a bare [`Cause`], since only the caller knows which member it read. They
-//! check one member alone; the code that assembles an array checks what must agree between members.
-//! Offsets in superblocks are in sectors of 512 bytes, even if the device has larger ones.
+//! check a single member; the code that assembles an array checks that the members agree. Offsets
+//! in superblocks are in sectors of 512 bytes, even if the device has larger ones.
 //!
 //! Sources: `linux/raid/md_p.h` of Linux's interface headers, md(4), and members that Linux's md
 //! wrote.
@@ -20,13 +20,13 @@ pub use superblock::{Area, BadBlocks, Device, Features, NewArray, Recovery, Role
 use std::fmt;
 use thiserror::Error;
 
-/// Bytes of the sectors that md counts in.
+/// Size of a sector in md's units, in bytes.
 pub const SECTOR: u64 = 512;
 
-/// The byte of a member where a superblock of version 1.2 is.
+/// The offset of a superblock of version 1.2 in a member, in bytes.
 pub const SUPERBLOCK_OFFSET: u64 = 4096;
 
-/// Bytes that a superblock of version 1 may take.
+/// The largest size of a superblock of version 1, in bytes.
 pub const SUPERBLOCK_SIZE: usize = 4096;
 
 /// The identity of an array or member. Printed as mdadm prints it.

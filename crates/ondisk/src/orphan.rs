@@ -1,7 +1,7 @@
 //! Blocks of the orphan file: inodes without a name that are still open, or that are being
 //! truncated.
 //!
-//! A block is an array of inode numbers, 0 where free, with a tail.
+//! A block is an array of inode numbers, 0 in free slots, with a tail.
 //!
 //! Source: kernel documentation, "Orphan file".
 
@@ -27,17 +27,17 @@ pub enum Cause {
     Checksum { found: u32, expected: u32 },
 }
 
-/// The start of the checksums of an orphan file.
+/// The start value of the checksums of an orphan file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrphanSeed(Option<Seed>);
 
 impl OrphanSeed {
-    /// The seed for the orphan file with this inode number and generation.
+    /// Returns the seed for the orphan file with this inode number and generation.
     pub fn new(checksums: Checksums, ino: Ino, generation: u32) -> OrphanSeed {
         OrphanSeed(checksums.seed().map(|seed| seed.of_inode(ino, generation)))
     }
 
-    /// Over the position of the block, and all slots.
+    /// Computes the checksum over the position of the block and all slots.
     fn checksum(self, block: Block, slots: &[u8]) -> Option<u32> {
         Some(self.0?.chain_u64(block.0).chain(slots).value())
     }
@@ -50,20 +50,20 @@ pub struct OrphanBlock {
 }
 
 impl OrphanBlock {
-    /// Slots of a block of this many bytes.
+    /// Returns the number of slots of a block of this size.
     pub fn slots_per_block(block_size: crate::BlockSize) -> usize {
         (block_size.bytes() - TAIL_SIZE) / SLOT_SIZE
     }
 
-    /// A block without orphans.
+    /// Creates a block without orphans.
     pub fn empty(block_size: crate::BlockSize) -> OrphanBlock {
         OrphanBlock { slots: vec![0; OrphanBlock::slots_per_block(block_size)] }
     }
 
-    /// Checks magic and checksum of the file's block that lies at `block`.
+    /// Decodes the file's block at the place `block`, and checks magic and checksum.
     ///
     /// # Errors
-    /// Any [`Cause`]. The caller knows which block of the file it is: see
+    /// Any [`Cause`]. The caller adds the number of the block in the file: see
     /// [`crate::Corruption::OrphanFile`].
     pub fn decode(bytes: &[u8], block: Block, seed: OrphanSeed) -> Result<OrphanBlock, Cause> {
         let length = Cause::Length { len: bytes.len() };
@@ -83,7 +83,7 @@ impl OrphanBlock {
         }
     }
 
-    /// The bytes of this block, to lie at `block`.
+    /// Encodes this block for the place `block`.
     pub fn encode(&self, block: Block, seed: OrphanSeed) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
         let sum = seed.checksum(block, &bytes).unwrap_or(0);
@@ -92,31 +92,32 @@ impl OrphanBlock {
         bytes
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The orphan in a slot, if there is one. The image may hold any number.
+    /// Returns the orphan in a slot, if there is one. The number comes from the image and may be
+    /// invalid.
     pub fn get(&self, slot: usize) -> Option<Ino> {
         self.slots.get(slot).filter(|&&ino| ino != 0).map(|&ino| Ino(ino))
     }
 
-    /// Puts an orphan into a slot, or nothing.
+    /// Stores an orphan in a slot, or clears the slot.
     ///
     /// # Panics
-    /// If there is no such slot: an error of the caller.
+    /// If the slot does not exist: an error of the caller.
     pub fn set(&mut self, slot: usize, ino: Option<Ino>) {
         self.slots[slot] = ino.map_or(0, |ino| ino.0);
     }
 
-    /// The first free slot at or behind `from`.
+    /// Returns the first free slot at or after `from`.
     pub fn next_free(&self, from: usize) -> Option<usize> {
         let tail = self.slots.get(from..)?;
         tail.iter().position(|&ino| ino == 0).map(|n| from + n)
     }
 
-    /// All orphans with their slots.
+    /// Returns all orphans with their slots.
     pub fn orphans(&self) -> impl Iterator<Item = (usize, Ino)> {
         let slots = self.slots.iter().enumerate();
         slots.filter(|&(_, &ino)| ino != 0).map(|(slot, &ino)| (slot, Ino(ino)))
@@ -131,20 +132,20 @@ fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     (end <= bytes.len().checked_sub(TAIL_SIZE)?).then_some(start..end)
 }
 
-/// The first free slot of a block.
+/// Returns the first free slot of a block.
 pub fn free_slot(bytes: &[u8]) -> Option<usize> {
     let slots = bytes.get(..bytes.len().checked_sub(TAIL_SIZE)?)?;
     slots.as_chunks::<SLOT_SIZE>().0.iter().position(|slot| *slot == [0; SLOT_SIZE])
 }
 
-/// Puts an orphan into a slot of a block, or nothing. The checksum is set by [`seal`].
+/// Stores an orphan in a slot of a block, or clears the slot. [`seal`] sets the checksum.
 pub fn set_slot(bytes: &mut [u8], slot: usize, ino: Option<Ino>) {
     if let Some(range) = slot_range(bytes, slot) {
         bytes[range].copy_from_slice(&ino.map_or(0, |ino| ino.0).to_le_bytes());
     }
 }
 
-/// Sets the checksum of the block that lies at `block`.
+/// Sets the checksum of the block at the place `block`.
 pub fn seal(bytes: &mut [u8], block: Block, seed: OrphanSeed) {
     let Some(slots) = bytes.len().checked_sub(TAIL_SIZE) else { return };
     if let Some(sum) = seed.checksum(block, &bytes[..slots]) {

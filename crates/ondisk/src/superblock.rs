@@ -1,7 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the image.
 //!
-//! [`Superblock::decode`] makes every check; [`Geometry`] is the part of the result that can be
-//! copied. Bytes that no setter changes stay as they were found, so unknown fields survive.
+//! [`Superblock::decode`] makes every check; [`Geometry`] is the copyable part of the result. Bytes
+//! that the setters do not change stay as they were found, so unknown fields survive.
 //!
 //! Source: ext4 disk layout documentation, "The Super Block".
 
@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
 
-/// Byte of the image where the superblock starts, whatever the block size.
+/// The offset of the superblock in the image in bytes, whatever the block size.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
@@ -33,7 +33,7 @@ const CREATOR_HURD: u32 = 1;
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// `eh_magic` of the root of an extent tree.
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// Blocks larger than the page size that Linux has nearly everywhere are not worth their cost.
+/// The largest supported block size: Linux's page size nearly everywhere; larger ones do not pay.
 const MAX_BLOCK_SIZE: usize = 4096;
 
 /// The possible faults of a superblock.
@@ -113,27 +113,28 @@ bitflags! {
     /// `s_default_mount_opts`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct DefaultMountOptions: u32 {
-        /// Debugging output.
+        /// Prints debugging output.
         const DEBUG = 0x1;
         /// New files get the group of their directory.
         const BSD_GROUPS = 0x2;
-        /// `user.` attributes.
+        /// Allows `user.` attributes.
         const USER_XATTR = 0x4;
-        /// Access control lists.
+        /// Enables access control lists.
         const ACL = 0x8;
-        /// No 32-bit user ids.
+        /// Disables 32-bit user ids.
         const UID16 = 0x10;
-        /// All data through the journal.
+        /// Writes all data through the journal.
         const DATA_JOURNAL = 0x20;
-        /// Data before the metadata that maps it. All of these three is writeback mode's value.
+        /// Writes data before the metadata that maps it. Both data bits together mean writeback
+        /// mode.
         const DATA_ORDERED = 0x40;
-        /// No write barriers.
+        /// Uses no write barriers.
         const NO_BARRIER = 0x100;
-        /// Watch over the blocks of metadata.
+        /// Checks accesses to the blocks of metadata.
         const BLOCK_VALIDITY = 0x200;
-        /// Tell the device of freed blocks.
+        /// Notifies the device of freed blocks.
         const DISCARD = 0x400;
-        /// No delayed allocation.
+        /// Disables delayed allocation.
         const NO_DELALLOC = 0x800;
         const _ = !0;
     }
@@ -143,22 +144,22 @@ bitflags! {
     /// `s_flags`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SuperFlags: u32 {
-        /// Directory hashes of this image take bytes of names as signed.
+        /// Directory hashes of this image treat bytes of names as signed.
         const SIGNED_HASH = 1;
-        /// ... as unsigned.
+        /// Directory hashes of this image treat bytes of names as unsigned.
         const UNSIGNED_HASH = 2;
-        /// For development kernels alone.
+        /// Marks a file system for development kernels only.
         const TEST_FILESYS = 4;
         const _ = !0;
     }
 }
 
-/// The reaction to an error that is found: `s_errors`.
+/// The reaction to an error that is detected: `s_errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Allow no more writes.
+    /// Permit no more writes.
     ReadOnly,
     /// Stop the machine.
     Panic,
@@ -173,28 +174,28 @@ pub enum JournalPlace {
     Device([u8; 16]),
 }
 
-/// An error found while mounted; the superblock keeps the first and the last one.
+/// An error found while mounted; the superblock stores the first and the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
     pub time: u64,
-    /// The inode concerned, or 0.
+    /// The affected inode, or 0.
     pub ino: u32,
-    /// The block concerned, or 0.
+    /// The affected block, or 0.
     pub block: u64,
-    /// The function that found it: at most 32 bytes of the name are kept.
+    /// The function that found it: at most 32 bytes of the name are stored.
     pub function: String,
-    /// The line there.
+    /// The line number.
     pub line: u32,
-    /// What kind of error.
+    /// The kind of error.
     pub code: ErrorCode,
 }
 
-/// An error in the superblock's own numbering (`EXT4_ERR_*`), of which dumpe2fs shows the names.
+/// An error in the superblock's own numbering (`EXT4_ERR_*`); dumpe2fs prints the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ErrorCode {
-    /// None of those that have a number.
+    /// An error without a number of its own.
     Unknown = 1,
     /// The device failed: EIO.
     Io = 2,
@@ -210,7 +211,8 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Checks everything. `bytes` are the first 1024 or more from [`SUPERBLOCK_OFFSET`].
+    /// Decodes a superblock with all checks. `bytes` are the first 1024 or more from
+    /// [`SUPERBLOCK_OFFSET`].
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -222,7 +224,7 @@ impl Superblock {
         Superblock::from_raw(raw)
     }
 
-    /// Makes every check but those of magic and checksum, which [`Superblock::encode`] sets.
+    /// Makes all checks except those of magic and checksum, which [`Superblock::encode`] sets.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -245,7 +247,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The bytes, with magic and checksum set.
+    /// Returns the bytes, with magic and checksum set.
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut raw = self.raw.clone();
         raw.s_magic.set(check::MAGIC);
@@ -257,22 +259,23 @@ impl Superblock {
         bytes
     }
 
-    /// The fields as they lie on disk.
+    /// Returns the fields as on disk.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
 
-    /// Sizes and positions.
+    /// Returns sizes and positions.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The feature words.
+    /// Returns the feature words.
     pub fn features(&self) -> Features {
         self.geometry.features()
     }
 
-    /// The operations that Lanefs supports on this file system, by everything in the superblock.
+    /// Returns the operations that Lanefs supports on this file system, considering the whole
+    /// superblock.
     pub fn support(&self) -> Support {
         if self.raw.s_creator_os.get() == CREATOR_HURD {
             // Its inodes have other fields at the same offsets.
@@ -292,7 +295,7 @@ impl Superblock {
         }
     }
 
-    /// Reasons to refuse it that are no features, or the absence of one.
+    /// Returns the reasons to refuse it that are not features, or that are missing features.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         let block_size = self.geometry.block_size().bytes();
@@ -311,8 +314,9 @@ impl Superblock {
         names
     }
 
-    /// True if the copy of the journal inode's block field is not the root of an extent tree, as in
-    /// an ext3 that became an ext4. A read-only mount does not need the journal if it is empty.
+    /// Returns whether the copy of the journal inode's block field is not the root of an extent
+    /// tree, as in an ext3 that became an ext4. A read-only mount does not need the journal if it
+    /// is empty.
     fn has_old_journal(&self) -> bool {
         let [first, ..] = self.raw.s_jnl_blocks;
         matches!(self.journal(), Some(JournalPlace::Inode(_)))
@@ -320,7 +324,7 @@ impl Superblock {
             && first.get() & 0xffff != u32::from(EXTENT_MAGIC)
     }
 
-    /// The checksums, and where they start.
+    /// Returns the checksums, and their start values.
     pub fn checksums(&self) -> Checksums {
         let features = self.features();
         let uuid = self.raw.s_uuid;
@@ -338,55 +342,56 @@ impl Superblock {
         }
     }
 
-    /// The file system's name for machines.
+    /// Returns the file system's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw.s_uuid
     }
 
-    /// The file system's name for people, without the trailing zeros.
+    /// Returns the label, without the trailing zeros.
     pub fn label(&self) -> &[u8] {
         until_zero(&self.raw.s_volume_name)
     }
 
-    /// Where it was last mounted, without the trailing zeros.
+    /// Returns the last mount point, without the trailing zeros.
     pub fn last_mounted(&self) -> &[u8] {
         until_zero(&self.raw.s_last_mounted)
     }
 
-    /// Free blocks (clusters with `bigalloc`) as last written: a hint, descriptors are the truth.
+    /// Returns the free blocks (clusters with `bigalloc`) as last written: a hint; the descriptors
+    /// have the exact numbers.
     pub fn free_blocks(&self) -> u64 {
         let raw = &self.raw;
         let (lo, hi) = (raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
         check::wide(self.features(), lo, hi)
     }
 
-    /// Free inodes as last written: a hint, descriptors are the truth.
+    /// Returns the free inodes as last written: a hint; the descriptors have the exact numbers.
     pub fn free_inodes(&self) -> u32 {
         self.raw.s_free_inodes_count.get()
     }
 
-    /// Blocks that only the reserved user and group may take.
+    /// Returns the number of blocks that only the reserved user and group may use.
     pub fn reserved_blocks(&self) -> u64 {
         let raw = &self.raw;
         check::wide(self.features(), raw.s_r_blocks_count_lo.get(), raw.s_r_blocks_count_hi.get())
     }
 
-    /// The user that may take reserved blocks.
+    /// Returns the user that may use reserved blocks.
     pub fn reserved_uid(&self) -> u32 {
         self.raw.s_def_resuid.get().into()
     }
 
-    /// The group that may take reserved blocks.
+    /// Returns the group that may use reserved blocks.
     pub fn reserved_gid(&self) -> u32 {
         self.raw.s_def_resgid.get().into()
     }
 
-    /// Clean or not.
+    /// Returns whether the file system is clean, and further states.
     pub fn state(&self) -> State {
         State::from_bits_retain(self.raw.s_state.get())
     }
 
-    /// The reaction to an error that is found; a value out of range counts as `Continue`, the
+    /// Returns the reaction to a detected error; a value out of range counts as `Continue`, the
     /// default.
     pub fn on_error(&self) -> OnError {
         match self.raw.s_errors.get() {
@@ -396,7 +401,7 @@ impl Superblock {
         }
     }
 
-    /// Where the journal is, if there is one.
+    /// Returns the place of the journal, if there is one.
     pub fn journal(&self) -> Option<JournalPlace> {
         if !self.features().compat.contains(Compat::HAS_JOURNAL) {
             return None;
@@ -407,46 +412,47 @@ impl Superblock {
         })
     }
 
-    /// The orphan file, if there is one.
+    /// Returns the orphan file, if there is one.
     pub fn orphan_file(&self) -> Option<Ino> {
         let has = self.features().compat.contains(Compat::ORPHAN_FILE);
         has.then(|| Ino(self.raw.s_orphan_file_inum.get()))
     }
 
-    /// Head of the list of orphans that is chained through the inodes.
+    /// Returns the head of the list of orphans that is chained through the inodes.
     pub fn last_orphan(&self) -> Option<Ino> {
         let ino = self.raw.s_last_orphan.get();
         (ino != 0).then_some(Ino(ino))
     }
 
-    /// `lost+found`, if the superblock names it.
+    /// Returns the inode of `lost+found`, if the superblock contains it.
     pub fn lost_and_found(&self) -> Option<Ino> {
         let ino = self.raw.s_lpf_ino.get();
         (ino != 0 && ino <= self.geometry.inode_count()).then_some(Ino(ino))
     }
 
-    /// Seed of the directory hashes.
+    /// Returns the seed of the directory hashes.
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.s_hash_seed.map(|word| word.get())
     }
 
-    /// Hash of new directories: 0 legacy, 1 half MD4, 2 TEA (see [`SuperFlags`] for their signedness).
+    /// Returns the hash of new directories: 0 legacy, 1 half MD4, 2 TEA (see [`SuperFlags`] for
+    /// their signedness).
     pub fn hash_version(&self) -> u8 {
         self.raw.s_def_hash_version
     }
 
-    /// Signedness of the directory hashes, and other flags.
+    /// Returns the signedness of the directory hashes, and other flags.
     pub fn flags(&self) -> SuperFlags {
         SuperFlags::from_bits_retain(self.raw.s_flags.get())
     }
 
-    /// The default options of a mount.
+    /// Returns the default options of a mount.
     pub fn default_mount_options(&self) -> DefaultMountOptions {
         DefaultMountOptions::from_bits_retain(self.raw.s_default_mount_opts.get())
     }
 
-    /// `i_extra_isize` of new inodes: the superblock's value if that fits, else 32, else 0 for
-    /// 128-byte inodes.
+    /// Returns `i_extra_isize` of new inodes: the superblock's value if that fits, else 32, else 0
+    /// for 128-byte inodes.
     pub fn extra_isize(&self) -> u16 {
         let room = (self.geometry.inode_size() - 128) as u16;
         let fits = |want: u16| want >= 32 && want <= room && want.is_multiple_of(4);
@@ -461,45 +467,45 @@ impl Superblock {
         }
     }
 
-    /// Blocks per disk of a RAID stripe, or 0.
+    /// Returns the blocks per disk of a RAID stripe, or 0.
     pub fn raid_stride(&self) -> u16 {
         self.raw.s_raid_stride.get()
     }
 
-    /// Blocks of data in a whole RAID stripe, or 0.
+    /// Returns the data blocks of a whole RAID stripe, or 0.
     pub fn raid_stripe_width(&self) -> u32 {
         self.raw.s_raid_stripe_width.get()
     }
 
-    /// Times mounted since the last check.
+    /// Returns the number of mounts since the last check.
     pub fn mount_count(&self) -> u16 {
         self.raw.s_mnt_count.get()
     }
 
-    /// KiB written in the life of the file system.
+    /// Returns the KiB written since the file system was created.
     pub fn kbytes_written(&self) -> u64 {
         self.raw.s_kbytes_written.get()
     }
 
-    /// Number of errors found since the last check.
+    /// Returns the number of errors found since the last check.
     pub fn error_count(&self) -> u32 {
         self.raw.s_error_count.get()
     }
 
-    /// Time of the last mount, seconds since 1970.
+    /// Returns the time of the last mount, in seconds since 1970.
     pub fn mount_time(&self) -> u64 {
         join_time(self.raw.s_mtime.get(), self.raw.s_mtime_hi)
     }
 
-    /// Time of the last write, seconds since 1970.
+    /// Returns the time of the last write, in seconds since 1970.
     pub fn write_time(&self) -> u64 {
         join_time(self.raw.s_wtime.get(), self.raw.s_wtime_hi)
     }
 }
 
-/// Fields that a mounted file system changes.
+/// Sets the fields that a mounted file system changes.
 impl Superblock {
-    /// Free blocks, in clusters with `bigalloc`. At most the number of blocks is kept.
+    /// Sets the free blocks, in clusters with `bigalloc`, at most the number of blocks.
     pub fn set_free_blocks(&mut self, blocks: u64) {
         let blocks = blocks.min(self.geometry.block_count());
         self.raw.s_free_blocks_count_lo.set(blocks as u32);
@@ -508,47 +514,47 @@ impl Superblock {
         }
     }
 
-    /// Free inodes. At most the number of inodes is kept.
+    /// Sets the free inodes, at most the number of inodes.
     pub fn set_free_inodes(&mut self, inodes: u32) {
         self.raw.s_free_inodes_count.set(inodes.min(self.geometry.inode_count()));
     }
 
-    /// Clean or not.
+    /// Sets whether the file system is clean, and further states.
     pub fn set_state(&mut self, state: State) {
         self.raw.s_state.set(state.bits());
     }
 
-    /// Time of the last mount, seconds since 1970.
+    /// Sets the time of the last mount, in seconds since 1970.
     pub fn set_mount_time(&mut self, secs: u64) {
         (self.raw.s_mtime, self.raw.s_mtime_hi) = split_time(secs);
     }
 
-    /// Time of the last write, seconds since 1970.
+    /// Sets the time of the last write, in seconds since 1970.
     pub fn set_write_time(&mut self, secs: u64) {
         (self.raw.s_wtime, self.raw.s_wtime_hi) = split_time(secs);
     }
 
-    /// Times mounted since the last check.
+    /// Sets the number of mounts since the last check.
     pub fn set_mount_count(&mut self, count: u16) {
         self.raw.s_mnt_count.set(count);
     }
 
-    /// Where it is mounted; cut off after 64 bytes.
+    /// Sets the mount point; cut off after 64 bytes.
     pub fn set_last_mounted(&mut self, path: &[u8]) {
         fill(&mut self.raw.s_last_mounted, path);
     }
 
-    /// The file system's name for people; cut off after 16 bytes.
+    /// Sets the label; cut off after 16 bytes.
     pub fn set_label(&mut self, label: &[u8]) {
         fill(&mut self.raw.s_volume_name, label);
     }
 
-    /// Head of the list of orphans that is chained through the inodes.
+    /// Sets the head of the list of orphans that is chained through the inodes.
     pub fn set_last_orphan(&mut self, ino: Option<Ino>) {
         self.raw.s_last_orphan.set(ino.map_or(0, |ino| ino.0));
     }
 
-    /// KiB written in the life of the file system.
+    /// Sets the KiB written since the file system was created.
     pub fn set_kbytes_written(&mut self, kbytes: u64) {
         self.raw.s_kbytes_written.set(kbytes);
     }
@@ -575,8 +581,8 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Records an error: counts it, keeps it as the last one and, if there was none, as the first.
-    /// Marks the file system so that the next check is complete.
+    /// Records an error: counts it, stores it as the last one and, if it is the first, also as
+    /// that. Marks the file system so that the next check is complete.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());
@@ -601,22 +607,22 @@ impl Superblock {
 /// Whether the journal must be replayed before use: feature `needs_recovery`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Set.
+    /// The feature is set.
     Needed,
-    /// Clear.
+    /// The feature is clear.
     NotNeeded,
 }
 
 /// Whether the orphan file has entries: feature `orphan_present`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanEntries {
-    /// Set.
+    /// The feature is set.
     Present,
-    /// Clear.
+    /// The feature is clear.
     Absent,
 }
 
-/// Over everything before the checksum; the seed is always all ones here.
+/// Computes the checksum over all bytes before it; the seed is always all ones.
 fn checksum(raw: &RawSuperblock) -> u32 {
     let bytes = raw.as_bytes();
     Seed::START.chain(&bytes[..bytes.len() - 4]).value()

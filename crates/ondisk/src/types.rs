@@ -1,4 +1,4 @@
-//! Types of quantities: numbers that must not be mixed up.
+//! Types for numbers of different kinds, which must not be confused.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Block(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileBlock(pub u32);
 
-/// An inode number; 0 is "none", 1 is the first inode of group 0.
+/// An inode number; 0 means no inode, 1 is the first inode of group 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ino(pub u32);
 
@@ -32,17 +32,17 @@ pub struct Group(pub u32);
 pub struct BlockSize(u32);
 
 impl BlockSize {
-    /// `bytes` as a block size, or `None` if it is not one.
+    /// Returns `bytes` as a block size, or `None` if it is invalid.
     pub fn new(bytes: u32) -> Option<BlockSize> {
         (bytes.is_power_of_two() && (1024..=65536).contains(&bytes)).then_some(BlockSize(bytes))
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> usize {
         self.0 as usize
     }
 
-    /// The base-2 logarithm of the size in bytes.
+    /// Returns the base-2 logarithm of the size in bytes.
     pub fn bits(self) -> u32 {
         self.0.trailing_zeros()
     }
@@ -77,7 +77,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type in the top four bits of `mode`, as stat(2) has it.
+    /// Returns the type in the top four bits of `mode`, as in stat(2).
     pub fn from_mode(mode: u16) -> Option<FileType> {
         Some(match mode & 0xf000 {
             0x8000 => FileType::Regular,
@@ -91,7 +91,7 @@ impl FileType {
         })
     }
 
-    /// The top four bits of a mode.
+    /// Returns the top four bits of a mode.
     pub fn mode_bits(self) -> u16 {
         match self {
             FileType::Regular => 0x8000,
@@ -104,7 +104,7 @@ impl FileType {
         }
     }
 
-    /// The type for a directory entry's byte (feature `filetype`); 0 there means unknown.
+    /// Returns the type for a directory entry's byte (feature `filetype`); 0 there means unknown.
     pub fn from_dirent(byte: u8) -> Option<FileType> {
         Some(match byte {
             1 => FileType::Regular,
@@ -118,7 +118,7 @@ impl FileType {
         })
     }
 
-    /// The byte for a directory entry.
+    /// Returns the byte for a directory entry.
     pub fn dirent_byte(self) -> u8 {
         match self {
             FileType::Regular => 1,

@@ -1,12 +1,12 @@
 //! Extended attributes in the inode and in a block.
 //!
-//! Both areas hold entries from the front and values from the back. In a block the entries follow a
+//! Both areas contain entries at the front and values at the back. In a block the entries follow a
 //! header of 32 bytes, are sorted, and value offsets count from the start of the block. In the
 //! inode they follow a magic number, in any order, and offsets count from the first entry. Source:
-//! kernel documentation, *ext4: Extended Attributes*. Some facts are not documented there, and come
-//! from what the kernel and e2fsck write and accept: the hashes; that entries in the inode have a
-//! hash of 0; that kernels before 6.2 on machines with signed `char` hashed names with signed
-//! bytes.
+//! kernel documentation, *ext4: Extended Attributes*. Some facts are not documented there, and were
+//! observed in data that the kernel and e2fsck write and accept: the hashes; that entries in the
+//! inode have a hash of 0; that kernels before 6.2 on machines with signed `char` hashed names with
+//! signed bytes.
 
 mod decode;
 mod encode;
@@ -31,7 +31,7 @@ const HEADER: usize = 32;
 const INODE_HEADER: usize = 4;
 /// Bytes of an entry before its name.
 const ENTRY: usize = 16;
-/// Bytes of zeros behind the last entry.
+/// Bytes of zeros after the last entry.
 const END: usize = 4;
 /// The longest name, without its prefix, in bytes.
 pub const MAX_NAME: usize = 255;
@@ -108,23 +108,24 @@ pub struct Attribute<'a> {
 pub enum Value<'a> {
     /// In the same area.
     Here(&'a [u8]),
-    /// In a separate inode (feature `ea_inode`), which is not supported; kept as it is.
+    /// In a separate inode (feature `ea_inode`), which is not supported; kept unchanged.
     Inode {
-        /// That inode.
+        /// The inode number.
         ino: Ino,
         /// Bytes of the value.
         size: u32,
-        /// The entry's hash, which cannot be computed from here.
+        /// The entry's hash, which cannot be computed without the value.
         hash: u32,
     },
 }
 
-/// Bytes rounded up as entries and values are.
+/// Rounds up a length like those of entries and values.
 fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// The hash of an entry: the name's bytes, then the value's words, the last filled up with zeros.
+/// Computes the hash of an entry: over the name's bytes, then the value's words, the last padded
+/// with zeros.
 fn entry_hash(name: &[u8], value: &[u8], widen: fn(u8) -> u32) -> u32 {
     let hash = name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
     value.chunks(4).fold(hash, |hash, bytes| {

@@ -1,4 +1,4 @@
-//! The access control list of an inode: whether it allows an access.
+//! Checks accesses against the access control list of an inode.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -7,11 +7,11 @@ use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::Corruption;
 use lanefs_ondisk::acl::{Acl, Owner, Permissions, Subject};
 
-/// The attribute that holds it.
+/// The attribute that contains the list.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl Vfs {
-    /// Whether the list of `inode` allows `want` to `who`; `None` if it has none.
+    /// Returns whether the list of `inode` allows `want` to `who`; `None` if the inode has no list.
     pub(crate) fn list_allows(
         &self,
         who: &Credentials,

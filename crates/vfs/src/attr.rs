@@ -1,4 +1,4 @@
-//! Setting attributes: the rules are applied under the lock under which the attributes change.
+//! Sets attributes: the rules are applied under the lock under which the attributes change.
 
 use crate::credentials::Credentials;
 use crate::rules::Want;
@@ -9,11 +9,11 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetAttr};
 use lanefs_ondisk::FileType;
 
-/// File capabilities: lost when a program's bytes or owner change.
+/// File capabilities: cleared when a program's bytes or owner change.
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Vfs {
-    /// Changes the attributes `set` of the inode, if `who` may.
+    /// Changes the attributes `set` of the inode, if `who` is allowed to.
     pub fn set_attr(
         &self,
         who: &Credentials,
@@ -48,8 +48,9 @@ impl Vfs {
         self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
-    /// Does what `judge` decides from the present attributes, under the lock: between a look and a
-    /// later change, the file might get another owner. `set` says which attributes are concerned.
+    /// Makes the change that `judge` returns for the present attributes. Both happen under the
+    /// lock: otherwise the file could get another owner between the check and the change. `set`
+    /// determines which attributes are affected.
     fn apply(
         &self,
         inode: &InodeRef,

@@ -1,14 +1,14 @@
-//! The walk along names that are all in the cache: under one pin, without a lock, and without
-//! references to the directories on the way. So walks through one directory write nothing that
-//! others read.
+//! Walks along paths whose names are all in the cache: under one pin, without a lock, and without
+//! references to the directories of the path. So walks through one directory write no memory that
+//! other threads read.
 //!
-//! It handles the plain cases only: names, ".", directories whose mode lets the caller through, no
-//! symbolic link but at the end. In any other case, and for every error, it gives up, and the walk
-//! with references ([`crate::walk`]) decides.
+//! It handles the plain cases only: names, ".", directories whose mode allows the search, and no
+//! symbolic link except at the end of the path. In any other case, and for every error, it gives
+//! up, and the walk with references ([`crate::walk`]) decides.
 //!
-//! A name may lead elsewhere while its inode is looked up. So the name is read again after the
-//! inode was found: the same mark says that it led there all the while
-//! ([`crate::names::Sighting`]).
+//! A name may be changed to refer to another inode while its inode is looked up. So the name is
+//! read again after the inode was found: an unchanged mark shows that the name referred to the
+//! inode the whole time ([`crate::names::Sighting`]).
 
 use crate::credentials::Credentials;
 use crate::names::Known;
@@ -22,11 +22,11 @@ use lanefs_lanes::{Pin, pin};
 use lanefs_ondisk::FileType;
 use std::ops::Deref;
 
-/// An inode on the way.
+/// An inode of the path.
 enum Passed<'p> {
-    /// It is in memory as long as the pin lives.
+    /// An inode that stays in memory as long as the pin lives.
     Pinned(&'p Arc<Inode>),
-    /// It has a reference: it was found under the lock of a cache that has one.
+    /// An inode with a reference, which the cache with one lock provides.
     Counted(Arc<Inode>),
 }
 
@@ -40,12 +40,12 @@ impl Deref for Passed<'_> {
     }
 }
 
-/// A directory on the way, and the rest of the path.
+/// A directory of the path, and the last component.
 struct Reached<'p, 'a> {
     dir: Passed<'p>,
     name: &'a [u8],
     slash: Slash,
-    /// Bytes of the path before `name`.
+    /// Number of bytes of the path before `name`.
     before: usize,
 }
 
@@ -53,15 +53,15 @@ fn id(dir: &Inode) -> DirId {
     DirId { ino: dir.ino(), generation: dir.generation() }
 }
 
-/// Whether a walk may end there: the inode is not a link to be followed, and is a directory if a
-/// slash follows.
+/// Returns whether a walk may end at an inode of this type: it is not a link to be followed, and is
+/// a directory if a slash follows.
 fn ends_there(file_type: FileType, slash: Slash, follow: Follow) -> bool {
     let through = file_type == FileType::Symlink && follow == Follow::Links;
     !through && (!slash.follows() || file_type == FileType::Directory)
 }
 
 impl Vfs {
-    /// The inode that `path` leads to, if it can be found in memory.
+    /// Returns the inode that `path` refers to, if it can be found in memory.
     pub(crate) fn walk_cached(
         &self,
         who: &Credentials,
@@ -82,14 +82,14 @@ impl Vfs {
                     let sighting = self.names().sight(&pin, dir, reached.name);
                     let Known::Entry(named) = sighting.known else { return None };
                     let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
-                    // With a reference the inode keeps its number, so a name which leads to the
-                    // number leads to it.
+                    // The reference keeps the inode's number from being reused, so a name that
+                    // refers to the number refers to this inode.
                     (Some(held), self.names().still(&pin, dir, reached.name, &sighting))
                 }
             };
             (dir, reached.name, reached.slash, held, still)
         };
-        // The pin is gone by now: releasing a reference may wait.
+        // The pin is dropped first: releasing a reference may wait.
         let inode = match held {
             Some(held) => held,
             None => self.one_lock()?.hold(dir, name)?,
@@ -97,8 +97,9 @@ impl Vfs {
         (still && ends_there(inode.file_type(), slash, follow)).then_some(inode)
     }
 
-    /// The attributes of the inode that `path` leads to, if they can be found in memory. No
-    /// reference is taken: the name leads there both before and after the attributes are read.
+    /// Returns the attributes of the inode that `path` refers to, if they can be found in memory.
+    /// Takes no reference: the name refers to the inode both before and after the attributes are
+    /// read.
     pub(crate) fn stat_cached(
         &self,
         who: &Credentials,
@@ -126,8 +127,8 @@ impl Vfs {
         (still && ends_there(attr.file_type, slash, follow)).then_some(attr)
     }
 
-    /// The inode that `name` in `dir` leads to, with a reference; `Some(None)` if the name is known
-    /// to be absent; `None` if memory does not tell.
+    /// Returns the inode that `name` in `dir` refers to, with a reference; `Some(None)` if the name
+    /// is known to be absent; `None` if the name or the inode is not in memory.
     pub(crate) fn child_cached(&self, dir: DirId, name: &[u8]) -> Option<Option<InodeRef>> {
         if let Some(cache) = self.one_lock() {
             return cache.hold(dir, name).map(Some);
@@ -143,12 +144,13 @@ impl Vfs {
             let held = InodeRef::found(self.fs().peek(&pin, named.ino)?)?;
             (held, self.names().still(&pin, dir, name, &sighting))
         };
-        // If it is not the right inode, it is dropped without the pin.
+        // If it is the wrong inode, the reference is dropped after the pin.
         still.then_some(Some(held))
     }
 
-    /// The directory of the last component of `path`, with a reference, and how many bytes of the
-    /// path lead to it. Nothing if memory cannot tell, or if it is `start` itself.
+    /// Returns the directory of the last component of `path`, with a reference, and the number of
+    /// bytes of the path before that component. `None` if it cannot be found in memory, or is
+    /// `start` itself.
     pub(crate) fn parent_cached(
         &self,
         who: &Credentials,
@@ -160,8 +162,8 @@ impl Vfs {
         if id(&reached.dir) == id(start) {
             return None;
         }
-        // The directory may have moved since. Then the result is where it was when the walk passed
-        // it, as for any walk that a rename overtakes.
+        // The directory may have moved since. The result is then the directory that the walk
+        // passed, as for any walk that is concurrent with a rename.
         let dir = match &reached.dir {
             Passed::Pinned(inode) => InodeRef::found(inode)?,
             Passed::Counted(inode) => InodeRef::found(inode)?,
@@ -202,7 +204,8 @@ impl Vfs {
         }
     }
 
-    /// The inode that `name` in `dir` leads to, if both the name and the inode are in memory.
+    /// Returns the inode that `name` in `dir` refers to, if both the name and the inode are in
+    /// memory.
     fn step<'p>(&'p self, pin: &'p Pin, dir: &Inode, name: &[u8]) -> Option<Passed<'p>> {
         if let Some(cache) = self.one_lock() {
             return cache.step(id(dir), name).map(Passed::Counted);

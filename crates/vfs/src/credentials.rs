@@ -19,60 +19,63 @@ enum Judge {
 }
 
 impl Credentials {
-    /// A user with a group and supplementary groups. User 0 is the superuser.
+    /// Creates the credentials of a user with a group and supplementary groups. User 0 is the
+    /// superuser.
     pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
         let gids = std::iter::once(gid).chain(groups.as_ref().iter().copied()).collect();
         Credentials { uid, gids, judge: Judge::Here }
     }
 
-    /// User 0 and group 0, which may do all that is possible.
+    /// Creates the credentials of user 0 and group 0, to whom every possible operation is allowed.
     pub fn superuser() -> Credentials {
         Credentials::new(0, 0, [])
     }
 
-    /// A user whose permissions were checked before the request came here, as a kernel does for a
-    /// FUSE mount with `default_permissions`. It owns the files that it creates, and its writes
-    /// clear set-user-ID bits, but nothing is refused for a mode or an access control list.
+    /// Creates the credentials of a user whose permissions another program has checked, as a kernel
+    /// does for a FUSE mount with `default_permissions`. The user owns new files, and its writes
+    /// clear set-user-ID bits, but no operation is refused because of a mode or an access control
+    /// list.
     pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
         Credentials { judge: Judge::Elsewhere, ..Credentials::new(uid, gid, []) }
     }
 
-    /// The user, and owner of new files.
+    /// Returns the user, who owns new files.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// The group of new files.
+    /// Returns the group of new files.
     pub fn gid(&self) -> u32 {
         self.gids.first().copied().unwrap_or(u32::MAX)
     }
 
-    /// The group and the supplementary ones.
+    /// Returns the group and the supplementary groups.
     pub(crate) fn gids(&self) -> &[u32] {
         &self.gids
     }
 
-    /// True if `gid` is the group or among the supplementary ones.
+    /// Returns whether `gid` is the group or one of the supplementary groups.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gids.contains(&gid)
     }
 
-    /// True for user 0.
+    /// Returns whether the user is user 0.
     pub fn is_superuser(&self) -> bool {
         self.uid == 0
     }
 
-    /// True if no check here may refuse: the superuser, or checked elsewhere.
+    /// Returns whether no check may refuse an operation: for the superuser, or if another program
+    /// checks.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_superuser() || self.is_checked_elsewhere()
     }
 
-    /// True if another program has checked permissions already.
+    /// Returns whether another program has checked permissions already.
     pub(crate) fn is_checked_elsewhere(&self) -> bool {
         self.judge == Judge::Elsewhere
     }
 
-    /// Whether the user may use the blocks reserved for root.
+    /// Returns whether the user may use the blocks reserved for root.
     pub fn privilege(&self) -> Privilege {
         if self.uid == 0 { Privilege::Root } else { Privilege::Ordinary }
     }

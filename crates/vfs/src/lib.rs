@@ -1,9 +1,9 @@
 //! Names, path walk, permissions and open files over ext4.
 //!
-//! A [`Vfs`] is a mounted file system as programs expect one: it knows the caller
-//! ([`Credentials`]), walks paths, follows symbolic links, and caches names. Operations come in two
-//! forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] lead from one form to the other), and on an
-//! inode and a name, as a FUSE server gets them. All take `&self`.
+//! A [`Vfs`] is a mounted file system with the interface that programs expect: it checks the
+//! caller's [`Credentials`], walks paths, follows symbolic links, and caches names. Operations come
+//! in two forms: on a path ([`Vfs::walk`] and [`Vfs::parent`] convert from one form to the other),
+//! and on an inode and a name, as a FUSE server receives them. All take `&self`.
 #![forbid(unsafe_code)]
 
 mod acl;

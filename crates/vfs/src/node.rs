@@ -1,4 +1,4 @@
-//! Operations on names: make, link, rename, remove.
+//! Operations on names: create, link, rename, remove.
 
 use crate::credentials::Credentials;
 use crate::path::check_name;
@@ -8,7 +8,7 @@ use lanefs_ext4::{Acted, Ascent, Ends, Error, Inode, InodeRef, IsRing, Rename};
 use lanefs_ondisk::{FileType, Ino};
 
 impl Vfs {
-    /// Makes `new` under `name` in `dir`.
+    /// Creates the inode `new` with `name` in `dir`.
     pub fn make(
         &self,
         who: &Credentials,
@@ -24,7 +24,7 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Makes a file without a name, as if in `dir`.
+    /// Creates a file without a name, with the checks and inherited properties of a file in `dir`.
     pub fn make_unnamed(
         &self,
         who: &Credentials,
@@ -38,7 +38,7 @@ impl Vfs {
         self.fs().create_unnamed(dir, &new_inode(who, &dir.rights(), new))
     }
 
-    /// Gives `inode` the further name `name` in `dir`.
+    /// Adds the hard link `name` in `dir` to `inode`.
     pub fn link(
         &self,
         who: &Credentials,
@@ -55,7 +55,7 @@ impl Vfs {
         self.fs().link(inode, dir, name)
     }
 
-    /// Removes a name that does not lead to a directory.
+    /// Removes a name that does not refer to a directory.
     pub fn unlink(&self, who: &Credentials, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
         again(|| {
@@ -79,7 +79,7 @@ impl Vfs {
         })
     }
 
-    /// Moves `name` in `from` to `new_name` in `to`.
+    /// Moves the name `name` in `from` to `new_name` in `to`.
     pub fn rename(
         &self,
         who: &Credentials,
@@ -136,7 +136,7 @@ impl Vfs {
                 _ => {}
             }
         }
-        // Moving a directory to another parent writes to it: its ".." changes.
+        // Moving a directory to another parent writes to the directory: its ".." changes.
         if from.ino() != to.ino() {
             if is_dir(&source) {
                 self.check(who, &source, Want::WRITE)?;
@@ -148,7 +148,7 @@ impl Vfs {
         self.fs().rename_found(Ends::new((from, name), (to, new_name), source, target)?, how)
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>, Error> {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::InvalidArgument { what: "not a symbolic link" });
@@ -158,8 +158,8 @@ impl Vfs {
         Ok(target)
     }
 
-    /// An operation that is not permitted fails with "exists" if the name exists; any caller that
-    /// may search the directory learns that.
+    /// Replaces the error of an operation that is not permitted by "exists" if the name exists,
+    /// which any caller that may search the directory can find out anyway.
     fn or_exists(
         &self,
         allowed: Result<(), Error>,
@@ -176,7 +176,7 @@ impl Vfs {
         }
     }
 
-    /// Fails if `inode` is `dir` or above it.
+    /// Fails with `or` if `inode` is `dir` or one of its ancestors.
     fn check_not_above(&self, inode: &Inode, dir: &InodeRef, or: Error) -> Result<(), Error> {
         let mut at = dir.clone();
         let mut ascent = Ascent::new(at.ino());
@@ -196,20 +196,20 @@ impl Vfs {
         Ok(victim)
     }
 
-    /// Records that `inode` was read. A time that cannot be stored does not make the read fail.
+    /// Records that `inode` was read. If the time cannot be stored, the read does not fail.
     pub(crate) fn record_read(&self, inode: &InodeRef) {
         let _ = self.fs().touch_atime(inode);
     }
 }
 
-/// Repeats look-up, check and operation until the names led to the same inodes all the while: a
-/// permission for one file says nothing about another one that has the name by then.
+/// Repeats look-up, check and operation until the names refer to the same inodes during all three:
+/// a permission for one file must not be used for another one that has taken its name meanwhile.
 fn again(mut act: impl FnMut() -> Result<Acted, Error>) -> Result<(), Error> {
     while act()? == Acted::LeadsElsewhere {}
     Ok(())
 }
 
-/// As [`check_name`]; "." and ".." exist already.
+/// Like [`check_name`], but fails with "exists" for "." and "..".
 fn check_new_name(name: &[u8]) -> Result<(), Error> {
     if name == b"." || name == b".." {
         return Err(Error::Exists);

@@ -1,6 +1,6 @@
 //! Open files.
 //!
-//! Permissions are checked when a file is opened, and not again: reads and writes look at its open
+//! Permissions are checked when a file is opened, and not again: reads and writes check its open
 //! flags.
 
 use crate::credentials::Credentials;
@@ -14,26 +14,26 @@ use lanefs_ondisk::FileType;
 use std::ops::ControlFlow;
 
 bitflags::bitflags! {
-    /// Open flags: those of open(2), with other names.
+    /// The flags of open(2), with other names.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OpenFlags: u32 {
-        /// Its data can be read, or a directory listed.
+        /// The file can be read, or the directory listed.
         const READ = 1;
-        /// Its data can be written.
+        /// The file can be written.
         const WRITE = 1 << 1;
-        /// Each write goes to the end.
+        /// Each write appends to the file.
         const APPEND = 1 << 2;
-        /// It is made if it is not there.
+        /// The file is created if it does not exist.
         const CREATE = 1 << 3;
-        /// With `CREATE`: it must not be there, not even as a symbolic link.
+        /// With `CREATE`: fails if the name exists, even as a symbolic link.
         const EXCLUSIVE = 1 << 4;
-        /// Its size becomes zero.
+        /// The size is set to zero.
         const TRUNCATE = 1 << 5;
-        /// It must be a directory.
+        /// Fails if it is not a directory.
         const DIRECTORY = 1 << 6;
-        /// It must not be a symbolic link.
+        /// Fails if it is a symbolic link.
         const NO_FOLLOW = 1 << 7;
-        /// Reads do not set its access time; for its owner.
+        /// Reads do not set the access time; allowed to the owner only.
         const NO_ATIME = 1 << 8;
     }
 }
@@ -43,18 +43,18 @@ pub struct OpenFile {
     inode: InodeRef,
     flags: OpenFlags,
     opener: Credentials,
-    /// File capabilities were looked for since this was opened. Once is enough, since a write by
-    /// any user clears them. If two threads set this late, they are looked for twice.
+    /// Set once a write has checked for file capabilities since the open. One check suffices, since
+    /// a write by any user clears them. If two threads set this late, both check.
     capability_dropped: AtomicBool,
 }
 
 impl OpenFile {
-    /// The inode.
+    /// Returns the inode.
     pub fn inode(&self) -> &InodeRef {
         &self.inode
     }
 
-    /// How it was opened.
+    /// Returns the flags with which it was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
@@ -64,7 +64,7 @@ const BAD_FLAGS: Error =
     Error::InvalidArgument { what: "a file is opened to be read, to be written, or both" };
 
 impl Vfs {
-    /// Opens the inode that `path` leads to from `start`; `new` describes it if it has to be
+    /// Opens the inode that `path` refers to from `start`; `new` describes it if it has to be
     /// created.
     pub fn open_path(
         &self,
@@ -82,7 +82,7 @@ impl Vfs {
         loop {
             let (name, slash) = match walk.last()? {
                 Last::Name(name, slash) => (name, slash),
-                // "." and the like are directories, and exist.
+                // The last component is ".", ".." or the root: a directory that exists.
                 _ if flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE) => {
                     return Err(Error::Exists);
                 }
@@ -103,7 +103,8 @@ impl Vfs {
                 }
                 match self.make(who, walk.dir(), &name, new) {
                     Ok(inode) => return Ok(opened(who, inode, flags)),
-                    // Another caller was faster; unless that is an error, the file is opened.
+                    // Another caller created the file meanwhile; unless that is an error, it is
+                    // opened.
                     Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                         walk.again(&name, slash);
                         continue;
@@ -141,7 +142,8 @@ impl Vfs {
         self.open_found(who, inode, flags)
     }
 
-    /// Opens `name` in `dir`, created as `new` if `flags` say so; symbolic links are not followed.
+    /// Opens `name` in `dir`, and creates it as `new` with the flag `CREATE`; symbolic links are
+    /// not followed.
     pub fn open_at(
         &self,
         who: &Credentials,
@@ -169,7 +171,7 @@ impl Vfs {
         }
     }
 
-    /// Opens a new file without a name, as if in `dir`.
+    /// Opens a new file without a name, with checks and inherited properties as if in `dir`.
     pub fn open_unnamed(
         &self,
         who: &Credentials,
@@ -203,14 +205,14 @@ impl Vfs {
         Ok(opened(who, inode, flags))
     }
 
-    /// Closes an open file: to be called before it is dropped.
+    /// Closes an open file: must be called before it is dropped.
     pub fn release(&self, file: &OpenFile) {
         if file.flags.contains(OpenFlags::WRITE) {
             self.fs().release(&file.inode);
         }
     }
 
-    /// Reads from `offset`; fewer bytes than asked only at the end of the file.
+    /// Reads from `offset`; returns fewer bytes than requested only at the end of the file.
     pub fn read(&self, file: &OpenFile, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         file.needs(OpenFlags::READ)?;
         let read = self.fs().read_at(&file.inode, offset, buf)?;
@@ -218,8 +220,8 @@ impl Vfs {
         Ok(read)
     }
 
-    /// Writes at `offset`, or at the end if the file was opened to append. Returns the position and
-    /// the number of bytes, which is smaller than asked only if space ran out.
+    /// Writes at `offset`, or at the end if the file was opened for appending. Returns the position
+    /// and the number of bytes written, which is less than requested only if space ran out.
     pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<(u64, usize), Error> {
         file.needs(OpenFlags::WRITE)?;
         self.before_write(file)?;
@@ -229,8 +231,8 @@ impl Vfs {
         Ok((offset, self.fs().write_at(&file.inode, offset, data, file.opener.privilege())?))
     }
 
-    /// Writes data from a kernel's writeback cache: the writing caller is unknown, and the kernel
-    /// has set times and modes.
+    /// Writes data from a kernel's writeback cache: the process that wrote the data is unknown, and
+    /// the kernel has set times and modes.
     pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
         file.needs(OpenFlags::WRITE)?;
         self.fs().write_back(&file.inode, offset, data, file.opener.privilege())
@@ -256,7 +258,7 @@ impl Vfs {
         self.fs().fallocate(&file.inode, how, offset, len, file.opener.privilege())
     }
 
-    /// The next data, or the next hole, at or after `offset`.
+    /// Returns the offset of the next data, or of the next hole, at or after `offset`.
     pub fn seek(&self, file: &OpenFile, what: Seek, offset: u64) -> Result<u64, Error> {
         self.fs().seek(&file.inode, what, offset)
     }
@@ -266,7 +268,8 @@ impl Vfs {
         self.fs().fsync(&file.inode, mode)
     }
 
-    /// Entries after `cookie` (0: from the start) in hash order, "." and ".." included.
+    /// Returns the entries after `cookie` (0: from the start) in hash order, including "." and
+    /// "..".
     pub fn read_dir(
         &self,
         dir: &OpenFile,
@@ -335,8 +338,8 @@ fn check_type(file_type: FileType, flags: OpenFlags) -> Result<(), Error> {
     }
 }
 
-/// Checks the inode's flags, and that only the owner asks for an unchanged access time. After the
-/// mode.
+/// Checks the inode's flags, and that only the owner requests an unchanged access time. Called
+/// after the check of the mode.
 fn check_marks(who: &Credentials, attr: &Attr, flags: OpenFlags) -> Result<(), Error> {
     let opening = Opening {
         writes: flags.contains(OpenFlags::WRITE),

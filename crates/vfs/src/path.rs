@@ -1,4 +1,4 @@
-//! Paths as bytes: components, without a file system.
+//! Parses paths into components, without a file system.
 
 use lanefs_ext4::Error;
 
@@ -6,7 +6,7 @@ use lanefs_ext4::Error;
 pub const MAX_PATH: usize = 4095;
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 255;
-/// How many symbolic links one walk follows.
+/// The most symbolic links that one walk follows.
 pub const MAX_SYMLINKS: u32 = 40;
 
 /// The last component of a path.
@@ -18,11 +18,11 @@ pub enum Last {
     Dot,
     /// ".."
     DotDot,
-    /// Nothing but slashes: the root.
+    /// No component, only slashes: the root.
     Root,
 }
 
-/// Whether a slash follows a last name, which then has to be a directory.
+/// Whether a slash follows the last name, which then has to be a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slash {
     /// A slash follows.
@@ -32,13 +32,13 @@ pub enum Slash {
 }
 
 impl Slash {
-    /// True if a slash follows.
+    /// Returns whether a slash follows.
     pub fn follows(self) -> bool {
         self == Slash::Trailing
     }
 }
 
-/// One component.
+/// One component of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
     Name(&'a [u8]),
@@ -46,8 +46,8 @@ pub(crate) enum Component<'a> {
     DotDot,
 }
 
-/// The first component of `path`, the rest after its slashes, and whether a slash followed. `None`
-/// if there is no component. Leading slashes are skipped.
+/// Returns the first component of `path`, the rest after its slashes, and whether a slash followed.
+/// `None` if there is no component. Skips leading slashes.
 pub(crate) fn first(path: &[u8]) -> Option<(Component<'_>, &[u8], Slash)> {
     let path = path.trim_prefix_slashes();
     if path.is_empty() {
@@ -75,7 +75,7 @@ impl TrimSlashes for [u8] {
     }
 }
 
-/// Fails if `path` cannot be a path.
+/// Fails if `path` is empty, too long or contains NUL.
 pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     if path.is_empty() {
         return Err(Error::NotFound);
@@ -89,7 +89,7 @@ pub(crate) fn check_path(path: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails if `name` cannot be the name of a new entry, or of one to be removed.
+/// Fails if `name` is invalid for a new entry, or for one to be removed.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => return Err(Error::NotFound),

@@ -1,4 +1,4 @@
-//! Permission checks of inodes and directories: the rules, applied to the present attributes.
+//! Checks permissions of inodes and directories: applies the rules to the present attributes.
 
 use crate::credentials::Credentials;
 use crate::rules::{Verdict, Want, by_mode, is_immutable, may_delete};
@@ -7,7 +7,7 @@ use lanefs_ext4::{Error, InodeRef, Rights};
 use lanefs_ondisk::FileType;
 
 impl Vfs {
-    /// Fails unless `who` may do all of `want` to the inode.
+    /// Fails unless `who` has all permissions `want` for the inode.
     pub fn check(&self, who: &Credentials, inode: &InodeRef, want: Want) -> Result<(), Error> {
         self.check_rights(who, inode, &inode.rights(), want)
     }

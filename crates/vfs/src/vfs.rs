@@ -1,21 +1,21 @@
-//! The mounted file system, with its names.
+//! The mounted file system, with its name cache.
 
 use crate::names::NameCache;
 use lanefs_device::Device;
 use lanefs_ext4::{DirId, Error, Fs, InodeRef, Mount, MountOptions, Named, OneLockCache, StatFs};
 use std::sync::Arc;
 
-/// How a file system is mounted, names included.
+/// The options of a mount, with those of the name cache.
 #[derive(Clone, Default)]
 pub struct VfsOptions {
     /// The options of ext4. Its `names` is replaced by the name cache that its `policies` select.
     pub mount: MountOptions,
-    /// About how many names it may keep; if `None`, some ten thousand, as far as they fit into
-    /// their part of the caches.
+    /// About how many names may be cached; `None` chooses some ten thousand, as far as they fit
+    /// into their part of the caches.
     pub names: Option<usize>,
 }
 
-/// Names that are kept if nothing is said and memory allows.
+/// The default number of cached names, if memory allows.
 const NAMES: usize = 1 << 16;
 
 /// A mounted file system: paths, names, permissions and open files.
@@ -25,16 +25,16 @@ const NAMES: usize = 1 << 16;
 pub struct Vfs {
     root: InodeRef,
     names: Arc<dyn NameCache>,
-    /// `names` again, if that cache keeps the inodes too.
+    /// The same cache as `names`, if it also contains the inodes.
     one_lock: Option<Arc<OneLockCache>>,
     mount: Mount,
 }
 
-/// An inode, or `None` if there is no such name.
+/// An inode, or `None` if the name does not exist.
 pub(crate) type Child = Result<Option<InodeRef>, Error>;
 
-/// How often a name is looked up again because its inode was gone. Beyond that it is no race, but
-/// an entry that leads to a free inode.
+/// The most look-ups of a name because its inode was deleted meanwhile. More repetitions mean that
+/// the entry refers to a free inode.
 const RETRIES: u32 = 16;
 
 impl Vfs {
@@ -49,20 +49,20 @@ impl Vfs {
         Ok(Vfs { root, names, one_lock, mount })
     }
 
-    /// Unmounts: everything is written in place and the file system is marked clean.
+    /// Unmounts: writes everything to its place and marks the file system clean.
     pub fn close(self) -> Result<(), Error> {
         let Vfs { root, mount, .. } = self;
-        // The reference to the root ends before the mount does.
+        // The reference to the root must be dropped before the mount.
         drop(root);
         mount.close()
     }
 
-    /// The ext4 file system below, which checks no permissions.
+    /// Returns the ext4 file system below, which checks no permissions.
     pub fn fs(&self) -> &Fs {
         self.mount.fs()
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> &InodeRef {
         &self.root
     }
@@ -75,24 +75,24 @@ impl Vfs {
         &*self.names
     }
 
-    /// Space and inodes.
+    /// Returns the numbers of free and used blocks and inodes.
     pub fn stat_fs(&self) -> StatFs {
         self.fs().stat_fs()
     }
 
-    /// Makes everything durable that was done before the call.
+    /// Makes all changes durable that were made before the call.
     pub fn sync(&self) -> Result<(), Error> {
         self.fs().sync()
     }
 
-    /// The inode that `name` in `dir` leads to, or `None`. No permission is checked.
+    /// Returns the inode that `name` in `dir` refers to, or `None`. Checks no permissions.
     ///
     /// Between reading the name and referencing the inode, the name may be removed and the inode be
-    /// freed and used again. So the name is read again after that: a referenced inode keeps its
-    /// number, so if the name still leads to that number, it leads to this inode.
+    /// freed and reused. So the name is read again after that: the number of a referenced inode is
+    /// not reused, so if the name still refers to that number, it refers to this inode.
     pub(crate) fn child(&self, dir: &InodeRef, name: &[u8]) -> Child {
         let id = DirId { ino: dir.ino(), generation: dir.generation() };
-        // ".." changes when a directory moves, but no operation publishes it.
+        // ".." changes when a directory moves, but is never published.
         if name != b".."
             && let Some(found) = self.child_cached(id, name)
         {
@@ -110,7 +110,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        // It is damage if the name leads to an inode that stays free.
+        // The image is damaged if the name refers to an inode that stays free.
         self.fs().find(dir, name).and(Err(Error::Stale))
     }
 

@@ -1,8 +1,8 @@
-//! From paths to inodes.
+//! Walks paths to inodes.
 //!
-//! The rules are those of path_resolution(7): each directory on the way has to be searchable, "."
-//! and ".." included; symbolic links are followed, at most [`MAX_SYMLINKS`] of them, the last
-//! component's only if asked or if a slash follows; a name followed by a slash has to be a
+//! The rules are those of path_resolution(7): each directory of the path has to be searchable,
+//! including "." and ".."; at most [`MAX_SYMLINKS`] symbolic links are followed, one in the last
+//! component only if requested or if a slash follows; a name followed by a slash has to be a
 //! directory; ".." of the root is the root.
 
 use crate::credentials::Credentials;
@@ -13,7 +13,7 @@ use lanefs_ext4::{Attr, Error, InodeRef};
 use lanefs_ondisk::{FileType, Ino};
 use std::borrow::Cow;
 
-/// What a walk does with a symbolic link at the end of the path.
+/// Whether a walk follows a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     /// Follows it.
@@ -22,17 +22,17 @@ pub enum Follow {
     Nothing,
 }
 
-/// The directory of a path's last component, which may be absent.
+/// The directory of a path's last component; the component itself may be absent.
 pub struct Parent {
-    /// The directory, which may be searched.
+    /// The directory, which the caller may search.
     pub dir: InodeRef,
     /// The component, not looked up.
     pub last: Last,
 }
 
 impl Parent {
-    /// The directory and the name, if the last component is a name. `otherwise` is the operation's
-    /// error for ".", ".." and the root.
+    /// Returns the directory's last component and slash if it is a name; else fails with
+    /// `otherwise`, the operation's error for ".", ".." and the root.
     pub fn name(&self, otherwise: Error) -> Result<(&[u8], Slash), Error> {
         match &self.last {
             Last::Name(name, slash) => Ok((name, *slash)),
@@ -41,8 +41,8 @@ impl Parent {
     }
 }
 
-/// A directory that the caller references, or one that the walk does: the start is not referenced
-/// twice, since taking a reference is a write.
+/// A directory that the caller references, or one that the walk references: the start is not
+/// referenced again, since taking a reference is a write.
 enum At<'a> {
     Start(&'a InodeRef),
     Held(InodeRef),
@@ -57,7 +57,7 @@ impl At<'_> {
     }
 }
 
-/// A walk under way: `at` is the present directory, `rest[pos..]` the rest of the path.
+/// A walk in progress: `at` is the present directory, `rest[pos..]` the rest of the path.
 pub(crate) struct Walk<'a> {
     vfs: &'a Vfs,
     who: &'a Credentials,
@@ -68,8 +68,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk along `path` from `start`, or from the root if the path begins with a slash, already
-    /// past the directories that are in memory.
+    /// Creates a walk along `path` from `start`, or from the root if the path begins with a slash,
+    /// that has already passed the directories in memory.
     pub(crate) fn to_parent(
         vfs: &'a Vfs,
         who: &'a Credentials,
@@ -84,7 +84,8 @@ impl<'a> Walk<'a> {
         Ok(Walk { vfs, who, at, rest: Cow::Borrowed(path), pos, links: 0 })
     }
 
-    /// The present directory: the parent of the last component once [`Walk::last`] has returned.
+    /// Returns the present directory: the parent of the last component once [`Walk::last`] has
+    /// returned.
     pub(crate) fn dir(&self) -> &InodeRef {
         self.at.inode()
     }
@@ -128,8 +129,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Puts the target of `link`, which was found in the present directory, before the rest of the
-    /// path.
+    /// Inserts the target of `link`, which was found in the present directory, before the rest of
+    /// the path.
     pub(crate) fn follow(&mut self, link: &InodeRef, slash: Slash) -> Result<(), Error> {
         self.links += 1;
         if self.links > MAX_SYMLINKS {
@@ -148,7 +149,7 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // Targets of targets add up, but only while links are left to follow.
+        // Nested targets add up, but only as long as further links may be followed.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }
@@ -156,7 +157,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Goes back before the last component, `name`.
+    /// Moves back before the last component, `name`.
     pub(crate) fn again(&mut self, name: &[u8], slash: Slash) {
         let mut rest = name.to_vec();
         if slash == Slash::Trailing {
@@ -172,7 +173,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Looks the last component up, and follows it as `follow` says.
+    /// Looks up the last component, and follows it according to `follow`.
     fn finish(mut self, follow: Follow) -> Result<InodeRef, Error> {
         loop {
             let (name, slash) = match self.last()? {
@@ -194,7 +195,8 @@ impl<'a> Walk<'a> {
 }
 
 impl Vfs {
-    /// The inode that `path` leads to from `start` (or from the root, if it begins with a slash).
+    /// Returns the inode that `path` refers to from `start` (or from the root, if it begins with a
+    /// slash).
     pub fn walk(
         &self,
         who: &Credentials,
@@ -209,8 +211,8 @@ impl Vfs {
         }
     }
 
-    /// The attributes of the inode that `path` leads to, as [`Vfs::walk`]: without loading the
-    /// inode into memory, where that is cheaper, and without a reference.
+    /// Returns the attributes of the inode that `path` refers to, like [`Vfs::walk`], but without a
+    /// reference, and without loading the inode into memory where that is cheaper.
     pub fn stat(
         &self,
         who: &Credentials,
@@ -225,13 +227,13 @@ impl Vfs {
         }
     }
 
-    /// The directory where a walk along `path` begins. Fails if it cannot be a path.
+    /// Returns the directory where a walk along `path` starts. Fails if the path is invalid.
     fn start_of<'a>(&'a self, start: &'a InodeRef, path: &[u8]) -> Result<&'a InodeRef, Error> {
         check_path(path)?;
         Ok(if path.starts_with(b"/") { self.root() } else { start })
     }
 
-    /// The directory that the last component of `path` is in, or would be in.
+    /// Returns the directory that the last component of `path` is in, or would be in.
     pub fn parent(
         &self,
         who: &Credentials,
@@ -243,7 +245,7 @@ impl Vfs {
         Ok(Parent { dir: walk.into_dir(), last })
     }
 
-    /// The inode that `name` in `dir` leads to; "." and ".." are names too.
+    /// Returns the inode that `name` in `dir` refers to; "." and ".." are names too.
     pub fn lookup(
         &self,
         who: &Credentials,
@@ -264,7 +266,7 @@ impl Vfs {
         }
     }
 
-    /// The parent of a directory; the root is its own.
+    /// Returns the parent of a directory; the root is its own parent.
     pub(crate) fn parent_of(&self, dir: &InodeRef) -> Result<InodeRef, Error> {
         if dir.ino() == Ino::ROOT {
             return Ok(self.root().clone());

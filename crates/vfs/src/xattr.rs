@@ -1,4 +1,4 @@
-//! Extended attributes: the rules, applied under the lock under which an attribute is changed.
+//! Extended attributes: the rules are applied under the lock under which an attribute is changed.
 
 use crate::credentials::Credentials;
 use crate::rules::{Rule, Use, Want, is_access_list, is_listed, on_xattr, with_access_list};
@@ -6,8 +6,8 @@ use crate::vfs::Vfs;
 use lanefs_ext4::{Attr, Error, InodeRef, SetXattr};
 
 impl Vfs {
-    /// Makes the checks that need no lock: whether the mode and the access list let `who` do
-    /// `what`. False if there is nothing to do.
+    /// Makes the checks that need no lock: whether the mode and the access list let `who` perform
+    /// `what`. Returns false if the operation has no effect.
     fn check_xattr(
         &self,
         who: &Credentials,
@@ -24,7 +24,7 @@ impl Vfs {
         allowed(rule)
     }
 
-    /// The value of attribute `name` (with its prefix, as `user.x`).
+    /// Returns the value of attribute `name` (with its prefix, like `user.x`).
     pub fn get_xattr(
         &self,
         who: &Credentials,
@@ -67,7 +67,7 @@ impl Vfs {
         })
     }
 
-    /// The full names of the attributes that `who` may see.
+    /// Returns the full names of the attributes that `who` may see.
     pub fn list_xattr(&self, who: &Credentials, inode: &InodeRef) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = self.fs().list_xattr(inode)?;
         names.retain(|name| is_listed(name, who.is_trusted()));
@@ -75,7 +75,7 @@ impl Vfs {
     }
 }
 
-/// Whether there is something to do; an error if it is forbidden.
+/// Returns whether the operation has an effect; an error if it is forbidden.
 fn allowed(rule: Rule) -> Result<bool, Error> {
     match rule {
         Rule::Allowed | Rule::AsData => Ok(true),

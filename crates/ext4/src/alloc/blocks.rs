@@ -19,12 +19,12 @@ use lanefs_ondisk::Group;
 const ROUNDS: u32 = 8;
 
 impl Groups {
-    /// Takes one run of blocks. Sleeps. A refusal is final only for a caller that is `alone`:
-    /// others may have drawn what they will not use.
+    /// Claims one run of blocks. Sleeps. [`Error::NoSpace`] is final only for a caller that passes
+    /// `alone`: without it, claims under way may have drawn blocks that they will not use.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is told of once, and
-    /// left alone from then on.
+    /// [`Error::NoSpace`]; damage or an I/O error in a bitmap. A damaged group is reported once,
+    /// and skipped from then on.
     pub(crate) fn claim_blocks(
         &self,
         read: &dyn BlockReader,
@@ -63,7 +63,7 @@ impl Groups {
                 }
                 return Ok(run);
             }
-            // Blocks were drawn, so there are some: others freed them behind our back.
+            // Blocks were drawn, so free blocks exist: other threads freed them during this search.
         }
         Err(Error::NoSpace)
     }

@@ -1,4 +1,4 @@
-//! Groups as a commit writes them.
+//! Captures groups for a commit.
 
 use super::group::{GroupImage, RawImage};
 use super::groups::Groups;
@@ -6,8 +6,8 @@ use lanefs_journal::Tid;
 use lanefs_ondisk::Group;
 
 impl Groups {
-    /// Committer: the group as of `tid`, once: `None` if it was taken already. Bitmaps that did not
-    /// change are left out; the descriptor has the checksums of both.
+    /// Committer: captures the group as of `tid`; `None` if it was captured already. Bitmaps that
+    /// did not change are left out; the descriptor has the checksums of both.
     pub(crate) fn capture(&self, tid: Tid, group: Group) -> Option<GroupImage> {
         let (raw, blocks, inodes) = self.shared.state(group).take_image(tid)?;
         {
@@ -36,7 +36,7 @@ impl Groups {
         Some(GroupImage { desc, block_bitmap, inode_bitmap })
     }
 
-    /// Committer: free blocks and inodes of all groups, as captured.
+    /// Committer: returns the free blocks and inodes of all groups as of the last captures.
     pub(crate) fn captured_counts(&self) -> (u64, u64) {
         let (blocks, inodes) = *self.captured.lock();
         (blocks.max(0) as u64, inodes.max(0) as u64)

@@ -1,9 +1,9 @@
-//! In which order groups are tried. Pure: the groups are behind [`Candidates`].
+//! Decides in which order groups are tried. Does no I/O: the groups are behind [`Candidates`].
 //!
-//! The passes are those of mballoc, in short: the goal; a group with room for all of it; the best
-//! there is, down to what the caller would take; anything, waiting for guards. Each but the last
-//! skips groups that are busy, and looks at a bounded number of groups, which the index finds, so
-//! that many groups cost no more than few.
+//! The passes follow mballoc: first the goal; then groups with room for all wanted blocks; then
+//! groups with the longest runs, down to the caller's minimum; last any group, waiting for its
+//! guard. Every pass but the last skips groups whose guard is held, and tries a bounded number of
+//! groups, which the index finds. So the cost does not grow with the number of groups.
 
 use super::summary::{order_for, order_of};
 use crate::policy::BusyGroup;
@@ -11,20 +11,20 @@ use crate::policy::BusyGroup;
 /// How many groups one pass tries before the next takes over.
 const TRIES: usize = 24;
 
-/// What is wanted from a group.
+/// Describes the run that is wanted from a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// The bit to start at; 0 means anywhere.
     pub from: u32,
-    /// Blocks; no run is longer.
+    /// Wanted blocks; a run is never longer.
     pub want: u32,
-    /// How short a run may be that starts at `from`.
+    /// The shortest run that is accepted at `from`.
     pub least_at_goal: u32,
-    /// How short the longest run may be, if none is as long as wanted.
+    /// The shortest run that is accepted elsewhere, if no run has `want` blocks.
     pub least: u32,
 }
 
-/// A run within a group, taken.
+/// A claimed run within a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub group: u32,
@@ -32,14 +32,14 @@ pub(crate) struct Run {
     pub len: u32,
 }
 
-/// What came of trying a group.
+/// The result of trying a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The run is the caller's.
+    /// The run was claimed for the caller.
     Taken(Run),
-    /// The guard was held by another.
+    /// Another thread held the guard.
     Busy,
-    /// No such run; the hints now say so too.
+    /// The group has no such run; its hints were updated.
     Lacking,
 }
 
@@ -55,24 +55,26 @@ pub(crate) trait Candidates {
     type Error;
     fn groups(&self) -> u32;
     fn open_blocks(&self, group: u32) -> u32;
-    /// The next group at `from` or later that may have a run of `order`. Never misses for long.
+    /// Returns the next group at `from` or later that may have a run of `order`. A group that has
+    /// one is missed only briefly, since the hints may be old.
     fn next_with_order(&self, order: u32, from: u32) -> Option<u32>;
     fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Self::Error>;
 }
 
-/// Where to look.
+/// Where the search starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
     pub bit: u32,
-    /// Where to go on if the goal's group is busy, so that those who met there part.
+    /// The group to try next if the goal's group is busy, so that threads that contend there
+    /// separate.
     pub home: u32,
-    /// Where to go on if it has no room: the stream goal, if there is one.
+    /// The group to try next if the goal's group has no room: the stream goal, if one is set.
     pub stream: Option<u32>,
 }
 
-/// Takes a run of `want` blocks near `goal`; one that is shorter, but not than `at_least`, if there
-/// is none; and anything at last. `None` if all groups are full.
+/// Claims a run of `want` blocks near `goal`; if there is none, a shorter run of at least
+/// `at_least` blocks; at last a run of any length. `None` if all groups are full.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,
@@ -112,7 +114,7 @@ struct Chooser<'a, C> {
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Groups that may have a run of `order`, once around from the start.
+    /// Tries the groups that may have a run of `order`, from the start around to it again.
     fn pass(&self, order: u32, ask: &Ask) -> Result<Option<Run>, C::Error> {
         let mut tries = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {
@@ -131,8 +133,8 @@ impl<C: Candidates> Chooser<'_, C> {
         Ok(None)
     }
 
-    /// The last resort: every group that is not full, waiting for its guard. First those that the
-    /// index knows, for to look at a million full groups takes a while.
+    /// The last resort: tries every group that is not full, and waits for its guard. The groups in
+    /// the index come first, because a scan of a million full groups takes long.
     fn any(&self, ask: &Ask) -> Result<Option<Run>, C::Error> {
         for part in [self.start..self.groups.groups(), 0..self.start] {
             let mut from = part.start;

@@ -1,11 +1,11 @@
-//! What is promised to somebody and to nobody else, in memory only.
+//! Claims: blocks and inode numbers that are promised to one caller, in memory only.
 
 use super::shared::Shared;
 use lanefs_lanes::LaneArc;
 use lanefs_ondisk::{Block, Group, Ino};
 
-/// A run of blocks that is taken: nobody else gets it, and nothing on disk says so yet. Dropping it
-/// gives it back.
+/// A run of claimed blocks: no other caller gets it, and it is not yet allocated on disk. Dropping
+/// the claim gives the blocks back.
 pub(crate) struct Claim {
     groups: LaneArc<Shared>,
     start: Block,
@@ -22,15 +22,15 @@ impl Claim {
         self.start
     }
 
-    /// How many blocks; they lie in one group.
+    /// Number of blocks; they lie in one group.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Makes a claim of the first `blocks` of it, and keeps the rest.
+    /// Splits off a claim of the first `blocks` blocks, and keeps the rest.
     ///
     /// # Panics
-    /// If it has not as many.
+    /// If the claim has fewer blocks.
     pub(crate) fn split_front(&mut self, blocks: u32) -> Claim {
         assert!(blocks <= self.len, "{blocks} of {} claimed blocks", self.len);
         let front = Claim { groups: self.groups.clone(), start: self.start, len: blocks };
@@ -39,7 +39,7 @@ impl Claim {
         front
     }
 
-    /// The run, which is no longer given back.
+    /// Returns the run, which is no longer given back.
     pub(super) fn into_run(mut self) -> (Block, u32) {
         (self.start, std::mem::take(&mut self.len))
     }
@@ -53,9 +53,9 @@ impl Drop for Claim {
     }
 }
 
-/// An inode number that is taken. Dropping it gives it back.
+/// A claimed inode number. Dropping the claim gives the number back.
 pub(crate) struct InodeClaim<'a> {
-    /// Until it is used up.
+    /// `None` once the claim is used up.
     groups: Option<&'a Shared>,
     ino: Ino,
     group: Group,
@@ -67,23 +67,23 @@ impl<'a> InodeClaim<'a> {
         InodeClaim { groups: Some(groups), ino, group, index }
     }
 
-    /// The number.
+    /// The inode number.
     pub(crate) fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// The group it lies in.
+    /// The group of the inode.
     #[cfg(test)]
     pub(crate) fn group(&self) -> Group {
         self.group
     }
 
-    /// It is not given back: another inode has the number.
+    /// Does not give the number back: another inode has it.
     pub(crate) fn leave_taken(self) {
         self.into_place();
     }
 
-    /// Group and bit, which are no longer given back.
+    /// Returns the group and the bit, which is no longer given back.
     pub(super) fn into_place(mut self) -> (Group, u32) {
         self.groups = None;
         (self.group, self.index)

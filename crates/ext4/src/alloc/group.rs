@@ -1,4 +1,4 @@
-//! One group's state: what its guard guards. No locks in here.
+//! The state of one group, which its guard protects. Takes no locks.
 
 use super::choose::Ask;
 use super::runs::{self, Found, Rows};
@@ -9,10 +9,11 @@ use lanefs_ondisk::group_desc::{GroupDesc, GroupFlags};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A group as its guard holds it.
+/// A group's state, protected by its guard.
 #[derive(Debug)]
 pub(crate) struct GroupState {
-    /// As a commit would write it now; the checksums of the bitmaps as of the last capture.
+    /// The descriptor as a commit would write it now; the bitmaps' checksums are those of the last
+    /// capture.
     pub desc: GroupDesc,
     pub maps: Maps,
 }
@@ -20,43 +21,45 @@ pub(crate) struct GroupState {
 /// The bitmaps of a group.
 #[derive(Debug)]
 pub(crate) enum Maps {
-    /// Not needed yet.
+    /// Not read yet.
     Unread,
-    /// They or the descriptor are wrong, in this way: nobody gets anything here.
+    /// The bitmaps or the descriptor are damaged, for this reason: nothing is allocated in this
+    /// group.
     Damaged(Box<Corruption>),
     /// In memory, as long as they are held or needed: see `resident`.
     Ready(Box<Ready>),
 }
 
-/// Bitmap on disk, and bits that nobody may claim: those, claims, and frees not yet durable.
+/// A bitmap as on disk, and the bits that cannot be claimed: allocated ones, claims, and freed bits
+/// that are not durable yet.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub allocated: Bitmap,
     pub taken: Bitmap,
-    /// Zeros of `taken`.
+    /// Number of zeros of `taken`.
     pub open: u32,
 }
 
-/// A group with its bitmaps.
+/// A group whose bitmaps are in memory.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub blocks: Pair,
     pub inodes: Pair,
-    /// Blocks that were allocated in the transaction that `born_in` names.
+    /// Blocks that were allocated in the transaction `born_in`.
     born: Option<Bitmap>,
     born_in: Option<Tid>,
-    /// Every inode below is taken.
+    /// Every inode below this index is taken.
     next_inode: u32,
-    /// Where the last search without a goal ended.
+    /// Where the last search without a goal stopped.
     next_block: u32,
     tracked: Tracked<RawImage>,
-    /// What the running transaction changed.
+    /// The bitmaps that the running transaction changed.
     changed: Changed,
     /// Free blocks and inodes as of the last capture.
     captured: (u32, u32),
     /// The transaction of the last capture.
     imaged: Option<Tid>,
-    /// Used since it was last looked at for eviction.
+    /// Set when the group is used; eviction clears it.
     used: bool,
 }
 
@@ -66,7 +69,7 @@ struct Changed {
     inodes: bool,
 }
 
-/// A group as of some transaction.
+/// A group as of one transaction.
 #[derive(Debug)]
 pub(crate) struct RawImage {
     pub desc: GroupDesc,
@@ -74,34 +77,35 @@ pub(crate) struct RawImage {
     pub inodes: Option<Bitmap>,
 }
 
-/// What a commit writes of a group: the descriptor, and the bitmaps that changed, as blocks.
+/// The parts of a group that a commit writes: the descriptor, and the bitmaps that changed, as
+/// blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupImage {
-    /// To be encoded into its block of descriptors.
+    /// The descriptor, to be encoded into its block of descriptors.
     pub desc: GroupDesc,
-    /// For the block that `desc` names.
+    /// The contents of the block bitmap's block, which `desc` names.
     pub block_bitmap: Option<Arc<[u8]>>,
-    /// For the block that `desc` names.
+    /// The contents of the inode bitmap's block, which `desc` names.
     pub inode_bitmap: Option<Arc<[u8]>>,
 }
 
-/// What a change means for the handle that made it.
+/// The effect of a change on the handle that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dirtied {
-    /// The group is on no list of this transaction yet.
+    /// The group is not yet on a list of this transaction.
     pub newly: bool,
-    /// Bitmaps that are part of the transaction from now on.
+    /// Number of bitmaps that this change added to the transaction.
     pub bitmaps: u32,
 }
 
-/// What freeing a run came to.
+/// The result of freeing a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
-    /// Born in the same transaction: anybody's again.
+    /// Allocated in the same transaction: can be claimed again at once.
     pub at_once: Vec<Range<u32>>,
-    /// Anybody's once the transaction is durable.
+    /// Can be claimed again once the transaction is durable.
     pub later: Vec<Range<u32>>,
-    /// Was free: the image is wrong. The first such bit.
+    /// The first bit that was free already: the image is damaged.
     pub wrong: Option<u32>,
 }
 
@@ -111,14 +115,14 @@ impl Pair {
         Pair { allocated, taken, open }
     }
 
-    /// Claims what is open.
+    /// Marks open bits as taken.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.taken.next_set(range.clone()), None, "{range:?} is taken");
         self.open -= range.end - range.start;
         self.taken.fill(range);
     }
 
-    /// Opens what is taken and not allocated.
+    /// Opens bits that are taken and not allocated.
     pub(crate) fn open(&mut self, range: Range<u32>) {
         debug_assert_eq!(self.allocated.next_set(range.clone()), None, "{range:?} is allocated");
         self.open += range.end - range.start;
@@ -137,12 +141,12 @@ impl RawImage {
 }
 
 impl GroupState {
-    /// Not read yet.
+    /// Creates the state of a group whose bitmaps are not read yet.
     pub(crate) fn new(desc: GroupDesc) -> GroupState {
         GroupState { desc, maps: Maps::Unread }
     }
 
-    /// Takes the bitmaps in; inodes below `reserved` are nobody's.
+    /// Stores the bitmaps; inodes below `reserved` cannot be claimed.
     pub(crate) fn make_ready(&mut self, blocks: Bitmap, inodes: Bitmap, reserved: u32) {
         let mut inodes = Pair::new(inodes);
         inodes.taken.fill(0..reserved);
@@ -162,9 +166,9 @@ impl GroupState {
         }));
     }
 
-    /// Whether the bitmaps can be read again as they are: no transaction waits for an image of them,
-    /// the last image is durable, and nothing is claimed or waits to be released. False once if they
-    /// were used since the last time.
+    /// Returns whether the bitmaps can be dropped and read again unchanged: no transaction waits
+    /// for an image of them, the last image is durable, and no bit is claimed or waits to be
+    /// released. Returns false once if the group was used since the last call.
     pub(crate) fn may_go(&mut self, durable: Tid) -> bool {
         let Maps::Ready(ready) = &mut self.maps else { return false };
         let used = std::mem::take(&mut ready.used);
@@ -173,10 +177,10 @@ impl GroupState {
         !used && found_again && open == (self.desc.free_blocks, self.desc.free_inodes)
     }
 
-    /// The bitmaps, which Prepare made sure of.
+    /// Returns the bitmaps, which Prepare has loaded.
     ///
     /// # Panics
-    /// If they are not there: an operation applied what it did not prepare.
+    /// If they are not in memory: an operation applied a change that it did not prepare.
     pub(crate) fn ready(&mut self) -> &mut Ready {
         self.parts().1
     }
@@ -188,7 +192,7 @@ impl GroupState {
         }
     }
 
-    /// Sets claimed blocks.
+    /// Allocates claimed blocks.
     pub(crate) fn allocate(&mut self, tid: Tid, range: Range<u32>) -> Dirtied {
         let (desc, ready) = self.parts();
         let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
@@ -201,7 +205,7 @@ impl GroupState {
         dirtied
     }
 
-    /// Blocks that were allocated in `tid` count as older from now on.
+    /// Treats blocks that were allocated in `tid` as older from now on.
     pub(crate) fn forget_birth(&mut self, tid: Tid, range: Range<u32>) {
         let Maps::Ready(ready) = &mut self.maps else { return };
         if ready.born_in != Some(tid) {
@@ -213,7 +217,7 @@ impl GroupState {
         }
     }
 
-    /// Clears blocks. Those that stay taken are for the caller to open once `tid` is durable.
+    /// Frees blocks. The caller opens those that stay taken once `tid` is durable.
     pub(crate) fn free(&mut self, tid: Tid, range: Range<u32>) -> (Dirtied, Freed) {
         let (desc, ready) = self.parts();
         let dirtied = ready.touch(desc, tid, Changed { blocks: true, inodes: false });
@@ -246,14 +250,15 @@ impl GroupState {
         (dirtied, freed)
     }
 
-    /// Sets a claimed inode.
+    /// Allocates a claimed inode.
     pub(crate) fn allocate_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Dirtied {
         let (desc, ready) = self.parts();
-        // Whoever initialises the inodes initialises the blocks too, as the kernel does.
+        // The allocation that initialises the inode bitmap also initialises the block bitmap, as in
+        // the kernel.
         let first = desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let dirtied = ready.touch(desc, tid, Changed { blocks: first, inodes: true });
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            // Then nothing of the table was used, whatever the count says.
+            // No inode of the table was used then, whatever the count in the descriptor.
             desc.itable_unused = ready.inodes.allocated.bits();
         }
         desc.flags -= GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
@@ -265,7 +270,7 @@ impl GroupState {
         dirtied
     }
 
-    /// Clears an inode, which anybody may claim from now on. `None` if it was free.
+    /// Frees an inode, which can be claimed again at once. `None` if it was free.
     pub(crate) fn free_inode(&mut self, tid: Tid, index: u32, directories: u32) -> Option<Dirtied> {
         let (desc, ready) = self.parts();
         if !ready.inodes.allocated.get(index) {
@@ -279,7 +284,8 @@ impl GroupState {
         Some(dirtied)
     }
 
-    /// The group as of `tid`, and by how much its free blocks and inodes changed since the last.
+    /// Captures the group as of `tid`; also returns by how much its free blocks and inodes changed
+    /// since the last capture.
     pub(crate) fn take_image(&mut self, tid: Tid) -> Option<(RawImage, i64, i64)> {
         let Maps::Ready(ready) = &mut self.maps else { return None };
         let Ready { tracked, blocks, inodes, changed, captured, imaged, .. } = &mut **ready;
@@ -294,7 +300,7 @@ impl GroupState {
 }
 
 impl Ready {
-    /// To be called before a change in `tid` of the parts that `what` names.
+    /// Must be called before a change in `tid` of the bitmaps that `what` names.
     fn touch(&mut self, desc: &GroupDesc, tid: Tid, what: Changed) -> Dirtied {
         self.used = true;
         let Ready { tracked, blocks, inodes, changed, .. } = self;
@@ -312,9 +318,9 @@ impl Ready {
         Dirtied { newly, bitmaps }
     }
 
-    /// Takes a run as `ask` wants it; else says how long the longest is. None is longer than
-    /// `bound`, so that what was searched for in vain is not searched for again. What is at least
-    /// a row of a RAID beneath starts with one, unless it continues something.
+    /// Claims a run that fits `ask`, or returns the length of the longest run. No run is longer
+    /// than `bound`; this avoids repeating a search that failed. A run of at least a RAID row
+    /// starts at a row, unless it continues from `ask.from`.
     pub(crate) fn claim_run(
         &mut self,
         ask: &Ask,
@@ -349,7 +355,7 @@ impl Ready {
         Ok(run)
     }
 
-    /// The first inode at `from` or later that nobody has.
+    /// Returns the first inode at `from` or later that is not taken.
     pub(crate) fn find_inode(&mut self, from: u32) -> Option<u32> {
         let bits = self.inodes.taken.bits();
         let found = self.inodes.taken.next_clear(from.max(self.next_inode)..bits);
@@ -359,7 +365,7 @@ impl Ready {
         found
     }
 
-    /// Takes an inode; false if somebody has it.
+    /// Takes an inode; false if it is taken already.
     pub(crate) fn take_inode(&mut self, index: u32) -> bool {
         let free = !self.inodes.taken.get(index);
         if free {
@@ -368,14 +374,14 @@ impl Ready {
         free
     }
 
-    /// Nobody has this inode any more.
+    /// Makes an inode claimable again.
     pub(crate) fn open_inode(&mut self, index: u32) {
         self.inodes.open(index..index + 1);
         self.next_inode = self.next_inode.min(index);
     }
 }
 
-/// Clears bits of which the caller knows that they are set.
+/// Clears bits that the caller knows to be set.
 fn clear(bitmap: &mut Bitmap, range: Range<u32>) {
     let cleared = bitmap.clear(range.start, range.end - range.start);
     assert_eq!(cleared, Ok(()), "bits that were set are cleared once");

@@ -25,83 +25,87 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const LOADERS: usize = 64;
-/// What blocks are wanted.
+/// A request for blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
-    /// Where the run would best start. Anything outside of the file system means anywhere.
+    /// The preferred first block of the run. A block outside of the file system means no
+    /// preference.
     pub goal: Block,
-    /// Blocks; what comes back is one run of 1 to `want` blocks, and maybe some `ahead`.
+    /// Wanted blocks; the result is one run of 1 to `want` blocks, and possibly some of the `ahead`
+    /// blocks.
     pub want: u32,
-    /// How many more may follow in the same run, while there is room for all.
+    /// How many further blocks may follow in the same run, while there is room for them and all of
+    /// `want`.
     pub ahead: u32,
-    /// Other places are tried before giving fewer than these; usually 1.
+    /// Other places are tried before a shorter run is returned; usually 1.
     pub at_least: u32,
-    /// Whether the reserve may be used.
+    /// Whether the reserved blocks may be used.
     pub privilege: Privilege,
-    /// Whose blocks they are, if the file is large: for [`StreamGoal`].
+    /// The inode of the file, if the file is large: for [`StreamGoal`].
     pub stream: Option<Ino>,
 }
 
-/// A claim, and what it drew: it counts as under way until that is dropped. A claim of which a part
-/// is put where others may take it back is under way until then.
+/// A claim, with the blocks that it drew: it counts as under way until `drawn` is dropped. A claim
+/// is also under way while a part of it is stored where other threads may take it back.
 pub(crate) struct Found<'g> {
     pub claim: Claim,
     pub drawn: Drawn<'g>,
 }
 
 impl Found<'_> {
-    /// The claim; it has ended.
+    /// Returns the claim, which is then no longer under way.
     pub(crate) fn into_claim(self) -> Claim {
         self.claim
     }
 }
 
-/// What a journal handle does for a group that changes.
+/// The calls to a journal handle when a group changes.
 pub(crate) trait Changes {
-    /// The transaction.
+    /// Returns the transaction's id.
     fn tid(&self) -> Tid;
-    /// The group's image is to be captured.
+    /// Notes that the group's image must be captured.
     fn group_changed(&mut self, group: Group);
-    /// Blocks that became part of the transaction.
+    /// Charges blocks that became part of the transaction.
     fn charge_blocks(&mut self, blocks: u32);
-    /// [`Groups::release`] is to be called once the transaction is durable.
+    /// Has [`Groups::release`] called once the transaction is durable.
     fn release_later(&mut self, start: Block, len: u32);
 }
 
-/// How the groups of a file system are used.
+/// The settings of a file system's groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
-    /// The last free blocks, for the privileged.
+    /// Number of the last free blocks, which are reserved for privileged callers.
     pub reserved: u64,
     pub policies: Policies,
-    /// Data blocks of a whole row of the RAID beneath, or 0.
+    /// Data blocks of a whole row of the underlying RAID, or 0.
     pub row: u32,
-    /// Bytes of bitmaps that may be in memory.
+    /// The most bytes of bitmaps kept in memory.
     pub bitmap_bytes: u64,
 }
 
-/// The groups of a mounted file system. What each call may wait for: `claim_*` and `load` for
-/// I/O; everything else for guards only.
+/// The groups of a mounted file system. `claim_*` and `load` may wait for I/O; all other calls wait
+/// for guards only.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Claims keep it too, and are made on every lane.
+    /// Also referenced by the claims, which every lane creates.
     pub(super) shared: LaneArc<Shared>,
     pub(super) policies: Policies,
-    /// One at a time reads the bitmaps of a group. [rank Load]
+    /// Serialises readers of a group's bitmaps. [rank Load]
     loaders: Box<[Mutex<()>]>,
-    /// Not allocated, claimed or not.
+    /// Blocks that are not allocated, claimed or not.
     free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
-    /// Freed, and not durably yet.
+    /// Blocks that are freed, but not durably yet.
     pending: LaneCounter,
     /// The last transaction that changed each block of descriptors.
     descriptors_charged: Box<[AtomicU64]>,
-    /// How many directories each lane has placed.
+    /// Number of directories that each lane has placed.
     pub(super) placed: PerLane<AtomicU32>,
-    /// Where the last streams were put: one goal, or some for [`StreamGoal::Hashed`]. [rank Guard]
+    /// The groups of the last streams: one goal, or several for [`StreamGoal::Hashed`]. [rank
+    /// Guard]
     pub(super) streams: Box<[Padded<Mutex<u32>>]>,
     pub(super) residents: Residents,
-    /// How often a chooser looked at a group.
+    /// Number of times a chooser tried a group.
     #[cfg(test)]
     pub(super) looked: AtomicU64,
     /// Free blocks and inodes as captured. [rank Guard]
@@ -109,7 +113,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Of descriptors that were decoded, one for each group of `geometry`.
+    /// Creates the groups from decoded descriptors, one for each group of `geometry`.
     pub(crate) fn new(
         geometry: Geometry,
         checksums: Checksums,
@@ -126,7 +130,7 @@ impl Groups {
             inodes += u64::from(desc.free_inodes);
             summaries.set_open_blocks(group, desc.free_blocks);
             summaries.set_open_inodes(group, desc.free_inodes);
-            // The longest run that there can be; the first who looks finds out.
+            // The longest run possible; the first search finds the actual length.
             summaries.set_longest(group, desc.free_blocks);
         }
         let cells = descriptors
@@ -158,8 +162,8 @@ impl Groups {
         }
     }
 
-    /// Where the lane has new blocks rather than anywhere: `group`, if the lane is at home there or
-    /// all share, else one of its own.
+    /// Returns the group in which the lane should place new blocks: `group`, if it belongs to the
+    /// lane's home region or if all lanes share one, else a group of the lane's own.
     pub(crate) fn near(&self, group: Group) -> Group {
         let home = region::home(Lane::current(), self.shared.summaries.groups());
         if self.policies.placement == Placement::Shared || home.contains(&group.0) {
@@ -168,13 +172,14 @@ impl Groups {
         Group(home.start + group.0 % (home.end - home.start))
     }
 
-    /// Waits until no claim is under way; new ones wait until the guard is dropped. The caller has
-    /// no claim under way and holds no handle.
+    /// Waits until no claim is under way; new claims wait until the guard is dropped. The caller
+    /// must have no claim under way and hold no handle.
     pub(crate) fn alone(&self) -> Alone<'_> {
         self.shared.space.alone()
     }
 
-    /// Prepare for what changes the bits of `group`: its bitmaps are in memory while it is held. Sleeps.
+    /// Prepares a change of the bits of `group`: its bitmaps stay in memory while the hold lives.
+    /// Sleeps.
     ///
     /// # Errors
     /// Damage, or an I/O error.
@@ -191,7 +196,7 @@ impl Groups {
         Ok(hold)
     }
 
-    /// Prepare: the bitmaps of the groups that a run of blocks lies in, held.
+    /// Prepare: loads and holds the bitmaps of the groups of a run of blocks.
     pub(crate) fn load_run<'g>(
         &'g self,
         read: &dyn BlockReader,
@@ -211,7 +216,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Prepare: the bitmaps of the group that a block lies in, held.
+    /// Prepare: loads and holds the bitmaps of a block's group.
     pub(crate) fn load_group_of(
         &self,
         read: &dyn BlockReader,
@@ -223,13 +228,13 @@ impl Groups {
         }
     }
 
-    /// Holds a group whose bitmaps are in memory.
+    /// Holds a group if its bitmaps are in memory.
     pub(super) fn hold_ready(&self, group: Group) -> Option<GroupHold<'_>> {
         GroupHold::of(&self.shared.cells.get(group.0 as usize)?.presence)
     }
 
-    /// Reads the bitmaps of `group`, unless another thread did meanwhile. They are held before the
-    /// guard is let go: making room does not take away what was just read.
+    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. They are held
+    /// before the guard is released, so that eviction does not drop them right after the read.
     fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<GroupHold<'_>, Error> {
         let Some(cell) = self.shared.cells.get(group.0 as usize) else {
             return Err(damage(group, Cause::NoSuchGroup));
@@ -275,7 +280,7 @@ impl Groups {
         }
     }
 
-    /// Nobody gets anything from a damaged group.
+    /// Marks a group as damaged: nothing is allocated in it any more.
     fn give_up(&self, group: Group, cause: Corruption) {
         let mut state = self.shared.state(group);
         state.maps = Maps::Damaged(Box::new(cause));
@@ -288,7 +293,7 @@ impl Groups {
         self.shared.space.lose(lost);
     }
 
-    /// Apply: sets the bits of a claim, which is used up.
+    /// Apply: allocates the blocks of a claim, which is used up.
     pub(crate) fn allocate(&self, handle: &mut impl Changes, claim: Claim) {
         let (start, len) = claim.into_run();
         for (group, range) in self.shared.parts(start, len) {
@@ -300,15 +305,15 @@ impl Groups {
         self.free_blocks.add(-i64::from(len));
     }
 
-    /// Apply: clears bits. The blocks can be claimed once the transaction is durable, or at once if
-    /// they were allocated in it. What a log may hold of them, the caller revokes.
+    /// Apply: frees blocks. They can be claimed again once the transaction is durable, or at once
+    /// if they were allocated in it. The caller revokes the copies that the log may hold of them.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if some are free already, or are metadata of the file system: the image
-    /// maps blocks that it must not. What could be freed was freed.
+    /// [`Error::Corruption`] if some blocks are free already, or are metadata of the file system:
+    /// the image maps blocks that it must not. The remaining blocks have been freed.
     ///
     /// # Panics
-    /// If [`Groups::load`] did not come before.
+    /// If [`Groups::load`] was not called before.
     pub(crate) fn free_blocks(
         &self,
         handle: &mut impl Changes,
@@ -350,7 +355,7 @@ impl Groups {
         result
     }
 
-    /// Apply: should this block, allocated in `tid`, be freed in it too, it can be claimed only once
+    /// Apply: if this block, allocated in `tid`, is also freed in it, it can be claimed only once
     /// `tid` is durable, as if it were older.
     pub(crate) fn keep_until_durable(&self, tid: Tid, block: Block) {
         for (group, range) in self.shared.parts(block, 1) {
@@ -358,7 +363,7 @@ impl Groups {
         }
     }
 
-    /// What a change of a group means for its handle. No guard is held.
+    /// Notes the effect of a change of a group in its handle. The caller holds no guard.
     pub(super) fn note(&self, handle: &mut impl Changes, group: Group, dirtied: Dirtied) {
         let mut blocks = dirtied.bitmaps;
         if dirtied.newly {
@@ -366,7 +371,7 @@ impl Groups {
             let per_block = self.shared.format.geometry.descs_per_block();
             let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
             let tid = handle.tid().0;
-            // Whoever changes the number pays for the block; others look and write nothing.
+            // The thread that changes the number charges the block; the others only read it.
             if charged.load(Ordering::Relaxed) != tid && charged.swap(tid, Ordering::Relaxed) != tid
             {
                 blocks += 1;
@@ -377,34 +382,35 @@ impl Groups {
         }
     }
 
-    /// Committer: these blocks are durably free now.
+    /// Committer: makes blocks claimable that are durably free now.
     pub(crate) fn release(&self, start: Block, len: u32) {
         self.shared.give_back(start, len);
         self.pending.add(-i64::from(len));
     }
 
-    /// Committer: `tid` is durable, and what was freed in it is released.
+    /// Committer: `tid` is durable, and the blocks freed in it are released.
     pub(crate) fn committed(&self, tid: Tid) {
         self.residents.committed(&self.shared, tid);
     }
 
-    /// Bytes of bitmaps in memory.
+    /// Returns the bytes of bitmaps in memory.
     pub(crate) fn bitmap_bytes(&self) -> u64 {
         self.residents.count() as u64 * self.shared.bitmap_bytes()
     }
 
-    /// Free blocks and inodes, whoever claims them: what statfs tells.
+    /// Returns the free blocks and inodes, claimed ones included, for statfs.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
         (count(&self.free_blocks), count(&self.free_inodes))
     }
 
-    /// Blocks freed in transactions that are not durable yet.
+    /// Returns the number of blocks freed in transactions that are not durable yet.
     pub(crate) fn pending(&self) -> u64 {
         self.pending.sum().max(0) as u64
     }
 
-    /// True if some of the blocks hold the file system's own metadata, where no file can be.
+    /// Returns whether some of the blocks hold the file system's own metadata, where no file may
+    /// be.
     pub(crate) fn is_metadata(&self, start: Block, len: u64) -> bool {
         self.shared.format.system.first_in(start, len).is_some()
     }
@@ -415,7 +421,8 @@ impl Groups {
     }
 }
 
-/// The goals that `policy` keeps, each on lines of its own: a set of them is there to be shared less.
+/// Creates the goals that `policy` keeps, each on cache lines of its own, so that lanes share them
+/// less.
 fn stream_goals(policy: StreamGoal, groups: u32) -> Box<[Padded<Mutex<u32>>]> {
     let count = match policy {
         StreamGoal::Inode => 0,

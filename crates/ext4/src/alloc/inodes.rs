@@ -17,26 +17,26 @@ use lanefs_ondisk::{FileType, Group, Ino};
 /// How many groups are tried before waiting for guards.
 const TRIES: usize = 24;
 
-/// What came of trying a group.
+/// The result of trying a group.
 enum Attempt {
     Taken(u32),
     Busy,
     Lacking,
 }
 
-/// Where the number of a file is best.
+/// The preferred place of a file's inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Near {
-    /// In the group of its directory.
+    /// The group of the directory.
     Parent,
-    /// Where the lane is at home, for several lanes make files in the directory.
+    /// The lane's home region, because several lanes create files in the directory.
     Lane,
 }
 
 impl Groups {
-    /// Takes an inode number: for a file in the group that `at` says, for a directory in a group
-    /// of the lane's own, each in the next, so that what happens in different directories happens
-    /// in different groups. Sleeps.
+    /// Claims an inode number: for a file in the group that `at` selects; for a directory in a
+    /// group of the lane's home region, the next one each time, so that operations in different
+    /// directories use different groups. Sleeps.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage or an I/O error in a bitmap.
@@ -61,7 +61,7 @@ impl Groups {
         } else {
             near
         };
-        // A directory is to have room for what comes into it.
+        // A directory needs room for the files that will be created in it.
         let roomy = |group: u32| kind != FileType::Directory || summaries.open_blocks(group) > 0;
         let wait = match self.policies.busy_group {
             BusyGroup::Skip => Wait::Skip,
@@ -96,8 +96,8 @@ impl Groups {
                 tries += 1;
             }
         }
-        // The last resort: directories where there is no room for more, waiting for guards; those
-        // that the index knows, and then all, since it is a hint.
+        // The last resort: accepts groups without room for files and waits for guards; first the
+        // groups in the index, then all groups, since the index is only a hint.
         for part in [from..groups, 0..from] {
             let mut at = part.start;
             while let Some(group) = next(at)
@@ -133,7 +133,7 @@ impl Groups {
     ) -> Result<Attempt, Error> {
         let shared = &self.shared;
         let cell = &shared.cells[group as usize];
-        // Where the last search found one that was lost before it was taken.
+        // Where the last search found an inode that was lost before it was taken.
         let (mut from, mut found) = (0, None);
         let mut _hold = None;
         loop {
@@ -172,7 +172,7 @@ impl Groups {
         }
     }
 
-    /// Apply: sets the bit of a claim, which is used up.
+    /// Apply: allocates the inode of a claim, which is used up.
     pub(crate) fn allocate_inode(
         &self,
         handle: &mut impl Changes,
@@ -186,13 +186,13 @@ impl Groups {
         self.free_inodes.add(-1);
     }
 
-    /// Apply: clears the bit of an inode that nobody holds; anybody may claim it at once.
+    /// Apply: frees an inode to which no reference is left; it can be claimed again at once.
     ///
     /// # Errors
     /// [`Error::Corruption`] if it is free.
     ///
     /// # Panics
-    /// If [`Groups::load`] did not come before.
+    /// If [`Groups::load`] was not called before.
     pub(crate) fn free_inode(
         &self,
         handle: &mut impl Changes,

@@ -1,32 +1,33 @@
-//! Which blocks and inodes are free, and who gets them.
+//! Allocates and frees blocks and inodes.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `runs` | searches for runs of clear bits |
-//! | `group` | one group's state behind its guard: what is allocated, taken, born |
-//! | `read` | from the blocks of the bitmaps to that state, checked |
-//! | `summary` | what a chooser knows of groups without their locks: hints |
-//! | `region` | where each lane is at home |
-//! | `presence` | whether a group has its bitmaps in memory, and what keeps them there |
-//! | `shared` | all groups' states and hints, which claims keep alive |
-//! | `resident` | which groups have their bitmaps in memory, and which lose them again |
-//! | `stripe` | what large runs are aligned to |
-//! | `choose` | in which order groups are tried: pure |
-//! | `space` | how many blocks may still be promised |
-//! | `claim` | a run or an inode number that is promised to somebody |
-//! | `groups`, `blocks`, `inodes`, `capture` | all of it together: what the rest of the crate uses |
+//! | `group` | one group's state behind its guard: allocated, taken and newly allocated bits |
+//! | `read` | reads and checks the bitmaps' blocks |
+//! | `summary` | hints about the groups, which a chooser reads without their locks |
+//! | `region` | each lane's home region |
+//! | `presence` | whether a group has its bitmaps in memory, and which operations need them there |
+//! | `shared` | the states and hints of all groups, which claims keep alive |
+//! | `resident` | which groups have their bitmaps in memory, and their eviction |
+//! | `stripe` | the stripe that large runs are aligned to |
+//! | `choose` | the order in which groups are tried, without I/O |
+//! | `space` | how many blocks may still be claimed |
+//! | `claim` | a claimed run or inode number |
+//! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |
 //!
 //! # Claimed is not allocated
 //!
-//! A group's `allocated` bits are what a commit writes. Its `taken` bits are those and the claims
-//! and the blocks freed in transactions that are not durable yet. Free to claim is what is not
-//! taken. A claim changes memory only; [`Groups::allocate`] inside a handle makes it real.
+//! A group's `allocated` bits are those that a commit writes. Its `taken` bits are the allocated
+//! ones, the claims, and the blocks freed in transactions that are not durable yet. A bit can be
+//! claimed if it is not taken. A claim changes memory only; [`Groups::allocate`] inside a handle
+//! sets the allocated bits.
 //!
 //! # Locking
 //!
 //! Each group has one guard, `Rank::Guard`, held for a search or a change, never for I/O. Bitmaps
-//! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard
-//! of the group they speak of, and read by anybody. A chooser skips a group whose guard is busy.
+//! are read under a loader's lock, `Rank::Load`. Summaries and index are written under the guard of
+//! their group, and read without a lock. A chooser skips a group whose guard is held.
 
 mod blocks;
 mod capture;

@@ -1,18 +1,18 @@
-//! Whether a group has its bitmaps in memory, and what keeps them there.
+//! Tracks whether a group has its bitmaps in memory, and how many operations need them there.
 
 use lanefs_lanes::sync::atomic::{AtomicU32, Ordering};
 
-/// The bit of [`Presence`] that says that the bitmaps are in memory.
+/// The bit of [`Presence`] that is set while the bitmaps are in memory.
 const READY: u32 = 1 << 31;
 
-/// Whether a group's bitmaps are in memory, and how many operations need that to stay so.
+/// Whether a group's bitmaps are in memory, and how many operations need them to stay there.
 #[derive(Debug, Default)]
 pub(super) struct Presence(AtomicU32);
 
 impl Presence {
-    /// Counts an operation; false if the bitmaps are not in memory.
+    /// Counts an operation; returns false if the bitmaps are not in memory.
     fn hold(&self) -> bool {
-        // Acquire: with the bit come the bitmaps.
+        // Acquire: a thread that sees the bit also sees the bitmaps.
         let ready = self.0.fetch_add(1, Ordering::Acquire) & READY != 0;
         if !ready {
             self.let_go();
@@ -20,7 +20,7 @@ impl Presence {
         ready
     }
 
-    /// Holds a group whose bitmaps are in memory, as its guard, which is held, says.
+    /// Holds a group whose bitmaps are in memory, as its state shows. The caller holds the guard.
     pub(super) fn hold_resident(&self) -> GroupHold<'_> {
         let ready = self.hold();
         assert!(ready, "under the guard, presence and bitmaps agree");
@@ -32,18 +32,18 @@ impl Presence {
         debug_assert!(before & !READY > 0, "let go once for each hold");
     }
 
-    /// The bitmaps are in memory. The guard is held.
+    /// Notes that the bitmaps are in memory. The caller holds the guard.
     pub(super) fn arrive(&self) {
         self.0.fetch_or(READY, Ordering::Release);
     }
 
-    /// Takes the bit away, unless an operation needs them. The guard is held.
+    /// Clears the bit, unless an operation needs the bitmaps. The caller holds the guard.
     pub(super) fn leave(&self) -> bool {
         self.0.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
-/// The bitmaps of a group stay in memory while this lives.
+/// Keeps the bitmaps of a group in memory until it is dropped.
 #[derive(Debug)]
 #[must_use = "the bitmaps may go when it is dropped"]
 pub(crate) struct GroupHold<'g> {
@@ -51,7 +51,7 @@ pub(crate) struct GroupHold<'g> {
 }
 
 impl GroupHold<'_> {
-    /// Holds a group whose bitmaps are in memory; `None` if they are not.
+    /// Holds a group if its bitmaps are in memory; else returns `None`.
     pub(super) fn of(presence: &Presence) -> Option<GroupHold<'_>> {
         presence.hold().then(|| GroupHold { presence })
     }

@@ -1,4 +1,4 @@
-//! A group's bitmaps, from the blocks that hold them or computed where they were never written.
+//! Reads a group's bitmaps from their blocks, or computes those that were never written.
 
 use crate::error::Error;
 use crate::volume::reader::BlockReader;
@@ -10,7 +10,7 @@ use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Corruption, Group};
 use std::sync::Arc;
 
-/// What is the same for all groups.
+/// The properties that all groups share.
 #[derive(Debug)]
 pub(crate) struct Format {
     pub geometry: Geometry,
@@ -19,7 +19,8 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// The block bitmap of `group`, in which all metadata is in use, also what belongs to others.
+    /// Reads the block bitmap of `group` and checks that all metadata is marked as in use, that of
+    /// other groups too.
     pub(crate) fn read_blocks(
         &self,
         read: &dyn BlockReader,
@@ -51,7 +52,7 @@ impl Format {
         Ok(bitmap)
     }
 
-    /// The inode bitmap of `group`.
+    /// Reads the inode bitmap of `group`.
     pub(crate) fn read_inodes(
         &self,
         read: &dyn BlockReader,
@@ -63,8 +64,8 @@ impl Format {
         if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
             let bytes = read.read_block(desc.inode_bitmap)?;
             let bitmap = Bitmap::decode_inodes(&bytes, group, desc, geometry, *checksums)?;
-            // Who takes the next inode writes the table up to it: with an inode in use far behind,
-            // a transaction could come to need more blocks than it can have.
+            // An inode allocation initialises the table up to the inode: with an inode in use far
+            // behind the others, a transaction could need more blocks than it can have.
             let unused = bits.saturating_sub(desc.itable_unused)..bits;
             if geometry.features().has_descriptor_checksums()
                 && let Some(bit) = bitmap.next_set(unused)

@@ -1,14 +1,15 @@
-//! Where each lane is at home.
+//! Assigns each lane its home region of groups.
 
 use lanefs_lanes::{Lane, MAX_LANES};
 use std::ops::Range;
 
-/// Groups whose summaries share cache lines: regions start at multiples of it if there are enough.
+/// Groups whose summaries share cache lines: regions start at multiples of it if there are enough
+/// groups.
 const LINE: u32 = super::summary::GROUPS_A_LINE as u32;
 
-/// The groups in which `lane` starts new things, of `groups` in all. Regions of different lanes
-/// meet only if there are fewer groups than lanes. Lanes are given out from 0 on, so the first ones
-/// are set far apart: half, quarters, eighths.
+/// Returns the groups in which `lane` places new directories and files, of `groups` in all. Regions
+/// of different lanes overlap only if there are fewer groups than lanes. Lanes are numbered from 0
+/// on, so the first lanes get regions far apart: at halves, quarters, eighths.
 pub(crate) fn home(lane: Lane, groups: u32) -> Range<u32> {
     let lanes = MAX_LANES.next_power_of_two();
     let bits = lanes.trailing_zeros();

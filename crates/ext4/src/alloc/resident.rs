@@ -1,14 +1,15 @@
-//! Which groups have their bitmaps in memory, and which lose them again.
+//! Decides which groups keep their bitmaps in memory.
 //!
-//! Bitmaps are read when a group is first looked at. Over the cap, each group that is read has some
-//! others give theirs up; a commit makes more of them clean, and goes on with it.
+//! Bitmaps are read when a group is first needed. Over the cap, each read evicts the bitmaps of
+//! some other groups; a commit makes more of them clean, and continues the eviction.
 //!
-//! *What stays.* A group keeps its bitmaps while it is held, while a transaction waits for its image or
-//! has not made it durable, and while a block or an inode of it is claimed or freed and not durable: no
-//! bit of `taken` may be forgotten. What was used since the last look gets a second chance.
+//! *What stays.* A group keeps its bitmaps while it is held, while a transaction waits for its
+//! image or has not made it durable, and while a block or an inode of it is claimed or freed and
+//! not durable: a bit of `taken` must not be lost. A group that was used since the last pass gets a
+//! second chance.
 //!
-//! *Locking*: the group's guard, tried, and nothing that the committer holds. That a captured image is
-//! where it is found is told by the last durable transaction.
+//! *Locking*: tries the group's guard, and takes no lock that the committer holds. The number of
+//! the last durable transaction shows whether a captured image can be read back already.
 
 use super::group::Maps;
 use super::shared::Shared;
@@ -17,16 +18,16 @@ use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use lanefs_lanes::{NumberSet, Padded};
 
-/// Groups that one reader of a bitmap looks at to make room.
+/// Number of groups that one reader of a bitmap examines to make room.
 const LOOKS: usize = 16;
-/// However small the cache: an operation holds some groups, and claims in others.
+/// The smallest cap: an operation holds some groups, and claims in others.
 const FEWEST: usize = 16;
 
 /// The groups with bitmaps in memory.
 #[derive(Debug)]
 pub(super) struct Residents {
     set: NumberSet,
-    /// On lines of their own: written only when bitmaps are read or go.
+    /// On its own cache lines: written only when bitmaps are read or evicted.
     books: Padded<Books>,
     most: usize,
     durable: AtomicU64,
@@ -35,12 +36,13 @@ pub(super) struct Residents {
 #[derive(Debug)]
 struct Books {
     count: AtomicUsize,
-    /// Where the next look begins.
+    /// The group at which the next pass starts.
     hand: AtomicU32,
 }
 
 impl Residents {
-    /// Of so many groups, none in memory; `bytes` may be, where one takes `each`.
+    /// Creates the set for `groups` groups, none in memory; `bytes` is the cap, and a group takes
+    /// `each`.
     pub(super) fn new(groups: u32, bytes: u64, each: u64) -> Residents {
         let most = usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX).max(FEWEST);
         let books = Books { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };
@@ -52,7 +54,7 @@ impl Residents {
         }
     }
 
-    /// How many groups have their bitmaps in memory.
+    /// Returns how many groups have their bitmaps in memory.
     pub(super) fn count(&self) -> usize {
         self.books.0.count.load(Ordering::Relaxed)
     }
@@ -64,32 +66,32 @@ impl Residents {
         Some(group)
     }
 
-    /// The bitmaps of a group were read. Its guard is held.
+    /// Notes that the bitmaps of a group were read. The caller holds its guard.
     pub(super) fn note_arrival(&self, shared: &Shared, group: u32) {
         shared.cells[group as usize].presence.arrive();
         self.set.insert(group);
         self.books.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// After bitmaps were read: makes room for them. No guard is held.
+    /// Makes room after bitmaps were read. The caller holds no guard.
     pub(super) fn make_room(&self, shared: &Shared, read: &dyn BlockReader) {
         if self.count() <= self.most {
             return;
         }
         self.evict(shared, LOOKS);
-        // What is left is dirty, claimed or in use: the first becomes clean by a commit.
+        // The remaining bitmaps are dirty, claimed or in use: a commit makes the dirty ones clean.
         if self.count() > self.most + self.most / 4 {
             read.crowded();
         }
     }
 
-    /// Committer: `tid` is durable, and what was freed in it is released.
+    /// Committer: `tid` is durable, and the blocks freed in it are released.
     pub(super) fn committed(&self, shared: &Shared, tid: Tid) {
         self.durable.fetch_max(tid.0, Ordering::Relaxed);
         self.evict(shared, 2 * self.count());
     }
 
-    /// Looks at so many groups at most, until they are no more than may be.
+    /// Examines at most `looks` groups, until the number in memory is within the cap.
     fn evict(&self, shared: &Shared, looks: usize) {
         for _ in 0..looks {
             if self.count() <= self.most {

@@ -3,17 +3,17 @@
 use lanefs_ondisk::bitmap::Bitmap;
 use std::ops::Range;
 
-/// What a search for a run found.
+/// The result of a search for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// As many clear bits as were wanted, from here.
+    /// The first of the wanted number of clear bits.
     Fit(u32),
-    /// The longest run is shorter; its length is 0 if no bit is clear.
+    /// The longest run, which is too short; its length is 0 if all bits are set.
     Longest { start: u32, len: u32 },
 }
 
-/// The first run of `want` clear bits that starts at `from` or later; if there is none, the first
-/// from the start on; if there is none either, the longest of all.
+/// Finds the first run of `want` clear bits that starts at `from` or later; else the first one in
+/// the bitmap; else the longest run.
 pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     let mut longest = Found::Longest { start: 0, len: 0 };
     for part in [from..bitmap.bits(), 0..from] {
@@ -33,36 +33,37 @@ pub(crate) fn find(bitmap: &Bitmap, from: u32, want: u32) -> Found {
     longest
 }
 
-/// The bits of a group with which rows of a RAID beneath begin: every `width`-th from `first` on.
+/// The bits of a group at which rows of the underlying RAID begin: every `width`-th from `first`
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// Data blocks of a whole row; below 2 there are no rows.
+    /// Data blocks of a whole row; a value below 2 means no rows.
     pub width: u32,
     /// Blocks of the group before its first whole row.
     pub first: u32,
 }
 
 impl Rows {
-    /// Rows of `width` blocks, counted from the first block of the device, in a group that begins
-    /// at `block`.
+    /// Returns the rows of `width` blocks, counted from the first block of the device, in a group
+    /// that begins at `block`.
     pub(crate) fn in_group(width: u32, block: u64) -> Rows {
         let behind = block.checked_rem(width.into()).unwrap_or(0) as u32;
         Rows { width, first: if behind == 0 { 0 } else { width - behind } }
     }
 
-    /// Whether a run of `len` blocks is better off at the start of a row.
+    /// Returns whether a run of `len` blocks should start at a row.
     pub(crate) fn suit(self, len: u32) -> bool {
         self.width > 1 && len >= self.width
     }
 
-    /// The first start of a row at `bit` or later.
+    /// Returns the first start of a row at `bit` or later.
     fn at_or_behind(self, bit: u32) -> u32 {
         let behind = bit.saturating_sub(self.first);
         self.first.saturating_add(behind.div_ceil(self.width).saturating_mul(self.width))
     }
 }
 
-/// As [`find`] for a run that starts with a row, if there is one.
+/// Like [`find`], for a run of `want` bits that starts at a row; `None` if there is none.
 pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) -> Option<u32> {
     for part in [from..bitmap.bits(), 0..from] {
         let begins = bitmap.clear_runs(part.start..bitmap.bits());
@@ -76,13 +77,13 @@ pub(crate) fn find_on_rows(bitmap: &Bitmap, from: u32, want: u32, rows: Rows) ->
     None
 }
 
-/// Clear bits from `at` on, at most `most`.
+/// Counts the clear bits from `at` on, at most `most`.
 pub(crate) fn clear_at(bitmap: &Bitmap, at: u32, most: u32) -> u32 {
     let end = at.saturating_add(most).min(bitmap.bits());
     bitmap.next_set(at..end).unwrap_or(end).saturating_sub(at)
 }
 
-/// The run of clear bits that `at` is in; empty if it is set.
+/// Returns the run of clear bits around `at`; empty if the bit is set.
 pub(crate) fn around(bitmap: &Bitmap, at: u32) -> Range<u32> {
     const STEP: u32 = u64::BITS;
     let end = at + clear_at(bitmap, at, u32::MAX - at);

@@ -1,4 +1,4 @@
-//! The groups' states and hints: what claims keep alive.
+//! The groups' states and hints, which claims keep alive.
 
 use super::group::GroupState;
 use super::presence::Presence;
@@ -10,7 +10,7 @@ use lanefs_lanes::{Mutex, MutexGuard, Padded};
 use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
-/// One group: what never changes of it, and its guard.
+/// One group: its constant properties, and its guarded state.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) presence: Presence,
@@ -18,14 +18,14 @@ pub(super) struct Cell {
     pub(super) state: Mutex<GroupState>,
 }
 
-/// What claims keep alive.
+/// The part of [`super::Groups`] that claims keep alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) format: Format,
     pub(super) cells: Box<[Padded<Cell>]>,
     pub(super) summaries: Summaries,
     pub(super) space: Space,
-    /// Data blocks of a whole row of the RAID beneath, as the superblock says; 0 without one.
+    /// Data blocks of a whole row of the underlying RAID, from the superblock; 0 without one.
     pub(super) row: u32,
 }
 
@@ -34,12 +34,12 @@ impl Shared {
         self.cells[group.0 as usize].state.lock()
     }
 
-    /// The block of a bit that there is.
+    /// Returns the block of a bit that exists.
     pub(super) fn block(&self, group: Group, bit: u32) -> Block {
         self.format.geometry.block_at(group, bit).unwrap_or_default()
     }
 
-    /// A run of blocks group by group.
+    /// Splits a run of blocks by group.
     pub(super) fn parts(
         &self,
         start: Block,
@@ -59,7 +59,7 @@ impl Shared {
         })
     }
 
-    /// Nobody has these blocks any more.
+    /// Makes blocks claimable again.
     pub(super) fn give_back(&self, start: Block, len: u32) {
         for (group, range) in self.parts(start, len) {
             let mut state = self.state(group);
@@ -69,7 +69,7 @@ impl Shared {
         self.space.put_back(len);
     }
 
-    /// Hints after `range` was opened. The guard is held.
+    /// Updates the hints after `range` was opened. The caller holds the guard.
     pub(super) fn opened(&self, group: Group, state: &mut GroupState, range: &Range<u32>) {
         let blocks = &state.ready().blocks;
         let run = runs::around(&blocks.taken, range.start);
@@ -77,7 +77,7 @@ impl Shared {
         self.summaries.raise(group.0, run.end - run.start);
     }
 
-    /// Hints of a group that was read: exact. The guard is held.
+    /// Sets the exact hints of a group that was read. The caller holds the guard.
     pub(super) fn tell(&self, group: Group, state: &mut GroupState) {
         let ready = state.ready();
         let longest = ready.blocks.taken.longest_clear_run(0..ready.blocks.taken.bits());
@@ -86,7 +86,7 @@ impl Shared {
         self.summaries.set_longest(group.0, longest.map_or(0, |run| run.end - run.start));
     }
 
-    /// Nobody has this inode any more.
+    /// Makes an inode claimable again.
     pub(super) fn give_back_inode(&self, group: Group, index: u32) {
         let mut state = self.state(group);
         let ready = state.ready();
@@ -95,8 +95,8 @@ impl Shared {
         self.summaries.set_open_inodes(group.0, open);
     }
 
-    /// Bytes of the bitmaps of one group: two of each kind, those of the running transaction, and what
-    /// the allocator adds.
+    /// Returns the bytes that the bitmaps of one group take: two of each kind, those of the running
+    /// transaction, and the allocator's overhead.
     pub(super) fn bitmap_bytes(&self) -> u64 {
         let geometry = &self.format.geometry;
         let bits =

@@ -1,27 +1,27 @@
-//! How many blocks may still be claimed.
+//! Counts how many blocks may still be claimed.
 //!
-//! A claim draws its blocks from here before it searches, so that a search that starts can
-//! succeed, and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in
-//! advance. Near the limit the stashes are empty, and the numbers are exact.
+//! A claim draws its blocks from here before it searches, so that a search that starts can succeed,
+//! and the reserved blocks stay reserved. Each lane keeps a stash of blocks drawn in advance. Near
+//! the limit the stashes are empty, and the numbers are exact.
 //!
 //! # No refusal while there is room
 //!
-//! A claim draws more than it may find: the search returns one run. So a claim that can draw nothing
-//! is not refused before it is [`Alone`]: claims under way have ended, new ones wait, and what they
-//! did not use is back. Only then the number says what there is.
+//! A claim may draw more blocks than it uses: the search returns one run. So a claim that can draw
+//! no blocks is refused only after it has waited to be [`Alone`]: earlier claims have finished, new
+//! ones wait, and unused blocks have been returned. Only then the count is exact.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Condvar, Lane, MAX_LANES, Mutex, MutexGuard, PerLane, Rank};
 
-/// A lane draws at most so many blocks in advance: enough for thousands of small files.
+/// The most blocks that a lane draws in advance: enough for thousands of small files.
 const AHEAD: u64 = 4096;
 
-/// Who asks.
+/// The privilege of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// Stops at the reserved blocks.
+    /// May not use the reserved blocks.
     Ordinary,
-    /// Does not.
+    /// May use the reserved blocks.
     Root,
 }
 
@@ -33,10 +33,10 @@ pub(crate) struct Space {
     stashes: PerLane<Mutex<Stash>>,
     /// [rank Guard, and no group's guard is held with it]
     pool: Mutex<Pool>,
-    /// A claim ended, with `pool`.
+    /// Signalled when a claim finishes; waits with `pool`.
     ended: Condvar,
-    /// No stash may be filled: see [`Pool::is_short`]. Written under the pool's lock and read under
-    /// a stash's: a stash that was emptied after it was set stays empty.
+    /// Set while stashes must not be filled: see [`Pool::is_short`]. Written under the pool's lock
+    /// and read under a stash's: a stash that was emptied after it was set stays empty.
     short: AtomicBool,
     reserved: u64,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Space {
 #[derive(Debug, Default)]
 struct Stash {
     open: u64,
-    /// Drawn by claims that are under way.
+    /// Blocks drawn by claims that are under way.
     drawn: u64,
 }
 
@@ -53,23 +53,23 @@ struct Pool {
     open: u64,
     /// For [`Privilege::Root`]; at most `reserved`, filled first.
     reserve: u64,
-    /// Lost, but drawn at that time: taken off what comes back.
+    /// Blocks that were lost while they were drawn: subtracted from blocks that are returned.
     owed: u64,
-    /// One claim runs alone, or waits for those under way.
+    /// A claim runs alone, or waits until it does.
     alone: bool,
 }
 
-/// What a claim may draw.
+/// The number of blocks that a claim draws.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draw {
-    /// Blocks; fewer only if there are no more.
+    /// Wanted blocks; fewer are drawn only if there are no more.
     pub want: u32,
-    /// More of them, if they are not needed elsewhere.
+    /// Further blocks, drawn if they are not needed elsewhere.
     pub ahead: u32,
     pub privilege: Privilege,
 }
 
-/// Blocks drawn for a claim that is under way, until it is dropped.
+/// Blocks drawn for a claim, which is under way until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Drawn<'s> {
     space: &'s Space,
@@ -78,14 +78,15 @@ pub(crate) struct Drawn<'s> {
     used: u32,
 }
 
-/// While it lives no claim is under way but those of its owner.
+/// While it lives, the only claims under way are those of its owner.
 #[derive(Debug)]
 pub(crate) struct Alone<'s> {
     space: &'s Space,
 }
 
 impl Space {
-    /// `free` blocks, of which the last `reserved` are for the privileged.
+    /// Creates the space with `free` blocks, of which the last `reserved` are for privileged
+    /// callers.
     pub(crate) fn new(free: u64, reserved: u64) -> Space {
         let reserve = free.min(reserved);
         let pool = Pool { open: free - reserve, reserve, owed: 0, alone: false };
@@ -98,8 +99,8 @@ impl Space {
         }
     }
 
-    /// Draws blocks for a claim; `None` if there are none, or if others that are under way have
-    /// drawn them all. Waits for a claim that runs alone, unless that is the caller's.
+    /// Draws blocks for a claim; `None` if there are none, or if other claims under way have drawn
+    /// them all. Waits for a claim that runs alone, unless it is the caller's.
     pub(crate) fn draw(&self, draw: &Draw, alone: Option<&Alone<'_>>) -> Option<Drawn<'_>> {
         let lane = Lane::current();
         let (want, all) = (u64::from(draw.want), u64::from(draw.want) + u64::from(draw.ahead));
@@ -138,8 +139,8 @@ impl Space {
         Drawn { space: self, lane, blocks: blocks as u32, used: 0 }
     }
 
-    /// Waits until no claim is under way. Others wait from now on, until it is dropped. The caller
-    /// has no claim under way.
+    /// Waits until no claim is under way; new claims wait until the result is dropped. The caller
+    /// must have no claim under way.
     pub(crate) fn alone(&self) -> Alone<'_> {
         let mut pool = self.pool.lock();
         while pool.alone {
@@ -153,18 +154,18 @@ impl Space {
         Alone { space: self }
     }
 
-    /// Takes in what became free.
+    /// Adds blocks that became free.
     pub(crate) fn put_back(&self, blocks: u32) {
         if blocks > 0 {
             self.fill(Lane::current(), u64::from(blocks), 0);
         }
     }
 
-    /// Adds `blocks` to the stash of `lane`, or to the pool if they are needed there; as many as
-    /// `ended` were drawn by a claim that ended.
+    /// Adds `blocks` to the stash of `lane`, or to the pool if they are needed there; `ended` is
+    /// the number of blocks that were drawn by a claim that is finished.
     fn fill(&self, lane: Lane, blocks: u64, ended: u64) {
         let mut stash = self.stashes.of(lane).lock();
-        // Both at once, so that `collect` sees them as drawn or as open.
+        // Both change under one lock, so that `collect` sees the blocks as drawn or as open.
         stash.open += blocks;
         stash.drawn -= ended;
         let short = self.short.load(Ordering::Relaxed);
@@ -183,7 +184,8 @@ impl Space {
         self.tell(pool);
     }
 
-    /// `blocks` that were thought free are not to be had: their group is damaged.
+    /// Subtracts `blocks` that were counted as free and cannot be allocated: their group is
+    /// damaged.
     pub(crate) fn lose(&self, blocks: u32) {
         let mut pool = self.pool.lock();
         self.collect(&mut pool);
@@ -196,7 +198,7 @@ impl Space {
         self.note_shortage(&pool);
     }
 
-    /// Empties the stashes into the pool; returns how many blocks claims under way have drawn.
+    /// Moves the stashes into the pool; returns how many blocks claims under way have drawn.
     fn collect(&self, pool: &mut Pool) -> u64 {
         let mut drawn = 0;
         for stash in self.stashes.iter() {
@@ -225,7 +227,7 @@ impl Space {
         }
     }
 
-    /// A claim ended: a claim that waits to be alone may go on.
+    /// Signals that a claim finished: a claim that waits to be alone may continue.
     fn tell(&self, pool: MutexGuard<'_, Pool>) {
         if pool.alone {
             self.ended.notify_all();
@@ -240,8 +242,8 @@ impl Space {
 }
 
 impl Pool {
-    /// Whether what comes back is needed here: for the reserve, for what is lost, or by a claim
-    /// that is alone.
+    /// Returns whether returned blocks must go to the pool: to refill the reserve, to cover lost
+    /// blocks, or for a claim that is alone.
     fn is_short(&self, reserved: u64) -> bool {
         self.reserve < reserved || self.owed > 0 || self.alone
     }
@@ -260,12 +262,12 @@ impl Pool {
 }
 
 impl Drawn<'_> {
-    /// How many blocks.
+    /// Number of blocks.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// So many of them were found, and are the claim's.
+    /// Notes that `blocks` of them were claimed.
     pub(crate) fn use_up(&mut self, blocks: u32) {
         debug_assert!(self.used + blocks <= self.blocks);
         self.used += blocks;
@@ -294,7 +296,7 @@ mod tests {
     use super::*;
 
     impl Space {
-        /// Draws `want` blocks that are used up.
+        /// Draws `want` blocks and uses them up.
         fn draw_for_good(&self, want: u32, privilege: Privilege) -> u32 {
             let Some(mut drawn) = self.draw(&Draw { want, ahead: 0, privilege }, None) else {
                 return 0;
@@ -374,7 +376,7 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     for want in 1..2000 {
-                        // Draws all of it and uses nothing, as a search does that finds no run.
+                        // Draws all blocks and uses none, like a search that finds no run.
                         drop(space.draw(&Draw { want, ahead: 0, privilege }, None));
                     }
                 });

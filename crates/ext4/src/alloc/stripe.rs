@@ -2,9 +2,9 @@
 
 use lanefs_ondisk::superblock::Superblock;
 
-/// Blocks of the stripe: as many as `option` says, else as the superblock's stripe width, else as its
-/// stride, as for the kernel's ext4; else as a whole row of the device beneath has, in bytes. One that
-/// is longer than a group is passed over. 0 if there is none.
+/// Returns the blocks of the stripe: those of `option` if set, else of the superblock's stripe
+/// width, else of its stride, like the kernel's ext4; else those of a whole row of the underlying
+/// device, given in bytes. A stripe longer than a group is ignored. 0 if there is none.
 pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) -> u32 {
     let geometry = superblock.geometry();
     let row = row_bytes / geometry.block_size().bytes() as u64;
@@ -13,7 +13,7 @@ pub(crate) fn stripe_of(superblock: &Superblock, option: u32, row_bytes: u64) ->
         .into_iter()
         .filter_map(|blocks| u32::try_from(blocks).ok())
         .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))
-        // Every block starts a stripe of one.
+        // With a stripe of one block every block is aligned.
         .filter(|blocks| *blocks > 1)
         .unwrap_or(0)
 }

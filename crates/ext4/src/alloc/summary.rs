@@ -1,49 +1,50 @@
-//! What a chooser may know of a group without its guard.
+//! Summaries of the groups, which a chooser reads without their guards.
 
 use lanefs_lanes::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use lanefs_lanes::{NumberSet, Padded};
 
-/// Groups whose summaries lie on the same cache lines.
+/// Number of groups whose summaries share cache lines.
 pub(crate) const GROUPS_A_LINE: usize = 8;
 
-/// Runs are told apart by their order: the base-2 logarithm of the length, rounded down.
+/// Number of orders. The order of a run is the base-2 logarithm of its length, rounded down.
 const ORDERS: usize = 20;
 
-/// At most 16 bytes a group. Written under the group's guard, read by anybody, so it may be old.
+/// The summary of a group, at most 16 bytes. Written under the group's guard and read without a
+/// lock, so it may be outdated.
 #[derive(Debug, Default)]
 struct Summary {
-    /// Blocks that nobody has.
+    /// Number of blocks that are not taken.
     open_blocks: AtomicU32,
     open_inodes: AtomicU32,
-    /// One more than the order of the longest run, or of a longer one; 0 if there is none.
+    /// The order of the longest run plus one, or a larger value; 0 if the group has no run.
     level: AtomicU8,
 }
 #[cfg(not(any(loom, shuttle)))] // the checkers' atomics are larger
 const _: () = assert!(size_of::<Padded<[Summary; GROUPS_A_LINE]>>() == 128);
 
-/// The summaries of all groups, and the sets that find a group by what it has.
+/// The summaries of all groups, and sets that index them.
 #[derive(Debug)]
 pub(crate) struct Summaries {
     lines: Box<[Padded<[Summary; GROUPS_A_LINE]>]>,
     groups: u32,
     /// Groups with a run of this order or longer.
     orders: Vec<NumberSet>,
-    /// Groups with inodes.
+    /// Groups with free inodes.
     inodes: NumberSet,
 }
 
-/// The order of a run of `len` blocks.
+/// Returns the order of a run of `len` blocks.
 pub(crate) fn order_of(len: u32) -> u32 {
     len.max(1).ilog2()
 }
 
-/// The least order at which every run has `len` blocks.
+/// Returns the least order at which every run has `len` blocks.
 pub(crate) fn order_for(len: u32) -> u32 {
     len.max(1).next_power_of_two().trailing_zeros()
 }
 
 impl Summaries {
-    /// Nothing free anywhere.
+    /// Creates the summaries of full groups.
     pub(crate) fn new(groups: u32) -> Summaries {
         let lines = (groups as usize).div_ceil(GROUPS_A_LINE);
         Summaries {
@@ -54,7 +55,7 @@ impl Summaries {
         }
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(crate) fn groups(&self) -> u32 {
         self.groups
     }
@@ -64,54 +65,54 @@ impl Summaries {
         &self.lines[group / GROUPS_A_LINE].0[group % GROUPS_A_LINE]
     }
 
-    /// Blocks of the group that nobody has, as of late.
+    /// Returns the number of blocks of the group that are not taken; may be outdated.
     pub(crate) fn open_blocks(&self, group: u32) -> u32 {
         self.of(group).open_blocks.load(Ordering::Relaxed)
     }
 
-    /// Inodes of the group that nobody has, as of late.
+    /// Returns the number of inodes of the group that are not taken; may be outdated.
     pub(crate) fn open_inodes(&self, group: u32) -> u32 {
         self.of(group).open_inodes.load(Ordering::Relaxed)
     }
 
-    /// No run of the group is longer.
+    /// Returns an upper bound for the length of the group's runs.
     ///
     /// # Locking
-    /// Holds as long as the group's guard is held.
+    /// Valid as long as the group's guard is held.
     pub(crate) fn bound(&self, group: u32) -> u32 {
         (1 << self.of(group).level.load(Ordering::Relaxed)) - 1
     }
 
-    /// The next group at `from` or later that may have a run of `order` or longer.
+    /// Returns the next group at `from` or later that may have a run of `order` or longer.
     pub(crate) fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
         self.orders.get(order as usize)?.next(from)
     }
 
-    /// The next group at `from` or later that may have inodes.
+    /// Returns the next group at `from` or later that may have free inodes.
     pub(crate) fn next_with_inodes(&self, from: u32) -> Option<u32> {
         self.inodes.next(from)
     }
 
-    /// As [`Summaries::next_with_order`], by looking at one group after another.
+    /// Like [`Summaries::next_with_order`], with a scan of the groups instead of the index.
     pub(crate) fn scan_for_order(&self, order: u32, from: u32) -> Option<u32> {
         (from..self.groups)
             .find(|group| u32::from(self.of(*group).level.load(Ordering::Relaxed)) > order)
     }
 
-    /// As [`Summaries::next_with_inodes`], by looking at one group after another.
+    /// Like [`Summaries::next_with_inodes`], with a scan of the groups instead of the index.
     pub(crate) fn scan_for_inodes(&self, from: u32) -> Option<u32> {
         (from..self.groups).find(|group| self.open_inodes(*group) > 0)
     }
 
-    /// How many blocks nobody has.
+    /// Sets the number of blocks that are not taken.
     ///
     /// # Locking
-    /// This and the three below: the group's guard.
+    /// The caller of this and of the three functions below holds the group's guard.
     pub(crate) fn set_open_blocks(&self, group: u32, blocks: u32) {
         self.of(group).open_blocks.store(blocks, Ordering::Relaxed);
     }
 
-    /// How many inodes nobody has.
+    /// Sets the number of inodes that are not taken.
     pub(crate) fn set_open_inodes(&self, group: u32, inodes: u32) {
         let open = &self.of(group).open_inodes;
         let before = open.load(Ordering::Relaxed);
@@ -123,7 +124,7 @@ impl Summaries {
         }
     }
 
-    /// The group has a run of `len` blocks; longer ones that were known stay.
+    /// Notes that the group has a run of `len` blocks; a longer known run stays.
     pub(crate) fn raise(&self, group: u32, len: u32) {
         let level = self.of(group).level.load(Ordering::Relaxed);
         if len > 0 && order_of(len) as u8 + 1 > level {
@@ -131,7 +132,7 @@ impl Summaries {
         }
     }
 
-    /// The longest run of the group is `len` blocks.
+    /// Notes that the longest run of the group has `len` blocks.
     pub(crate) fn set_longest(&self, group: u32, len: u32) {
         let level = self.of(group).level.load(Ordering::Relaxed);
         let new = if len == 0 { 0 } else { order_of(len) as u8 + 1 };

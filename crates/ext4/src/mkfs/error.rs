@@ -1,10 +1,10 @@
-//! What can keep a file system from being made.
+//! The errors of creating a file system.
 
 use lanefs_device::DeviceError;
 use lanefs_ondisk::Corruption;
 use thiserror::Error;
 
-/// Why no file system was made.
+/// The reason why a file system was not created.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the fields are the values
@@ -21,12 +21,12 @@ pub enum MkfsError {
     JournalSize { blocks: u32 },
     #[error("the device wants writes of {device} bytes, blocks have {block_size}")]
     Alignment { device: u32, block_size: u32 },
-    /// An option is out of its range.
+    /// An option is out of range.
     #[error("{option} out of range")]
     Option { option: &'static str },
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// What was chosen breaks the format: a fault of this crate.
+    /// The chosen layout violates the format: a bug of this crate.
     #[error("the layout is wrong: {0}")]
     Layout(#[from] Corruption),
 }

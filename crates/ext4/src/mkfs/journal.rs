@@ -1,10 +1,11 @@
-//! The size of the journal, and where it goes.
+//! Chooses the size and the place of the journal.
 
 use super::runs::Runs;
 use lanefs_ondisk::Group;
 use lanefs_ondisk::superblock::Geometry;
 
-/// Blocks of a journal for a file system of so many blocks; 0 where there is no room for one.
+/// Returns the journal's size in blocks for a file system of `blocks` blocks; 0 if it is too small
+/// for a journal.
 pub(super) fn default_blocks(blocks: u64) -> u32 {
     const SIZES: [(u64, u32); 8] = [
         (2 << 10, 0),
@@ -19,9 +20,9 @@ pub(super) fn default_blocks(blocks: u64) -> u32 {
     SIZES.iter().find(|(below, _)| blocks < *below).map_or(256 << 10, |&(_, size)| size)
 }
 
-/// The block from which to look for free ones: the first of a group in the middle, so that no seek
-/// to the journal is long. Of the middle group and its neighbours that with the most room is taken;
-/// with flexible groups the first two of the middle one.
+/// Returns the block from which to search for free ones: the first of a group in the middle, so
+/// that seeks to the journal are short. Chooses the group with the most room among the middle one
+/// and its neighbours; with flexible groups, among the first two of the middle one.
 pub(super) fn goal(geometry: &Geometry, used: &Runs) -> u64 {
     let middle = lanefs_ondisk::Block(geometry.block_count() / 2);
     let middle = geometry.group_of(middle).map_or(0, |(group, _)| group.0);

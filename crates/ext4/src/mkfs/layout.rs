@@ -1,5 +1,5 @@
-//! A place for every block: superblocks and descriptors, bitmaps and tables, then the files that
-//! every file system has, in the order in which mke2fs makes them.
+//! Places every block: superblocks and descriptors, bitmaps and tables, then the files that every
+//! file system has, in the order of mke2fs.
 
 use super::numbers::Numbers;
 use super::runs::Runs;
@@ -9,7 +9,7 @@ use lanefs_ondisk::features::{Compat, Incompat};
 use lanefs_ondisk::superblock::{Geometry, RawSuperblock};
 use lanefs_ondisk::{Block, FileBlock, Group, Ino};
 
-/// Where the bitmaps and the inode table of a group lie.
+/// The places of a group's bitmaps and inode table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tables {
     pub(super) block_bitmap: u64,
@@ -17,15 +17,15 @@ pub(super) struct Tables {
     pub(super) inode_table: u64,
 }
 
-/// Where the blocks of a file lie.
+/// The places of a file's blocks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
     pub(super) extents: Vec<Extent>,
-    /// Blocks of extent nodes, where there are more extents than the inode holds.
+    /// Blocks of extent nodes, if the inode cannot hold all extents.
     pub(super) nodes: Vec<u64>,
 }
 
-/// Where everything lies.
+/// The places of all blocks.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) used: Runs,
@@ -39,7 +39,7 @@ pub(super) struct Layout {
     geometry: Geometry,
 }
 
-/// Extents that an inode holds.
+/// Number of extents that an inode holds.
 const ROOT_EXTENTS: usize = 4;
 
 impl Layout {
@@ -74,8 +74,7 @@ impl Layout {
         let geometry = self.geometry;
         let block_size = geometry.block_size().bytes();
         self.root = self.place_file(0, 1)?;
-        // 16 KiB, so that e2fsck can put what it finds there without allocating, but no more than
-        // twelve blocks.
+        // 16 KiB, so that e2fsck can add names without allocating, but at most twelve blocks.
         self.lost_and_found = self.place_file(0, (16384 / block_size).min(12) as u32)?;
         let compat = geometry.features().compat;
         if compat.contains(Compat::RESIZE_INODE) {
@@ -95,7 +94,7 @@ impl Layout {
         Some(())
     }
 
-    /// Takes the next free blocks at or behind `goal`, from the start again at the end.
+    /// Takes the next free blocks at or after `goal`, and continues from the start at the end.
     fn place_file(&mut self, goal: u64, blocks: u32) -> Option<File> {
         let mut file = File::default();
         let mut goal = goal;
@@ -114,7 +113,7 @@ impl Layout {
             file.extents.push(extent);
             start += len as u32;
             goal = free.start + len;
-            // A node is taken when the entries outgrow what holds them: near the file's start.
+            // A node is allocated when the entries exceed the present room: near the file's start.
             let room = self.leaf_extents() * file.nodes.len().max(1);
             let outgrown = file.extents.len() > ROOT_EXTENTS && file.nodes.is_empty();
             if outgrown || file.extents.len() > room {
@@ -124,7 +123,7 @@ impl Layout {
                 file.nodes.push(free.start);
             }
         }
-        // More is not needed for the longest journal in the smallest blocks.
+        // This suffices for the longest journal with the smallest blocks.
         (file.nodes.len() <= ROOT_EXTENTS).then_some(file)
     }
 
@@ -132,27 +131,27 @@ impl Layout {
         usize::from(extent::capacity(self.geometry.block_size().bytes()))
     }
 
-    /// Number of inodes in use: the reserved ones, `lost+found`, the orphan file.
+    /// Returns the number of inodes in use: the reserved ones, `lost+found`, the orphan file.
     pub(super) fn used_inodes(&self) -> u32 {
         self.geometry.first_ino().0 + u32::from(self.orphans.is_some())
     }
 
-    /// Inodes in use in a group.
+    /// Returns the number of inodes in use in a group.
     pub(super) fn used_inodes_in(&self, group: Group) -> u32 {
         let per_group = self.geometry.inodes_per_group();
         self.used_inodes().saturating_sub(group.0.saturating_mul(per_group)).min(per_group)
     }
 
-    /// Blocks in use in a group.
+    /// Returns the number of blocks in use in a group.
     pub(super) fn used_blocks_in(&self, group: Group) -> u32 {
         let runs = self.used.used_in(group_range(&self.geometry, group));
         runs.map(|run| (run.end - run.start) as u32).sum()
     }
 
-    /// The root node of a file's extents.
+    /// Returns the root node of a file's extents.
     ///
-    /// A root that outgrew the inode keeps its first extents behind the entry that took their
-    /// place. They mean nothing there; mke2fs leaves them, and images shall be the same.
+    /// A root that outgrew the inode keeps its first extents after the entry that replaced them.
+    /// They have no meaning there; mke2fs leaves them, and the images shall be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         let held = file.extents.iter().take(ROOT_EXTENTS).copied().collect();
         let mut bytes = root_bytes(0, Entries::Leaf(held));
@@ -169,7 +168,7 @@ impl Layout {
         bytes
     }
 
-    /// The leaves of a file's extents, with their places, not sealed.
+    /// Returns the leaves of a file's extents with their places, without checksums.
     pub(super) fn leaf_nodes(&self, file: &File) -> Vec<(u64, Vec<u8>)> {
         let block_size = self.geometry.block_size().bytes();
         let leaves = file.extents.chunks(self.leaf_extents()).zip(&file.nodes);
@@ -184,7 +183,7 @@ impl Layout {
             .collect()
     }
 
-    /// Fills in the superblock what depends on places.
+    /// Sets the fields of the superblock that depend on the places.
     pub(super) fn complete_superblock(&self, raw: &mut RawSuperblock) {
         let geometry = &self.geometry;
         let groups = || (0..geometry.group_count()).map(Group);
@@ -199,7 +198,7 @@ impl Layout {
         let overhead = geometry.first_data_block().0 + heads + tables + u64::from(journal);
         raw.s_overhead_clusters.set(overhead as u32);
         if let Some(journal) = &self.journal {
-            // A copy of the journal's place, for e2fsck to find it without its inode.
+            // A copy of the journal's place, with which e2fsck finds it without its inode.
             raw.s_jnl_backup_type = 1;
             let words = self.root_node(journal);
             for (word, bytes) in raw.s_jnl_blocks.iter_mut().zip(words.as_chunks().0) {
@@ -213,12 +212,12 @@ impl Layout {
 }
 
 impl File {
-    /// Length in blocks.
+    /// Returns the length in blocks.
     pub(super) fn blocks(&self) -> u32 {
         self.extents.iter().map(|extent| extent.len).sum()
     }
 
-    /// Where its blocks lie, in order.
+    /// Returns the blocks of the file in order.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         self.extents.iter().flat_map(|extent| (extent.block.0..).take(extent.len as usize))
     }
@@ -230,7 +229,7 @@ fn root_bytes(depth: u16, entries: Entries) -> [u8; 60] {
     bytes
 }
 
-/// The blocks of a group.
+/// Returns the blocks of a group.
 pub(super) fn group_range(geometry: &Geometry, group: Group) -> std::ops::Range<u64> {
     match (geometry.group_first_block(group), geometry.group_last_block(group)) {
         (Some(first), Some(last)) => first.0..last.0 + 1,
@@ -238,13 +237,13 @@ pub(super) fn group_range(geometry: &Geometry, group: Group) -> std::ops::Range<
     }
 }
 
-/// The orphan file: the first inode behind `lost+found`.
+/// The inode of the orphan file: the first one after `lost+found`.
 pub(super) const ORPHAN_FILE: Ino = Ino(12);
 
 fn orphan_file_blocks(blocks: u64) -> u32 {
     match blocks / 4096 {
         0..32 => 32,
-        // Up to 2^21 blocks, one of each 4,096.
+        // Up to 2^21 blocks: one per 4,096 blocks.
         count @ 32..512 => count as u32,
         _ => 512,
     }
@@ -267,9 +266,9 @@ fn place_tables(geometry: &Geometry, used: &mut Runs) -> Option<Vec<Tables>> {
     }
 }
 
-/// All block bitmaps of a flexible group one after another, then all inode bitmaps, then all tables,
-/// as near to the start of its first group as there is room. Where something is in the way, what
-/// follows goes behind it.
+/// Places all block bitmaps of a flexible group one after another, then all inode bitmaps, then all
+/// tables, as near to the start of its first group as there is room. A table that does not fit
+/// before a used run is placed after it.
 fn place_flexible(
     geometry: &Geometry,
     used: &mut Runs,
@@ -279,7 +278,7 @@ fn place_flexible(
     let members = geometry.flex_size().min(geometry.group_count() - leader);
     let last = Group(leader + members - 1);
     let space = group_range(geometry, Group(leader)).start..group_range(geometry, last).end;
-    // A lone group leaves as much room as if the others were to come.
+    // A single group leaves as much room as if the other groups existed.
     let gap = if members == 1 { geometry.flex_size() } else { members };
     let table = u64::from(geometry.itable_blocks());
     let most = u64::from(geometry.blocks_per_group() / 4);

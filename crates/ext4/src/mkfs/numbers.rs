@@ -1,4 +1,4 @@
-//! Sizes and counts: what mke2fs would choose for a device and options.
+//! Chooses sizes and counts as mke2fs does for the same device and options.
 
 use super::{InodeCount, JournalSize, MkfsError, MkfsOptions, journal};
 use lanefs_ondisk::BlockSize;
@@ -8,18 +8,18 @@ use lanefs_ondisk::superblock::{DefaultMountOptions, RawSuperblock, State, Super
 use uuid::Uuid;
 use zerocopy::little_endian::U32;
 
-/// Groups whose bitmaps and tables lie together, as a power of two.
+/// Number of groups whose bitmaps and tables lie together, as a power of two.
 const LOG_GROUPS_PER_FLEX: u8 = 4;
-/// Free blocks that a last, shorter group must have, or it is left out.
+/// Free blocks that the last, shorter group must have to be kept.
 const MIN_LAST_GROUP: u64 = 50;
-/// Less does not even hold the metadata of one group, whatever the options.
+/// The smallest size; below it not even the metadata of one group fits, with any options.
 const MIN_BYTES: u64 = 16 << 10;
-/// First inode that is not reserved; mke2fs makes `lost+found` of it.
+/// The first inode that is not reserved; mke2fs uses it for `lost+found`.
 const FIRST_INO: u32 = 11;
 const HASH_HALF_MD4: u8 = 1;
 const CHECKSUM_CRC32C: u8 = 1;
 
-/// The numbers of a file system to be made.
+/// The numbers of a new file system.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
     pub(super) block_size: BlockSize,
@@ -34,7 +34,7 @@ pub(super) struct Numbers {
     pub(super) features: Features,
 }
 
-/// What mke2fs.conf calls a usage type: what fits a size.
+/// A usage type of mke2fs.conf: settings for a range of sizes.
 struct Usage {
     block_size: u32,
     bytes_per_inode: u32,
@@ -94,7 +94,7 @@ impl Numbers {
         if !features.ro_compat.contains(RoCompat::METADATA_CSUM) {
             features.incompat -= Incompat::CSUM_SEED;
         }
-        // The reserve for growing cannot reach beyond 2^32 blocks.
+        // The blocks reserved for growing cannot reach beyond block 2^32.
         if blocks > u64::from(u32::MAX) {
             features.compat -= Compat::RESIZE_INODE;
             if !features.incompat.contains(Incompat::BIT64) {
@@ -119,8 +119,8 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// Divides the blocks into groups and the inodes among them. Groups get smaller if a bitmap
-    /// cannot hold the inodes of one; a last group that would hold next to nothing is left out.
+    /// Divides the blocks into groups and the inodes among them. Makes groups smaller if a bitmap
+    /// cannot hold the inodes of one; drops a last group that is too short.
     fn divide(&mut self, blocks: u64, inodes: u32) -> Result<(), MkfsError> {
         let bits = self.block_size.bytes() as u32 * 8;
         let bytes = blocks << self.block_size.bits();
@@ -166,7 +166,8 @@ impl Numbers {
         Ok(())
     }
 
-    /// So many inodes that the table fills its blocks and the bitmap whole bytes.
+    /// Rounds up the inodes per group so that they fill the table's blocks and whole bytes of the
+    /// bitmap.
     fn fill_table(&self, per_group: u32) -> u32 {
         let per_block = self.block_size.bytes() as u32 / u32::from(self.inode_size);
         let mut filled = (per_group.div_ceil(per_block) * per_block).max(8) & !7;
@@ -180,8 +181,8 @@ impl Numbers {
         self.inodes_per_group * self.groups
     }
 
-    /// Keeps blocks behind the descriptors for growing to 1,024 times the size, as far as one block
-    /// of pointers reaches. Where the descriptors themselves would take most of a group, spreads
+    /// Reserves blocks after the descriptors for growing to 1,024 times the size, as far as one
+    /// block of pointers reaches. If the descriptors themselves would take most of a group, spreads
     /// them over the groups instead.
     fn reserve_descriptors(&mut self) {
         self.reserved_gdt = 0;
@@ -200,7 +201,7 @@ impl Numbers {
         }
     }
 
-    /// Blocks of the last group that are metadata, were it not for `flex_bg`.
+    /// Returns how many blocks of the last group would be metadata without `flex_bg`.
     fn last_group_overhead(&self) -> u64 {
         let table = (self.inodes_per_group * u32::from(self.inode_size))
             .div_ceil(self.block_size.bytes() as u32);
@@ -246,7 +247,7 @@ impl Numbers {
         self.block_size.bytes() as u32 / u32::from(self.desc_size())
     }
 
-    /// The superblock, but for what only the layout can say.
+    /// Returns the superblock without the fields that depend on the layout.
     pub(super) fn raw_superblock(&self, options: &MkfsOptions) -> RawSuperblock {
         let random = || *Uuid::new_v4().as_bytes();
         let uuid = options.uuid.unwrap_or_else(random);
@@ -315,7 +316,7 @@ impl Numbers {
     }
 }
 
-/// A whole device is taken in pages of 4 KiB, as mke2fs does.
+/// The size of a whole device is rounded down to pages of 4 KiB, as in mke2fs.
 fn count_blocks(options: &MkfsOptions, bytes: u64, block_size: BlockSize) -> u64 {
     let bytes = if options.size.is_none() { bytes & !4095 } else { bytes };
     bytes >> block_size.bits()
@@ -340,7 +341,7 @@ fn count_inodes(
     Ok(inodes.max(FIRST_INO + 1))
 }
 
-/// `sparse_super`: see `Geometry::group_has_super`, which is not there before the numbers are.
+/// Computes `sparse_super` like `Geometry::group_has_super`; the geometry does not exist yet.
 fn has_super(group: u32) -> bool {
     let is_power = |base: u32| (0..21).any(|n| base.checked_pow(n) == Some(group));
     group == 0 || [3, 5, 7].into_iter().any(is_power)

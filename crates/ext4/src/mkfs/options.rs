@@ -1,26 +1,26 @@
-//! What the maker of a file system can choose.
+//! The options of creating a file system.
 
 use super::MkfsError;
 use lanefs_ondisk::BlockSize;
 use lanefs_ondisk::features::{Compat, Features, Incompat, RoCompat};
 
-/// How many inodes.
+/// The number of inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeCount {
-    /// As many as fit the size: one per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per
-    /// 32 KiB from 4 TiB, per 64 KiB from 16 TiB.
+    /// Chosen by size: one per 16 KiB; per 4 KiB under 512 MiB, per 8 KiB under 3 MiB, per 32 KiB
+    /// from 4 TiB, per 64 KiB from 16 TiB.
     #[default]
     BySize,
-    /// One per so many bytes, from 1 KiB to 64 MiB.
+    /// One per given number of bytes, from 1 KiB to 64 MiB.
     PerBytes(u32),
     /// This many, rounded up to fill the inode tables.
     Count(u32),
 }
 
-/// How large a journal.
+/// The size of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JournalSize {
-    /// As fits the size; none under 2,048 blocks.
+    /// Chosen by size; no journal under 2,048 blocks.
     #[default]
     BySize,
     /// This many blocks, from 1,024 to 10,240,000 and at most half of the file system.
@@ -32,58 +32,59 @@ pub enum JournalSize {
 /// When inode tables are zeroed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeTables {
-    /// By whoever first mounts the file system for writing, in the background.
+    /// In the background, after the first mount for writing.
     #[default]
     Lazy,
-    /// Now.
+    /// Immediately.
     Zeroed,
 }
 
-/// What is on the device.
+/// The present contents of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
-    /// Anything.
+    /// Unknown data.
     #[default]
     Unknown,
-    /// Zeros: a new sparse file, or after a discard that zeroes. Then no zeros are written.
+    /// Zeros: a new sparse file, or a device after a discard that zeroes. No further zeros are
+    /// written.
     Zeros,
 }
 
 /// Options of [`super::mkfs`]. The default is what `mke2fs -t ext4` makes.
 #[derive(Debug, Clone)]
 pub struct MkfsOptions {
-    /// Size in bytes; the whole device if `None`.
+    /// Size in bytes; `None` uses the whole device.
     pub size: Option<u64>,
-    /// 1, 2 or 4 KiB; if `None`, 1 KiB under 512 MiB, otherwise 4 KiB.
+    /// Block size: 1, 2 or 4 KiB; `None` chooses 1 KiB under 512 MiB, otherwise 4 KiB.
     pub block_size: Option<BlockSize>,
-    /// How many inodes.
+    /// Number of inodes.
     pub inodes: InodeCount,
-    /// Bytes of an inode: a power of two from 128 to the block size.
+    /// Inode size in bytes: a power of two from 128 to the block size.
     pub inode_size: u16,
-    /// Name for people, at most 16 bytes.
+    /// The label, at most 16 bytes.
     pub label: Vec<u8>,
-    /// Name for machines; random if `None`.
+    /// The UUID; random if `None`.
     pub uuid: Option<[u8; 16]>,
     /// Seed of the directory hashes; random if `None`.
     pub hash_seed: Option<[u8; 16]>,
-    /// How large a journal.
+    /// Size of the journal.
     pub journal: JournalSize,
     /// Percentage of the blocks that only root may take, from 0 to 50.
     pub reserved_percent: f64,
     /// Seconds since 1970 for all times; now if `None`.
     pub time: Option<u64>,
-    /// Features of today's default to leave out: any of `resize_inode`, `orphan_file`, `64bit`,
-    /// `flex_bg`, `metadata_csum_seed` and `metadata_csum`.
+    /// Default features to omit: any of `resize_inode`, `orphan_file`, `64bit`, `flex_bg`,
+    /// `metadata_csum_seed` and `metadata_csum`.
     pub without: Features,
-    /// When inode tables are zeroed. Without `metadata_csum` always now.
+    /// When inode tables are zeroed. Without `metadata_csum` always immediately.
     pub inode_tables: InodeTables,
-    /// What is on the device.
+    /// The present contents of the device.
     pub contents: Contents,
-    /// Blocks per disk of the RAID beneath, or 0; a hint for allocation.
+    /// Blocks per disk of the underlying RAID, or 0; a hint for allocation.
     pub stride: u16,
-    /// Data blocks of a whole stripe of the RAID beneath, or 0; a hint for allocation.
+    /// Data blocks of a whole stripe of the underlying RAID, or 0; a hint for allocation.
     pub stripe_width: u32,
-    /// User and group that own the root directory.
+    /// User and group of the root directory.
     pub root_owner: (u32, u32),
 }
 
@@ -111,7 +112,7 @@ impl Default for MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// The features that Debian 12 leaves out of today's default, for images that older tools read.
+    /// Returns the default features that Debian 12 omits, for images that older tools read.
     pub fn debian_12() -> Features {
         Features {
             compat: Compat::ORPHAN_FILE,

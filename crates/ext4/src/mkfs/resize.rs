@@ -1,18 +1,18 @@
-//! The inode that reserves descriptor blocks, so that the file system can grow while mounted.
+//! The inode that reserves descriptor blocks, so that the file system can grow while it is mounted.
 //!
-//! It is mapped the old way: its only double indirect block points to the reserved blocks behind
-//! the descriptors, and each of these to its counterparts behind the backups.
+//! It uses the old block map: its only double indirect block points to the reserved blocks after
+//! the descriptors, and each of these points to its counterparts after the backups.
 
 use lanefs_ondisk::superblock::Geometry;
 use lanefs_ondisk::{Group, Ino};
 
-/// Which slot of an inode's block field points to the double indirect block.
+/// The slot of an inode's block field that points to the double indirect block.
 const DOUBLE_INDIRECT: usize = 13;
 
 /// The inode's number.
 pub(super) const INO: Ino = Ino::RESIZE;
 
-/// Its blocks, the one of pointers at `pointers` first.
+/// Returns its blocks with their places; the block of pointers at `pointers` comes first.
 pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> {
     let block_size = geometry.block_size().bytes();
     let slots = block_size / 4;
@@ -21,7 +21,7 @@ pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> 
     let backups: Vec<u64> = backups(geometry).collect();
     let first = geometry.desc_blocks();
     for index in first..first + geometry.reserved_gdt_blocks() {
-        // Behind the superblock of each group that has one, at the same distance.
+        // After the superblock of each group that has one, at the same distance.
         let behind = |start: u64| start + 1 + u64::from(index);
         let place = behind(geometry.super_block().0);
         top[index as usize % slots] = place as u32;
@@ -33,7 +33,7 @@ pub(super) fn blocks(geometry: &Geometry, pointers: u64) -> Vec<(u64, Vec<u8>)> 
     blocks
 }
 
-/// The block field of the inode.
+/// Returns the block field of the inode.
 pub(super) fn block_field(pointers: u64) -> [u8; 60] {
     let mut field = [0; 60];
     let at = DOUBLE_INDIRECT * 4;
@@ -41,19 +41,19 @@ pub(super) fn block_field(pointers: u64) -> [u8; 60] {
     field
 }
 
-/// The inode's size in bytes: as far as a double indirect block reaches.
+/// Returns the inode's size in bytes, up to the reach of a double indirect block.
 pub(super) fn size(geometry: &Geometry) -> u64 {
     let slots = geometry.block_size().bytes() as u64 / 4;
     (12 + slots + slots * slots) << geometry.block_size().bits()
 }
 
-/// All blocks that belong to the inode, those behind backups too.
+/// Returns the number of blocks of the inode, including those after the backups.
 pub(super) fn block_count(geometry: &Geometry) -> u64 {
     let reserved = u64::from(geometry.reserved_gdt_blocks());
     1 + reserved * (1 + backups(geometry).count() as u64)
 }
 
-/// First blocks of the groups that have a backup.
+/// Returns the first blocks of the groups that have a backup.
 fn backups(geometry: &Geometry) -> impl Iterator<Item = u64> {
     let groups = (1..geometry.group_count()).map(Group);
     groups

@@ -1,26 +1,26 @@
-//! The blocks in use, as runs: a file system just made has few of them, however large it is.
+//! The blocks in use, as runs: a new file system has few of them, whatever its size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Blocks in use below an end.
+/// The blocks in use below an end.
 #[derive(Debug, Clone)]
 pub(super) struct Runs {
-    /// End of each run by its start; runs neither overlap nor touch.
+    /// The end of each run by its start; runs neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
     end: u64,
 }
 
 impl Runs {
-    /// No block in use below `end`.
+    /// Creates the set with all blocks below `end` free.
     pub(super) fn new(end: u64) -> Runs {
         Runs { runs: BTreeMap::new(), end }
     }
 
-    /// Puts free blocks to use.
+    /// Marks free blocks as used.
     ///
     /// # Panics
-    /// If one of them is in use: a fault of the layout.
+    /// If one of them is in use: a bug of the layout.
     pub(super) fn take(&mut self, start: u64, len: u64) {
         if len == 0 {
             return;
@@ -38,13 +38,13 @@ impl Runs {
         self.runs.insert(run.start, run.end);
     }
 
-    /// True if none of the blocks is in use, and all are below the end.
+    /// Returns whether all of the blocks are free and below the end.
     pub(super) fn is_free(&self, start: u64, len: u64) -> bool {
         let Some(end) = start.checked_add(len).filter(|&end| end <= self.end) else { return false };
         self.runs.range(..end).next_back().is_none_or(|(_, &used)| used <= start)
     }
 
-    /// The first run of free blocks at or behind `from`, cut off there.
+    /// Returns the first run of free blocks at or after `from`, without its part before `from`.
     pub(super) fn next_free(&self, from: u64) -> Option<Range<u64>> {
         let start = match self.runs.range(..=from).next_back() {
             Some((_, &end)) if end > from => end,
@@ -54,7 +54,7 @@ impl Runs {
         (start < end).then_some(start..end)
     }
 
-    /// The first place in `within` for `len` free blocks one after another.
+    /// Returns the first place in `within` for `len` contiguous free blocks.
     pub(super) fn first_fit(&self, within: Range<u64>, len: u64) -> Option<u64> {
         let mut from = within.start;
         loop {
@@ -69,7 +69,7 @@ impl Runs {
         }
     }
 
-    /// The runs in use within `range`, cut off at its ends.
+    /// Returns the used runs within `range`, cut at its ends.
     pub(super) fn used_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.runs.range(..range.start).next_back().map(|(&start, _)| start);
         self.runs

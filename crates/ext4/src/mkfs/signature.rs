@@ -1,8 +1,8 @@
-//! What a device holds already, told by the marks that formats leave at known places.
+//! Recognises the present contents of a device by the marks that formats have at fixed places.
 
 use lanefs_device::{Device, DeviceError};
 
-/// A mark at a place.
+/// A mark at an offset.
 struct Mark {
     name: &'static str,
     offset: u64,
@@ -16,8 +16,8 @@ const fn mark(name: &'static str, offset: u64, magic: &'static [u8]) -> Mark {
 const MD_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 const EXT_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
 
-/// In the order in which they are looked for: the most telling first, partition tables last, as
-/// boot sectors of FAT and NTFS end like one.
+/// The marks in the order of the search: the most specific first, partition tables last, since boot
+/// sectors of FAT and NTFS end like a partition table.
 const MARKS: [Mark; 26] = [
     mark("LUKS", 0, b"LUKS\xba\xbe"),
     mark("xfs", 0, b"XFSB"),
@@ -51,8 +51,9 @@ const MARKS: [Mark; 26] = [
     mark("GPT partition table", 4096, b"EFI PART"),
 ];
 
-/// The name of what `device` seems to hold: a file system, a member of an array, an encrypted
-/// volume, a partition table. `None` if nothing known is found, which does not mean it is empty.
+/// Returns the name of the format that `device` seems to contain: a file system, a member of an
+/// array, an encrypted volume, a partition table. `None` if no known mark is found; the device may
+/// still contain data.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -66,7 +67,7 @@ pub fn existing_signature(device: &dyn Device) -> Result<Option<&'static str>, D
         }
     }
     let len = device.len();
-    // zfs repeats its label in rings; the first useable block of the first is looked at.
+    // zfs repeats its label in rings; only the first usable block of the first ring is checked.
     if has(device, 128 << 10, &0x00ba_b10c_u64.to_le_bytes())? {
         return Ok(Some("zfs"));
     }
@@ -92,7 +93,7 @@ fn md_at_end(len: u64) -> impl Iterator<Item = u64> {
     old.into_iter().chain(new)
 }
 
-/// Which of the family by its features: extents make ext4, a journal ext3.
+/// Distinguishes ext2, ext3 and ext4 by the features: extents mean ext4, a journal ext3.
 fn ext(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
     if !has(device, 1024 + 0x38, &EXT_MAGIC)? {
         return Ok(None);
@@ -113,8 +114,8 @@ fn ext(device: &dyn Device) -> Result<Option<&'static str>, DeviceError> {
     }))
 }
 
-/// A boot sector alone is no partition table: one of its four entries must name a type, and all
-/// must be marked as active or not.
+/// A boot sector is a partition table only if one of its four entries has a type, and each entry is
+/// marked as active or inactive.
 fn has_partition(device: &dyn Device) -> Result<bool, DeviceError> {
     let mut entries = [0; 64];
     if !read(device, 446, &mut entries)? {
@@ -131,7 +132,7 @@ fn has(device: &dyn Device, offset: u64, magic: &[u8]) -> Result<bool, DeviceErr
     Ok(read(device, offset, found)? && found == magic)
 }
 
-/// Reads bytes at any place of any device; false if they are beyond its end.
+/// Reads bytes at any offset of any device; returns false if they are beyond its end.
 fn read(device: &dyn Device, offset: u64, bytes: &mut [u8]) -> Result<bool, DeviceError> {
     let alignment = u64::from(device.alignment()).max(1);
     let start = offset / alignment * alignment;

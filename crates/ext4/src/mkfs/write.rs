@@ -1,4 +1,4 @@
-//! Bytes for everything that the layout placed, the superblock last.
+//! Writes all blocks that the layout placed, the superblock last.
 
 mod blocks;
 mod files;
@@ -36,11 +36,11 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The descriptors, but for the checksums of bitmaps.
+/// Creates the descriptors, without the checksums of bitmaps.
 fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> Vec<GroupDesc> {
     let geometry = superblock.geometry();
     let may_be_uninit = superblock.checksums() != Checksums::None;
-    // Without checksums nothing tells who mounts it that a table was not zeroed.
+    // Without checksums a later mount cannot recognise that a table was not zeroed.
     let zeroed = !may_be_uninit
         || options.inode_tables == InodeTables::Zeroed
         || options.contents == Contents::Zeros;
@@ -73,7 +73,7 @@ fn describe(options: &MkfsOptions, superblock: &Superblock, layout: &Layout) -> 
         .collect()
 }
 
-/// The root and `lost+found`.
+/// Counts the directories in a group: the root and `lost+found`.
 fn directories_in(geometry: &Geometry, group: Group) -> u32 {
     let directories = [lanefs_ondisk::Ino::ROOT, geometry.first_ino()];
     let here = |ino: &lanefs_ondisk::Ino| {
@@ -82,8 +82,8 @@ fn directories_in(geometry: &Geometry, group: Group) -> u32 {
     directories.iter().filter(|ino| here(ino)).count() as u32
 }
 
-/// True if nothing but a group's own metadata is in it, so that its bitmap need not be written.
-/// The last group always has one: e2fsck checks what is behind its end.
+/// Returns whether a group contains only its own metadata, so that its bitmap need not be written.
+/// The last group's bitmap is always written: e2fsck checks the bits after its end.
 fn is_computable(geometry: &Geometry, group: Group, desc: &GroupDesc) -> bool {
     let own = Bitmap::uninitialised_blocks(group, desc.metadata(geometry), geometry);
     group.0 + 1 < geometry.group_count()
@@ -118,7 +118,7 @@ fn write_bitmaps(
     Ok(())
 }
 
-/// Zeroes the tables whose descriptors say so.
+/// Zeroes the tables whose descriptors are marked as zeroed.
 fn zero_tables(
     out: &mut BlockWriter<'_>,
     geometry: &Geometry,
@@ -147,7 +147,7 @@ fn write_descriptors(
         let groups = (index * geometry.descs_per_block()..).map(Group);
         for ((desc, bytes), group) in chunk.iter().zip(places).zip(groups) {
             desc.encode_into(bytes, group, &geometry, checksums);
-            // What was chosen is checked as if it were read.
+            // The new descriptors are checked as if they were read.
             let _: GroupDesc = GroupDesc::decode(bytes, group, &geometry, checksums)?;
         }
         for place in descriptor_copies(&geometry, &with_super, index) {
@@ -157,8 +157,8 @@ fn write_descriptors(
     Ok(())
 }
 
-/// The places of descriptor block `index` and its backups. `with_super` are the groups that have
-/// a superblock.
+/// Returns the places of descriptor block `index` and of its backups. `with_super` are the groups
+/// that have a superblock.
 fn descriptor_copies(geometry: &Geometry, with_super: &[Group], index: u32) -> Vec<Block> {
     let behind = |group: Group, distance: u64| {
         geometry.group_first_block(group).map(|first| Block(first.0 + distance))
@@ -178,7 +178,7 @@ fn groups_with_super(geometry: &Geometry) -> Vec<Group> {
     groups.filter(|&group| geometry.group_has_super(group)).collect()
 }
 
-/// A backup does not say that the file system is clean: who needs it shall check first.
+/// A backup is not marked clean: a file system restored from it must be checked first.
 fn write_backups(out: &mut BlockWriter<'_>, superblock: &Superblock) -> Result<(), MkfsError> {
     let geometry = superblock.geometry();
     let mut bytes = vec![0; geometry.block_size().bytes()];

@@ -1,4 +1,4 @@
-//! Where the log lies, read without it.
+//! Finds and reads the log before there is a journal.
 
 use crate::error::Error;
 use crate::object::superblock::SUPERBLOCK;
@@ -18,7 +18,7 @@ use lanefs_ondisk::{
     inode as disk,
 };
 
-/// Reads nodes straight from the device: before there is a journal to ask.
+/// Reads nodes straight from the device, before there is a journal.
 struct BareNodes<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
@@ -38,8 +38,8 @@ impl Nodes for BareNodes<'_> {
     }
 }
 
-/// Where the journal inode's blocks lie. Only the inode itself and the place of its table are
-/// used, since everything else may be newer in the log.
+/// Returns where the journal inode's blocks lie. Uses only the inode itself and the place of its
+/// table, since everything else may be newer in the log.
 pub(super) fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
     let place = geometry.inode_place(ino).ok_or(Error::Stale)?;
@@ -75,7 +75,7 @@ pub(super) fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Re
     Ok(Log { map, superblock, features })
 }
 
-/// A block, before there is a journal to ask.
+/// Reads a block before there is a journal.
 pub(super) fn read_block(
     device: &dyn Device,
     geometry: &Geometry,
@@ -90,7 +90,7 @@ pub(super) fn read_block(
     Ok(bytes)
 }
 
-/// What the log would write home.
+/// Returns the blocks that a replay of the log would write.
 pub(super) fn plan<'a>(
     device: &'a dyn Device,
     superblock: &Superblock,
@@ -101,7 +101,8 @@ pub(super) fn plan<'a>(
     Ok(recovery::plan(&source)?)
 }
 
-/// The superblock that the log holds, if it does. `primary` says where superblocks lie.
+/// Returns the superblock in the log, if there is one. `primary` provides the places of
+/// superblocks.
 pub(super) fn superblock_in(
     replay: &Replay<'_>,
     primary: &Superblock,

@@ -1,4 +1,4 @@
-//! The log at mount: what it holds, and what the file system is once it is replayed.
+//! Replays the log at mount, and returns the state of the file system after that.
 
 use super::find_log;
 use super::options::MountOptions;
@@ -12,22 +12,22 @@ use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::superblock::{JournalPlace, Superblock};
 
-/// Memory that the replay of a read-only mount's log may take: as much as any log is large.
+/// The most memory that the replay for a read-only mount may take: no log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
-/// A file system as its log left it.
+/// A file system in the state that its log leaves.
 pub(super) struct Opened {
-    /// The device, or an overlay of it with what the log holds.
+    /// The device, or an overlay of it with the blocks of the log.
     pub(super) device: Arc<dyn Device>,
     pub(super) log: Option<Log>,
-    /// The newest: that of the log, if it holds one.
+    /// The newest superblock: that of the log, if it contains one.
     pub(super) superblock: Superblock,
     pub(super) access: Access,
 }
 
 /// Finds the log and replays it: onto the device, or for a read-only mount onto an overlay.
 ///
-/// Whether and how the file system can be mounted is decided by the superblock that the log leaves,
+/// The superblock that the log leaves decides whether and how the file system can be mounted,
 /// before anything is written.
 pub(super) fn open(
     device: Arc<dyn Device>,
@@ -40,13 +40,13 @@ pub(super) fn open(
     let Some(JournalPlace::Inode(ino)) = superblock.journal() else {
         return Ok(Opened { device, log: None, superblock, access });
     };
-    // Torn, it may be the older half that says so.
+    // In a torn superblock, this flag may come from the older half.
     let is_torn = wholeness != Wholeness::Whole;
     let needs = superblock.features().incompat.contains(Incompat::RECOVER) || is_torn;
     let skips = options.recovery == Recovery::Skip;
     let mut log = match find_log::find(&*device, &superblock, ino) {
         Ok(log) => log,
-        // What is only read needs no journal, unless it holds the newest state.
+        // A read-only mount needs no journal, unless the journal has the newest state.
         Err(_) if access == Access::ReadOnly && (!needs || skips) => {
             return Ok(Opened { device, log: None, superblock, access });
         }
@@ -78,7 +78,7 @@ pub(super) fn open(
     Ok(Opened { device: target, log: Some(log), superblock, access })
 }
 
-/// What can be done with this file system on this device, of what was asked for.
+/// Returns the requested access, or less if this file system or device does not permit it.
 fn possible_access(
     superblock: &Superblock,
     device: &dyn Device,

@@ -1,4 +1,4 @@
-//! Mounting and unmounting: the order in which a file system is trusted, and left.
+//! Mounts and unmounts, and orders the checks of a mount and the steps of an unmount.
 
 use super::find_log::read_block;
 use super::log::{self, Opened};
@@ -36,13 +36,13 @@ use lanefs_ondisk::{
 
 /// A mounted file system and the thread that commits its transactions.
 ///
-/// Dropping it does what [`Mount::close`] does, but has nobody to tell of an error.
+/// Dropping it does the same as [`Mount::close`], but cannot report an error.
 pub struct Mount {
     lanes: Option<LaneRefs<Inode>>,
     fs: Arc<Fs>,
     committer: Option<thread::JoinHandle<()>>,
     /// Whether the file system was clean when it was mounted, and whether it had errors: a mount
-    /// never makes it look better than that.
+    /// never leaves it in a better state than that.
     found: State,
 }
 
@@ -50,7 +50,7 @@ impl Mount {
     /// Opens the file system on `device`: checks it, replays its log, finishes its orphans.
     ///
     /// A read-only mount writes nothing: a dirty log is replayed in memory. A file system with
-    /// features that can only be read is mounted read-only, whatever was asked for.
+    /// features that permit only reading is mounted read-only, whatever the options request.
     pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<Mount, Error> {
         let primary = Primary::read(&*device)?;
         let Opened { device, log, superblock, access } = log::open(device, primary, &options)?;
@@ -124,7 +124,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// The operations.
+    /// Returns the operations.
     pub fn fs(&self) -> &Arc<Fs> {
         &self.fs
     }
@@ -146,13 +146,13 @@ impl Mount {
                 superblock.set_dirty_features(NeedsRecovery::Needed, orphans);
                 superblock.set_state(found);
             } else {
-                // Nothing says so but the state.
+                // Without a journal only the state can record that the file system is in use.
                 superblock.set_state(found - State::VALID);
             }
         })
     }
 
-    /// Starts the committer, and finishes what the last mount left.
+    /// Starts the committer, and finishes the orphans of the last mount.
     fn begin_writing(&mut self) -> Result<(), Error> {
         let fs = self.fs.clone();
         let superblock = fs.objects.superblock.snapshot();
@@ -162,12 +162,12 @@ impl Mount {
             .spawn(move || serving.objects.journal.serve(&serving.objects))
             .map_err(|_| Error::Busy)?;
         self.committer = Some(committer);
-        // The close of this mount that failed is to remember damage, as any other.
+        // If this fails, the close of this mount must record damage, as after any other failure.
         finish_orphans(&fs.objects, superblock.orphan_file(), superblock.last_orphan())
             .inspect_err(|error| fs.objects.note_error(error))
     }
 
-    /// Commits, writes everything home, marks the file system clean.
+    /// Commits, writes all images home, and marks the file system clean.
     pub fn close(mut self) -> Result<(), Error> {
         self.shut_down()
     }
@@ -200,9 +200,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Nobody to tell: what was promised by fsync is in the log all the same.
+        // The error cannot be reported; data that was synced with fsync is in the log in any case.
         let _ = self.shut_down();
-        // From here on the end of a nameless inode is left to the next mount.
+        // From here on the deletion of a nameless inode is left to the next mount.
         self.lanes = None;
     }
 }
@@ -217,9 +217,9 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is no directory, or has nothing in it. Files that an ext3 had before it
-/// became an ext4 are refused one by one; if the root directory is one of them, there is nothing that
-/// could be done.
+/// The kernel refuses a root that is not a directory, or is empty. Files that an ext3 had before it
+/// became an ext4 are refused one by one; if the root directory is one of them, no operation would
+/// be possible.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
@@ -236,7 +236,7 @@ fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     }
 }
 
-/// A log that lies on other metadata would be written over it.
+/// Checks that the log does not overlap other metadata: a commit would overwrite it.
 fn check_log_place(
     geometry: &Geometry,
     descriptors: &[GroupDesc],
@@ -256,7 +256,7 @@ fn read_descriptors(
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Vec<GroupDesc>, Error> {
-    // As they come: the number of groups is only what the superblock says.
+    // Not preallocated: the number of groups is only what the superblock contains.
     let mut descriptors = Vec::new();
     for index in 0..geometry.desc_blocks() {
         let block = geometry.desc_block(index).ok_or(Error::Stale)?;

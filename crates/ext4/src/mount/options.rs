@@ -1,30 +1,32 @@
-//! How to mount.
+//! The options of a mount.
 
 use crate::object::name_cache::{Names, NoNames};
 use crate::policy::{Access, Atime, OnError, Policies, Recovery};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a file system is mounted. [`MountOptions::default`] is read-write with the kernel's defaults.
+/// The options of a mount. [`MountOptions::default`] is read-write with the kernel's defaults.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// Whether anything may be changed. Read-only writes not one byte: a dirty log is replayed in memory.
+    /// Whether changes are permitted. A read-only mount writes nothing: a dirty log is replayed in
+    /// memory.
     pub access: Access,
     /// Whether a dirty log is replayed; skipping it forces read-only.
     pub recovery: Recovery,
-    /// When reads are recorded.
+    /// When reads update the access time.
     pub atime: Atime,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
-    /// What a damaged structure found while running does.
+    /// The reaction to a damaged structure found while running.
     pub on_error: OnError,
-    /// Blocks that large allocations are aligned to; 0: as the superblock or the device says.
+    /// Stripe in blocks to which large allocations are aligned; 0 uses that of the superblock or
+    /// the device.
     pub stripe: u32,
-    /// How it is done what the seeds changed.
+    /// The locking and allocation policies.
     pub policies: Policies,
-    /// How much memory the caches may take, in bytes.
+    /// The most memory that the caches may take, in bytes.
     pub cache_bytes: u64,
-    /// Who hears of names as they come and go; the name cache above.
+    /// Notified when names are added and removed; the name cache of the upper layer.
     pub names: Arc<dyn Names>,
 }
 

@@ -1,4 +1,4 @@
-//! Orphans of the last mount: deleted, or their truncation finished.
+//! Finishes the orphans of the last mount: deletes them or finishes their truncation.
 
 use crate::data::file_data::FileData;
 use crate::error::Error;
@@ -33,7 +33,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     if let Some(ino) = file {
         found.extend(open_orphan_file(objects, ino)?);
     }
-    // Held from here on: evicted and looked for again it would pass for one that was deleted.
+    // Held from here on: if it were evicted and loaded again, it would seem to be deleted.
     let list = read_list(objects, head)?;
     found.extend(objects.orphans.adopt_list(list.iter().map(|inode| inode.ino)));
     let mut held = Vec::new();
@@ -49,7 +49,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
         held.push(inode);
     }
     drop(list);
-    // All are marked before the first is ended: the end of one rewrites the chain.
+    // All are marked before the first is deleted: each deletion rewrites the chain.
     for inode in held {
         if inode.attr().links == 0 {
             set_nameless(&inode, Nameless::Yes);
@@ -68,7 +68,7 @@ fn finish_found(objects: &Objects, file: Option<Ino>, head: Option<Ino>) -> Resu
     Ok(())
 }
 
-/// An inode that the disk says is an orphan.
+/// Loads an inode that is an orphan according to the disk.
 fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     objects.get(ino, None).map_err(|error| match error {
         Error::Stale => Corruption::Inode { ino, cause: Cause::NoOrphan }.into(),
@@ -76,14 +76,14 @@ fn orphan(objects: &Objects, ino: Ino) -> Result<InodeRef, Error> {
     })
 }
 
-/// Pins the blocks of the orphan file; the entries found in it.
+/// Pins the blocks of the orphan file, and returns the entries found in it.
 fn open_orphan_file(objects: &Objects, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)>, Error> {
     let file = objects.get_any(ino, None)?;
     let blocks = file.attr().size >> objects.volume.geometry.block_size().bits();
     let end = u32::try_from(blocks).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     let mut pinned = Vec::new();
-    // By what is mapped, since the size may lie.
+    // Uses the mapped blocks, since the size may be wrong.
     let extents =
         FileData { objects, inode: &file }.with_map(|map| extent::overlapping(map, 0..end))?;
     let mapped = extents
@@ -104,7 +104,7 @@ fn open_orphan_file(objects: &Objects, ino: Ino) -> Result<Vec<(Ino, OrphanSlot)
     Ok(found)
 }
 
-/// The legacy list, the newest first on the disk: oldest first here.
+/// Reads the legacy list, which is newest first on disk, and returns it oldest first.
 fn read_list(objects: &Objects, head: Option<Ino>) -> Result<Vec<InodeRef>, Error> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
@@ -122,8 +122,8 @@ fn read_list(objects: &Objects, head: Option<Ino>) -> Result<Vec<InodeRef>, Erro
     Ok(found)
 }
 
-/// Whether the orphan file still has entries: inodes that were open without a name at close, or
-/// what a mount left that could not read all of the file.
+/// Returns whether the orphan file still has entries: inodes that were open without a name at
+/// close, or entries of a file that the mount could not read completely.
 pub(super) fn orphans_left(objects: &Objects) -> OrphanEntries {
     let unread = !objects.orphans.has_file()
         && objects.superblock.snapshot().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);

@@ -1,11 +1,12 @@
-//! Reading the superblock, whole or torn by a crash.
+//! Reads the superblock, whole or torn by a crash.
 //!
-//! The superblock has two sectors of 512 bytes and one checksum over both, and it is written in place.
-//! A crash in the middle of that leaves one sector old and the other new, and the checksum wrong.
-//! Such a superblock is taken as it is if it makes every other check and agrees, in all that no mount
-//! changes, with a copy whose checksum is right: a backup in another group, or one in the log. What
-//! a mount does change is old or new in it, field by field, and either does: counts are those of the
-//! descriptors, and the log is replayed whether or not it says that this is needed.
+//! The superblock has two sectors of 512 bytes and one checksum over both, and it is written in
+//! place. A crash during that write leaves one sector old and the other new, and the checksum
+//! wrong. Such a superblock is accepted as it is if it passes every other check and agrees, in all
+//! fields that a mount does not change, with a copy whose checksum is right: a backup in another
+//! group, or one in the log. Each field that a mount changes has its old or its new value, and both
+//! are valid: the counts are taken from the descriptors, and the log is replayed whether or not the
+//! field for that is set.
 
 use super::find_log;
 use crate::error::Error;
@@ -14,13 +15,13 @@ use lanefs_device::Device;
 use lanefs_ondisk::superblock::{Cause, JournalPlace, Superblock};
 use lanefs_ondisk::{Corruption, Group};
 
-/// Backups that are looked at.
+/// The most backups that are compared.
 const BACKUPS: usize = 8;
 
 /// The superblock at byte 1024.
 #[derive(Debug, Clone)]
 pub struct Primary {
-    /// What it says.
+    /// Its contents.
     pub superblock: Superblock,
     /// Whether its checksum is right.
     pub wholeness: Wholeness,
@@ -45,10 +46,10 @@ pub enum Witness {
 }
 
 impl Primary {
-    /// Reads and checks it. Changes nothing.
+    /// Reads and checks the superblock. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::TooShort`] for a device that has no room for it, [`Error::Corruption`],
+    /// [`Error::TooShort`] for a device that has no room for the superblock, [`Error::Corruption`],
     /// [`Error::Device`].
     pub fn read(device: &dyn Device) -> Result<Primary, Error> {
         if device.len() < SUPERBLOCK.end as u64 {
@@ -73,7 +74,7 @@ impl Primary {
     }
 }
 
-/// A copy that agrees with `torn`.
+/// Returns a copy that agrees with `torn`.
 fn witness(device: &dyn Device, torn: &Superblock) -> Option<Witness> {
     let geometry = torn.geometry();
     let agrees = |bytes: &[u8]| Superblock::decode(bytes).is_ok_and(|copy| torn.agrees_with(&copy));

@@ -1,4 +1,4 @@
-//! What a mount has done and holds.
+//! Statistics of a mount.
 
 use crate::fs::Fs;
 use lanefs_lanes::Contention;
@@ -6,9 +6,9 @@ use lanefs_lanes::Contention;
 /// A reading of a mount's counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics {
-    /// Waits for locks by rank, of the whole process: counted where a lock was not free.
+    /// Waits for locks by rank, of the whole process; a wait is counted if the lock was not free.
     pub locks: Vec<Contention>,
-    /// What the journal did since the mount.
+    /// The journal's statistics since the mount.
     pub journal: lanefs_journal::Statistics,
     /// Inodes in memory.
     pub cached_inodes: u64,
@@ -18,21 +18,21 @@ pub struct Statistics {
     pub cached_tables: u64,
     /// Bytes of groups' bitmaps in memory.
     pub cached_bitmaps: u64,
-    /// Bytes of all that, and of images on their way home; names are not counted.
+    /// Bytes of all these caches, and of images that are not home yet; names are not counted.
     pub cached_bytes: u64,
-    /// How much memory the caches may take, in bytes.
+    /// The most memory that the caches may take, in bytes.
     pub cache_cap: u64,
-    /// Values of the whole process that wait until nobody can see them.
+    /// Values of the whole process that wait until no thread can read them.
     pub retired: u64,
-    /// Blocks that no file has.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Inodes that nobody has.
+    /// Free inodes.
     pub free_inodes: u64,
 }
 
 impl Statistics {
-    /// All figures by name, as `lock.guard.waits`; the same names in each reading. Those that go up
-    /// only are counters, the others say what is.
+    /// Returns all figures by name, like `lock.guard.waits`; each call returns the same names.
+    /// Figures that only increase are counters, the others are present values.
     pub fn entries(&self) -> Vec<(String, u64)> {
         let journal = &self.journal;
         let mut all: Vec<(String, u64)> = [
@@ -67,8 +67,8 @@ impl Statistics {
 }
 
 impl Fs {
-    /// What this mount has done and holds, and the waits for locks of the process. Goes through all
-    /// caches to count them: not for each operation.
+    /// Returns the statistics of this mount, and the waits for locks of the process. Scans all
+    /// caches to count their entries: not for each operation.
     pub fn statistics(&self) -> Statistics {
         let (inodes, metadata, tables) = self.cached();
         let space = self.stat_fs();

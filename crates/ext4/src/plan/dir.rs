@@ -1,13 +1,13 @@
-//! Directories: what to change, planned without locks, journal or I/O of its own.
+//! Plans changes of directories, without locks, journal or I/O of its own.
 //!
 //! A planner reads the blocks of a directory through [`DirBlocks`] and returns a [`Plan`]: new
-//! contents of blocks that are there, and blocks to append. The caller holds the directory's
-//! operation lock from the first read until the plan is applied, claims space for what is appended,
-//! and replaces the contents inside a handle. Checksums are left to the committer, which calls
-//! [`seal`] once per block and commit.
+//! contents of existing blocks, and blocks to append. The caller holds the directory's operation
+//! lock from the first read until the plan is applied, claims space for the appended blocks, and
+//! replaces the contents inside a handle. The committer computes the checksums: it calls [`seal`]
+//! once per block and commit.
 //!
-//! A directory of one block that runs full becomes indexed if the file system has `dir_index`; one
-//! that already has several linear blocks stays linear, as with the kernel.
+//! A directory of one block that becomes full is indexed if the file system has `dir_index`; one
+//! that already has several linear blocks stays linear, as in the kernel.
 
 mod blocks;
 mod convert;

@@ -1,5 +1,5 @@
-//! Pure planners: from the blocks that are there to the blocks that replace them. No lock, no
-//! journal, no device.
+//! Pure planners: they read the present blocks and return those that replace them. They use no
+//! lock, journal or device.
 
 pub mod dir;
 pub mod extent;

@@ -1,4 +1,4 @@
-//! What a metadata block is, and how its contents are checked and sealed.
+//! The kinds of metadata blocks, and how their contents are checked and sealed.
 
 use super::Volume;
 use crate::error::Error;
@@ -8,21 +8,21 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::orphan::{self, OrphanBlock, OrphanSeed};
 use lanefs_ondisk::{Block, Corruption, FileBlock, Ino, extent};
 
-/// What a metadata block is, and whose: what its checksum needs.
+/// The kind and owner of a metadata block, which determine its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetaKind {
     /// Block `block` of directory `ino`.
     Directory { ino: Ino, generation: u32, block: FileBlock },
     /// A node of the extent tree of `ino`.
     Extents { ino: Ino, generation: u32 },
-    /// Extended attributes; inodes may share it, so it has no owner.
+    /// Extended attributes; several inodes may share the block, so it has no owner.
     Xattr,
     /// Block `block` of the orphan file `ino`.
     Orphans { ino: Ino, generation: u32, block: FileBlock },
 }
 
 impl MetaKind {
-    /// The inode that has it; 0 if several may.
+    /// Returns the inode that owns the block; 0 if several may.
     fn owner(self) -> Ino {
         match self {
             MetaKind::Directory { ino, .. }
@@ -32,13 +32,13 @@ impl MetaKind {
         }
     }
 
-    /// Fails if no block of this kind may lie here.
+    /// Fails if a block of this kind must not be at this place.
     pub(crate) fn check_place(self, volume: &Volume, block: Block) -> Result<(), Error> {
         volume.check_place(self.owner(), block, 1)
     }
 
-    /// Checks what was read from `block`. `indexing` says whether the owner, if it is a directory, has
-    /// an index.
+    /// Checks contents that were read from `block`. `indexing` is whether the owner, if it is a
+    /// directory, has an index.
     pub(crate) fn verify(
         self,
         volume: &Volume,
@@ -68,13 +68,13 @@ impl MetaKind {
         }
     }
 
-    /// Sets the checksum of contents that go into a transaction.
+    /// Sets the checksum of contents that are added to a transaction.
     pub(crate) fn seal(self, volume: &Volume, block: Block, mut data: Arc<[u8]>) -> Arc<[u8]> {
         let Some(seed) = volume.checksums.seed() else { return data };
         let bytes = Arc::make_mut(&mut data);
         match self {
             MetaKind::Directory { ino, generation, .. } => {
-                // The shape of the block tells an index from a leaf.
+                // The shape of the block distinguishes an index block from a leaf.
                 let context = volume.dir_context(ino, generation, Indexing::Possible);
                 dir::seal(&context, bytes);
             }

@@ -1,4 +1,4 @@
-//! What never changes after the mount: the device, where things lie on it, in which formats.
+//! The constant properties of a mount: the device, the places on it, and the formats.
 
 pub(crate) mod kind;
 pub(crate) mod reader;
@@ -19,7 +19,7 @@ use lanefs_ondisk::{Block, Group, Ino, Unsupported};
 use std::ops::Range;
 use system::SystemBlocks;
 
-/// A file system on a device, as far as no operation changes it.
+/// The part of a mounted file system that operations do not change.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
@@ -28,30 +28,30 @@ pub(crate) struct Volume {
     hasher: NameHasher,
     /// Feature `dir_index`: directories of several blocks get an index.
     pub(crate) dir_index: bool,
-    /// Feature `dir_nlink`: a directory with too many subdirectories counts them no more.
+    /// Feature `dir_nlink`: a directory with too many subdirectories no longer counts them.
     pub(crate) dir_nlink: bool,
-    /// The files of the file system itself beyond the reserved numbers: the orphan file, a journal
-    /// in a place of its own.
+    /// The file system's own files beyond the reserved numbers: the orphan file, a journal with a
+    /// number of its own.
     own_files: Vec<Ino>,
     system: Arc<SystemBlocks>,
-    /// Where each group's inode table starts.
+    /// The first block of each group's inode table.
     inode_tables: Box<[Block]>,
-    /// Blocks that no file can use.
+    /// Number of blocks that files cannot use.
     overhead: u64,
-    /// Blocks kept back for the privileged and for extent nodes.
+    /// Number of blocks reserved for privileged callers and for extent nodes.
     pub(crate) reserved_blocks: u64,
     pub(crate) fsid: u64,
-    /// The largest size a file can have, in bytes.
+    /// The largest file size in bytes.
     max_size: u64,
-    /// Bytes beyond the first 128 that new inodes use for fields.
+    /// Number of bytes after the first 128 that new inodes use for fields.
     pub(crate) extra_isize: u16,
 }
 
 impl Volume {
-    /// As `superblock` and the checked `descriptors` say.
+    /// Creates the volume from `superblock` and the checked `descriptors`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a hash of names that is not known.
+    /// [`Error::Unsupported`] for an unknown hash of names.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         superblock: &Superblock,
@@ -68,7 +68,7 @@ impl Volume {
             dir_index: features.compat.contains(Compat::DIR_INDEX),
             dir_nlink: features.ro_compat.contains(RoCompat::DIR_NLINK),
             own_files: own_files(superblock),
-            // As the kernel's statfs counts: what no file can use, the journal included.
+            // As in the kernel's statfs: the blocks that files cannot use, the journal included.
             overhead: system.count(),
             system,
             inode_tables: descriptors.iter().map(|desc| desc.inode_table).collect(),
@@ -81,57 +81,57 @@ impl Volume {
         })
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub(crate) fn block_size(&self) -> usize {
         self.geometry.block_size().bytes()
     }
 
-    /// The contents of `block` on the device, whatever the journal holds.
+    /// Reads `block` from the device, ignoring images in the journal.
     pub(crate) fn read(&self, block: Block) -> Result<Arc<[u8]>, Error> {
         if !self.geometry.contains(block) {
             return Err(Error::OutsideFileSystem { block });
         }
         let size = self.block_size();
-        // Read to where it stays: a block is copied once for some files of a walk.
+        // Read directly into the final buffer, which saves a copy per block.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
         let unshared = Arc::get_mut(&mut bytes).expect("this is the only reference so far");
         self.device.read_at(block.0 * size as u64, unshared)?;
         Ok(bytes)
     }
 
-    /// Block `index` of a group's inode table.
+    /// Returns block `index` of a group's inode table.
     pub(crate) fn table_block(&self, group: Group, index: u32) -> Result<Block, Error> {
         let start = self.inode_tables.get(group.0 as usize).ok_or(Error::Stale)?;
         Ok(Block(start.0 + u64::from(index)))
     }
 
-    /// Where the record of an inode lies.
+    /// Returns the place of an inode's record.
     pub(crate) fn inode_place(&self, ino: Ino) -> Result<InodePlace, Error> {
         self.geometry.inode_place(ino).ok_or(Error::Stale)
     }
 
-    /// The bytes of the record at `offset` in a table block.
+    /// Returns the bytes of the record at `offset` in a table block.
     pub(crate) fn record_in<'b>(&self, table: &'b [u8], offset: usize) -> Option<&'b [u8]> {
         table.get(offset..offset.checked_add(self.geometry.inode_size())?)
     }
 
-    /// Where a group's descriptor lies: its block, and the bytes in it.
+    /// Returns the place of a group's descriptor: its block, and the bytes in it.
     pub(crate) fn descriptor_place(&self, group: Group) -> Result<(Block, Range<usize>), Error> {
         let (index, range) = self.geometry.desc_place(group).ok_or(Error::Stale)?;
         Ok((self.geometry.desc_block(index).ok_or(Error::Stale)?, range))
     }
 
-    /// Blocks that files can use.
+    /// Returns the number of blocks that files can use.
     pub(crate) fn usable_blocks(&self) -> u64 {
         self.geometry.block_count().saturating_sub(self.overhead)
     }
 
-    /// What `blocks` blocks add to an inode's count of sectors.
+    /// Returns by how much `blocks` blocks increase an inode's count of sectors.
     pub(crate) fn sectors(&self, blocks: u64) -> u64 {
         blocks * (self.block_size() / 512) as u64
     }
 
-    /// How many groups a run of blocks lies in.
+    /// Returns the number of groups that a run of blocks overlaps.
     pub(crate) fn groups_of(&self, start: Block, len: u32) -> u32 {
         let group =
             |block: u64| self.geometry.group_of(Block(block)).map_or(0, |(group, _)| group.0);
@@ -139,41 +139,43 @@ impl Volume {
         group(last).saturating_sub(group(start.0)) + 1
     }
 
-    /// Whether a name may lead to this number: to none of the file system's own files.
+    /// Returns whether a name may refer to this inode: it is not one of the file system's own
+    /// files.
     pub(crate) fn is_for_names(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || (ino >= self.geometry.first_ino() && !self.own_files.contains(&ino))
     }
 
-    /// No file is larger than its format can say.
+    /// Fails if a file of this size exceeds its format.
     pub(crate) fn check_size(&self, size: u64) -> Result<(), Error> {
         if size > self.max_size { Err(Error::FileTooLarge) } else { Ok(()) }
     }
 
-    /// Fails if blocks of an inode may not lie here.
+    /// Fails if blocks of an inode must not be at this place.
     pub(crate) fn check_place(&self, ino: Ino, start: Block, len: u32) -> Result<(), Error> {
         if !self.geometry.contains_run(start, u64::from(len)) {
             return Err(Error::OutsideFileSystem { block: start });
         }
         match self.system.first_in(start, u64::from(len)) {
-            // The journal is a file too, read when it was opened.
+            // The journal itself is a file too; its own blocks are allowed.
             Some(block) if ino != Ino::JOURNAL => Err(Error::ClaimsMetadata { ino, block }),
             _ => Ok(()),
         }
     }
 
-    /// What an extent tree of an inode may map.
+    /// Returns the limits of an inode's extent tree.
     pub(crate) fn limits_of(&self, ino: Ino) -> Limits {
         let space = self.geometry.first_data_block().0..self.geometry.block_count();
         Limits::new(ino, self.geometry.block_size(), space)
     }
 
-    /// The seed of an inode's checksums; any without `metadata_csum`, where none is used.
+    /// Returns the seed of an inode's checksums; an arbitrary one without `metadata_csum`, where it
+    /// is unused.
     pub(crate) fn seed_of(&self, ino: Ino, generation: u32) -> Seed {
         let seed = self.checksums.seed().unwrap_or(Seed::from_raw(0));
         seed.of_inode(ino, generation)
     }
 
-    /// What the planners know of a directory.
+    /// Returns the planners' view of a directory.
     pub(crate) fn dir_context(&self, ino: Ino, generation: u32, indexing: Indexing) -> DirContext {
         DirContext {
             ino,
@@ -184,7 +186,7 @@ impl Volume {
         }
     }
 
-    /// Whether a directory has an index, if `flagged` is what its inode says.
+    /// Returns whether a directory has an index, if `flagged` is the index flag of its inode.
     pub(crate) fn indexing(&self, flagged: bool) -> Indexing {
         match (self.dir_index, flagged) {
             (false, _) => Indexing::Never,
@@ -194,7 +196,7 @@ impl Volume {
     }
 }
 
-/// The files of the file system itself that the superblock names.
+/// Returns the file system's own files that the superblock names.
 fn own_files(superblock: &Superblock) -> Vec<Ino> {
     let journal = match superblock.journal() {
         Some(JournalPlace::Inode(ino)) => Some(ino),
@@ -203,8 +205,9 @@ fn own_files(superblock: &Superblock) -> Vec<Ino> {
     superblock.orphan_file().into_iter().chain(journal).collect()
 }
 
-/// Blocks kept back for the nodes of extent trees, so that a write into allocated space never fails
-/// for lack of one: as many as the kernel's ext4 keeps, which its statfs shows.
+/// Returns the number of blocks reserved for the nodes of extent trees, so that a write into
+/// allocated space never fails for lack of one: the same number as in the kernel's ext4, whose
+/// statfs shows it.
 fn extent_reserve(superblock: &Superblock) -> u64 {
     (superblock.geometry().block_count() / 50).min(4096)
 }
@@ -232,13 +235,13 @@ fn name_hasher(superblock: &Superblock) -> Result<NameHasher, Error> {
     Ok(NameHasher { version, bytes, seed: superblock.hash_seed() })
 }
 
-/// The largest size that this file system's features can record.
+/// Returns the largest file size that this file system's features can record.
 fn max_file_size(superblock: &Superblock) -> u64 {
     let geometry = superblock.geometry();
     let mapped = u64::from(extent::END) << geometry.block_size().bits();
     let features = superblock.features().ro_compat;
     let most = if features.contains(RoCompat::LARGE_FILE) { u64::MAX } else { (1 << 31) - 1 };
-    // Without huge_file the space taken is counted in 32 bits of sectors.
+    // Without `huge_file` the number of allocated sectors has 32 bits.
     let counted =
         if features.contains(RoCompat::HUGE_FILE) { u64::MAX } else { (1 << 41) - (1 << 20) };
     mapped.min(most).min(counted)

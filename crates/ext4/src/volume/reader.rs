@@ -1,4 +1,4 @@
-//! The one way to a metadata block.
+//! The interface for reading metadata blocks.
 
 use crate::error::Error;
 use lanefs_ondisk::Block;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// Reads metadata blocks as the newest committed or captured transaction left them: the journal's
 /// image if it is not home yet, else the device.
 pub(crate) trait BlockReader: Send + Sync {
-    /// The contents of `block`, one block long. Sleeps.
+    /// Returns the contents of `block`, one block long. Sleeps.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;
 
-    /// What was read is damaged in this way: told once.
+    /// Reports that the contents read were damaged; reported once.
     fn damaged(&self, _error: &Error) {}
 
-    /// More is in memory than should be, and a commit would make some of it clean.
+    /// Reports that memory exceeds its limit, and a commit would make some of it clean.
     fn crowded(&self) {}
 }

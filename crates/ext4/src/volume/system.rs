@@ -1,4 +1,4 @@
-//! Which blocks belong to the file system itself: no inode may claim them.
+//! The blocks of the file system itself: no inode may map them.
 
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
@@ -6,21 +6,21 @@ use lanefs_ondisk::{Block, Group};
 use std::ops::Range;
 
 /// Runs of blocks that hold superblocks, descriptors and their reserve, bitmaps, inode tables and
-/// the journal: nobody claims, maps or frees them. In order, merged.
+/// the journal: they are never claimed, mapped or freed. Sorted and merged.
 #[derive(Debug)]
 pub(crate) struct SystemBlocks {
     runs: Box<[Range<u64>]>,
 }
 
 impl SystemBlocks {
-    /// Of descriptors that were checked, and the runs of the journal.
+    /// Creates the set from checked descriptors and the runs of the journal.
     pub(crate) fn new(
         geometry: &Geometry,
         descriptors: &[GroupDesc],
         log: impl IntoIterator<Item = (Block, u32)>,
     ) -> SystemBlocks {
-        // Four kinds, each mostly in order and one after another: they merge as they come, so that
-        // a million groups make few runs.
+        // There are four kinds, each mostly sorted and contiguous: they are merged while they are
+        // read, so that a million groups make few runs.
         let mut kinds: [Vec<Range<u64>>; 4] = Default::default();
         for (group, desc) in (0..).map(Group).zip(descriptors) {
             let first = geometry.group_first_block(group).map_or(0, |block| block.0);
@@ -30,7 +30,7 @@ impl SystemBlocks {
             add(&mut kinds[3], desc.inode_table.0, u64::from(geometry.itable_blocks()));
         }
         let mut all = kinds.concat();
-        // Of `bigalloc` with 1 KiB blocks the superblock is not in group 0's overhead.
+        // With `bigalloc` and 1 KiB blocks the superblock is not in group 0's overhead.
         all.push(geometry.primary_metadata());
         all.push(0..geometry.first_data_block().0);
         all.extend(log.into_iter().map(|(start, len)| start.0..start.0 + u64::from(len)));
@@ -46,18 +46,18 @@ impl SystemBlocks {
         SystemBlocks { runs: runs.into() }
     }
 
-    /// How many there are.
+    /// Returns the number of these blocks.
     pub(crate) fn count(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.start).sum()
     }
 
-    /// The first of `len` blocks from `start` that is one of them.
+    /// Returns the first of `len` blocks from `start` that belongs to the file system.
     pub(crate) fn first_in(&self, start: Block, len: u64) -> Option<Block> {
         let first = self.within(start.0..start.0.saturating_add(len)).next();
         first.map(|run| Block(run.start))
     }
 
-    /// Those in a range of blocks.
+    /// Returns the runs within a range of blocks.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.runs.partition_point(|run| run.end <= range.start);
         let end = range.end;

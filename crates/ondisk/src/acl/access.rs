@@ -1,4 +1,4 @@
-//! Access decisions of a list.
+//! Decides accesses by a list.
 
 use super::{Acl, Permissions, Tag};
 
@@ -21,9 +21,9 @@ pub struct Owner {
 }
 
 impl Acl {
-    /// True if `subject` may do all of `wanted` with a file of `owner`, by the algorithm of acl(5):
-    /// the first matching class of owner, named users, groups and others decides. Of the groups, a
-    /// single one must allow all that is wanted. The caller checks privileges.
+    /// Returns whether `subject` has all permissions `wanted` for a file of `owner`, by the
+    /// algorithm of acl(5): the first matching class of owner, named users, groups and others
+    /// decides. One single group must grant all wanted permissions. The caller checks privileges.
     pub fn allows(&self, wanted: Permissions, subject: &Subject<'_>, owner: &Owner) -> bool {
         let gives =
             |tag| self.permissions(tag).is_some_and(|has: Permissions| has.contains(wanted));
@@ -31,7 +31,7 @@ impl Acl {
             return gives(Tag::Owner);
         }
         if self.mode_bits() & 0o070 == 0 {
-            // Linux then ignores the list and uses the mode alone: a named user or group counts as
+            // Linux then ignores the list and uses only the mode: a named user or group counts as
             // one of the others, where acl(5) would deny access.
             return match subject.gids.contains(&owner.gid) {
                 true => wanted == Permissions::NONE,

@@ -1,10 +1,10 @@
-//! The two forms in bytes.
+//! Encodes and decodes both forms.
 
 use super::{Acl, AclEntry, Cause, Permissions, Tag};
 
 const DISK_VERSION: u32 = 1;
 const SYSTEM_VERSION: u32 = 2;
-/// The id of an entry without one.
+/// The id of an entry that has no id.
 const NO_ID: u32 = !0;
 
 impl Acl {
@@ -21,7 +21,7 @@ impl Acl {
         Acl::new(entries)
     }
 
-    /// Encodes for ext4.
+    /// Encodes ext4's form.
     pub fn to_disk(&self) -> Vec<u8> {
         let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
         for entry in self.entries() {
@@ -50,7 +50,7 @@ impl Acl {
         Acl::new(entries).map(Some)
     }
 
-    /// Encodes as getxattr(2) returns it.
+    /// Encodes the form that getxattr(2) returns.
     pub fn to_system(&self) -> Vec<u8> {
         let mut bytes = SYSTEM_VERSION.to_le_bytes().to_vec();
         for entry in self.entries() {
@@ -80,7 +80,7 @@ fn word(bytes: &[u8], rest: &mut &[u8]) -> Result<u32, Cause> {
     Ok(u32::from_le_bytes(*word))
 }
 
-/// Tag and permissions.
+/// Returns tag and permissions of an entry.
 fn head(bytes: &[u8], rest: &mut &[u8]) -> Result<(u16, u16), Cause> {
     let word = word(bytes, rest)?;
     Ok((word as u16, (word >> 16) as u16))

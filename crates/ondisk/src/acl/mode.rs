@@ -1,4 +1,4 @@
-//! Lists and the nine bits of a mode.
+//! Converts between lists and the nine permission bits of a mode.
 
 use super::{Acl, Permissions, Tag};
 
@@ -13,13 +13,13 @@ pub struct Inherited {
 }
 
 impl Acl {
-    /// The nine bits of the mode that belongs to this list: owner, mask or owning group, others.
+    /// Returns the nine mode bits of this list: owner, mask or owning group, others.
     pub fn mode_bits(&self) -> u16 {
         let bits = |tag| self.permissions(tag).unwrap_or(Permissions::NONE).bits();
         bits(Tag::Owner) << 6 | bits(self.group_class()) << 3 | bits(Tag::Other)
     }
 
-    /// The list after chmod(2): the three entries that the mode stands for take its bits.
+    /// Returns the list after chmod(2): the three entries that correspond to the mode get its bits.
     pub fn with_mode(mut self, mode: u16) -> Acl {
         let group_class = self.group_class();
         self.set(Tag::Owner, Permissions::from_bits(mode >> 6));
@@ -29,7 +29,7 @@ impl Acl {
     }
 
     /// Applies a directory's default list to a new file with the requested `mode`: list and mode
-    /// both become what both allow.
+    /// both are reduced to the permissions that both grant.
     pub fn inherit(&self, mode: u16) -> Inherited {
         let reduced = self.mode_bits() & mode;
         let access = self.clone().with_mode(reduced);

@@ -1,4 +1,4 @@
-//! Bitmaps as blocks: checked against their group's descriptor, and sealed with their checksum.
+//! Reads and writes bitmaps as blocks, with the checks against their group's descriptor.
 
 use super::{Bitmap, Cause};
 use crate::checksum::Checksums;
@@ -8,10 +8,10 @@ use crate::{Block, Corruption, Group};
 use std::ops::Range;
 
 impl Bitmap {
-    /// The block bitmap of a group, from the block that holds it. Checks length, checksum, count of
-    /// free blocks, and that the group's own metadata are in use.
+    /// Decodes the block bitmap of a group from its block. Checks length, checksum, the count of
+    /// free blocks, and that the group's own metadata is in use.
     ///
-    /// Not for a group with `BLOCK_UNINIT`: see [`Bitmap::uninitialised_blocks`].
+    /// Must not be called for a group with `BLOCK_UNINIT`: see [`Bitmap::uninitialised_blocks`].
     ///
     /// # Errors
     /// [`Corruption::Bitmap`].
@@ -38,10 +38,10 @@ impl Bitmap {
         decode().map_err(|cause| Corruption::Bitmap { group, cause })
     }
 
-    /// The inode bitmap of a group, from the block that holds it. Checks length, checksum and count
-    /// of free inodes.
+    /// Decodes the inode bitmap of a group from its block. Checks length, checksum and the count of
+    /// free inodes.
     ///
-    /// Not for a group with `INODE_UNINIT`, whose inodes are all free.
+    /// Must not be called for a group with `INODE_UNINIT`, whose inodes are all free.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`].
@@ -62,11 +62,11 @@ impl Bitmap {
         decode().map_err(|cause| Corruption::Bitmap { group, cause })
     }
 
-    /// Writes this block bitmap to its block, and its checksum to the descriptor (which is not
-    /// sealed by this).
+    /// Writes this block bitmap to its block, and its checksum to the descriptor (whose own
+    /// checksum is not updated).
     ///
     /// # Panics
-    /// If `bytes` are not a block: the caller's slip.
+    /// If `bytes` is not one block long: an error of the caller.
     pub fn encode_blocks_into(
         &self,
         bytes: &mut [u8],
@@ -81,11 +81,11 @@ impl Bitmap {
         }
     }
 
-    /// Writes this inode bitmap to its block, and its checksum to the descriptor (which is not
-    /// sealed by this).
+    /// Writes this inode bitmap to its block, and its checksum to the descriptor (whose own
+    /// checksum is not updated).
     ///
     /// # Panics
-    /// If `bytes` are not a block: the caller's slip.
+    /// If `bytes` is not one block long: an error of the caller.
     pub fn encode_inodes_into(
         &self,
         bytes: &mut [u8],
@@ -100,13 +100,13 @@ impl Bitmap {
         }
     }
 
-    /// The block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the runs of
-    /// `metadata` are in use, as far as they lie in the group. Usually these are the group's own
-    /// [`GroupDesc::metadata`]: a program that puts other groups' metadata into a group initialises
-    /// it.
+    /// Returns the block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the
+    /// runs of `metadata` are in use, as far as they lie in the group. Usually these runs are the
+    /// group's own [`GroupDesc::metadata`]: a program that puts other groups' metadata into a group
+    /// initialises its bitmap.
     ///
     /// # Errors
-    /// [`Corruption::Bitmap`] if there is no such group.
+    /// [`Corruption::Bitmap`] if the group does not exist.
     pub fn uninitialised_blocks(
         group: Group,
         metadata: impl IntoIterator<Item = (Block, u64)>,
@@ -132,15 +132,15 @@ impl Bitmap {
 }
 
 impl GroupDesc {
-    /// The runs of blocks that hold the group's bitmaps and inode table.
+    /// Returns the runs of blocks that contain the group's bitmaps and inode table.
     pub fn metadata(&self, geometry: &Geometry) -> [(Block, u64); 3] {
         let table = u64::from(geometry.itable_blocks());
         [(self.block_bitmap, 1), (self.inode_bitmap, 1), (self.inode_table, table)]
     }
 }
 
-/// The runs that must be in use in a group's block bitmap, as far as the group itself determines
-/// them.
+/// Returns the runs that must be in use in a group's block bitmap, as far as the group itself
+/// determines them.
 fn own_metadata(
     group: Group,
     desc: &GroupDesc,
@@ -154,8 +154,8 @@ fn own_metadata(
     std::iter::once(0..overhead).chain(rest)
 }
 
-/// The bits of a group's block bitmap that stand for `len` blocks from `start`, as far as they lie
-/// in the group.
+/// Returns the bits of a group's block bitmap for `len` blocks from `start`, as far as they lie in
+/// the group.
 fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<Range<u32>> {
     let first = geometry.group_first_block(group)?.0;
     let end = geometry.group_last_block(group)?.0 + 1;
@@ -168,8 +168,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Over as many bytes as a whole group has bits, in the last group too; later bytes are not
-/// covered.
+/// Computes the checksum over as many bytes as a whole group has bits, in the last group too; later
+/// bytes are not covered.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,
@@ -207,7 +207,7 @@ fn check_checksum(found: u32, expected: Option<u32>, geometry: &Geometry) -> Res
     }
 }
 
-/// 32-byte descriptors have room for the lower half alone.
+/// Returns the stored part of a checksum: 32-byte descriptors have room for the lower half only.
 fn kept(sum: u32, geometry: &Geometry) -> u32 {
     if geometry.desc_size() >= 64 { sum } else { sum & 0xffff }
 }

@@ -14,12 +14,12 @@ const ALIGNED: [u64; 6] = [
 ];
 
 impl Bitmap {
-    /// The first clear bit of a range.
+    /// Returns the first clear bit of a range.
     pub fn next_clear(&self, range: Range<u32>) -> Option<u32> {
         self.next(range, |word| !word)
     }
 
-    /// The first set bit of a range.
+    /// Returns the first set bit of a range.
     pub fn next_set(&self, range: Range<u32>) -> Option<u32> {
         self.next(range, |word| word)
     }
@@ -38,39 +38,40 @@ impl Bitmap {
         None
     }
 
-    /// The runs of clear bits in a range, in order, cut off at its ends.
+    /// Returns the runs of clear bits in a range, in order, cut at its ends.
     pub fn clear_runs(&self, range: Range<u32>) -> ClearRuns<'_> {
         ClearRuns { bitmap: self, rest: range.start..range.end.min(self.bits) }
     }
 
-    /// The first run of at least `len` clear bits that begins in a range; it may end beyond.
+    /// Returns the first run of at least `len` clear bits that begins in a range; it may end beyond
+    /// the range.
     pub fn next_clear_run(&self, range: Range<u32>, len: u32) -> Option<Range<u32>> {
         self.clear_runs(range.start..self.bits)
             .take_while(|run| run.start < range.end)
             .find(|run| run.end - run.start >= len)
     }
 
-    /// The longest run of clear bits of a range, the first of several.
+    /// Returns the longest run of clear bits of a range, the first of several.
     pub fn longest_clear_run(&self, range: Range<u32>) -> Option<Range<u32>> {
-        // `max_by_key` gives the last of equals.
+        // `max_by_key` would return the last of equal runs.
         self.clear_runs(range).reduce(|best, run| if run.len() > best.len() { run } else { best })
     }
 
-    /// Number of clear bits.
+    /// Counts the clear bits.
     pub fn count_clear(&self) -> u32 {
         self.words.iter().map(|word| word.count_zeros()).sum()
     }
 
-    /// Number of set bits.
+    /// Counts the set bits.
     pub fn count_set(&self) -> u32 {
         self.bits - self.count_clear()
     }
 
-    /// The largest `k` for which there is a run of `2^k` clear bits that starts at a multiple of
-    /// `2^k`; `None` if no bit is clear.
+    /// Returns the largest `k` for which there is a run of `2^k` clear bits that starts at a
+    /// multiple of `2^k`; `None` if all bits are set.
     pub fn largest_clear_order(&self) -> Option<u32> {
         let mut best = None;
-        // Whether each word is clear as a whole: the runs of the next order.
+        // Whether each word is completely clear: these are the runs of the next order.
         let mut clear: Vec<bool> = Vec::with_capacity(self.words.len());
         for word in &self.words {
             let mut runs = !word;
@@ -92,7 +93,8 @@ impl Bitmap {
         best
     }
 
-    /// The first run of `2^order` clear bits that starts at a multiple of `2^order` in a range.
+    /// Returns the first run of `2^order` clear bits that starts at a multiple of `2^order` in a
+    /// range.
     pub fn next_clear_aligned(&self, range: Range<u32>, order: u32) -> Option<u32> {
         let len = 1u32.checked_shl(order)?;
         let mut at = range.start.checked_next_multiple_of(len)?;

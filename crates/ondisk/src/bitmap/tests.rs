@@ -1,4 +1,4 @@
-//! Searches and changes, against a plain list of bits.
+//! Searches and changes, compared with a plain list of bits.
 
 use super::*;
 use proptest::prelude::*;

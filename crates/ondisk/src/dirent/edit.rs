@@ -8,7 +8,7 @@ use crate::{FileType, Ino};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// Bytes that a record with a name of `name_len` bytes needs.
+/// Returns the bytes that a record with a name of `name_len` bytes needs.
 pub fn space(name_len: usize) -> usize {
     (HEADER + name_len).next_multiple_of(4)
 }
@@ -16,28 +16,29 @@ pub fn space(name_len: usize) -> usize {
 /// An entry to be written by [`pack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed<'a> {
-    /// Its inode.
+    /// The inode number.
     pub ino: Ino,
-    /// The type, written if the format has types; `None` is "unknown".
+    /// The file type, written if the format has types; `None` means unknown.
     pub file_type: Option<FileType>,
     /// The name.
     pub name: Name<'a>,
 }
 
 impl<'a> Packed<'a> {
-    /// An entry that was read, if it is in use.
+    /// Creates it from an entry that was read, if that is in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
         let name = Name::new(entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
     }
 
-    /// Bytes that it needs.
+    /// Returns the bytes that the entry needs.
     pub fn space(&self) -> usize {
         space(self.name.bytes().len())
     }
 }
 
-/// Makes a leaf with no entry. A tail is written with checksum 0, which [`super::seal`] sets.
+/// Initialises a leaf without entries. A tail is written with checksum 0, which [`super::seal`]
+/// sets.
 pub fn clear(format: &DirFormat, block: &mut [u8]) {
     block.fill(0);
     write(format, block, 0, format.record_bytes().min(block.len()), None);
@@ -46,8 +47,8 @@ pub fn clear(format: &DirFormat, block: &mut [u8]) {
     }
 }
 
-/// Makes a leaf of these entries, one after another; the last has the slack.
-/// Returns `None` if they do not fit.
+/// Creates a leaf of these entries, one after another; the last gets the slack. Returns `None` if
+/// they do not fit.
 pub fn pack(format: &DirFormat, packed: &[Packed<'_>]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     clear(format, &mut block);
@@ -65,7 +66,7 @@ pub fn pack(format: &DirFormat, packed: &[Packed<'_>]) -> Option<Vec<u8>> {
     Some(block)
 }
 
-/// The first block of a new directory.
+/// Creates the first block of a new directory.
 pub fn new_directory(format: &DirFormat, ino: Ino, parent: Ino) -> Vec<u8> {
     let dot = |name, ino| Packed {
         ino,
@@ -75,7 +76,8 @@ pub fn new_directory(format: &DirFormat, ino: Ino, parent: Ino) -> Vec<u8> {
     pack(format, &[dot(b".", ino), dot(b"..", parent)]).expect("two short names fit every block")
 }
 
-/// A record with slack for one more entry: made by [`find_room`], used by [`insert_at`] on the same block.
+/// A record with slack for one more entry: returned by [`find_room`], used by [`insert_at`] for the
+/// same block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     offset: usize,
@@ -83,7 +85,7 @@ pub struct Room {
     rec_len: usize,
 }
 
-/// The first record whose slack is enough for `new`; checks the bounds of all records.
+/// Finds the first record whose slack is enough for `new`; checks the bounds of all records.
 pub fn find_room(
     format: &DirFormat,
     block: &[u8],
@@ -95,7 +97,7 @@ pub fn find_room(
         let record = record?;
         let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
         if record.ino != 0 && record.name.is_empty() {
-            // It would get a record shorter than the minimum.
+            // The entry would get a record shorter than the minimum.
             return Err(Cause::NameEmpty { offset });
         }
         if room.is_none() && rec_len - used >= needed {
@@ -105,8 +107,8 @@ pub fn find_room(
     Ok(room)
 }
 
-/// Puts an entry where [`find_room`] found room, and returns its offset. Does not check whether the
-/// name exists already.
+/// Inserts an entry where [`find_room`] found room, and returns its offset. Does not check whether
+/// the name exists already.
 pub fn insert_at(format: &DirFormat, block: &mut [u8], room: Room, new: &Packed<'_>) -> usize {
     let Room { offset, used, rec_len } = room;
     if used > 0 {
@@ -116,7 +118,7 @@ pub fn insert_at(format: &DirFormat, block: &mut [u8], room: Room, new: &Packed<
     offset + used
 }
 
-/// [`find_room`] and [`insert_at`]; `None` if there is no room.
+/// Calls [`find_room`] and [`insert_at`]; returns `None` if there is no room.
 pub fn insert(
     format: &DirFormat,
     block: &mut [u8],
@@ -126,8 +128,9 @@ pub fn insert(
     Ok(room.map(|room| insert_at(format, block, room, new)))
 }
 
-/// Removes the entry at `offset`: its record becomes slack of the one before, or stays as an unused
-/// one if it is the first. The name is overwritten with zeros, so that it does not stay on disk.
+/// Removes the entry at `offset`: its record becomes slack of the previous one, or stays as an
+/// unused one if it is the first. The name is overwritten with zeros, so that it does not stay on
+/// disk.
 pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(), Cause> {
     let mut before = None;
     let mut found = None;
@@ -141,7 +144,8 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
         before = Some((record.offset, record.rec_len));
     }
     let Some((rec_len, used)) = found else { return Err(Cause::NoRecord { offset }) };
-    // Without the slack behind it, which may be the whole block and never had this name.
+    // The slack after the entry is not cleared: it may be the whole block, and never contained this
+    // name.
     if let Some(entry) = block.get_mut(offset..offset + used) {
         entry.fill(0);
     }
@@ -152,7 +156,7 @@ pub fn remove(format: &DirFormat, block: &mut [u8], offset: usize) -> Result<(),
     Ok(())
 }
 
-/// Makes the entry at `offset` lead to another inode. Works in the root of an index too ("..").
+/// Makes the entry at `offset` refer to another inode. Also works in the root of an index ("..").
 pub fn replace(
     format: &DirFormat,
     block: &mut [u8],
@@ -181,7 +185,7 @@ fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
     }
 }
 
-/// Writes a record, unused if `packed` is `None`.
+/// Writes a record, an unused one if `packed` is `None`.
 fn write(
     format: &DirFormat,
     block: &mut [u8],

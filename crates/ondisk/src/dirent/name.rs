@@ -1,4 +1,4 @@
-//! A name that a directory can hold.
+//! A valid name of a directory entry.
 
 use super::MAX_NAME;
 use thiserror::Error;
@@ -7,16 +7,16 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 
-/// Why bytes are not a name: an error of the caller, never of the image.
+/// The reason why bytes are not a name: an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// No bytes.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// More than 255 bytes.
+    /// The name has more than 255 bytes.
     #[error("the name is longer than 255 bytes")]
     TooLong,
-    /// A slash or NUL.
+    /// The name contains a slash or NUL.
     #[error("the name contains a slash or NUL")]
     Byte,
 }
@@ -36,12 +36,12 @@ impl<'a> Name<'a> {
         Ok(Name(bytes))
     }
 
-    /// The bytes.
+    /// Returns the bytes of the name.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Its length; a name always fits the byte that a record has for it.
+    /// Returns its length; a name always fits the byte that a record has for it.
     pub(super) fn len_byte(self) -> u8 {
         self.0.len() as u8
     }

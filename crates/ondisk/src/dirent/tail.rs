@@ -1,4 +1,4 @@
-//! The tail of a leaf, which carries its checksum.
+//! The tail of a leaf, which contains its checksum.
 
 use super::{Cause, DirFormat, TAIL, check_length};
 use crate::checksum::Seed;
@@ -21,7 +21,7 @@ struct RawTail {
 
 const _: () = assert!(size_of::<RawTail>() == TAIL);
 
-/// Puts the tail, with this checksum, at the end of a block that has one.
+/// Writes a tail with this checksum at the end of a block.
 pub(super) fn write(block: &mut [u8], checksum: u32) {
     let tail = RawTail {
         det_reserved_zero1: U32::ZERO,
@@ -35,7 +35,7 @@ pub(super) fn write(block: &mut [u8], checksum: u32) {
     }
 }
 
-/// The checksum in the tail, if the block ends in one.
+/// Returns the checksum in the tail, if the block ends in one.
 pub(super) fn stored(block: &[u8]) -> Option<u32> {
     let (_, tail) = RawTail::ref_from_suffix(block).ok()?;
     let is_tail = tail.det_reserved_zero1.get() == 0
@@ -53,7 +53,7 @@ pub fn seal(format: &DirFormat, seed: Seed, block: &mut [u8]) {
     }
 }
 
-/// Checks the checksum of a linear block or leaf; `seed` is that of the directory's inode.
+/// Verifies the checksum of a linear block or leaf; `seed` is that of the directory's inode.
 pub fn verify(format: &DirFormat, seed: Seed, block: &[u8]) -> Result<(), Cause> {
     check_length(format, block)?;
     if !format.has_checksums {

@@ -19,7 +19,7 @@ pub fn seal(format: &DirFormat, kind: Kind, seed: Seed, block: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Checks the checksum of an index block; `seed` is that of the directory's inode.
+/// Verifies the checksum of an index block; `seed` is that of the directory's inode.
 pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Result<(), Cause> {
     if !format.has_checksums {
         return Ok(());
@@ -33,8 +33,8 @@ pub fn verify(format: &DirFormat, kind: Kind, seed: Seed, block: &[u8]) -> Resul
     Ok(())
 }
 
-/// The position of the tail, and the checksum: over the block up to the last entry in use, then
-/// over the tail with a checksum of zero. The bytes between are not covered.
+/// Returns the position of the tail, and the checksum: over the block up to the last entry in use,
+/// then over the tail with a checksum of zero. The bytes between them are not covered.
 fn compute(
     format: &DirFormat,
     kind: Kind,

@@ -1,4 +1,4 @@
-//! Writing index blocks.
+//! Writes index blocks.
 
 use super::{
     ENTRY, IndexEntry, Kind, ROOT_ENTRIES, ROOT_INFO, RawCountLimit, RawEntry, RawRootInfo,
@@ -9,8 +9,8 @@ use crate::hash::HashVersion;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// A root with these entries; `None` unless there are 1 to [`Kind::limit`] of them. [`super::seal`]
-/// sets the checksum.
+/// Creates a root with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
+/// [`super::seal`] sets the checksum.
 pub fn new_root(
     format: &DirFormat,
     ino: Ino,
@@ -20,7 +20,7 @@ pub fn new_root(
     entries: &[IndexEntry],
 ) -> Option<Vec<u8>> {
     let mut block = dirent::new_directory(format, ino, parent);
-    // The second record ends with the block: an index has another tail than a leaf.
+    // The second record extends to the end of the block: an index has another tail than a leaf.
     let covers = block.len() - dirent::MIN_RECORD;
     block.get_mut(dirent::MIN_RECORD + dirent::MIN_RECORD..)?.fill(0);
     block.get_mut(16..18)?.copy_from_slice(&u16::try_from(covers).ok()?.to_le_bytes());
@@ -35,7 +35,7 @@ pub fn new_root(
     write_entries(format, Kind::Root, &mut block, entries).then_some(block)
 }
 
-/// A node with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
+/// Creates a node with these entries; `None` unless there are 1 to [`Kind::limit`] of them.
 pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut block = vec![0; format.block_size.bytes()];
     let covers = u16::try_from(block.len()).unwrap_or(0xffff);
@@ -43,8 +43,8 @@ pub fn new_node(format: &DirFormat, entries: &[IndexEntry]) -> Option<Vec<u8>> {
     write_entries(format, Kind::Node, &mut block, entries).then_some(block)
 }
 
-/// Replaces the entries of an index block. The format does not keep the hash of the first. Returns
-/// false, and changes nothing, if there are none or too many.
+/// Replaces the entries of an index block. The format does not store the hash of the first. Returns
+/// false, and changes nothing, if there are no entries or too many.
 #[must_use]
 pub fn write_entries(
     format: &DirFormat,

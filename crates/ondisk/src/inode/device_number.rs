@@ -1,17 +1,17 @@
-//! Device numbers, as device inodes keep them in the place of their blocks.
+//! Device numbers, which device inodes store in place of their blocks.
 
 /// Major and minor number of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DeviceNumber {
-    /// The driver; 12 bits are kept.
+    /// Major number, the driver; 12 bits are stored.
     pub major: u32,
-    /// The device of that driver; 20 bits are kept.
+    /// Minor number, the device of that driver; 20 bits are stored.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// The old form is 8 and 8 bits in the first word. Where that is zero, the second has the new
-    /// form: minor bits 0-7, major bits 0-11, minor bits 8-19.
+    /// Decodes either form. The old form has 8 and 8 bits in the first word. If that is zero, the
+    /// second word has the new form: minor bits 0-7, major bits 0-11, minor bits 8-19.
     pub(super) fn decode(block: &[u8; 60]) -> DeviceNumber {
         let word = |at: usize| {
             u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
@@ -28,7 +28,7 @@ impl DeviceNumber {
         }
     }
 
-    /// The old form where it can hold the numbers.
+    /// Encodes the old form if it can hold the numbers, else the new one.
     pub(super) fn encode(self, block: &mut [u8; 60]) {
         let (major, minor) = (self.major & 0xfff, self.minor & 0xf_ffff);
         let words = if major < 256 && minor < 256 && (major, minor) != (0, 0) {

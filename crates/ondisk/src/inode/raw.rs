@@ -8,9 +8,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Bytes that every inode has.
 pub(super) const GOOD_OLD_SIZE: usize = 128;
-/// Bytes that an inode has by default.
+/// Default size of an inode in bytes.
 const USUAL_SIZE: usize = 256;
-/// Bytes that the seed of an inode is made of: see [`Seed::of_inode`].
+/// Number of bytes from which the seed of an inode is computed: see [`Seed::of_inode`].
 const SEEDED: usize = 8;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
@@ -44,7 +44,7 @@ pub(super) struct RawInode {
     pub(super) l_i_reserved: U16,
 }
 
-/// The fields beyond, as far as `i_extra_isize` reaches.
+/// The fields after them, as far as `i_extra_isize` reaches.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawExtra {
@@ -73,10 +73,10 @@ impl RawExtra {
     pub(super) const VERSION_END: u16 = 28;
     pub(super) const PROJID_END: u16 = 32;
 
-    /// The fields at the front of `bytes`; zeros where those are shorter.
+    /// Decodes the fields at the start of `bytes`; those beyond its end are zero.
     #[inline]
     pub(super) fn from_front(bytes: &[u8]) -> RawExtra {
-        // The usual case is separate: a copy of a fixed length is no call.
+        // The usual case is separate: a copy of a fixed length needs no call.
         if let Ok((extra, _)) = RawExtra::read_from_prefix(bytes) {
             return extra;
         }
@@ -86,14 +86,15 @@ impl RawExtra {
         extra
     }
 
-    /// Puts back the fields within `extra_isize`; that field itself always.
+    /// Writes back the fields within `extra_isize`, and that field itself always.
     pub(super) fn put_front(&self, bytes: &mut [u8], extra_isize: u16) {
         let len = usize::from(extra_isize.max(2)).min(size_of::<RawExtra>()).min(bytes.len());
         bytes[..len].copy_from_slice(&self.as_bytes()[..len]);
     }
 }
 
-/// True if an inode with this `i_extra_isize` has the field that ends `end` bytes behind the first 128.
+/// Returns whether an inode with this `i_extra_isize` has the field that ends `end` bytes after the
+/// first 128.
 pub(super) fn fits(extra_isize: u16, end: u16) -> bool {
     extra_isize >= end
 }
@@ -130,8 +131,9 @@ pub(super) fn set_checksum(
     }
 }
 
-/// Over the whole inode, attributes included, with both halves of the checksum taken as zeros. An
-/// inode whose fields do not reach the upper half has none: those bytes count as they are.
+/// Computes the checksum over the whole inode, attributes included, with both halves of the
+/// checksum taken as zeros. If the inode's fields do not reach the upper half, those bytes are not
+/// a checksum, and count as they are.
 fn checksum(
     bytes: &[u8],
     ino: Ino,
@@ -156,8 +158,8 @@ fn checksum(
     Some(sum.value())
 }
 
-/// The checksum of an inode of the usual size that has both halves. It runs once over a copy, with
-/// the bytes of the seed in front: in parts it takes several times as long.
+/// Computes the checksum of an inode of the usual size that has both halves. It runs once over a
+/// copy, with the bytes of the seed in front: in parts it takes several times as long.
 fn usual_checksum(seed: Seed, bytes: &[u8; USUAL_SIZE], ino: Ino, generation: u32) -> u32 {
     let mut copy = [0; SEEDED + USUAL_SIZE];
     copy[..4].copy_from_slice(&ino.0.to_le_bytes());

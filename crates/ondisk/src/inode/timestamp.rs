@@ -8,20 +8,21 @@ use crate::Time;
 const MIN: i64 = i32::MIN as i64;
 const MAX: i64 = MIN + (4 << 32) - 1;
 
-/// A hostile image may have a value of a second and more; it is reduced.
+/// Decodes a time. A hostile image may have a second or more in the nanoseconds; they are reduced.
 pub(super) fn join(secs: u32, extra: u32) -> Time {
     let epoch = i64::from(extra & 3) << 32;
     Time { secs: i64::from(secs as i32) + epoch, nanos: (extra >> 2).min(999_999_999) }
 }
 
-/// The lower word; a time that the inode cannot hold becomes the nearest that it can.
+/// Returns the lower word; a time that the inode cannot hold is replaced by the nearest possible
+/// one.
 pub(super) fn low(time: Time, extended: bool) -> u32 {
     let max = if extended { MAX } else { i32::MAX.into() };
     time.secs.clamp(MIN, max) as u32
 }
 
-/// The nearest time that the words can express. At the ends of the range the nanoseconds are
-/// dropped, as Linux does (observed with 6.18).
+/// Returns the nearest time that the words can express. At the ends of the range the nanoseconds
+/// are dropped, as in Linux (observed with 6.18).
 pub(super) fn nearest(time: Time, extended: bool) -> Time {
     let max = if extended { MAX } else { i32::MAX.into() };
     let secs = time.secs.clamp(MIN, max);
@@ -29,7 +30,7 @@ pub(super) fn nearest(time: Time, extended: bool) -> Time {
     Time { secs, nanos: nanos.min(999_999_999) }
 }
 
-/// The upper word.
+/// Returns the upper word.
 pub(super) fn extra(time: Time) -> u32 {
     let secs = time.secs.clamp(MIN, MAX);
     let epoch = ((secs - i64::from(secs as i32)) >> 32) as u32 & 3;
@@ -40,7 +41,7 @@ pub(super) fn extra(time: Time) -> u32 {
 mod tests {
     use super::*;
 
-    /// The table in the documentation.
+    /// Tests the table in the documentation.
     #[test]
     fn every_range_of_the_documented_table_decodes() {
         for (extra_bits, low_word, secs) in [

@@ -1,4 +1,4 @@
-//! Commit blocks: a transaction counts once its commit block is there.
+//! Commit blocks: a transaction is valid only with its commit block.
 
 use super::{BlockKind, Cause, Header, LogChecksums, LogFormat, Sequence, word_at};
 use crc::{Crc, Digest, Table};
@@ -10,7 +10,7 @@ const SECS_OFFSET: usize = 0x30;
 const NANOS_OFFSET: usize = 0x38;
 const COMMIT_SIZE: usize = 0x3c;
 
-/// `JBD2_CRC32_CHKSUM` and its size, where a commit block has a transaction's checksum.
+/// `JBD2_CRC32_CHKSUM` and its size, for a commit block that contains a transaction's checksum.
 const CRC32_TYPE: u8 = 1;
 const CRC32_SIZE: u8 = 4;
 
@@ -19,14 +19,15 @@ static CRC32_BE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&crc::CRC_32_M
 /// A commit block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit {
-    /// The transaction that it ends.
+    /// The number of the transaction.
     pub sequence: Sequence,
-    /// The time in seconds since 1970. Along a log it never goes back, so an earlier time shows a
-    /// block that is left from an earlier round.
+    /// The time in seconds since 1970. Along a log it never decreases, so an earlier time
+    /// identifies a block of an earlier round of the log.
     pub secs: u64,
-    /// ... and nanoseconds.
+    /// The nanoseconds of the time.
     pub nanos: u32,
-    /// With [`LogChecksums::Transaction`], the checksum of the descriptors and copies, if there is one.
+    /// With [`LogChecksums::Transaction`], the checksum of descriptors and copies, if it was
+    /// written.
     pub transaction: Option<u32>,
 }
 
@@ -57,7 +58,7 @@ impl Commit {
         })
     }
 
-    /// The block.
+    /// Returns the bytes of the block.
     pub fn encode(&self, format: &LogFormat) -> Vec<u8> {
         let mut block = vec![0; format.block_size.bytes()];
         Header { kind: BlockKind::Commit, sequence: self.sequence }.encode_into(&mut block);
@@ -78,7 +79,8 @@ impl Commit {
     }
 }
 
-/// Over the whole block, the first word of its checksum field taken as zero.
+/// Computes the checksum over the whole block, with the first word of its checksum field taken as
+/// zero.
 fn checksum(block: &[u8], format: &LogFormat) -> Option<u32> {
     let seed = format.checksums.seed()?;
     let (before, after) = (block.get(..CHECKSUM_OFFSET)?, block.get(CHECKSUM_OFFSET + 4..)?);
@@ -86,21 +88,21 @@ fn checksum(block: &[u8], format: &LogFormat) -> Option<u32> {
 }
 
 /// The running checksum of [`LogChecksums::Transaction`]: big-endian crc32 without final inversion,
-/// over each descriptor and the copies behind it, in the order of the log.
+/// over each descriptor and the copies after it, in the order of the log.
 pub struct TransactionChecksum(Digest<'static, u32, Table<16>>);
 
 impl TransactionChecksum {
-    /// No block yet.
+    /// Creates a checksum of no blocks.
     pub fn new() -> TransactionChecksum {
         TransactionChecksum(CRC32_BE.digest())
     }
 
-    /// With a log block added.
+    /// Adds a log block.
     pub fn add(&mut self, block: &[u8]) {
         self.0.update(block);
     }
 
-    /// Of all blocks added.
+    /// Returns the checksum of all added blocks.
     pub fn value(&self) -> u32 {
         self.0.clone().finalize()
     }

@@ -1,4 +1,4 @@
-//! Descriptors: tags that name the blocks whose copies follow.
+//! Descriptors: tags with the numbers of the blocks whose copies follow.
 
 use super::format::UUID_SIZE;
 use super::{
@@ -12,32 +12,32 @@ bitflags! {
     /// Flags of a tag.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct TagFlags: u32 {
-        /// The copy started with the magic number, which was zeroed (see [`escape`]).
+        /// The copy started with the magic number, which was replaced by zeros (see [`escape`]).
         const ESCAPE = 1;
         /// No uuid follows this tag.
         const SAME_UUID = 2;
         /// The block was deleted in this transaction; never written.
         const DELETED = 4;
-        /// The last of this descriptor.
+        /// The last tag of its descriptor.
         const LAST = 8;
         const _ = !0;
     }
 }
 
-/// One block of a transaction.
+/// The tag of one block of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The block that the copy belongs to.
+    /// The block number of the copy's original.
     pub block: Block,
-    /// How it was written.
+    /// The flags of the tag.
     pub flags: TagFlags,
-    /// Checksum of the copy, as much of it as the format keeps: 32 bits with v3, 16 with v2,
-    /// otherwise 0.
+    /// Checksum of the copy, as far as the format stores it: 32 bits with v3, 16 with v2, otherwise
+    /// 0.
     pub checksum: u32,
 }
 
 impl Tag {
-    /// Checks the copy, as it lies in the log, escaped or not.
+    /// Checks the copy as it is in the log, escaped or not.
     ///
     /// # Errors
     /// [`Cause::Checksum`].
@@ -48,7 +48,7 @@ impl Tag {
     }
 }
 
-/// Over the transaction's number and the copy, as it lies in the log.
+/// Computes the checksum over the transaction's number and the copy as it is in the log.
 fn copy_checksum(copy: &[u8], sequence: Sequence, format: &LogFormat) -> u32 {
     let sum = |seed: crate::checksum::Seed| seed.chain(&sequence.0.to_be_bytes()).chain(copy);
     match format.checksums {
@@ -58,9 +58,9 @@ fn copy_checksum(copy: &[u8], sequence: Sequence, format: &LogFormat) -> u32 {
     }
 }
 
-/// The tags of a descriptor, in order: the copy of the n-th is n log blocks behind it.
+/// The tags of a descriptor, in order: the copy of the n-th is n log blocks after the descriptor.
 ///
-/// Ends at the tag marked last, or where no further one fits.
+/// The iteration ends at the tag marked as the last, or where no further tag fits.
 #[derive(Debug, Clone)]
 pub struct Tags<'b> {
     rest: &'b [u8],
@@ -112,7 +112,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // In v3 tags too: debugfs does not set the other half of this word.
+    // Masked in v3 tags too: debugfs does not set the other half of this word.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
@@ -121,19 +121,19 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
 /// A block of a transaction, to be written to the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Image<'b> {
-    /// The block that it belongs to.
+    /// The block number of its original.
     pub block: Block,
     /// Its copy in the log: escaped if necessary.
     pub copy: &'b [u8],
-    /// [`TagFlags::ESCAPE`] or nothing; the others are set as needed.
+    /// [`TagFlags::ESCAPE`] or empty; the encoder sets the others.
     pub flags: TagFlags,
 }
 
-/// A descriptor for `images`, which must follow it in the log in this order.
+/// Encodes a descriptor for `images`, which must follow it in the log in this order.
 ///
 /// # Panics
-/// If there are none, or more than [`LogFormat::tags_per_descriptor`], or a block number is over 32
-/// bits where the format has no more: an error of the caller.
+/// If `images` is empty or longer than [`LogFormat::tags_per_descriptor`], or if a block number
+/// needs more than 32 bits and the format has no more: an error of the caller.
 pub fn encode_descriptor(
     images: &[Image<'_>],
     sequence: Sequence,
@@ -179,12 +179,13 @@ fn encode_tag(tag: &Tag, bytes: &mut [u8], format: &LogFormat) {
     }
 }
 
-/// True if an unchanged copy of the block would look like a block of the log itself.
+/// Returns whether an unchanged copy of the block would look like a block of the log itself.
 pub fn needs_escape(block: &[u8]) -> bool {
     block.starts_with(&MAGIC.to_be_bytes())
 }
 
-/// Makes the copy of a block that [`needs_escape`] fit for the log.
+/// Changes the copy of a block that [`needs_escape`], so that it cannot be mistaken for a log
+/// block.
 pub fn escape(copy: &mut [u8]) {
     if let Some(magic) = copy.first_chunk_mut() {
         *magic = [0; 4];

@@ -1,12 +1,12 @@
-//! Just enough of fast commits to know whether there are any: Lanefs neither writes nor replays them.
+//! Detects fast commits, which Lanefs neither writes nor replays.
 
 use super::Sequence;
 
 const TAG_HEAD: u16 = 0x0009;
 const HEAD_LEN: u16 = 8;
 
-/// The transaction that the fast commits in this area follow, if `block`, the first block of the
-/// fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), begins any.
+/// Returns the transaction of the fast commits in this area, if `block`, the first block of the
+/// fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), starts any.
 ///
 /// They matter only if that is the transaction after the last complete one in the log.
 /// Unlike the rest of the journal, fast commits are little endian.

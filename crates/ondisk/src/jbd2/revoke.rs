@@ -1,9 +1,9 @@
-//! Revoke blocks: which blocks must not be replayed from this or an earlier transaction.
+//! Revoke blocks: they list blocks that must not be replayed from this or an earlier transaction.
 
 use super::{BlockKind, Cause, Header, LogFormat, Sequence, word_at};
 use crate::Block;
 
-/// Header, and the word that counts the bytes in use.
+/// Offset of the records: after the header and the word that counts the bytes in use.
 pub(super) const RECORDS_OFFSET: usize = 16;
 const COUNT_OFFSET: usize = 12;
 
@@ -37,7 +37,7 @@ impl Iterator for Revokes<'_> {
     }
 }
 
-/// A revoke block for `blocks`.
+/// Encodes a revoke block for `blocks`.
 ///
 /// # Panics
 /// If there are more than [`LogFormat::revokes_per_block`]: an error of the caller.

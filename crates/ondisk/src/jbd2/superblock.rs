@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 const SIZE: usize = 1024;
 /// `JBD2_MIN_JOURNAL_BLOCKS`.
 const MIN_BLOCKS: u32 = 1024;
-/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: where the field says 0.
+/// `JBD2_DEFAULT_FAST_COMMIT_BLOCKS`: used if the field is 0.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `JBD2_CRC32C_CHKSUM`.
 const CHECKSUM_CRC32C: u8 = 4;
@@ -30,7 +30,7 @@ bitflags! {
     /// Features without which an implementation must not replay the log.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct JournalIncompat: u32 {
-        /// There were revoke blocks.
+        /// The log may contain revoke blocks.
         const REVOKE = 0x1;
         /// Block numbers are 64-bit.
         const BIT64 = 0x2;
@@ -49,13 +49,13 @@ bitflags! {
 /// The form of the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalVersion {
-    /// Without features.
+    /// The form without features.
     V1,
-    /// With.
+    /// The form with features.
     V2,
 }
 
-/// The bytes, under the format's names.
+/// The bytes, with the format's names.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawJournalSuperblock {
@@ -86,7 +86,7 @@ struct RawJournalSuperblock {
 const _: () = assert!(size_of::<RawJournalSuperblock>() == SIZE);
 const _: () = assert!(std::mem::offset_of!(RawJournalSuperblock, s_checksum) == 0xfc);
 
-/// A checked journal superblock. Unknown bytes stay as they were.
+/// A checked journal superblock. Unknown bytes stay unchanged.
 #[derive(Debug, Clone)]
 pub struct JournalSuperblock {
     raw: RawJournalSuperblock,
@@ -95,7 +95,7 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Of a new, empty journal of `blocks` blocks, as mkfs makes it.
+    /// Creates the superblock of a new, empty journal of `blocks` blocks, like mkfs.
     pub fn new(block_size: BlockSize, blocks: u32, uuid: [u8; 16]) -> JournalSuperblock {
         let mut raw = RawJournalSuperblock::new_zeroed();
         raw.s_blocksize.set(block_size.bytes() as u32);
@@ -107,8 +107,8 @@ impl JournalSuperblock {
         JournalSuperblock { raw, version: JournalVersion::V2, block_size }
     }
 
-    /// Checks everything. `bytes` are the first block of the journal file, `block_size` is that of
-    /// the file system, `file_blocks` the length of the file.
+    /// Decodes a superblock with all checks. `bytes` are the first block of the journal file,
+    /// `block_size` is that of the file system, `file_blocks` the length of the file.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -174,7 +174,7 @@ impl JournalSuperblock {
         (found == expected).then_some(()).ok_or(Cause::Checksum { found, expected })
     }
 
-    /// The first 1024 bytes of the journal's first block, with the checksum set.
+    /// Returns the first 1024 bytes of the journal's first block, with the checksum set.
     pub fn encode(&self) -> [u8; SIZE] {
         let mut raw = self.raw.clone();
         let kind = match self.version {
@@ -192,12 +192,12 @@ impl JournalSuperblock {
         bytes
     }
 
-    /// Which form it has.
+    /// Returns the form of the superblock.
     pub fn version(&self) -> JournalVersion {
         self.version
     }
 
-    /// Features that may be ignored.
+    /// Returns the features that may be ignored if unknown.
     pub fn compat(&self) -> JournalCompat {
         match self.version {
             JournalVersion::V1 => JournalCompat::empty(),
@@ -205,7 +205,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Features that must be known.
+    /// Returns the features that prevent a replay if unknown.
     pub fn incompat(&self) -> JournalIncompat {
         match self.version {
             JournalVersion::V1 => JournalIncompat::empty(),
@@ -215,9 +215,10 @@ impl JournalSuperblock {
         }
     }
 
-    /// Whether Lanefs can replay and write this journal.
+    /// Fails if Lanefs cannot replay and write this journal.
     ///
-    /// `fast_commit` passes: its area shows whether there are any, see [`super::fast_commit_head`].
+    /// `fast_commit` is accepted: its area shows whether there are any, see
+    /// [`super::fast_commit_head`].
     ///
     /// # Errors
     /// [`Unsupported`] for unknown features.
@@ -239,7 +240,7 @@ impl JournalSuperblock {
         Err(Unsupported { what: format!("journal features {unknown:#x} and {read_only:#x}") })
     }
 
-    /// How log blocks are laid out.
+    /// Returns the layout of log blocks.
     pub fn format(&self) -> LogFormat {
         let incompat = self.incompat();
         let seed = Seed::of_uuid(&self.raw.s_uuid);
@@ -259,13 +260,14 @@ impl JournalSuperblock {
         LogFormat { block_size: self.block_size, checksums, numbers }
     }
 
-    /// The blocks of the journal file that the log goes round in.
+    /// Returns the blocks of the journal file that the log uses in a circle.
     pub fn log_area(&self) -> Range<u32> {
         let end = self.raw.s_maxlen.get().saturating_sub(self.fast_commit_blocks());
         self.raw.s_first.get()..end
     }
 
-    /// The blocks of the journal file behind the log that are for fast commits; empty without them.
+    /// Returns the blocks of the journal file after the log that are for fast commits; empty
+    /// without them.
     pub fn fast_commit_area(&self) -> Range<u32> {
         self.log_area().end..self.raw.s_maxlen.get()
     }
@@ -280,33 +282,33 @@ impl JournalSuperblock {
         }
     }
 
-    /// The journal file's length in blocks, this one included.
+    /// Returns the journal file's length in blocks, this one included.
     pub fn blocks(&self) -> u32 {
         self.raw.s_maxlen.get()
     }
 
-    /// The first transaction to look for in the log.
+    /// Returns the number of the first transaction in the log.
     pub fn sequence(&self) -> Sequence {
         Sequence(self.raw.s_sequence.get())
     }
 
-    /// Where in the log it starts; `None` if there is nothing to replay.
+    /// Returns the block of the log where it starts; `None` if there is no transaction to replay.
     pub fn start(&self) -> Option<u32> {
         let start = self.raw.s_start.get();
         (start != 0).then_some(start)
     }
 
-    /// Where the log of a cleanly closed journal may go on; 0 if that was not recorded.
+    /// Returns where the log of a cleanly closed journal may continue; 0 if that was not recorded.
     pub fn head(&self) -> u32 {
         self.raw.s_head.get()
     }
 
-    /// The error number with which the journal was aborted, or 0. Negative.
+    /// Returns the error number with which the journal was aborted, or 0. Negative.
     pub fn errno(&self) -> i32 {
         self.raw.s_errno.get() as i32
     }
 
-    /// The journal's uuid, from which its checksums start.
+    /// Returns the journal's uuid, from which its checksums start.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw.s_uuid
     }
@@ -332,8 +334,8 @@ impl JournalSuperblock {
         self.raw.s_errno.set(errno as u32);
     }
 
-    /// Sets all features, of an empty log only: they determine how its blocks are read. The
-    /// superblock becomes one of version 2.
+    /// Sets all features. Allowed for an empty log only, since they determine how its blocks are
+    /// read. Changes the superblock to version 2.
     pub fn set_features(&mut self, compat: JournalCompat, incompat: JournalIncompat) {
         self.version = JournalVersion::V2;
         self.raw.s_feature_compat.set(compat.bits());
@@ -344,8 +346,8 @@ impl JournalSuperblock {
         }
     }
 
-    /// Sets [`JournalIncompat::REVOKE`], which may come at any time: before the first revoke block
-    /// is committed.
+    /// Sets [`JournalIncompat::REVOKE`]. Must be called before the first revoke block is committed,
+    /// at any time.
     pub fn add_revoke(&mut self) {
         let incompat = self.incompat() | JournalIncompat::REVOKE;
         self.raw.s_feature_incompat.set(incompat.bits());
@@ -356,7 +358,8 @@ fn has_block_checksums(incompat: JournalIncompat) -> bool {
     incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3)
 }
 
-/// Over all 1024 bytes, the checksum itself taken as zero. The seed is always all ones here.
+/// Computes the checksum over all 1024 bytes, with the checksum itself taken as zero. The seed is
+/// always all ones.
 fn checksum(raw: &RawJournalSuperblock) -> u32 {
     let mut raw = raw.clone();
     raw.s_checksum.set(0);

@@ -1,4 +1,4 @@
-//! One corruption per check, and every flavour of the log written and read back.
+//! Tests one corruption per check, and writes and reads every variant of the log.
 
 use super::*;
 use crate::checksum::Seed;
@@ -44,7 +44,7 @@ fn decode_journal(bytes: &[u8]) -> Result<JournalSuperblock, Cause> {
     JournalSuperblock::decode(bytes, BlockSize::new(1024).unwrap(), 4096)
 }
 
-/// The cause after `change`, with the checksum made right again.
+/// Returns the cause after `change`, with the checksum corrected again.
 fn journal_broken(change: fn(&mut [u8])) -> Cause {
     let mut bytes = journal().encode();
     change(&mut bytes);
@@ -141,7 +141,7 @@ fn a_descriptor_without_a_last_tag_ends_with_its_block() {
     let mut block = vec![0; 1024];
     Header { kind: BlockKind::Descriptor, sequence: Sequence(1) }.encode_into(&mut block);
     v3().seal_block(&mut block);
-    // Zeros read as tags of block 0, each with a uuid behind it.
+    // Zeros are decoded as tags of block 0, each followed by a uuid.
     assert_eq!(Tags::decode(&block, &v3()).unwrap().count(), 32);
 }
 

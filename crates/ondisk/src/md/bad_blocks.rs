@@ -1,4 +1,4 @@
-//! The bad-block log: sectors of one member that cannot be read, though the member is in the array.
+//! The bad-block log: sectors that cannot be read of a member that is in the array.
 //!
 //! Each entry is one double word: the start in the upper 54 bits, the length in the lower 10, both
 //! in units of `512 << shift` bytes. An entry of all ones ends the list.
@@ -8,13 +8,13 @@ use std::ops::Range;
 
 /// The entry that ends the list.
 const END: u64 = !0;
-/// Most units that one entry covers.
+/// The most units that one entry covers.
 const MAX_LEN: u64 = 512;
 
 /// Bad sectors of one member, counted from the start of its device (not of its data area).
 pub type Ranges = Vec<Range<u64>>;
 
-/// The ranges in `log`, in its order.
+/// Decodes the ranges in `log`, in its order.
 ///
 /// # Errors
 /// [`Cause::BadBlockShift`] if units are larger than a sector number can count.
@@ -32,8 +32,8 @@ pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
     Ok(ranges.filter(|range| !range.is_empty()).collect())
 }
 
-/// Fills `log` with `ranges` (sectors) in units of one sector: shift 0. `false` if they do not fit;
-/// the log then has those that did.
+/// Fills `log` with `ranges` (sectors) in units of one sector: shift 0. Returns `false` if they do
+/// not fit; the log then contains those that did.
 pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
     log.fill(0xff);
     let (places, _) = log.as_chunks_mut::<8>();

@@ -1,9 +1,9 @@
-//! The internal write-intent bitmap: which parts of the members may differ.
+//! The internal write-intent bitmap: it marks the parts of the members that may differ.
 //!
-//! One bit stands for a chunk of every member's data area (of member space, not of the array's). It
-//! is set and durable before anything there is written. After a crash only the chunks of set bits
-//! need new parity; a member that comes back needs only the chunks whose bits were set while it was
-//! away.
+//! One bit represents a chunk of every member's data area (of member space, not of the array's). It
+//! is set and durable before a write to the chunk starts. After a crash only the chunks of set bits
+//! need new parity; a member that is added again needs only the chunks whose bits were set while it
+//! was absent.
 //!
 //! Source: `md-bitmap.h` as documented in md(4), and bitmaps that Linux's md wrote.
 
@@ -11,11 +11,11 @@ use super::{Cause, SECTOR, Uuid};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the header; the bits follow at once, lowest bit first.
+/// Bytes of the header; the bits follow immediately, lowest bit first.
 pub const HEADER_SIZE: usize = 256;
 
 const MAGIC: u32 = 0x6d74_6962;
-/// The version that mdadm makes; its bits are little endian on every machine.
+/// The version that mdadm creates; its bits are little endian on every machine.
 const VERSION: u32 = 4;
 const VERSION_CLUSTERED: u32 = 5;
 const VERSION_LOCKLESS: u32 = 6;
@@ -63,7 +63,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a new bitmap: no bit is set.
+    /// Creates the header of a new bitmap without set bits.
     pub fn new(set: Uuid, sync_size: u64, chunk: u32) -> Header {
         let mut raw = RawHeader::new_zeroed();
         raw.magic.set(MAGIC);
@@ -108,55 +108,55 @@ impl Header {
         Ok(header)
     }
 
-    /// The header's bytes.
+    /// Returns the header's bytes.
     pub fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
         bytes.copy_from_slice(self.raw.as_bytes());
         bytes
     }
 
-    /// The array's uuid.
+    /// Returns the array's uuid.
     pub fn set(&self) -> Uuid {
         Uuid(self.raw.uuid)
     }
 
-    /// Bytes of member space that one bit stands for: a power of two, at least 512.
+    /// Returns the bytes of member space per bit: a power of two, at least 512.
     pub fn chunk(&self) -> u64 {
         u64::from(self.raw.chunksize.get())
     }
 
-    /// How many bits there are.
+    /// Returns the number of bits.
     pub fn bits(&self) -> u64 {
         self.raw.sync_size.get().div_ceil((self.chunk() / SECTOR).max(1))
     }
 
-    /// Bytes that the bits take.
+    /// Returns the bytes that the bits take.
     pub fn bit_bytes(&self) -> u64 {
         self.bits().div_ceil(8)
     }
 
-    /// Sectors used on each member.
+    /// Returns the sectors used on each member.
     pub fn sync_size(&self) -> u64 {
         self.raw.sync_size.get()
     }
 
-    /// The array's event count when this was written.
+    /// Returns the array's event count when this was written.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
 
-    /// The event count up to which cleared bits were right on *all* members: a member that has seen
-    /// that event can be brought up to date from the bits.
+    /// Returns the event count up to which cleared bits were right on *all* members: a member that
+    /// has that event count or a higher one can be updated from the bits.
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()
     }
 
-    /// Seconds after which the kernel writes cleared bits.
+    /// Returns the seconds after which the kernel writes cleared bits.
     pub fn daemon_sleep(&self) -> u32 {
         self.raw.daemon_sleep.get()
     }
 
-    /// Whether the bits cannot be trusted: all count as set.
+    /// Returns whether the bits are unreliable: all count as set.
     pub fn is_stale(&self) -> bool {
         self.raw.state.get() & (STALE | WRITE_ERROR) != 0
     }
@@ -171,13 +171,13 @@ impl Header {
         self.raw.events_cleared.set(events);
     }
 
-    /// Declares that the bits can be trusted again.
+    /// Declares the bits as reliable again.
     pub fn set_fresh(&mut self) {
         self.raw.state.set(self.raw.state.get() & !(STALE | WRITE_ERROR));
     }
 }
 
-/// The names of refused versions.
+/// Returns the name of a version that is refused.
 pub fn version_name(version: u32) -> Option<&'static str> {
     match version {
         VERSION_CLUSTERED => Some("clustered bitmap"),

@@ -1,6 +1,6 @@
-//! RAID levels by name.
+//! Names of RAID levels.
 
-/// The name that mdadm has for a level number.
+/// Returns mdadm's name for a level number.
 pub fn level_name(level: i32) -> String {
     match level {
         -1 => "linear".into(),

@@ -1,8 +1,8 @@
 //! The partial parity log of a RAID-5 member, which closes the write hole.
 //!
-//! A header (one block) names up to 148 writes whose parity this member has. Behind it follow, in
-//! that order, their partial parities: the XOR of the data that each write does not change.
-//! Together with the data found on the written members, this gives the parity again, whatever part
+//! A header (one block) lists up to 148 writes whose parity this member has. Their partial parities
+//! follow it in the same order: each is the XOR of the data that the write does not change.
+//! Together with the data found on the written members, this yields the parity again, whatever part
 //! of the write reached them.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 4096;
-/// Most entries that one header has.
+/// The most entries of one header.
 pub const MAX_ENTRIES: usize = 148;
-/// Bytes of partial parity that the kernel puts behind one header of several (`PPL_ENTRY_SPACE`).
+/// Bytes of partial parity that the kernel writes after one header of several (`PPL_ENTRY_SPACE`).
 pub const ENTRY_SPACE: u64 = 128 << 10;
 
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -45,54 +45,54 @@ struct RawHeader {
 const _: () = assert!(size_of::<RawEntry>() == 24);
 const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 
-/// One write that was under way.
+/// One write that was in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// First sector of the *array* that it wrote.
     pub data_sector: u64,
-    /// Bytes of partial parity behind the header; 0 if whole rows were written.
+    /// Bytes of partial parity after the header; 0 if whole rows were written.
     pub pp_size: u32,
     /// Bytes of data that it wrote.
     pub data_size: u32,
-    /// The slot that has the parity: the member with this log.
+    /// The slot of the member with the parity, which has this log.
     pub parity_disk: u32,
     /// CRC-32C of the partial parity.
     pub checksum: u32,
 }
 
-/// A header: the writes under way when it was written.
+/// A header: lists the writes in progress when it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// See [`signature`].
     pub signature: u32,
-    /// Grows with each header; the newest alone counts.
+    /// Increases with each header; only the newest header is valid.
     pub generation: u64,
-    /// At most [`MAX_ENTRIES`].
+    /// The entries, at most [`MAX_ENTRIES`].
     pub entries: Vec<Entry>,
 }
 
-/// The signature of headers of the array with this uuid.
+/// Returns the signature of headers of the array with this uuid.
 pub fn signature(set: Uuid) -> u32 {
-    // A CRC chained from all ones and not inverted, then inverted: the standard one.
+    // A CRC chained from all ones without inversion and then inverted equals the standard one.
     checksum(&set.0)
 }
 
-/// The CRC-32C of headers and entries.
+/// Returns the CRC-32C of headers and entries.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
 impl Header {
-    /// A header without entries, as an array's log starts.
+    /// Creates a header without entries, with which an array's log starts.
     pub fn empty(signature: u32) -> Header {
         Header { signature, generation: 0, entries: Vec::new() }
     }
 
-    /// The header at the start of `bytes`, checked.
+    /// Decodes and checks the header at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Cause::NotALog`] if its signature is not `signature`, which is how a log ends; also a
-    /// wrong checksum and an impossible count.
+    /// [`Cause::NotALog`] if its signature is not `signature`, which marks the end of a log; also
+    /// for a wrong checksum and an impossible count.
     pub fn decode(bytes: &[u8], signature: u32) -> Result<Header, Cause> {
         let (raw, _) =
             RawHeader::ref_from_prefix(bytes).map_err(|_| Cause::Length { len: bytes.len() })?;
@@ -116,7 +116,7 @@ impl Header {
         Ok(Header { signature, generation: raw.generation.get(), entries: entries.collect() })
     }
 
-    /// Makes `block` this header, checksum included.
+    /// Encodes the header into `block`, checksum included.
     ///
     /// # Panics
     /// If there are more than [`MAX_ENTRIES`] entries: an error of the caller.
@@ -140,14 +140,14 @@ impl Header {
         block.copy_from_slice(raw.as_bytes());
     }
 
-    /// Bytes from this header to the next one: itself and all partial parities.
+    /// Returns the bytes from this header to the next one: itself and all partial parities.
     pub fn span(&self) -> u64 {
         let parities: u64 = self.entries.iter().map(|entry| u64::from(entry.pp_size)).sum();
         HEADER_SIZE as u64 + parities
     }
 }
 
-/// Over the whole header, the checksum itself taken as zero.
+/// Computes the checksum over the whole header, with the checksum itself taken as zero.
 fn header_checksum(raw: &RawHeader) -> u32 {
     let mut raw = raw.clone();
     raw.checksum.set(0);

@@ -1,4 +1,4 @@
-//! The superblock of version 1.2: the array that a member belongs to, its role there, and its
+//! The superblock of version 1.2: it describes the array of a member, and the member's role and
 //! state.
 
 use super::{Cause, SECTOR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Uuid, level_name};
@@ -9,12 +9,12 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 const MAGIC: u32 = 0xa92b_4efc;
 const HEAD: usize = 256;
-/// Room for roles behind the head, in what remains of 4096 bytes.
+/// The most roles that fit after the head into 4096 bytes.
 const MAX_DEVICES: u32 = 1920;
-/// Roles that mdadm leaves room for.
+/// Number of roles for which mdadm leaves room.
 const NEW_DEVICES: usize = 128;
 const SUPER_SECTOR: u64 = SUPERBLOCK_OFFSET / SECTOR;
-/// All parity is right.
+/// The value for parity that is right everywhere.
 const CLEAN: u64 = u64::MAX;
 
 const ROLE_SPARE: u16 = 0xffff;
@@ -33,13 +33,13 @@ bitflags! {
         const RESHAPE_ACTIVE = 4;
         /// The bad-block log has entries.
         const BAD_BLOCKS = 8;
-        /// This member is being made a copy of the one with the same role.
+        /// This member is being made a copy of the member with the same role.
         const REPLACEMENT = 16;
-        /// A reshape goes from the end to the start.
+        /// A reshape proceeds from the end to the start.
         const RESHAPE_BACKWARDS = 32;
         /// A reshape moves the data area.
         const NEW_OFFSET = 64;
-        /// This member is being brought up to date from the bitmap.
+        /// This member is being updated from the bitmap.
         const RECOVERY_BITMAP = 128;
         /// Several machines use the array.
         const CLUSTERED = 256;
@@ -56,7 +56,7 @@ bitflags! {
 }
 
 impl Features {
-    /// The features that are read and written here.
+    /// The supported features.
     const SUPPORTED: Features = Features::BITMAP_OFFSET
         .union(Features::RECOVERY_OFFSET)
         .union(Features::BAD_BLOCKS)
@@ -64,10 +64,10 @@ impl Features {
         .union(Features::PPL)
         .union(Features::MULTIPLE_PPLS);
 
-    /// Either form of the partial parity log.
+    /// The feature bits of both forms of the partial parity log.
     pub const ANY_PPL: Features = Features::PPL.union(Features::MULTIPLE_PPLS);
 
-    /// The names of the features in words; bit numbers for unnamed ones.
+    /// Returns the names of the features in words; bit numbers for unnamed ones.
     pub fn names(self) -> Vec<String> {
         let name = |bit: u32| match Features::from_bits_retain(bit) {
             Features::BITMAP_OFFSET => "a bitmap".into(),
@@ -95,11 +95,11 @@ impl Features {
 pub enum Role {
     /// A member in this slot.
     Active(u16),
-    /// Without a role: not yet in use, or removed without a fault.
+    /// A device without a role: not yet in use, or removed without a fault.
     Spare,
-    /// It failed.
+    /// A failed device.
     Faulty,
-    /// It has the journal.
+    /// The device with the journal.
     Journal,
 }
 
@@ -128,20 +128,20 @@ impl Role {
 pub struct Area {
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// How much of a member holds valid contents for its role.
+/// How much of a member has valid contents for its role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Wholly.
+    /// All of it.
     InSync,
-    /// Below this sector of its data area.
+    /// The part below this sector of its data area.
     Below(u64),
 }
 
-/// The bytes, under the format's names; roles follow.
+/// The bytes, with the format's names; roles follow.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawSuperblock {
@@ -157,7 +157,7 @@ struct RawSuperblock {
     size: U64,
     chunksize: U32,
     raid_disks: U32,
-    /// Or `ppl.offset` (i16) and `ppl.size` (u16).
+    /// The field is also `ppl.offset` (i16) and `ppl.size` (u16).
     bitmap_offset: U32,
     new_level: U32,
     reshape_position: U64,
@@ -181,7 +181,7 @@ struct RawSuperblock {
     resync_offset: U64,
     sb_csum: U32,
     max_dev: U32,
-    /// 0 in arrays that older kernels can assemble.
+    /// The value is 0 in arrays that older kernels can assemble.
     logical_block_size: U32,
     pad3: [u8; 28],
 }
@@ -190,58 +190,58 @@ const _: () = assert!(size_of::<RawSuperblock>() == HEAD);
 
 /// The superblock of one member, checked.
 ///
-/// Fields that are not understood here (device flags, counts of read errors, old reshape fields)
-/// are kept as found.
+/// Fields that this crate does not interpret (device flags, counts of read errors, old reshape
+/// fields) are kept as found.
 #[derive(Debug, Clone)]
 pub struct Superblock {
     raw: RawSuperblock,
-    /// By device number.
+    /// The roles by device number.
     roles: Vec<u16>,
 }
 
-/// A new array, for [`Superblock::new`]. Sizes and offsets are in sectors.
+/// The properties of a new array, for [`Superblock::new`]. Sizes and offsets are in sectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewArray<'a> {
     /// The array's uuid.
     pub set: Uuid,
     /// `HOST:NAME`; cut off after 32 bytes.
     pub name: &'a str,
-    /// The time now, in microseconds since 1970.
+    /// The present time, in microseconds since 1970.
     pub time: u64,
-    /// One of the six.
+    /// The number of one of the six layouts.
     pub layout: u32,
-    /// Used on each member: whole chunks.
+    /// Sectors used on each member: whole chunks.
     pub size: u64,
-    /// A power of two.
+    /// Chunk size: a power of two.
     pub chunk: u32,
-    /// Members.
+    /// Number of members.
     pub members: u32,
-    /// [`Features::BITMAP_OFFSET`], [`Features::MULTIPLE_PPLS`] or none.
+    /// [`Features::BITMAP_OFFSET`], [`Features::MULTIPLE_PPLS`] or empty.
     pub features: Features,
-    /// From which sector of the data areas parity is unknown; `None`: it is right everywhere.
+    /// The sector of the data areas from which parity is unknown; `None` if it is right everywhere.
     pub resync_from: Option<u64>,
 }
 
 /// One device of a new array, for [`Superblock::new`]. Offsets are in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
-    /// Its own uuid.
+    /// The device's uuid.
     pub uuid: Uuid,
-    /// Its number, which is its role's as well.
+    /// The device's number, which is also its role.
     pub number: u16,
     /// Start of the data area.
     pub data_offset: u64,
-    /// Sectors there.
+    /// Sectors of the data area.
     pub data_size: u64,
-    /// Start of the bad-block log, behind the superblock; 8 sectors long.
+    /// Start of the bad-block log, relative to the superblock; 8 sectors long.
     pub bad_blocks: u16,
-    /// Length of the partial parity log, if there is one. It or the bitmap is 8 sectors behind the
-    /// superblock.
+    /// Length of the partial parity log, if there is one. The log or the bitmap is 8 sectors after
+    /// the superblock.
     pub ppl: u16,
 }
 
 impl Superblock {
-    /// The superblock of one device of a new array.
+    /// Creates the superblock of one device of a new array.
     pub fn new(array: &NewArray<'_>, device: &Device) -> Superblock {
         let mut raw = RawSuperblock::new_zeroed();
         raw.magic.set(MAGIC);
@@ -278,11 +278,11 @@ impl Superblock {
         superblock
     }
 
-    /// Makes every check that is possible on one member alone. `bytes` are at least 4096 from
-    /// [`SUPERBLOCK_OFFSET`]; `len` is the member's length in bytes.
+    /// Decodes a superblock with every check that is possible on a single member. `bytes` are at
+    /// least 4096 from [`SUPERBLOCK_OFFSET`]; `len` is the member's length in bytes.
     ///
-    /// [`Superblock::support`] says whether Lanefs can use it. Other levels have other rules, so
-    /// checks that depend on the level are made for level 5 alone.
+    /// [`Superblock::support`] decides whether Lanefs can use it. Other levels have other rules, so
+    /// checks that depend on the level are made only for level 5.
     ///
     /// # Errors
     /// Any [`Cause`].
@@ -404,7 +404,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Checks that the areas beside superblock and data overlap neither.
+    /// Checks that bitmap and logs do not overlap the superblock or the data.
     fn check_areas(&self, len: u64) -> Result<(), Cause> {
         let raw = &self.raw;
         if self.features().contains(Features::BITMAP_OFFSET) {
@@ -447,10 +447,10 @@ impl Superblock {
         Ok(())
     }
 
-    /// Whether Lanefs can use the array.
+    /// Fails if Lanefs cannot use the array.
     ///
     /// # Errors
-    /// [`Unsupported`], by name, for other levels and for features that are not known here.
+    /// [`Unsupported`], with a name, for other levels and for unknown features.
     pub fn support(&self) -> Result<(), Unsupported> {
         let level = self.raw.level.get();
         if level != 5 {
@@ -465,7 +465,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The bytes with the checksum set, to be written at [`SUPERBLOCK_OFFSET`].
+    /// Returns the bytes with the checksum set, to be written at [`SUPERBLOCK_OFFSET`].
     pub fn encode(&self) -> [u8; SUPERBLOCK_SIZE] {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let mut raw = self.raw.clone();
@@ -479,7 +479,7 @@ impl Superblock {
         bytes
     }
 
-    /// The sum of all words, the checksum taken as zero, folded.
+    /// Computes the folded sum of all words, with the checksum taken as zero.
     fn checksum(&self) -> u32 {
         let mut raw = self.raw.clone();
         raw.sb_csum.set(0);
@@ -493,72 +493,72 @@ impl Superblock {
     }
 }
 
-/// Fields.
+/// Reads the fields.
 impl Superblock {
-    /// The array's features.
+    /// Returns the array's features.
     pub fn features(&self) -> Features {
         Features::from_bits_retain(self.raw.feature_map.get())
     }
 
-    /// The array's uuid.
+    /// Returns the array's uuid.
     pub fn set(&self) -> Uuid {
         Uuid(self.raw.set_uuid)
     }
 
-    /// The array's name, usually `HOST:NAME`; bytes that are not UTF-8 are replaced.
+    /// Returns the array's name, usually `HOST:NAME`; bytes that are not UTF-8 are replaced.
     pub fn name(&self) -> String {
         let name = self.raw.set_name.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// When the array was made, in seconds since 1970.
+    /// Returns the time when the array was created, in seconds since 1970.
     pub fn created(&self) -> u64 {
         self.raw.ctime.get() & 0xff_ffff_ffff
     }
 
-    /// When this superblock was last written, in seconds since 1970.
+    /// Returns the time of the last write of this superblock, in seconds since 1970.
     pub fn updated(&self) -> u64 {
         self.raw.utime.get() & 0xff_ffff_ffff
     }
 
-    /// The same in microseconds, if its writer had them. The superblocks that one change of the
-    /// array wrote to its active members all have the same time.
+    /// Returns the time of the last write in microseconds, if its writer stored them. The
+    /// superblocks that one change of the array wrote to its active members all have the same time.
     pub fn written(&self) -> u64 {
         self.updated().saturating_mul(1_000_000).saturating_add(self.raw.utime.get() >> 40)
     }
 
-    /// The RAID level; 5 in supported arrays.
+    /// Returns the RAID level; 5 in supported arrays.
     pub fn level(&self) -> i32 {
         self.raw.level.get()
     }
 
-    /// The layout's number.
+    /// Returns the layout's number.
     pub fn layout(&self) -> u32 {
         self.raw.layout.get()
     }
 
-    /// Sectors used on each member.
+    /// Returns the sectors used on each member.
     pub fn size(&self) -> u64 {
         self.raw.size.get()
     }
 
-    /// Sectors of a chunk.
+    /// Returns the sectors of a chunk.
     pub fn chunk(&self) -> u32 {
         self.raw.chunksize.get()
     }
 
-    /// Members of a whole array.
+    /// Returns the number of members of a complete array.
     pub fn members(&self) -> u32 {
         self.raw.raid_disks.get()
     }
 
-    /// The data area, in bytes of the member.
+    /// Returns the data area, in bytes of the member.
     pub fn data(&self) -> Area {
         let (offset, len) = (self.raw.data_offset.get(), self.raw.data_size.get());
         Area { offset: offset.saturating_mul(SECTOR), len: len.saturating_mul(SECTOR) }
     }
 
-    /// The byte of the member where the bitmap's header is.
+    /// Returns the offset of the bitmap's header in the member, in bytes.
     pub fn bitmap_offset(&self) -> Option<u64> {
         if !self.features().contains(Features::BITMAP_OFFSET) {
             return None;
@@ -567,8 +567,8 @@ impl Superblock {
         Some(sector * SECTOR)
     }
 
-    /// The bitmap's area: at most up to the data area, the bad-block log or the end of a member of
-    /// `len` bytes.
+    /// Returns the bitmap's area: at most up to the data area, the bad-block log or the end of a
+    /// member of `len` bytes.
     pub fn bitmap(&self, len: u64) -> Option<Area> {
         let offset = self.bitmap_offset()?;
         let data = self.data().offset;
@@ -587,7 +587,7 @@ impl Superblock {
         (word as u16 as i16, (word >> 16) as u16)
     }
 
-    /// The partial parity log, in bytes of the member.
+    /// Returns the partial parity log, in bytes of the member.
     pub fn ppl(&self) -> Option<Area> {
         if !self.features().intersects(Features::ANY_PPL) {
             return None;
@@ -597,7 +597,7 @@ impl Superblock {
         Some(Area { offset: sector * SECTOR, len: u64::from(sectors) * SECTOR })
     }
 
-    /// The bad-block log, in bytes of the member, whether it has entries or not.
+    /// Returns the bad-block log, in bytes of the member, whether it has entries or not.
     pub fn bad_block_log(&self) -> Option<Area> {
         let (offset, sectors) = (self.raw.bblog_offset.get(), self.raw.bblog_size.get());
         if offset == 0 || sectors == 0 {
@@ -607,12 +607,12 @@ impl Superblock {
         Some(Area { offset: sector * SECTOR, len: u64::from(sectors) * SECTOR })
     }
 
-    /// The shift of lengths in the bad-block log.
+    /// Returns the shift of lengths in the bad-block log.
     pub fn bad_block_shift(&self) -> u8 {
         self.raw.bblog_shift
     }
 
-    /// How much of this member holds valid contents for its role.
+    /// Returns how much of this member has valid contents for its role.
     pub fn recovery(&self) -> Recovery {
         match self.features().contains(Features::RECOVERY_OFFSET) {
             true => Recovery::Below(self.raw.recovery_offset.get()),
@@ -620,60 +620,61 @@ impl Superblock {
         }
     }
 
-    /// This device's number.
+    /// Returns this device's number.
     pub fn number(&self) -> u32 {
         self.raw.dev_number.get()
     }
 
-    /// This device's uuid.
+    /// Returns this device's uuid.
     pub fn device(&self) -> Uuid {
         Uuid(self.raw.device_uuid)
     }
 
-    /// The role of device `number`, as far as this superblock knows.
+    /// Returns the role of device `number` according to this superblock.
     pub fn role_of(&self, number: u32) -> Role {
         let role = usize::try_from(number).ok().and_then(|number| self.roles.get(number));
         role.map_or(Role::Spare, |role| Role::from_number(*role))
     }
 
-    /// The role of this device.
+    /// Returns the role of this device.
     pub fn role(&self) -> Role {
         self.role_of(self.number())
     }
 
-    /// The roles by device number, up to the last that is not a spare.
+    /// Returns the roles by device number, up to the last that is not a spare.
     pub fn roles(&self) -> Vec<Role> {
         let used = self.roles.iter().rposition(|role| *role != ROLE_SPARE).map_or(0, |at| at + 1);
         self.roles.iter().take(used).map(|role| Role::from_number(*role)).collect()
     }
 
-    /// How many numbers there are for devices.
+    /// Returns how many device numbers there are.
     pub fn numbers(&self) -> u32 {
         self.raw.max_dev.get()
     }
 
-    /// How often the array's state changed: the member with the highest count is the newest.
+    /// Returns how often the array's state changed: the member with the highest count is the
+    /// newest.
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
 
-    /// The sector of the data areas from which parity may be wrong; `None`: it is right.
+    /// Returns the sector of the data areas from which parity may be wrong; `None` if it is right.
     pub fn resync_from(&self) -> Option<u64> {
         let sector = self.raw.resync_offset.get();
         (sector != CLEAN).then_some(sector)
     }
 
-    /// The checksum that [`Superblock::encode`] sets.
+    /// Returns the checksum that [`Superblock::encode`] sets.
     pub fn sum(&self) -> u32 {
         self.checksum()
     }
 }
 
-/// Changes, each of one fact. A change is durable once the bytes of [`Superblock::encode`] are
-/// written.
+/// Changes fields, each call one property. A change is durable once the bytes of
+/// [`Superblock::encode`] are written.
 impl Superblock {
-    /// Takes the facts about the array from `fresh`; those about this device stay. So a member with
-    /// older facts is brought up to date.
+    /// Copies the properties of the array from `fresh`, and keeps those of this device. So a member
+    /// with older properties is updated.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -695,13 +696,13 @@ impl Superblock {
         // `fresh`.
     }
 
-    /// Gives device `number` a role; `false` if there is no such number.
+    /// Sets the role of device `number`; returns `false` if the number does not exist.
     pub fn set_role_of(&mut self, number: u32, role: Role) -> bool {
         let place = usize::try_from(number).ok().and_then(|number| self.roles.get_mut(number));
         place.map(|place| *place = role.number()).is_some()
     }
 
-    /// Gives this device another number and uuid: a new member's.
+    /// Sets another number and uuid of this device: those of a new member.
     pub fn set_device(&mut self, number: u32, device: Uuid) {
         self.raw.dev_number.set(number);
         self.raw.device_uuid = device.0;
@@ -709,7 +710,7 @@ impl Superblock {
         self.raw.devflags = 0;
     }
 
-    /// Gives this device another data area, in sectors.
+    /// Sets another data area of this device, in sectors.
     pub fn set_data(&mut self, offset: u64, size: u64) {
         self.raw.data_offset.set(offset);
         self.raw.data_size.set(size);
@@ -741,7 +742,7 @@ impl Superblock {
         }
     }
 
-    /// Says whether the bad-block log has entries.
+    /// Sets whether the bad-block log has entries.
     pub fn set_bad_blocks(&mut self, log: BadBlocks) {
         let features = self.features() - Features::BAD_BLOCKS;
         self.set_features(match log {
@@ -763,13 +764,13 @@ impl Superblock {
 /// Whether a bad-block log has entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadBlocks {
-    /// No.
+    /// The log has no entries.
     None,
-    /// Yes.
+    /// The log has entries.
     Some,
 }
 
-/// Seconds in the low 40 bits, microseconds above.
+/// Encodes seconds in the low 40 bits, microseconds above them.
 fn md_time(micros: u64) -> U64 {
     let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
     U64::new(seconds & 0xff_ffff_ffff | micros << 40)

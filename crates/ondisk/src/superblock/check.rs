@@ -1,4 +1,4 @@
-//! Every check of a superblock, in one file: a superblock that passes needs no further check.
+//! Contains every check of a superblock: one that passes needs no further check.
 
 use super::{Cause, Geometry, RawSuperblock};
 use crate::BlockSize;
@@ -21,13 +21,13 @@ pub(super) fn features(raw: &RawSuperblock) -> Features {
     }
 }
 
-/// A count whose upper half exists with `64bit` alone.
+/// Joins a count whose upper half exists only with `64bit`.
 pub(super) fn wide(features: Features, lo: u32, hi: u32) -> u64 {
     let hi = if features.incompat.contains(Incompat::BIT64) { hi } else { 0 };
     u64::from(hi) << 32 | u64::from(lo)
 }
 
-/// Everything but magic and checksum.
+/// Checks everything except magic and checksum.
 pub(super) fn geometry(raw: &RawSuperblock) -> Result<Geometry, Cause> {
     let features = features(raw);
     let block_size = block_size(raw)?;
@@ -87,7 +87,8 @@ fn block_size(raw: &RawSuperblock) -> Result<BlockSize, Cause> {
     BlockSize::new(bytes).ok_or(Cause::BlockSize { log })
 }
 
-/// Without `bigalloc` the fields are those of fragments, which are as large as blocks.
+/// Checks the cluster size. Without `bigalloc` the fields are those of fragments, which are as
+/// large as blocks.
 fn cluster_bits(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     let (cluster, block) = (raw.s_log_cluster_size.get(), raw.s_log_block_size.get());
     let cause = Cause::ClusterSize { log: cluster };
@@ -117,7 +118,7 @@ fn first_ino(raw: &RawSuperblock) -> Result<u32, Cause> {
     (ino >= GOOD_OLD_FIRST_INO).then_some(ino).ok_or(Cause::FirstInode { ino })
 }
 
-/// Without `64bit` the field means nothing.
+/// Checks the descriptor size. Without `64bit` the field has no meaning.
 fn desc_size(raw: &RawSuperblock, features: Features) -> Result<u16, Cause> {
     if !features.incompat.contains(Incompat::BIT64) {
         return Ok(32);
@@ -150,7 +151,7 @@ fn per_group(
     Ok((blocks, inodes))
 }
 
-/// The boot block takes a block of its own where blocks are 1 KiB.
+/// Checks the first data block: with 1 KiB blocks the boot block is a block of its own.
 fn first_data_block(
     raw: &RawSuperblock,
     block_size: BlockSize,
@@ -161,7 +162,8 @@ fn first_data_block(
     (block == right).then_some(block).ok_or(Cause::FirstDataBlock { block })
 }
 
-/// 1 without flexible groups. As in the kernel (6.18) the field means nothing then, and 0 is 1.
+/// Returns the size of flexible groups, 1 without them. As in the kernel (6.18) the field then has
+/// no meaning, and 0 means 1.
 fn flex_size(raw: &RawSuperblock, features: Features) -> Result<u32, Cause> {
     if !features.incompat.contains(Incompat::FLEX_BG) {
         return Ok(1);
@@ -189,7 +191,7 @@ fn descriptors(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
 fn counts(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause> {
     let features = geometry.features;
     let free = wide(features, raw.s_free_blocks_count_lo.get(), raw.s_free_blocks_count_hi.get());
-    // In clusters, so with bigalloc it is even smaller.
+    // The number is in clusters, so with `bigalloc` the limit is even lower.
     if free > geometry.block_count {
         return Err(Cause::FreeBlocks { blocks: free });
     }
@@ -209,7 +211,7 @@ fn special_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<(), Cause>
     let exists = |ino: u32| ino != 0 && ino <= geometry.inode_count;
     if compat.contains(Compat::HAS_JOURNAL) {
         let (ino, device) = (raw.s_journal_inum.get(), raw.s_journal_dev.get());
-        // Exactly one of both.
+        // Exactly one of both must be set.
         if (ino == 0) == (device == 0) || (ino != 0 && !exists(ino)) {
             return Err(Cause::JournalPlace { ino, device });
         }

@@ -6,7 +6,7 @@ use crate::Corruption;
 use crate::features::{Compat, Incompat, RoCompat};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Features that are set or cleared while mounted.
+/// Features that are set or cleared while the file system is mounted.
 const COMPAT_IN_USE: Compat = Compat::EXT_ATTR.union(Compat::DIR_INDEX);
 const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::DIR_NLINK)
@@ -14,9 +14,9 @@ const RO_COMPAT_IN_USE: RoCompat = RoCompat::LARGE_FILE
     .union(RoCompat::ORPHAN_PRESENT);
 
 impl Superblock {
-    /// As [`Superblock::decode`], without a check of the checksum: for a superblock of which a
-    /// crash left some sectors old and some new. It may be trusted only if
-    /// [`Superblock::agrees_with`] a copy of it whose checksum is right.
+    /// Decodes like [`Superblock::decode`], without a check of the checksum: for a superblock of
+    /// which a crash left some sectors old and some new. It may be trusted only if it
+    /// [agrees](Superblock::agrees_with) with a copy whose checksum is right.
     ///
     /// # Errors
     /// [`Corruption::Superblock`].
@@ -29,15 +29,16 @@ impl Superblock {
         }
     }
 
-    /// True if both agree in every field that mounts, checks and settings do not change: a backup
-    /// is as old as the last change of the layout. None of these fields lies in two sectors.
+    /// Returns whether both agree in every field that mounts, checks and settings do not change: a
+    /// backup is as old as the last change of the layout. None of these fields crosses the boundary
+    /// of two sectors.
     pub fn agrees_with(&self, copy: &Superblock) -> bool {
         lasting(&self.raw).as_bytes() == lasting(&copy.raw).as_bytes()
     }
 
-    /// Fails unless `next`, the superblock in the log, agrees in everything by which the log was
-    /// found, and in everything that does not change while mounted. It may have more blocks, since
-    /// a file system can grow.
+    /// Fails unless `next`, the superblock in the log, agrees in every field that was used to find
+    /// the log, and in every field that does not change while mounted. It may have more blocks,
+    /// since a file system can grow.
     ///
     /// # Errors
     /// [`Cause::ChangedInLog`].
@@ -69,7 +70,8 @@ fn bigalloc(old: &Superblock, new: &Superblock) -> bool {
     has(old) != has(new)
 }
 
-/// The fields that stay the same from one change of the layout to the next; the others are blank.
+/// Returns the fields that stay the same from one change of the layout to the next, with the others
+/// zeroed.
 fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     let blank = RawSuperblock::new_zeroed();
     let mut kept = raw.clone();
@@ -80,7 +82,7 @@ fn lasting(raw: &RawSuperblock) -> RawSuperblock {
     macro_rules! blank {
         ($($field:ident)*) => { $(kept.$field = blank.$field;)* };
     }
-    // Each copy has its own.
+    // Each copy has its own values.
     blank!(s_block_group_nr s_checksum);
     // Counts, times and states of use.
     blank!(

@@ -7,11 +7,11 @@ use std::ops::Range;
 /// The position of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodePlace {
-    /// The group it belongs to.
+    /// The group of the inode.
     pub group: Group,
     /// Its bit in the group's inode bitmap.
     pub index: u32,
-    /// The block of the group's inode table that holds it, counted from the start of the table.
+    /// The block of the group's inode table that contains it, counted from the start of the table.
     pub table_block: u32,
     /// Its first byte in that block.
     pub offset: usize,
@@ -19,7 +19,7 @@ pub struct InodePlace {
 
 /// The plain numbers of a checked superblock: everything needed to find metadata, copyable.
 ///
-/// All functions are total: a number outside of the file system gives `None`.
+/// All functions are total: a number outside of the file system returns `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(super) block_size: BlockSize,
@@ -41,114 +41,115 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Size of a block.
+    /// Returns the size of a block.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Number of blocks, those before the first data block included.
+    /// Returns the number of blocks, including those before the first data block.
     pub fn block_count(&self) -> u64 {
         self.block_count
     }
 
-    /// First block of group 0: 1 with 1 KiB blocks, otherwise 0.
+    /// Returns the first block of group 0: 1 with 1 KiB blocks, otherwise 0.
     pub fn first_data_block(&self) -> Block {
         Block(self.first_data_block.into())
     }
 
-    /// Number of groups, at least 1.
+    /// Returns the number of groups, at least 1.
     pub fn group_count(&self) -> u32 {
         self.group_count
     }
 
-    /// Blocks in every group but the last, which may have fewer.
+    /// Returns the blocks of every group except the last, which may have fewer.
     pub fn blocks_per_group(&self) -> u32 {
         self.blocks_per_group
     }
 
-    /// Blocks that one bit of a block bitmap stands for, as a power of two: 0 without `bigalloc`.
+    /// Returns the blocks per bit of a block bitmap, as a power of two: 0 without `bigalloc`.
     pub fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }
 
-    /// Bits that a block bitmap has: blocks, or with `bigalloc` clusters, in a whole group.
+    /// Returns the bits of a whole group's block bitmap: blocks, or clusters with `bigalloc`.
     pub fn clusters_per_group(&self) -> u32 {
         self.blocks_per_group >> self.cluster_bits
     }
 
-    /// Inodes in every group.
+    /// Returns the inodes of every group.
     pub fn inodes_per_group(&self) -> u32 {
         self.inodes_per_group
     }
 
-    /// Number of inodes.
+    /// Returns the number of inodes.
     pub fn inode_count(&self) -> u32 {
         self.inode_count
     }
 
-    /// Bytes of an inode in its table.
+    /// Returns the bytes of an inode in its table.
     pub fn inode_size(&self) -> usize {
         self.inode_size.into()
     }
 
-    /// The first inode that is not reserved.
+    /// Returns the first inode that is not reserved.
     pub fn first_ino(&self) -> Ino {
         Ino(self.first_ino)
     }
 
-    /// Bytes of a group descriptor.
+    /// Returns the bytes of a group descriptor.
     pub fn desc_size(&self) -> usize {
         self.desc_size.into()
     }
 
-    /// Descriptors in one block.
+    /// Returns the number of descriptors in one block.
     pub fn descs_per_block(&self) -> u32 {
         (self.block_size.bytes() / usize::from(self.desc_size)) as u32
     }
 
-    /// Blocks that hold all descriptors.
+    /// Returns the number of blocks that contain all descriptors.
     pub fn desc_blocks(&self) -> u32 {
         self.group_count.div_ceil(self.descs_per_block())
     }
 
-    /// Blocks kept behind the descriptors for growing.
+    /// Returns the number of blocks reserved after the descriptors for growing.
     pub fn reserved_gdt_blocks(&self) -> u32 {
         self.reserved_gdt_blocks.into()
     }
 
-    /// Inodes in one block of the table.
+    /// Returns the number of inodes in one block of the table.
     pub fn inodes_per_block(&self) -> u32 {
         (self.block_size.bytes() / usize::from(self.inode_size)) as u32
     }
 
-    /// Blocks of the inode table of one group.
+    /// Returns the number of blocks of one group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// The number of groups whose bitmaps and tables may lie together: 1 without `flex_bg`.
+    /// Returns the number of groups whose bitmaps and tables may lie together: 1 without `flex_bg`.
     pub fn flex_size(&self) -> u32 {
         self.flex_size
     }
 
-    /// The features that the numbers follow from.
+    /// Returns the features from which the numbers follow.
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// True if `block` can hold anything but the boot block: neither before the first data block
-    /// nor beyond the end.
+    /// Returns whether `block` is a block of a group: neither before the first data block nor
+    /// beyond the end.
     pub fn contains(&self, block: Block) -> bool {
         block.0 >= self.first_data_block.into() && block.0 < self.block_count
     }
 
-    /// True if the `len` blocks from `start` lie within the file system; false for none.
+    /// Returns whether the `len` blocks from `start` lie within the file system; false if `len` is
+    /// 0.
     pub fn contains_run(&self, start: Block, len: u64) -> bool {
         let end = start.0.checked_add(len);
         len > 0 && self.contains(start) && end.is_some_and(|end| end <= self.block_count)
     }
 
-    /// First block of a group.
+    /// Returns the first block of a group.
     pub fn group_first_block(&self, group: Group) -> Option<Block> {
         (group.0 < self.group_count).then(|| {
             let offset = u64::from(group.0) * u64::from(self.blocks_per_group);
@@ -156,24 +157,24 @@ impl Geometry {
         })
     }
 
-    /// Last block of a group.
+    /// Returns the last block of a group.
     pub fn group_last_block(&self, group: Group) -> Option<Block> {
         let first = self.group_first_block(group)?;
         Some(Block((first.0 + u64::from(self.blocks_per_group)).min(self.block_count) - 1))
     }
 
-    /// Blocks in a group: fewer than [`Geometry::blocks_per_group`] in the last.
+    /// Returns the blocks of a group: fewer than [`Geometry::blocks_per_group`] in the last.
     pub fn blocks_in_group(&self, group: Group) -> Option<u32> {
         let (first, last) = (self.group_first_block(group)?, self.group_last_block(group)?);
         Some((last.0 - first.0 + 1) as u32)
     }
 
-    /// Bits of a group's block bitmap that stand for blocks of the file system.
+    /// Returns the bits of a group's block bitmap that represent blocks of the file system.
     pub fn clusters_in_group(&self, group: Group) -> Option<u32> {
         Some(self.blocks_in_group(group)?.div_ceil(1 << self.cluster_bits))
     }
 
-    /// The group of a block, and its bit in the group's bitmap.
+    /// Returns the group of a block, and its bit in the group's bitmap.
     pub fn group_of(&self, block: Block) -> Option<(Group, u32)> {
         if !self.contains(block) {
             return None;
@@ -184,7 +185,7 @@ impl Geometry {
         Some((Group((offset / per_group) as u32), bit))
     }
 
-    /// The (first) block that a bit of a group's bitmap stands for.
+    /// Returns the (first) block of a bit in a group's bitmap.
     pub fn block_at(&self, group: Group, bit: u32) -> Option<Block> {
         let offset = u64::from(bit) << self.cluster_bits;
         let first = self.group_first_block(group)?;
@@ -193,13 +194,13 @@ impl Geometry {
         (block <= last).then_some(block)
     }
 
-    /// Whether there is an inode of this number, used or not.
+    /// Returns whether an inode with this number exists, used or not.
     #[inline]
     pub fn has_inode(&self, ino: Ino) -> bool {
         (1..=self.inode_count).contains(&ino.0)
     }
 
-    /// The position of an inode.
+    /// Returns the position of an inode.
     pub fn inode_place(&self, ino: Ino) -> Option<InodePlace> {
         let index = self.has_inode(ino).then(|| ino.0 - 1)?;
         let (group, index) = (index / self.inodes_per_group, index % self.inodes_per_group);
@@ -214,7 +215,7 @@ impl Geometry {
         })
     }
 
-    /// The inode of a bit in a group's inode bitmap.
+    /// Returns the inode of a bit in a group's inode bitmap.
     pub fn ino_at(&self, group: Group, index: u32) -> Option<Ino> {
         if group.0 >= self.group_count || index >= self.inodes_per_group {
             return None;
@@ -222,7 +223,7 @@ impl Geometry {
         Some(Ino(group.0 * self.inodes_per_group + index + 1))
     }
 
-    /// True if a group starts with the superblock or a backup of it.
+    /// Returns whether a group starts with the superblock or a backup of it.
     ///
     /// With `sparse_super` these are groups 0, 1 and the powers of 3, 5 and 7. With `sparse_super2`
     /// they are group 0 and two groups that the superblock names. Otherwise they are all groups.
@@ -239,7 +240,7 @@ impl Geometry {
         }
     }
 
-    /// The groups that start with a backup of the superblock, in order.
+    /// Returns the groups that start with a backup of the superblock, in order.
     pub fn backups(&self) -> impl Iterator<Item = Group> + '_ {
         let few = self.features.compat.contains(Compat::SPARSE_SUPER2);
         let (named, all) = match few {
@@ -251,8 +252,8 @@ impl Geometry {
         all.filter(|group| self.group_has_super(*group))
     }
 
-    /// Blocks of descriptors and of the reserve behind them at the start of a group, after its
-    /// superblock if it has one.
+    /// Returns the blocks of descriptors and of the reserve after them at the start of a group,
+    /// after its superblock if it has one.
     pub fn group_desc_blocks(&self, group: Group) -> u32 {
         let meta_group = group.0 / self.descs_per_block();
         if self.is_meta_bg(meta_group) {
@@ -272,12 +273,12 @@ impl Geometry {
         old_style + self.reserved_gdt_blocks()
     }
 
-    /// Blocks at the start of a group taken by a superblock, descriptors and their reserve.
+    /// Returns the blocks at the start of a group for a superblock, descriptors and their reserve.
     pub fn group_overhead(&self, group: Group) -> u32 {
         u32::from(self.group_has_super(group)) + self.group_desc_blocks(group)
     }
 
-    /// The block of descriptors number `index`, counted from 0, that is used (not a backup).
+    /// Returns the primary block (not a backup) of descriptor block `index`, counted from 0.
     pub fn desc_block(&self, index: u32) -> Option<Block> {
         if index >= self.desc_blocks() {
             return None;
@@ -290,8 +291,8 @@ impl Geometry {
         Some(Block(first.0 + u64::from(self.group_has_super(group))))
     }
 
-    /// Where a group's descriptor lies: the number of its block (see [`Geometry::desc_block`]) and
-    /// its bytes in that.
+    /// Returns the place of a group's descriptor: the number of its block (see
+    /// [`Geometry::desc_block`]) and its bytes in that block.
     pub fn desc_place(&self, group: Group) -> Option<(u32, Range<usize>)> {
         if group.0 >= self.group_count {
             return None;
@@ -301,25 +302,26 @@ impl Geometry {
         Some((group.0 / per_block, start..start + usize::from(self.desc_size)))
     }
 
-    /// First block of the flexible group that a group belongs to.
+    /// Returns the first group of the flexible group that a group belongs to.
     pub fn flex_first_group(&self, group: Group) -> Group {
         Group(group.0 - group.0 % self.flex_size)
     }
 
-    /// Blocks of group 0 where no bitmap or table may lie: superblock, descriptors, reserve.
+    /// Returns the blocks of group 0 where no bitmap or table may lie: superblock, descriptors,
+    /// reserve.
     pub fn primary_metadata(&self) -> Range<u64> {
         let end = self.super_block().0 + u64::from(self.group_overhead(Group(0)));
         u64::from(self.first_data_block)..end
     }
 
-    /// The block that byte 1024 of the image is in, which holds the superblock. This is the first
-    /// data block, except with `bigalloc` and 1 KiB blocks, where groups start at block 0.
+    /// Returns the block with byte 1024 of the image, which contains the superblock. This is the
+    /// first data block, except with `bigalloc` and 1 KiB blocks, where groups start at block 0.
     pub fn super_block(&self) -> Block {
         Block(u64::from(self.block_size.bytes() == 1024))
     }
 
-    /// Largest size in bytes of a file mapped by extents: 2^32 - 1 blocks, for file block 2^32 - 1
-    /// is kept free as an end mark.
+    /// Returns the largest size in bytes of a file mapped by extents: 2^32 - 1 blocks, since file
+    /// block 2^32 - 1 is unused, as an end mark.
     pub fn max_file_size(&self) -> u64 {
         u64::from(u32::MAX) << self.block_size.bits()
     }

@@ -1,9 +1,9 @@
-//! The bytes of a superblock under the format's own names.
+//! The bytes of a superblock with the format's names.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The superblock as it lies at byte 1024 of the image, and at the start of its backups.
+/// The superblock as it is at byte 1024 of the image, and at the start of its backups.
 ///
 /// Source: ext4 disk layout documentation, "The Super Block". Names are the format's.
 #[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -123,7 +123,7 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_orphan_file_inum) ==
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_checksum) == 0x3fc);
 
 impl RawSuperblock {
-    /// All zeros: what mkfs starts from.
+    /// Returns a superblock of zeros, with which mkfs starts.
     pub fn zeroed() -> RawSuperblock {
         RawSuperblock::new_zeroed()
     }

@@ -1,4 +1,4 @@
-//! Reading both areas.
+//! Decodes both areas.
 
 use super::{
     Attribute, AttributeName, Cause, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader,
@@ -19,9 +19,9 @@ pub struct AttributeBlock<'a> {
 /// The differences between the two areas.
 struct Area<'a> {
     bytes: &'a [u8],
-    /// Where the first entry is.
+    /// The offset of the first entry.
     entries: usize,
-    /// The offset from which offsets of values count.
+    /// The position from which offsets of values count.
     base: usize,
     checks_hashes: bool,
 }
@@ -65,7 +65,7 @@ pub fn decode_inode(area: &[u8]) -> Result<Vec<Attribute<'_>>, Cause> {
     Ok(decode(&area)?.into_iter().map(|(_, attribute)| attribute).collect())
 }
 
-/// The attributes with the offsets of their entries.
+/// Decodes the attributes, with the offsets of their entries.
 fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
     let (raw, end) = entries(area)?;
     let mut decoded = Vec::with_capacity(raw.len());
@@ -97,7 +97,8 @@ fn decode<'a>(area: &Area<'a>) -> Result<Vec<(usize, Attribute<'a>)>, Cause> {
 
 type Located<'a> = (usize, &'a RawEntry, &'a [u8]);
 
-/// The entries with their offsets and names, and where they end, the four zeros included.
+/// Returns the entries with their offsets and names, and the end of the entries after the four
+/// zeros.
 fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
     let mut found = Vec::new();
     let mut at = area.entries;
@@ -117,7 +118,7 @@ fn entries<'a>(area: &Area<'a>) -> Result<(Vec<Located<'a>>, usize), Cause> {
     }
 }
 
-/// The value of an entry, whose bytes, padding included, are added to `ranges`.
+/// Returns the value of an entry; adds its bytes, padding included, to `ranges`.
 fn value<'a>(
     area: &Area<'a>,
     entries_end: usize,
@@ -139,8 +140,8 @@ fn value<'a>(
     area.bytes.get(start..start + size).ok_or(out_of_range)
 }
 
-/// A hash of 0 means that none was computed. Images in use have hashes with names' bytes of both
-/// signs.
+/// Checks the hash of an entry. A hash of 0 means that it was not computed. Existing images have
+/// hashes computed with either signedness of the name's bytes.
 fn check_hash(offset: usize, found: u32, name: &[u8], value: &[u8]) -> Result<(), Cause> {
     let computed = entry_hash(name, value, unsigned);
     if found == 0 || found == computed || found == entry_hash(name, value, signed) {

@@ -1,4 +1,4 @@
-//! Writing both areas.
+//! Encodes both areas.
 
 use super::{
     Attribute, END, ENTRY, HEADER, INODE_HEADER, MAGIC, RawEntry, RawHeader, Value, entry_hash,
@@ -7,7 +7,7 @@ use super::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-/// A block of these attributes, sorted here, that one inode uses. `None` if they do not fit.
+/// Creates a block of these attributes, which it sorts, for one inode. `None` if they do not fit.
 /// [`super::seal`] sets the checksum.
 pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut sorted = attributes.to_vec();
@@ -31,8 +31,8 @@ pub fn encode_block(block_size: usize, attributes: &[Attribute<'_>]) -> Option<V
     Some(block)
 }
 
-/// An inode's area of `len` bytes with these attributes; all zeros if there are none. `None` if
-/// they do not fit.
+/// Creates an inode's area of `len` bytes with these attributes; all zeros if there are none.
+/// `None` if they do not fit.
 pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>> {
     let mut area = vec![0; len];
     if attributes.is_empty() {
@@ -46,7 +46,7 @@ pub fn encode_inode(len: usize, attributes: &[Attribute<'_>]) -> Option<Vec<u8>>
     Some(area)
 }
 
-/// Changes the number of inodes that share a block.
+/// Sets the number of inodes that share a block.
 pub fn set_refcount(block: &mut [u8], refcount: u32) {
     if let Some(field) = block.get_mut(4..8) {
         field.copy_from_slice(&refcount.to_le_bytes());

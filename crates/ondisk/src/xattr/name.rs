@@ -4,8 +4,8 @@ use super::MAX_NAME;
 use std::cmp::Ordering;
 use thiserror::Error;
 
-/// The prefixes that the kernel's ext4 serves, with their numbers. If the prefix is the whole name,
-/// the rest is empty.
+/// The prefixes that the kernel's ext4 supports, with their numbers. If the prefix is the whole
+/// name, the rest is empty.
 const PREFIXES: [(u8, &[u8]); 5] = [
     (AttributeName::USER, b"user."),
     (AttributeName::ACL_ACCESS, b"system.posix_acl_access"),
@@ -14,8 +14,8 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (AttributeName::SECURITY, b"security."),
 ];
 
-/// The name of an attribute. Any number is kept, so that entries of unknown kinds survive changes
-/// of others.
+/// The name of an attribute. Any number is valid, so that entries of unknown kinds survive changes
+/// of other attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeName<'a> {
     /// The number of the prefix (`e_name_index`).
@@ -24,16 +24,16 @@ pub struct AttributeName<'a> {
     pub rest: &'a [u8],
 }
 
-/// Why bytes are not a name: an error of the caller, never of the image.
+/// The reason why bytes are not a name: an error of the caller, never of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// The prefix is none that ext4 serves.
+    /// The prefix is not supported by ext4.
     #[error("the attribute's name has no known prefix")]
     Prefix,
-    /// Nothing behind the prefix, or something where nothing may be.
+    /// The rest after the prefix is missing, or must be empty and is not.
     #[error("the attribute's name is not valid for its prefix")]
     Rest,
-    /// More than 255 bytes.
+    /// The name has more than 255 bytes.
     #[error("the attribute's name is longer than 255 bytes")]
     TooLong,
 }
@@ -50,17 +50,17 @@ impl<'a> AttributeName<'a> {
     /// `security.`
     pub const SECURITY: u8 = 6;
 
-    /// The access ACL's.
+    /// Returns the name of the access ACL.
     pub const fn acl_access() -> AttributeName<'static> {
         AttributeName { index: AttributeName::ACL_ACCESS, rest: &[] }
     }
 
-    /// The default ACL's.
+    /// Returns the name of the default ACL.
     pub const fn acl_default() -> AttributeName<'static> {
         AttributeName { index: AttributeName::ACL_DEFAULT, rest: &[] }
     }
 
-    /// Splits a name as getxattr(2) has it.
+    /// Splits a name in the form of getxattr(2).
     pub fn parse(full: &'a [u8]) -> Result<AttributeName<'a>, NameError> {
         if full.len() > MAX_NAME {
             return Err(NameError::TooLong);
@@ -76,15 +76,15 @@ impl<'a> AttributeName<'a> {
         Err(NameError::Prefix)
     }
 
-    /// The name as listxattr(2) has it, without a NUL; `None` if the kernel's ext4 does not serve
-    /// the prefix's number.
+    /// Returns the name in the form of listxattr(2), without a NUL; `None` if the kernel's ext4
+    /// does not support the prefix's number.
     pub fn full(&self) -> Option<Vec<u8>> {
         let (_, prefix) = PREFIXES.iter().find(|(index, _)| *index == self.index)?;
         Some([*prefix, self.rest].concat())
     }
 }
 
-/// The order of entries in a block: number of the prefix, length of the rest, its bytes.
+/// Orders entries as in a block: by the number of the prefix, the length of the rest, its bytes.
 impl Ord for AttributeName<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |name: &AttributeName<'_>| (name.index, name.rest.len());

@@ -5,7 +5,7 @@ use super::{Cause, HEADER};
 use crate::Block;
 use crate::checksum::Seed;
 
-/// Where `h_checksum` is.
+/// The offset of `h_checksum`.
 const CHECKSUM: usize = 16;
 
 /// Sets the checksum; `seed` is that of the file system.

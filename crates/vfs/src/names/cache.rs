@@ -1,18 +1,18 @@
-//! What both name caches do.
+//! The interface of both name caches.
 
 use super::entry::Entry;
 use super::known::Known;
 use lanefs_ext4::{DirId, Names, OneLockCache};
 use lanefs_lanes::{Pin, Seen, pin};
 
-/// The answer, and a mark of when it was published.
+/// The result of a look-up, and a mark of when it was published.
 #[derive(Clone, Copy)]
 pub struct Sighting<'p> {
-    /// Where the name leads.
+    /// The inode that the name refers to.
     pub known: Known,
-    /// The cache's own form of it, with a mark of when it was published.
+    /// The cache's own form of the result, with a mark of when it was published.
     pub(crate) seen: Seen,
-    /// The entry, if the cache keeps it in place as long as the pin lives.
+    /// The entry, if the cache keeps it in memory as long as the pin lives.
     pub(crate) entry: Option<&'p Entry>,
 }
 
@@ -23,13 +23,13 @@ impl Sighting<'_> {
 
 /// A cache of names, of bounded memory, shared by threads.
 pub trait NameCache: Names {
-    /// Where `name` in `dir` leads, if the cache knows.
+    /// Returns the inode that `name` in `dir` refers to, if the name is in the cache.
     fn sight<'p>(&'p self, pin: &'p Pin, dir: DirId, name: &[u8]) -> Sighting<'p>;
 
-    /// Whether nothing was published for the name since `seen`, under the same pin.
+    /// Returns whether the name was not published again since `seen`, under the same pin.
     fn still(&self, pin: &Pin, dir: DirId, name: &[u8], seen: &Sighting<'_>) -> bool;
 
-    /// As [`NameCache::sight`], without the mark.
+    /// Like [`NameCache::sight`], without the mark.
     fn find(&self, dir: DirId, name: &[u8]) -> Known {
         self.sight(&pin(), dir, name).known
     }

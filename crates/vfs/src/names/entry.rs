@@ -1,5 +1,6 @@
-//! A cached name: the inode that it leads to changes in place ([`VersionedWord`]). An evicted entry
-//! is ended, so that a thread that saw it does not take it for a later entry of the same name.
+//! A cached name. The inode that it refers to changes in place ([`VersionedWord`]). An evicted
+//! entry is marked, so that a thread that read it does not confuse it with a later entry of the
+//! same name.
 
 use super::known::Known;
 use lanefs_ext4::{DirId, Named};
@@ -7,10 +8,10 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_lanes::{Seen, VersionedWord};
 use lanefs_ondisk::{FileType, Ino};
 
-/// Names up to this long lie in the entry, which is one cache line then.
+/// Names up to this length are stored in the entry, which then is one cache line.
 const SHORT: usize = 22;
 
-/// A name that leads nowhere: no type has this bit.
+/// The word of an absent name: no type has this bit.
 const ABSENT: u64 = 1 << 63;
 
 /// A name in a directory, on its own cache lines.
@@ -20,8 +21,8 @@ pub(crate) struct Entry {
     dir: DirId,
     /// The inode's number, and above it the type as in a mode; or [`ABSENT`].
     leads_to: VersionedWord,
-    /// Found since the bucket last evicted an entry: it then gets a second chance. A hint, so
-    /// relaxed.
+    /// Set when the entry is found; the bucket's next eviction clears it and spares the entry once.
+    /// A hint, so relaxed.
     pub(super) used: AtomicBool,
     name: EntryName,
 }
@@ -83,27 +84,28 @@ impl Entry {
         self.hash == hash && self.dir == dir && *self.name.bytes() == *name
     }
 
-    /// Sets where the name leads. Under the bucket's lock.
+    /// Sets the inode that the name refers to. The caller holds the bucket's lock.
     pub(super) fn change(&self, leads_to: Option<Named>) {
         self.leads_to.change(word_of(leads_to));
     }
 
-    /// Ends the entry for eviction. Under the bucket's lock, before it is taken out.
+    /// Marks the entry as evicted. The caller holds the bucket's lock, and removes the entry
+    /// afterwards.
     pub(super) fn go(&self) {
         self.leads_to.end();
     }
 
-    /// The present target.
+    /// Returns the present target.
     #[inline]
     pub(super) fn look(&self) -> Seen {
-        // Read first: many threads that find one name must not write its line each time.
+        // Read first: many threads that find one name should not each write its cache line.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         self.leads_to.look()
     }
 
-    /// Whether nothing was published for it since the look `seen`.
+    /// Returns whether the entry was not published again since the look `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         self.leads_to.is_still(seen)

@@ -1,15 +1,15 @@
-//! What a name cache knows of a name.
+//! The results of a look-up in a name cache.
 
 use lanefs_ext4::Named;
 
-/// The cache's answer for a name.
+/// The result for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// It leads to this inode.
+    /// The name refers to this inode.
     Entry(Named),
-    /// There is no such name.
+    /// The name does not exist.
     Absent,
-    /// Not in the cache: the directory has to be read.
+    /// The name is not in the cache: the directory has to be read.
     Unknown,
 }
 

@@ -1,13 +1,13 @@
-//! The scalable name cache: buckets on their own cache lines, read without a write.
+//! The scalable name cache: buckets on their own cache lines, which look-ups do not write.
 //!
-//! A table of a fixed number of buckets with a few ways each: memory is bounded without a list that
-//! all threads write, since each bucket evicts its own entries. A look-up pins, reads one bucket's
-//! ways, and writes nothing, except once for an entry that was not used since the bucket last
-//! evicted. The entry alone shows whether anything was published meanwhile.
+//! The table has a fixed number of buckets with a few ways each: memory is bounded without a list
+//! that all threads write, since each bucket evicts its own entries. A look-up pins, reads one
+//! bucket's ways, and writes no shared memory, except once for an entry that was not used since the
+//! bucket's last eviction. The entry itself shows whether the name was published again meanwhile.
 //!
-//! Publishing a known name again changes it in place; a new name is one allocation.
+//! Publishing a known name again changes its entry in place; a new name costs one allocation.
 //!
-//! *Locking*: `change` orders the writers of one bucket; nothing is held across anything.
+//! *Locking*: `change` serialises the writers of one bucket, and is held for one publication only.
 
 use super::cache::{NameCache, Sighting};
 use super::entry::{Entry, known_from};
@@ -15,22 +15,22 @@ use lanefs_ext4::{DirId, Named, Names};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Pin, Rank, Slot, pin};
 
-/// Entries of one bucket: their addresses fill a line.
+/// Entries of one bucket: their addresses fill a cache line.
 const WAYS: usize = 8;
 
 /// Tags in a word, of 16 bits each.
 const TAGS: usize = 4;
-/// A one in each of them.
+/// A one in each tag of a word.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
-/// Two lines, the second one of addresses.
+/// A bucket of two cache lines; the second one contains the addresses.
 #[repr(align(128))]
 struct Bucket {
-    /// The way at which the next search for room begins.
+    /// The way at which the next search for room starts.
     change: Mutex<usize>,
-    /// Part of each entry's hash, so that other entries need not be read: [`TAGS`] in a word,
-    /// compared together. A tag and its way do not change together: a reader in between finds
-    /// nothing, as a moment before. Written under `change`.
+    /// A part of each entry's hash, so that other entries need not be read: [`TAGS`] in a word,
+    /// compared together. A tag and its way do not change together: a reader in between does not
+    /// find the name, as if it had read a moment before. Written under `change`.
     tags: [AtomicU64; WAYS / TAGS],
     ways: [Slot<Entry>; WAYS],
 }
@@ -49,8 +49,8 @@ impl Bucket {
         let wanted = tag_of(hash) * ONES;
         for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
             let other = tags.load(Ordering::Relaxed) ^ wanted;
-            // The highest bit of each tag that is zero now, and of some after such a one: the entry
-            // itself decides whether it is the right one.
+            // Each tag that is zero now has its highest bit set, and some tags after such a one do
+            // too: the entry itself shows whether it is the right one.
             let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
             while same != 0 {
                 let entry = ways[same.trailing_zeros() as usize / 16].get(pin);
@@ -63,7 +63,7 @@ impl Bucket {
         None
     }
 
-    /// Under `change`.
+    /// Sets the tag of a way. The caller holds `change`.
     fn set_tag(&self, way: usize, hash: u64) {
         let tags = &self.tags[way / TAGS];
         let shift = way % TAGS * 16;
@@ -71,13 +71,14 @@ impl Bucket {
         tags.store(others | tag_of(hash) << shift, Ordering::Relaxed);
     }
 
-    /// A way for another entry: a free one, or that of an entry that was not used since the last
-    /// search. The search begins at `next`.
+    /// Returns a way for a new entry: a free one, or that of an entry that was not used since the
+    /// last search. The search starts at `next`.
     fn room(&self, pin: &Pin, next: &mut usize) -> usize {
         if let Some(free) = self.ways.iter().position(|way| way.get(pin).is_none()) {
             return free;
         }
-        // The first round clears all marks, so the second finds an entry, unless each was used again.
+        // The first round clears all marks, so the second finds an entry unless each was used
+        // again.
         let mut at = *next % WAYS;
         for _ in 0..=WAYS {
             at = *next % WAYS;
@@ -94,19 +95,19 @@ impl Bucket {
     }
 }
 
-/// The bits that do not choose the bucket.
+/// Returns the bits of a hash that do not choose the bucket.
 #[inline]
 fn tag_of(hash: u64) -> u64 {
     hash >> 48
 }
 
-/// A name cache in which names with hashes in different buckets share nothing.
+/// A name cache in which names of different buckets share no memory.
 pub struct LaneNames {
     buckets: Box<[Bucket]>,
 }
 
 impl LaneNames {
-    /// A cache of at most about `entries` names.
+    /// Creates a cache of at most about `entries` names.
     pub fn new(entries: usize) -> LaneNames {
         let count = entries.div_ceil(WAYS).clamp(1, 1 << 24).next_power_of_two();
         LaneNames { buckets: (0..count).map(|_| Bucket::new()).collect() }
@@ -143,8 +144,8 @@ impl Names for LaneNames {
     }
 
     fn forget(&self, _: DirId) {
-        // No caller asks for a generation that is gone; its entries are evicted when room is
-        // needed.
+        // A generation that is deleted is not looked up any more; its entries are evicted when room
+        // is needed.
     }
 }
 

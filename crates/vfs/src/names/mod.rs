@@ -1,10 +1,9 @@
-//! The name cache: where names in directories lead, absent names included.
+//! The name cache: it maps names in directories to inodes, and stores absent names too.
 //!
 //! ext4 publishes every name that is read or changed, while it holds the directory's operation lock
 //! ([`Names`]). So an entry is never older than its directory, and a look-up that finds one needs
-//! no other check. There are two implementations, one for each side of the comparison in
-//! `docs/vfs.md`: [`LaneNames`] (the default) and ext4's [`OneLockCache`], which keeps the inodes
-//! too.
+//! no other check. There are two implementations, for the comparison in `docs/vfs.md`:
+//! [`LaneNames`] (the default) and ext4's [`OneLockCache`], which also contains the inodes.
 
 mod cache;
 mod entry;
@@ -18,7 +17,7 @@ pub use lanes::LaneNames;
 use lanefs_ext4::{NameCachePolicy, OneLockCache};
 use std::sync::Arc;
 
-/// A cache of at most about `entries` names.
+/// Creates a cache of at most about `entries` names.
 pub(crate) fn build(policy: NameCachePolicy, entries: usize) -> Arc<dyn NameCache> {
     match policy {
         NameCachePolicy::Global => Arc::new(OneLockCache::new(entries)),
@@ -80,7 +79,7 @@ mod tests {
             let pin = pin();
             names.publish(dir(2), b"a", named(12));
             let first = names.sight(&pin, dir(2), b"a");
-            // Enough other names to evict it twice over, since it was used.
+            // Enough other names to evict it twice over after its last use.
             (0..64u32).for_each(|n| names.publish(dir(3), &n.to_le_bytes(), named(n)));
             assert_eq!(names.find(dir(2), b"a"), Known::Unknown);
             names.publish(dir(2), b"a", named(14));

@@ -1,18 +1,18 @@
-//! Rules of access: what modes allow.
+//! The rules of access by mode.
 
 use crate::credentials::Credentials;
 use lanefs_ext4::{Inode, Rights};
 use lanefs_ondisk::FileType;
 
 bitflags::bitflags! {
-    /// The requested access to an inode; the bits of one class of a mode.
+    /// The requested access to an inode, as bits of one class of a mode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Want: u16 {
         /// Read data, or list a directory.
         const READ = 4;
         /// Write data, or change a directory's names.
         const WRITE = 2;
-        /// Execute, or look a name up in a directory.
+        /// Execute, or look up a name in a directory.
         const EXECUTE = 1;
     }
 }
@@ -20,12 +20,12 @@ bitflags::bitflags! {
 const GROUP_CLASS: u16 = 0o070;
 const ANY_EXECUTE: u16 = 0o111;
 
-/// The decision of the mode bits alone.
+/// The decision by the mode bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Yes,
     No,
-    /// The access control list decides if there is one; if not, this value does.
+    /// The access control list decides; without a list, this value is the decision.
     AskList(bool),
 }
 
@@ -37,7 +37,8 @@ pub(crate) fn by_mode(
 ) -> Verdict {
     let class = |shift: u16| Want::from_bits_truncate(attr.permissions >> shift).contains(want);
     if who.is_superuser() {
-        // A file without an execute bit is not executed; directories are always searched.
+        // Even the superuser cannot execute a file without an execute bit; directories are always
+        // searched.
         let executable = file_type == FileType::Directory || attr.permissions & ANY_EXECUTE != 0;
         return if executable || !want.contains(Want::EXECUTE) {
             Verdict::Yes
@@ -50,14 +51,14 @@ pub(crate) fn by_mode(
     }
     let allowed = if who.in_group(attr.gid) { class(3) } else { class(0) };
     // With a list, the group bits are its mask. If they are empty, the list allows no more than the
-    // mode.
+    // mode does.
     if attr.permissions & GROUP_CLASS != 0 {
         return Verdict::AskList(allowed);
     }
     if allowed { Verdict::Yes } else { Verdict::No }
 }
 
-/// True if the mode alone lets `who` search the directory: no list has to be read.
+/// Returns whether the mode alone lets `who` search the directory, so that no list has to be read.
 pub(crate) fn searches_by_mode(who: &Credentials, dir: &Inode) -> bool {
     let verdict = || by_mode(who, dir.file_type(), &dir.rights(), Want::EXECUTE);
     who.is_checked_elsewhere() || verdict() == Verdict::Yes

@@ -18,13 +18,13 @@ pub fn check_resize(attr: &Attr) -> Result<(), Error> {
     }
 }
 
-/// Whether both times become the present time, as touch(1) asks. A caller that may write may do
-/// that.
+/// Returns whether both times become the present time, as touch(1) requests. A caller with write
+/// permission may do that.
 pub(crate) fn is_touch(set: &SetAttr) -> bool {
     matches!((set.atime, set.mtime), (Some(SetTime::Now), Some(SetTime::Now)))
 }
 
-/// The change for the rules of flags.
+/// Returns the kind of change for the rules of flags.
 fn change_of(set: &SetAttr) -> Change {
     let times = set.atime.is_some() || set.mtime.is_some();
     let mut change = Change::empty();
@@ -37,8 +37,8 @@ fn change_of(set: &SetAttr) -> Change {
     change
 }
 
-/// The change `set` with its consequences, if `who` may make it. The caller checks whether the mode
-/// lets `who` set the size or touch the inode.
+/// Returns the change `set` with its consequences, or an error if it is forbidden to `who`. The
+/// caller checks whether the mode lets `who` set the size or touch the inode.
 pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAttr, Error> {
     let change = change_of(set);
     check_attributes(&attr.rights(), change)?;
@@ -55,7 +55,7 @@ pub fn permitted(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<SetAtt
     }
     let permissions = permissions_after(who, attr, set);
     if permissions.is_some() {
-        // Flags also forbid a change of the mode that only follows from another change.
+        // Flags also forbid a change of the mode that is a consequence of another change.
         check_attributes(&attr.rights(), Change::MODE)?;
     }
     Ok(SetAttr { permissions, ..*set })
@@ -73,8 +73,8 @@ fn check_unprivileged(who: &Credentials, attr: &Attr, set: &SetAttr) -> Result<(
     Ok(())
 }
 
-/// The permissions to set: the requested ones, or the present ones without bits that a new owner,
-/// group or size clears.
+/// Returns the permissions to set: the requested ones, or the present ones without the bits that a
+/// new owner, group or size clears.
 fn permissions_after(who: &Credentials, attr: &Attr, set: &SetAttr) -> Option<u16> {
     let owned = set.uid.is_some() || set.gid.is_some();
     match set.permissions {

@@ -1,14 +1,15 @@
-//! Rules of names: which may be removed from a directory, and what a new inode inherits.
+//! The rules of names: which may be removed from a directory, and the properties that a new inode
+//! inherits.
 
 use super::set_id::{Member, SGID, STICKY, inherited};
 use crate::credentials::Credentials;
 use lanefs_ext4::flags::check_deletion;
 use lanefs_ext4::{Error, NewInode, NewKind, Rights};
 
-/// A new inode, as the caller describes it; the owner comes from the credentials.
+/// The caller's description of a new inode; the owner is that of the credentials.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNode<'a> {
-    /// Its kind.
+    /// The file type, with the target of a symbolic link.
     pub kind: NewKind<'a>,
     /// The low 12 bits of the requested mode.
     pub permissions: u16,
@@ -24,14 +25,14 @@ pub(crate) fn may_delete(who: &Credentials, dir: &Rights, victim: &Rights) -> Re
     check_deletion(dir, victim)
 }
 
-/// Fails if `who` may not make an inode of `kind`: devices are for the superuser.
+/// Fails if `who` may not create an inode of `kind`: only the superuser may create devices.
 pub(crate) fn check_device(who: &Credentials, kind: &NewKind<'_>) -> Result<(), Error> {
     let device = matches!(kind, NewKind::CharDevice(_) | NewKind::BlockDevice(_));
     if device && !who.is_trusted() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// The inode that `who` makes in `dir` by `new`. ext4 gives it the group of a set-group-ID
-/// directory, and the access list that the directory's default list defines.
+/// Returns the inode that `who` creates in `dir` from `new`. ext4 sets the group of a set-group-ID
+/// directory, and the access list according to the directory's default list.
 pub(crate) fn new_inode<'a>(who: &Credentials, dir: &Rights, new: &NewNode<'a>) -> NewInode<'a> {
     let mut permissions = new.permissions & 0o7777;
     if dir.permissions & SGID != 0 && !matches!(new.kind, NewKind::Directory) {

@@ -1,4 +1,4 @@
-//! Set-user-ID and set-group-ID: what clears them.
+//! The rules that clear set-user-ID and set-group-ID.
 
 use crate::credentials::Credentials;
 use lanefs_ext4::Rights;
@@ -7,35 +7,35 @@ use lanefs_ext4::Rights;
 pub const SUID: u16 = 0o4000;
 /// Set-group-ID.
 pub const SGID: u16 = 0o2000;
-/// The sticky bit: only owners remove names.
+/// The sticky bit: names can be removed only by the owner of the file or of the directory.
 pub const STICKY: u16 = 0o1000;
 /// The group may execute the file.
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// Whether a caller is in a file's group.
+/// Whether a caller is a member of a file's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
-    /// It is, or has the same privileges, or it is not known.
+    /// The caller is a member, or has the same privileges, or its groups are unknown.
     Possibly,
-    /// It is not.
+    /// The caller is not a member.
     No,
 }
 
 impl Member {
-    /// Whether `who` is in group `gid`.
+    /// Returns whether `who` is in group `gid`.
     pub(crate) fn of(who: &Credentials, gid: u32) -> Member {
         if who.is_trusted() || who.in_group(gid) { Member::Possibly } else { Member::No }
     }
 }
 
-/// `permissions` without set-user-ID and set-group-ID. Set-group-ID without group execution is no
-/// right to run as the group, and is lost only to a caller outside the group.
+/// Returns `permissions` without set-user-ID and set-group-ID. Set-group-ID without group execution
+/// does not let a program run as the group, and is cleared only for a caller outside the group.
 pub fn without_set_id(permissions: u16, member: Member) -> u16 {
     let drop_group = permissions & GROUP_EXECUTE != 0 || member == Member::No;
     permissions & !SUID & !(if drop_group { SGID } else { 0 })
 }
 
-/// The permissions of a regular file after `who` wrote to it, if they change.
+/// Returns the permissions of a regular file after a write by `who`, if they change.
 pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
     if who.is_superuser() {
         return None;
@@ -44,19 +44,19 @@ pub(crate) fn after_write(who: &Credentials, rights: &Rights) -> Option<u16> {
     (kept != rights.permissions).then_some(kept)
 }
 
-/// `permissions` as a caller may set them on a file of the group; `member` says whether it is in
-/// the group.
+/// Returns the part of `permissions` that a caller may set; `member` is whether the caller is in
+/// the group of the file.
 pub(super) fn settable(permissions: u16, member: Member) -> u16 {
     permissions & !(if member == Member::No { SGID } else { 0 })
 }
 
-/// The permissions of a file after `who` set an access list of it.
+/// Returns the permissions of a file after `who` set its access list.
 pub(crate) fn with_access_list(who: &Credentials, rights: &Rights) -> u16 {
     settable(rights.permissions, Member::of(who, rights.gid))
 }
 
-/// The permissions of a new file in a set-group-ID directory, which gives it its group: a caller
-/// outside that group must not make programs that run with it.
+/// Returns the permissions of a new file in a set-group-ID directory, from which it inherits the
+/// group: a caller outside that group must not create programs that run as the group.
 pub(super) fn inherited(permissions: u16, member: Member) -> u16 {
     let runs_as_group = permissions & (SGID | GROUP_EXECUTE) == SGID | GROUP_EXECUTE;
     if runs_as_group { settable(permissions, member) } else { permissions }

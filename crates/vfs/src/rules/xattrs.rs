@@ -1,5 +1,4 @@
-//! Extended attributes: which callers may read, change and list which. The rules are those of
-//! xattr(7).
+//! The rules of xattr(7) for extended attributes: which callers may read, change and list which.
 
 use super::set_id::STICKY;
 use crate::credentials::Credentials;
@@ -18,15 +17,15 @@ pub(crate) enum Use {
     Remove,
 }
 
-/// The decision of the name alone.
+/// The decision by the name only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Allowed,
-    /// As for the data: the mode and the access control list decide.
+    /// The mode and the access control list decide, as for the data.
     AsData,
     Hidden,
     Denied,
-    /// There is nothing to remove, which is no error for any caller.
+    /// The attribute to remove cannot exist; removing it is not an error for any caller.
     Nothing,
     /// An inode of this type cannot have such an attribute.
     Impossible,
@@ -41,7 +40,7 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
         return if who.is_superuser() { Rule::Allowed } else { refused };
     }
     if name.starts_with(b"user.") {
-        // On other types the mode does not say which callers may store data.
+        // For other file types the mode does not control which callers may store data.
         if !matches!(attr.file_type, FileType::Regular | FileType::Directory) {
             return refused;
         }
@@ -62,7 +61,7 @@ fn by_name(who: &Credentials, attr: &Attr, name: &[u8], what: Use) -> Rule {
     if allowed { Rule::Allowed } else { Rule::Denied }
 }
 
-/// The rule for the attribute `name` of an inode with `attr`.
+/// Returns the rule for the attribute `name` of an inode with `attr`.
 ///
 /// # Errors
 /// [`Error::NotPermitted`] if flags forbid it.
@@ -78,12 +77,12 @@ pub(crate) fn on_xattr(
     Ok(by_name(who, attr, name, what))
 }
 
-/// Whether a caller may see the name. Those of `trusted.` are for the superuser.
+/// Returns whether a caller may see the name. Names with `trusted.` are only for the superuser.
 pub fn is_listed(name: &[u8], superuser: bool) -> bool {
     superuser || !name.starts_with(b"trusted.")
 }
 
-/// Whether the attribute is the access list, whose entries are also in the mode.
+/// Returns whether the attribute is the access list, whose entries are also in the mode.
 pub fn is_access_list(name: &[u8]) -> bool {
     name == ACCESS_LIST
 }

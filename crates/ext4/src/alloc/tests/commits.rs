@@ -1,9 +1,10 @@
-//! What commits write of groups: random transactions, one running while the one before is captured.
+//! Tests the images that commits write of groups: random transactions, one running while the
+//! previous one is captured.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is allocated, block by block and inode by inode, as of now.
+/// The allocated blocks and inodes at present.
 #[derive(Clone, Default)]
 struct Model {
     blocks: BTreeSet<u64>,
@@ -15,7 +16,7 @@ struct Run<'a> {
     rng: fastrand::Rng,
     model: Model,
     claims: Vec<Claim>,
-    /// Freed and not durable: by the transaction before, and by this one.
+    /// Blocks freed and not durable yet: by the previous transaction, and by the running one.
     limbo: [BTreeSet<u64>; 2],
 }
 
@@ -118,7 +119,7 @@ fn bitmaps_that_left_memory_come_back_as_they_were() {
         let Some(f) = Fixture::set_up(64, &options, setup) else { return };
         run_model(&f);
         assert!(f.geometry.group_count() > 200);
-        // Nothing is claimed any more, and what was used has had its second chance.
+        // No block is claimed any more, and every used group has had its second chance.
         (0..3).for_each(|_| f.groups.committed(Tid(100)));
         let resident = f.groups.bitmap_bytes() / f.groups.shared.bitmap_bytes();
         assert!(resident <= 16, "{resident} groups have their bitmaps in memory");
@@ -136,7 +137,7 @@ fn run_model(f: &Fixture) {
         let mut tx = Transaction::new(number);
         for step in 0..150 {
             run.operate(&mut tx);
-            // The one before is captured somewhere in the middle, and then durable.
+            // The previous transaction is captured somewhere in the middle, and then durable.
             if step == 60
                 && let Some((before, model)) = previous.take()
             {
@@ -155,7 +156,7 @@ fn run_model(f: &Fixture) {
     judge(f);
 }
 
-/// What is on the device is what the model had.
+/// Checks that the device holds the state of the model.
 fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     let now = descriptors(&f.device, &f.geometry, f.checksums);
     let free = |descs: &[GroupDesc]| descs.iter().map(|d| u64::from(d.free_blocks)).sum::<u64>();
@@ -166,7 +167,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     let directories = model.inodes.values().filter(|kind| **kind == FileType::Directory).count();
     assert_eq!(dirs(&now) - dirs(base), directories as u64);
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
-    // Read anew, with all checks, every allocated block is in use and as many as were counted.
+    // Read again with all checks, every allocated block is in use, and the counts are right.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
     let again = Groups::new(
         f.geometry,
@@ -192,7 +193,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     }
 }
 
-/// e2fsck finds blocks and inodes without owners, and nothing else wrong.
+/// Checks that e2fsck reports blocks and inodes without owners, and no other damage.
 fn judge(f: &Fixture) {
     let output = Command::new("e2fsck").args(["-fn", &f.device.path()]).output();
     let said = String::from_utf8_lossy(&output.expect("e2fsck runs").stdout).into_owned();

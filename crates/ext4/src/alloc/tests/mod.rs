@@ -62,15 +62,15 @@ impl Device {
 }
 
 impl Groups {
-    /// A claim that has ended.
+    /// Claims blocks; the claim is no longer under way.
     fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
         self.claim_blocks(read, request, None).map(Found::into_claim)
     }
 }
 
 impl Fixture {
-    /// An image of `mib` MiB, made with these options of mke2fs. `None`, and said so, if there is no
-    /// mke2fs.
+    /// Creates an image of `mib` MiB with these options of mke2fs. `None`, with a message, if there
+    /// is no mke2fs.
     fn new(mib: u64, options: &[&str]) -> Option<Fixture> {
         Fixture::with(mib, options, 0, Policies::default())
     }
@@ -118,7 +118,7 @@ impl Fixture {
         self.groups.claim_inode(&self.device, kind, Ino(parent), Near::Parent)
     }
 
-    /// Captures what `tx` changed and writes it home.
+    /// Captures the groups that `tx` changed and writes them to their places.
     fn write_in_place(&self, tx: &mut Transaction) {
         for group in std::mem::take(&mut tx.groups) {
             let Some(image) = self.groups.capture(tx.tid, group) else { continue };
@@ -136,7 +136,7 @@ impl Fixture {
         }
     }
 
-    /// `tx` is durable.
+    /// Makes `tx` durable.
     fn commit(&self, mut tx: Transaction) {
         self.write_in_place(&mut tx);
         for (start, len) in tx.released {
@@ -189,7 +189,7 @@ impl Changes for Transaction {
     }
 }
 
-/// Random numbers; the seed is printed, and `LANEFS_SEED` sets it.
+/// Returns random numbers; the seed is printed, and `LANEFS_SEED` sets it.
 fn seeded(name: &str) -> fastrand::Rng {
     let given = std::env::var("LANEFS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| fastrand::u64(..));

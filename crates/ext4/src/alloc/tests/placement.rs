@@ -1,4 +1,4 @@
-//! Where things go, and what it costs to find out.
+//! Tests where blocks and inodes are placed, and what the search costs.
 
 use super::*;
 use lanefs_lanes::Lane;
@@ -68,12 +68,12 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
     }
 }
 
-/// Groups of an image of `count` groups that is only thought of: nothing of it is ever read.
+/// Creates the groups of an image of `count` groups that does not exist: it is never read.
 fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }
 
-/// As [`imagined`], with descriptors as `change` makes them.
+/// Like [`imagined`], with descriptors that `change` edits.
 pub(super) fn imagined_with(
     count: u32,
     change: &dyn Fn(u32, &mut GroupDesc),
@@ -82,7 +82,7 @@ pub(super) fn imagined_with(
     imagined_set_up(count, Setup { reserved: 0, policies, row: 0, bitmap_bytes: u64::MAX }, change)
 }
 
-/// As [`imagined_with`], set up in some way.
+/// Like [`imagined_with`], with given settings.
 pub(super) fn imagined_set_up(
     count: u32,
     setup: Setup,
@@ -160,7 +160,7 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
             };
             groups.claim(&Nothing, &request).expect("room")
         };
-        // The goals' groups are full, and all but the last ten groups look as if they had short runs only.
+        // The goals' groups are full, and all but the last ten groups seem to have short runs only.
         let mut full = Vec::new();
         for group in 0..7 {
             full.push(claim(group.into(), groups.shared.summaries.open_blocks(group), 1));
@@ -183,6 +183,6 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
 
 #[test]
 fn a_group_that_was_never_used_takes_little_memory() {
-    // A million of them are to fit beside a small cache.
+    // A million of them should fit next to a small cache.
     assert!(size_of::<lanefs_lanes::Padded<super::super::shared::Cell>>() <= 256);
 }

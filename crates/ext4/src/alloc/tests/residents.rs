@@ -1,10 +1,10 @@
-//! Bitmaps that come and go, with room for few of them.
+//! Tests the eviction of bitmaps, with room for few of them.
 
 use super::placement::imagined_set_up;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// A reader whose commits take away all bitmaps that nothing holds.
+/// A reader whose commits evict all bitmaps that are not held.
 struct Committing<'g> {
     groups: &'g Groups,
     rounds: AtomicU64,
@@ -18,7 +18,7 @@ impl BlockReader for Committing<'_> {
     fn crowded(&self) {
         let before = self.rounds.fetch_add(1, Ordering::Relaxed);
         assert!(before < 100, "what was just read was taken away 100 times");
-        // What was used has a second chance, and no third.
+        // A used group gets a second chance, but not a third.
         (0..3).for_each(|_| self.groups.committed(Tid(1)));
     }
 }

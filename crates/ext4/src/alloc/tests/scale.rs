@@ -1,23 +1,24 @@
-//! What an allocation costs with a hundred groups and with a million, most of them full.
+//! Measures the cost of an allocation with a hundred groups and with a million, most of them full.
 //!
-//! Groups looked at: `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
-//! Instructions: one of these tests under `valgrind --tool=callgrind --collect-atstart=no
-//! '--toggle-collect=*claim_again*'`: of the second round, in which no bitmap is read.
+//! To print the groups tried:
+//! `cargo test --profile stress -p lanefs-ext4 --lib scale -- --include-ignored --nocapture`.
+//! To count the instructions of the second round, in which no bitmap is read, run one of these
+//! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
 
 use super::placement::imagined_with;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// As many as a hundred groups have room for.
+/// Number of claims for which a hundred groups have room.
 const CLAIMS: u64 = 24;
-/// Groups that one claim may look at: some tries for each of some orders, however many groups.
+/// The most groups that one claim may try: some for each of some orders, however many groups exist.
 const MOST: u64 = 200;
 
-/// Which bits of which group are free.
+/// Returns the free bits of a group.
 type Free = fn(group: u32, groups: u32) -> Vec<Range<u32>>;
 
-/// Of ten groups nine are full, of the rest one in ten has more than single blocks.
+/// Nine of ten groups are full; one in ten of the others has longer runs than single blocks.
 fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
     let singles = (0..40).map(|n| 4000 + 100 * n..4001 + 100 * n);
     match group.wrapping_mul(2_654_435_761).rotate_left(16) % 100 {
@@ -27,13 +28,13 @@ fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
     }
 }
 
-/// All are full but the last, which has single blocks.
+/// All groups are full except the last, which has single blocks.
 fn the_last(group: u32, groups: u32) -> Vec<Range<u32>> {
     let singles = (0..190).map(|n| 500 + 2 * n..501 + 2 * n);
     if group + 1 == groups { singles.collect() } else { Vec::new() }
 }
 
-/// Makes up the bitmaps.
+/// Computes the bitmaps.
 struct Bitmaps {
     geometry: Geometry,
     free: Free,
@@ -52,7 +53,7 @@ impl BlockReader for Bitmaps {
     }
 }
 
-/// Groups looked at by all claims and by one at most, and bitmaps read.
+/// The groups tried by all claims, the most tried by one claim, and the bitmaps read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,
@@ -60,7 +61,7 @@ struct Cost {
     reads: u64,
 }
 
-/// What `claims` cost, each of a size and the least of it that is welcome.
+/// Measures `claims` claims, each with a size and the shortest accepted length.
 fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
     let (fixture, geometry) = imagined_with(groups, &|group, desc| {
         desc.free_blocks = free(group, groups).iter().map(|run| run.end - run.start).sum();

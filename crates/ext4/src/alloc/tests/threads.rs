@@ -1,9 +1,9 @@
-//! Many threads on the same groups: nothing is given twice, nothing is lost.
+//! Many threads on the same groups: no block is given to two of them, and no block is lost.
 
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
-/// Who has what, as flags that must be down when somebody gets it.
+/// A flag for each block or inode that is owned; it must be clear when a thread gets the item.
 struct Owned(Vec<AtomicBool>);
 
 impl Owned {
@@ -117,7 +117,8 @@ fn the_last_block_is_found_by_whoever_may_have_it() {
     while let Ok(claim) = f.claim(1, 5000) {
         all.push(claim);
     }
-    // Of the few blocks left, each is always with somebody: as many threads as blocks never fail.
+    // Each of the few blocks left is always owned by a thread: with as many threads as blocks no
+    // claim fails.
     let last = all.last_mut().expect("some");
     let keep = last.len() - 4;
     let front = last.split_front(keep);

@@ -1,12 +1,13 @@
-//! Whole blocks onto the device, counted.
+//! Writes whole blocks to the device, and counts them.
 
 use crate::mkfs::{Contents, MkfsError};
 use lanefs_device::Device;
 use lanefs_ondisk::BlockSize;
 
-/// Bytes at the start of the device where other formats have their marks: btrfs farthest, at 64 KiB.
+/// Bytes at the start of the device where other formats have marks: the farthest is btrfs, at 64
+/// KiB.
 const HEAD: u64 = 128 << 10;
-/// Bytes at its end: md 0.90 farthest, up to 128 KiB before the end.
+/// Bytes at its end: the farthest mark is md 0.90, up to 128 KiB before the end.
 const TAIL: u64 = 128 << 10;
 
 /// Writes whole blocks.
@@ -26,7 +27,7 @@ impl<'d> BlockWriter<'d> {
         BlockWriter { device, block_size, contents, written: 0 }
     }
 
-    /// Bytes written, zeros included.
+    /// Returns the bytes written, zeros included.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
@@ -39,7 +40,7 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Zeroes blocks, unless all is zero already.
+    /// Zeroes blocks, unless the device contains only zeros.
     pub(super) fn zero(&mut self, block: u64, len: u64) -> Result<(), MkfsError> {
         if self.contents == Contents::Unknown {
             let bits = self.block_size.bits();
@@ -49,7 +50,7 @@ impl<'d> BlockWriter<'d> {
         Ok(())
     }
 
-    /// Wipes what would make the device look like something else, an older ext4 included.
+    /// Wipes the marks of other formats, and those of an older ext4.
     pub(super) fn wipe_signatures(&mut self) -> Result<(), MkfsError> {
         if self.contents == Contents::Zeros {
             return Ok(());

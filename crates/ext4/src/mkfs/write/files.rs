@@ -91,7 +91,7 @@ fn write_nodes(
     Ok(())
 }
 
-/// Zeroes the log too: what looks like a transaction of an earlier file system must not be there.
+/// Zeroes the log too: it must not contain transactions of an earlier file system.
 fn write_journal(
     out: &mut BlockWriter<'_>,
     superblock: &Superblock,

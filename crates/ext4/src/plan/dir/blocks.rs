@@ -1,4 +1,4 @@
-//! What the planners know of a directory, and the checks at its blocks' way in and out.
+//! The planners' view of a directory, and the checks of its blocks when they are read and written.
 
 use crate::error::Error;
 use lanefs_ondisk::checksum::Seed;
@@ -11,20 +11,20 @@ use lanefs_ondisk::superblock::{SuperFlags, Superblock};
 use lanefs_ondisk::{Corruption, FileBlock, Ino};
 use std::sync::Arc;
 
-/// Read access to the blocks of one directory. May do I/O; caching is the implementer's.
+/// Read access to the blocks of one directory. May do I/O; the implementer does the caching.
 pub trait DirBlocks {
-    /// The contents of block `n`, which is below [`DirBlocks::count`]; [`verify`] has been called on
-    /// it when it came from disk.
+    /// Returns the contents of block `n`, which is below [`DirBlocks::count`]; a block read from
+    /// disk has passed [`verify`].
     fn block(&self, n: FileBlock) -> Result<Arc<[u8]>, Error>;
-    /// Number of blocks of the directory: its size over the block size.
+    /// Returns the number of blocks of the directory: its size over the block size.
     fn count(&self) -> u32;
 }
 
 /// Whether a directory has an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexing {
-    /// The file system has no `dir_index`. (An inode that has the index flag all the same must lose
-    /// it with its next change, since nobody maintains the index.)
+    /// The file system has no `dir_index`. (A change of a directory that still has the index flag
+    /// must clear it, since the index is not maintained.)
     Never,
     /// The directory is linear, and becomes indexed when its first block is full.
     Possible,
@@ -32,24 +32,24 @@ pub enum Indexing {
     Indexed,
 }
 
-/// What the planners know of a directory.
+/// The properties of a directory that the planners use.
 #[derive(Debug, Clone, Copy)]
 pub struct DirContext {
     /// Its inode number, named in errors.
     pub ino: Ino,
     /// The checksum seed of its inode: file system, inode number, generation.
     pub seed: Seed,
-    /// How its blocks look.
+    /// The format of its blocks.
     pub format: DirFormat,
-    /// The file system's hash: its default version, sign and seed. A directory with an index names a
-    /// version of its own.
+    /// The file system's hash: its default version, sign and seed. An indexed directory has its own
+    /// version in the index.
     pub hasher: NameHasher,
     /// Whether it has an index.
     pub indexing: Indexing,
 }
 
 impl DirContext {
-    /// The directory `ino` of the file system that `superblock` describes.
+    /// Creates the context of directory `ino` in the file system of `superblock`.
     pub fn new(
         superblock: &Superblock,
         ino: Ino,
@@ -93,12 +93,12 @@ impl DirContext {
     }
 }
 
-/// The first block of a new directory whose inode is `cx.ino`.
+/// Returns the first block of a new directory whose inode is `cx.ino`.
 pub fn new_directory(cx: &DirContext, parent: Ino) -> Arc<[u8]> {
     dirent::new_directory(&cx.format, cx.ino, parent).into()
 }
 
-/// Sets the checksum of a directory block, whichever kind it is; without `metadata_csum` does nothing.
+/// Sets the checksum of a directory block of any kind; without `metadata_csum` does nothing.
 pub fn seal(cx: &DirContext, block: &mut [u8]) {
     if !cx.format.has_checksums {
         return;
@@ -110,8 +110,8 @@ pub fn seal(cx: &DirContext, block: &mut [u8]) {
     }
 }
 
-/// Checks block `n` of a directory when it was read from disk: the checksum, and all of its records
-/// or the head of its index.
+/// Checks block `n` of a directory that was read from disk: the checksum, and all of its records or
+/// the head of its index.
 pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> {
     match kind(cx, n, block) {
         Some(kind) => verify_index(cx, n, kind, block),
@@ -119,7 +119,7 @@ pub fn verify(cx: &DirContext, n: FileBlock, block: &[u8]) -> Result<(), Error> 
     }
 }
 
-/// Whether block `n` of a directory has names, that is, is no block of its index.
+/// Returns whether block `n` of a directory contains names: it is not a block of the index.
 pub fn has_names(cx: &DirContext, n: FileBlock, block: &[u8]) -> bool {
     kind(cx, n, block).is_none()
 }

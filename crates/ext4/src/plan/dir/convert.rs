@@ -1,4 +1,4 @@
-//! From a linear directory of one block to an indexed one.
+//! Converts a linear directory of one block to an indexed one.
 
 use super::plan::Growth;
 use super::split::{self, Leaf};
@@ -8,7 +8,8 @@ use lanefs_ondisk::dirent::{self, Packed};
 use lanefs_ondisk::htree::{self, IndexEntry};
 use lanefs_ondisk::{FileBlock, Ino};
 
-/// Moves the entries of the first block, and the new one, into leaves, and puts a root in their place.
+/// Moves the entries of the first block, and the new one, into leaves, and replaces the block by a
+/// root.
 pub(super) fn to_indexed(
     cx: &DirContext,
     blocks: &dyn DirBlocks,

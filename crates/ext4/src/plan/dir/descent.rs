@@ -1,4 +1,4 @@
-//! The way to the leaf of one name, for who looks at blocks without keeping them.
+//! Finds the leaf of a name, for callers that read blocks without keeping them.
 
 use super::{DirContext, path};
 use crate::error::Error;
@@ -7,30 +7,30 @@ use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::{self, Cause, Index};
 use lanefs_ondisk::{FileBlock, htree::Kind};
 
-/// Blocks on the way to a leaf, the root included.
+/// The most index blocks above a leaf, the root included.
 const DEEPEST: usize = 3;
 
-/// A descent through an index: [`Descent::begin`] looks at the root, [`Descent::step`] at each node
-/// that [`Descent::node`] names, until that is none.
+/// A descent through an index: [`Descent::begin`] reads the root, then [`Descent::step`] reads the
+/// node that [`Descent::node`] returns, until it returns `None`.
 #[derive(Debug, Clone, Copy)]
 pub struct Descent {
     hash: u32,
-    /// Blocks of the directory.
+    /// Number of blocks of the directory.
     count: u32,
-    /// Index blocks that were passed, and how many.
+    /// The index blocks read so far; `depth` is their number.
     passed: [FileBlock; DEEPEST],
     depth: usize,
     /// Levels of nodes below the root.
     levels: usize,
-    /// The child that the last one leads to.
+    /// The child of the last block that was read.
     child: FileBlock,
-    /// Where the names behind the child's begin, if that is known; the low bit says that the child's
-    /// last hash goes on there.
+    /// The first hash of the entries after the child's range, if it is known; the low bit is set if
+    /// the child's last hash continues there.
     next: Option<u32>,
 }
 
 impl Descent {
-    /// Looks at the root of an index of `count` blocks for `name`.
+    /// Starts the descent for `name` at the root of an index; the directory has `count` blocks.
     ///
     /// # Errors
     /// Corruption naming the root.
@@ -56,12 +56,12 @@ impl Descent {
         Ok(descent)
     }
 
-    /// The node to look at next; `None` if the child is the leaf.
+    /// Returns the node to read next; `None` if the child is the leaf.
     pub fn node(&self) -> Option<FileBlock> {
         (self.depth <= self.levels).then_some(self.child)
     }
 
-    /// With a look at [`Descent::node`].
+    /// Continues the descent with the contents of [`Descent::node`].
     ///
     /// # Errors
     /// Corruption naming the block.
@@ -73,7 +73,7 @@ impl Descent {
         Ok(self)
     }
 
-    /// The leaf, unless names of the same hash are in the next one too.
+    /// Returns the leaf, unless names with the same hash are also in the next one.
     pub fn only_leaf(&self) -> Option<FileBlock> {
         (self.next != Some(self.hash | 1)).then_some(self.child)
     }
@@ -89,7 +89,7 @@ impl Descent {
         }
         self.depth += 1;
         self.child = child;
-        // A node's last child ends where the node does.
+        // The range of a node's last child ends with the range of the node.
         self.next = index.get(entry + 1).map(|next| next.hash).or(self.next);
         Ok(())
     }

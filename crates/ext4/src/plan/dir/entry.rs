@@ -1,18 +1,18 @@
-//! One name in the one block where it is or would be.
+//! Looks for a name in the one block where it is or would be.
 
 use super::{DirContext, Found};
 use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Name, Packed, Room};
 use lanefs_ondisk::{FileBlock, Ino};
 
-/// What a block has of a name.
+/// The result of looking for a name in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// The entry.
+    /// The entry exists.
     There(Found),
-    /// Nothing, but room for an entry.
+    /// The name does not exist; the block has room for it.
     Room(Room),
-    /// Nothing, and no room either.
+    /// The name does not exist, and the block has no room for it.
     Full,
 }
 
@@ -31,7 +31,7 @@ pub fn look_for(
     if let Some(found) = entry.and_then(|entry| Found::new(n, &entry)) {
         return Ok(Look::There(found));
     }
-    // Room depends on the name's length alone.
+    // The room that is needed depends only on the name's length.
     let new = Packed { ino: Ino(0), file_type: None, name };
     let room = dirent::find_room(&cx.format, block, &new).map_err(damaged)?;
     Ok(room.map_or(Look::Full, Look::Room))

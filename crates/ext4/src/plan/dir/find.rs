@@ -1,4 +1,4 @@
-//! Looking a name up.
+//! Looks up names.
 
 use super::path::Index;
 use super::{DirBlocks, DirContext, Indexing, NameIndex};
@@ -6,14 +6,14 @@ use crate::error::Error;
 use lanefs_ondisk::dirent::{self, Entry, Name};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 
-/// An entry and its place. The place holds as long as the directory does not change.
+/// An entry and its place. The place is valid as long as the directory does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// What it names.
+    /// The inode number.
     pub ino: Ino,
-    /// Its type, if the directory keeps it.
+    /// The file type, if the directory stores it.
     pub file_type: Option<FileType>,
-    /// The block it is in.
+    /// The block of the entry.
     pub block: FileBlock,
     /// Where its record starts, in bytes from the start of the block.
     pub offset: usize,
@@ -28,7 +28,7 @@ impl Found {
 /// Finds an entry, "." and ".." included.
 ///
 /// # Errors
-/// Corruption naming the block, and what `blocks` fails with.
+/// Corruption naming the block, and the errors of `blocks`.
 pub fn find(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -86,7 +86,7 @@ fn find_indexed(
     }
 }
 
-/// Finds an entry in block `n`, whose contents these are.
+/// Finds an entry in block `n`, whose contents are given.
 ///
 /// # Errors
 /// Corruption naming the block.
@@ -100,10 +100,10 @@ pub fn find_in(
     Ok(entry.and_then(|entry| Found::new(n, &entry)))
 }
 
-/// As [`find_in`], by the block's index.
+/// Like [`find_in`], with the index of the block's names.
 ///
 /// # Errors
-/// As [`find_in`].
+/// The same as for [`find_in`].
 pub fn find_by(
     cx: &DirContext,
     n: FileBlock,

@@ -1,4 +1,4 @@
-//! Adding an entry.
+//! Adds an entry.
 
 use super::path::{Frame, Index, Path, frame_index, kind_at};
 use super::plan::Growth;
@@ -10,11 +10,12 @@ use lanefs_ondisk::htree::{self, Cause, IndexEntry};
 use lanefs_ondisk::{FileBlock, FileType, Ino};
 use std::sync::Arc;
 
-/// Adds an entry. The caller has made sure with [`super::find`] that the name is not there.
+/// Plans the addition of an entry. The caller has checked with [`super::find`] that the name does
+/// not exist.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if the directory has reached its largest size, [`Error::InvalidArgument`] for
-/// "." and "..", corruption naming the block, and what `blocks` fails with.
+/// "." and "..", corruption naming the block, and the errors of `blocks`.
 pub fn plan_insert(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -46,7 +47,7 @@ fn insert_linear(cx: &DirContext, blocks: &dyn DirBlocks, new: &Packed<'_>) -> R
     Ok(Plan { appended: growth.into_appended(), ..Plan::default() })
 }
 
-/// Puts the entry into the slack of block `n`, if there is enough.
+/// Adds the entry to the slack of block `n`, if there is enough.
 fn insert_into(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -80,7 +81,7 @@ fn insert_indexed(
     split_leaf(cx, blocks, &index, first, new)
 }
 
-/// Makes two leaves of the full one that `path` leads to, with the new entry in one of them.
+/// Splits the full leaf at the end of `path` into two, and adds the new entry to one of them.
 fn split_leaf(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -123,14 +124,14 @@ struct Tree<'a> {
     cx: &'a DirContext,
     frames: Vec<Frame>,
     levels: u8,
-    /// Which frames have new contents and are not appended blocks.
+    /// Which frames have new contents and are existing blocks.
     changed: [bool; 4],
     growth: Growth,
 }
 
 impl Tree<'_> {
-    /// Adds an entry behind the one taken at `depth`. A full node is split, a full root gets a level
-    /// below it. The recursion goes up, or down once from the root.
+    /// Adds an entry after the one chosen at `depth`. Splits a full node, and adds a level below a
+    /// full root. Recurses to the parent, or once from the root down.
     fn insert(&mut self, depth: usize, entry: IndexEntry) -> Result<(), Error> {
         let Some(frame) = self.frames.get(depth) else { return Err(Error::NoSpace) };
         let index = frame_index(self.cx, depth, frame)?;
@@ -156,7 +157,8 @@ impl Tree<'_> {
         self.insert(depth - 1, IndexEntry { hash: middle, block })
     }
 
-    /// Moves the root's entries into a new node, which has room for a few more than the root.
+    /// Moves the root's entries into a new node, which has room for a few more entries than the
+    /// root.
     fn add_level(
         &mut self,
         entries: &[IndexEntry],

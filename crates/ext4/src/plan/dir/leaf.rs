@@ -1,4 +1,4 @@
-//! The entries of one block, without "." and "..".
+//! Visits the entries of one block, without "." and "..".
 
 use super::{DirContext, Indexing};
 use crate::error::Error;

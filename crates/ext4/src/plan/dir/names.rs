@@ -1,27 +1,29 @@
-//! The names of some blocks, by hash.
+//! Indexes the names of some blocks by hash.
 //!
-//! A leaf has a hundred names and more, and to look for one is to walk half of them. Who walks a tree
-//! asks for each: with this each is found at once, for one pass over the blocks.
+//! A leaf has a hundred names or more, and a search reads half of them on average. A walk of a tree
+//! looks up every name; with this index each is found at once, after one pass over the blocks.
 
 use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 
-/// Where the names of a block are, or of several. It holds for the contents that it was made of.
+/// The positions of the names in one or several blocks. It is valid for the contents that it was
+/// built from.
 pub struct NameIndex {
-    /// A power of two, at most half of them used: zero, or one and a quarter of where the record is,
-    /// the blocks taken one behind the other; and above that part of the name's hash.
+    /// The length is a power of two, and at most half of the slots are used. A slot is zero, or
+    /// contains the offset of the record in units of four bytes plus one, with the blocks numbered
+    /// consecutively, and above it a part of the name's hash.
     slots: Box<[u32]>,
 }
 
-/// The bits of a slot that say where.
+/// The bits of a slot that contain the offset.
 const PLACE: u32 = 20;
 
-/// Slots to look at for one name. Names that are made to collide have no index, else each of them
-/// would cost as much as there are.
+/// The most slots to examine for one name. Blocks whose names were made to collide get no index,
+/// since every search would examine all of them.
 const LONGEST: usize = 128;
 
 impl NameIndex {
-    /// Of leaves, or blocks of a linear directory; `None` if one is damaged, a name is there twice, or
-    /// they are too large.
+    /// Builds the index of leaves, or of blocks of a linear directory; `None` if one is damaged, a
+    /// name occurs twice, or the blocks are too large.
     pub fn of(format: &DirFormat, blocks: &[&[u8]]) -> Option<NameIndex> {
         let bytes = format.block_size.bytes();
         let mut names: Vec<(u32, &[u8])> = Vec::with_capacity(blocks.len() * bytes / 32);
@@ -46,7 +48,7 @@ impl NameIndex {
         Some(index)
     }
 
-    /// Where a name goes that is not there yet.
+    /// Returns a free slot for a name that is not yet in the index.
     fn free_slot<'a>(
         &self,
         format: &DirFormat,
@@ -72,10 +74,10 @@ impl NameIndex {
         None
     }
 
-    /// The entry of that name, and the number of its block among those that the index is of.
+    /// Returns the entry with this name, and the number of its block among the indexed ones.
     ///
     /// # Errors
-    /// A record that is none: the blocks are others.
+    /// A slot points to an invalid record: the blocks are not those that were indexed.
     #[inline]
     pub fn find<'a>(
         &self,
@@ -101,12 +103,12 @@ impl NameIndex {
         Ok(None)
     }
 
-    /// Bytes that it takes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
 
-    /// The slots to look at for a name of this hash, each once.
+    /// Returns the slots to examine for a name with this hash, each once.
     fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let len = self.slots.len();
         (0..len.min(LONGEST)).map(move |n| (hash as usize).wrapping_add(n) & (len - 1))
@@ -115,12 +117,12 @@ impl NameIndex {
 
 const MASK: u32 = (1 << PLACE) - 1;
 
-/// The part of a hash that is in a slot: not the bits that choose the slot.
+/// Returns the part of a hash that a slot stores: not the bits that choose the slot.
 fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32 & !MASK
 }
 
-/// The block of a slot's name, and the offset of its record there.
+/// Returns the block of a slot's name, and the offset of its record there.
 fn place_of(format: &DirFormat, slot: u32) -> (usize, usize) {
     let at = ((slot & MASK).saturating_sub(1) as usize) * 4;
     (at >> format.block_size.bits(), at & (format.block_size.bytes() - 1))
@@ -133,7 +135,7 @@ mod tests {
     use lanefs_ondisk::Ino;
     use lanefs_ondisk::hash::HashVersion;
 
-    /// A linear directory of these names.
+    /// Creates a linear directory with these names.
     fn directory_of(names: &[String]) -> Directory {
         let mut cx = context(4096, HashVersion::HalfMd4);
         cx.indexing = crate::plan::dir::Indexing::Never;
@@ -171,7 +173,7 @@ mod tests {
     fn a_damaged_block_has_no_index() {
         let mut dir = directory_of(&["a".into(), "b".into()]);
         let mut block = dir.blocks[0].to_vec();
-        // The length of the second record.
+        // Damages the length of the second record.
         block[12 + 4] = 3;
         dir.blocks[0] = block.into();
         assert!(index_of(&dir).is_none());

@@ -1,4 +1,4 @@
-//! The way from the root of an index to a leaf, and on to the next leaf.
+//! Descends from the root of an index to a leaf, and advances to the next leaf.
 
 use super::{DirBlocks, DirContext};
 use crate::error::Error;
@@ -7,18 +7,18 @@ use lanefs_ondisk::hash::NameHasher;
 use lanefs_ondisk::htree::{self, Cause, IndexEntry, Kind};
 use std::sync::Arc;
 
-/// The root of an index, opened.
+/// The root of an index, decoded.
 pub(super) struct Index<'a> {
     cx: &'a DirContext,
     blocks: &'a dyn DirBlocks,
     root: Arc<[u8]>,
     /// Levels of nodes below the root.
     pub(super) levels: u8,
-    /// How this directory hashes names.
+    /// The hash of this directory's names.
     pub(super) hasher: NameHasher,
 }
 
-/// One index block on the way, and the entry taken in it.
+/// One index block of a path, and the chosen entry.
 #[derive(Clone)]
 pub(super) struct Frame {
     pub(super) block: FileBlock,
@@ -26,28 +26,28 @@ pub(super) struct Frame {
     pub(super) at: usize,
 }
 
-/// The way to a leaf: frames from the root down, at least one.
+/// The path to a leaf: frames from the root down, at least one.
 #[derive(Clone)]
 pub(super) struct Path<'a> {
     cx: &'a DirContext,
     blocks: &'a dyn DirBlocks,
     frames: Vec<Frame>,
     leaf: FileBlock,
-    /// Leaves come by, of which a sound index has less than the directory has blocks.
+    /// Number of leaves passed; a sound index has fewer than the directory has blocks.
     steps: u32,
 }
 
-/// The hashes of a leaf's names.
+/// The range of hashes in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The lowest; the low bit as in [`IndexEntry::hash`].
+    /// The lowest hash; the low bit as in [`IndexEntry::hash`].
     pub(super) low: u32,
-    /// Where the next leaf begins, if there is one; the low bit as in [`IndexEntry::hash`].
+    /// The first hash of the next leaf, if there is one; the low bit as in [`IndexEntry::hash`].
     pub(super) next: Option<u32>,
 }
 
 impl Bounds {
-    /// True if a name of this (even) hash may be in the leaf.
+    /// Returns whether a name with this (even) hash may be in the leaf.
     pub(super) fn contain(&self, hash: u32) -> bool {
         let below = match self.next {
             Some(next) => hash < next, // an odd bound is above its own even hash, which continues
@@ -70,7 +70,7 @@ impl<'a> Index<'a> {
         Ok(Index { cx, blocks, root: bytes, levels, hasher })
     }
 
-    /// The way to the first leaf that may have a name of this hash.
+    /// Returns the path to the first leaf that may have a name with this hash.
     pub(super) fn descend(&self, hash: u32) -> Result<Path<'a>, Error> {
         let root = Frame { block: FileBlock(0), bytes: self.root.clone(), at: 0 };
         let mut path = Path {
@@ -91,17 +91,17 @@ impl<'a> Index<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The leaf it leads to.
+    /// Returns the leaf at the end of the path.
     pub(super) fn leaf(&self) -> FileBlock {
         self.leaf
     }
 
-    /// The frames, root first.
+    /// Returns the frames, root first.
     pub(super) fn into_frames(self) -> Vec<Frame> {
         self.frames
     }
 
-    /// The hashes that belong into the leaf.
+    /// Returns the range of hashes in the leaf.
     pub(super) fn bounds(&self) -> Result<Bounds, Error> {
         let mut low = None;
         let mut next = None;
@@ -117,7 +117,7 @@ impl<'a> Path<'a> {
         Ok(Bounds { low: low.unwrap_or(0), next })
     }
 
-    /// Goes on to the next leaf if that one continues the names of `hash`.
+    /// Advances to the next leaf if it continues the names of `hash`.
     pub(super) fn advance_within(&mut self, hash: u32) -> Result<bool, Error> {
         match self.bounds()?.next {
             Some(next) if next == hash | 1 => self.advance(),
@@ -125,7 +125,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Goes on to the next leaf; false at the last.
+    /// Advances to the next leaf; returns false at the last.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         let bounds = self.bounds()?;
         let Some(depth) = self.deepest_with_more()? else { return Ok(false) };
@@ -160,7 +160,7 @@ impl<'a> Path<'a> {
         Ok(None)
     }
 
-    /// Takes the entry for `hash` in the last frame, and returns its child.
+    /// Chooses the entry for `hash` in the last frame, and returns its child.
     fn choose(&mut self, hash: u32) -> Result<FileBlock, Error> {
         let depth = self.frames.len() - 1;
         if let Some(frame) = self.frames.last_mut() {
@@ -169,7 +169,7 @@ impl<'a> Path<'a> {
         self.child()
     }
 
-    /// The child that the last frame's entry leads to.
+    /// Returns the child of the last frame's entry.
     fn child(&self) -> Result<FileBlock, Error> {
         let depth = self.frames.len() - 1;
         let Some(frame) = self.frames.last() else { return Ok(FileBlock(0)) };
@@ -190,12 +190,12 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Which kind of index block is at this depth.
+/// Returns the kind of index block at this depth.
 pub(super) fn kind_at(depth: usize) -> Kind {
     if depth == 0 { Kind::Root } else { Kind::Node }
 }
 
-/// The entries of a frame.
+/// Decodes the entries of a frame.
 pub(super) fn frame_index<'f>(
     cx: &DirContext,
     depth: usize,

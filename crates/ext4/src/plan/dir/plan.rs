@@ -1,4 +1,4 @@
-//! What is to change.
+//! The planned changes of a directory.
 
 use super::{DirBlocks, DirContext};
 use crate::error::Error;
@@ -10,25 +10,25 @@ pub const MOST_UPDATED: usize = 4;
 /// The most blocks that one [`Plan`] appends: a leaf, and a node for each level.
 pub const MOST_APPENDED: usize = 4;
 
-/// What to change in a directory.
+/// The changes of a directory.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// New contents of blocks that are there; no block twice.
+    /// New contents of existing blocks; each block at most once.
     pub updates: Vec<(FileBlock, Arc<[u8]>)>,
     /// Blocks to append, in this order: the first becomes block [`DirBlocks::count`].
     pub appended: Vec<Arc<[u8]>>,
-    /// The directory's inode gets the index flag (`EXT4_INDEX_FL`).
+    /// Whether the directory's inode gets the index flag (`EXT4_INDEX_FL`).
     pub becomes_indexed: bool,
 }
 
 impl Plan {
-    /// A plan that changes one block.
+    /// Creates a plan that changes one block.
     pub(super) fn update(n: FileBlock, block: Arc<[u8]>) -> Plan {
         Plan { updates: vec![(n, block)], ..Plan::default() }
     }
 }
 
-/// Blocks that get appended, numbered on from those that are there.
+/// Blocks to append, numbered after the existing ones.
 pub(super) struct Growth {
     count: u32,
     most: u32,
@@ -36,8 +36,8 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// For a directory that has the blocks of `blocks`. Without `large_dir` the size of a directory
-    /// is a 32-bit number, and an index has 28 bits for a block in any case.
+    /// Creates it for the directory of `blocks`. Without `large_dir` the size of a directory is a
+    /// 32-bit number, and an index always has 28 bits for a block.
     pub(super) fn new(cx: &DirContext, blocks: &dyn DirBlocks) -> Growth {
         let most = match cx.format.has_large_dirs {
             true => htree::MAX_CHILD.0,
@@ -53,7 +53,7 @@ impl Growth {
         Ok(n)
     }
 
-    /// The number that the next block gets.
+    /// Returns the number of the next block.
     pub(super) fn next(&self) -> Result<FileBlock, Error> {
         let appended = u32::try_from(self.appended.len()).unwrap_or(u32::MAX);
         match self.count.checked_add(appended) {

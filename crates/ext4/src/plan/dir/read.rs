@@ -1,4 +1,4 @@
-//! Reading a directory in hash order.
+//! Reads a directory in hash order.
 
 use super::cookie::{Key, Position};
 use super::path::{Index, Path};
@@ -10,15 +10,16 @@ use lanefs_ondisk::htree::Cause;
 use lanefs_ondisk::{FileBlock, Ino, dirent};
 use std::ops::ControlFlow;
 
-/// Calls `each` with the entries behind `cookie`, until it breaks or there are none left. A cookie
-/// is 0 for the start or the `next` of an entry that was delivered. "." and ".." come first, then
-/// all others in the order of their hashes, in linear directories too, so that an entry that is
-/// there all the time is delivered exactly once, whatever else is added and removed between calls.
-/// (More than 64 names that are equal in 57 bits of hash can share a cookie, which only somebody who
-/// knows the file system's hash seed can arrange; a reader that stops among those may miss some.)
+/// Calls `each` with the entries after `cookie`, until it breaks or no entries remain. A cookie is
+/// 0 for the start or the `next` of a delivered entry. "." and ".." come first, then all others in
+/// the order of their hashes, also in linear directories, so that an entry that exists during all
+/// calls is delivered exactly once, whatever other entries are added and removed between calls.
+/// (More than 64 names that are equal in 57 bits of hash can share a cookie, which can only be
+/// arranged with knowledge of the file system's hash seed; a reader that stops among those may miss
+/// some.)
 ///
 /// # Errors
-/// Corruption naming the block, and what `blocks` fails with. Some entries may have been delivered.
+/// Corruption naming the block, and the errors of `blocks`. Some entries may have been delivered.
 pub fn read_from(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -35,7 +36,7 @@ pub fn read_from(
     }
 }
 
-/// True if there is no entry but "." and "..".
+/// Returns whether the directory has no entries except "." and "..".
 pub fn is_empty(cx: &DirContext, blocks: &dyn DirBlocks) -> Result<bool, Error> {
     let mut empty = ControlFlow::Continue(());
     let mut look = |n: FileBlock| -> Result<ControlFlow<()>, Error> {
@@ -88,7 +89,8 @@ fn read_dots(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Each pass reads the whole directory for the next entries in order.
+/// Reads the entries of a linear directory; each pass reads all blocks for the next entries in
+/// order.
 fn read_linear(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -111,7 +113,7 @@ fn read_linear(
     }
 }
 
-/// Goes leaf by leaf, where leaves that share a hash count as one.
+/// Reads the entries leaf by leaf; leaves that share a hash count as one.
 fn read_indexed(
     cx: &DirContext,
     blocks: &dyn DirBlocks,

@@ -1,4 +1,4 @@
-//! Room for a name: where it is, and what makes it.
+//! Finds or creates room for a name.
 
 use super::path::Index;
 use super::{DirBlocks, DirContext, Indexing, Look, Plan, has_names, look_for, plan_insert};
@@ -7,11 +7,11 @@ use lanefs_ondisk::dirent::{self, Name};
 use lanefs_ondisk::{FileBlock, FileType};
 use std::sync::Arc;
 
-/// The block where `name` is, or else the first one with room for it. `None` if no block has room;
-/// "." and ".." are not looked for.
+/// Returns the block that contains `name`, or else the first one with room for it. `None` if no
+/// block has room. Does not look for "." and "..".
 ///
 /// # Errors
-/// Corruption naming the block, and what `blocks` fails with.
+/// Corruption naming the block, and the errors of `blocks`.
 pub fn locate(
     cx: &DirContext,
     blocks: &dyn DirBlocks,
@@ -46,13 +46,13 @@ pub fn locate(
     }
 }
 
-/// Plans a directory with the same entries and a block with room for `name`, which is not there:
-/// a leaf is split, a block appended, or a linear directory converted to an index.
+/// Plans a directory with the same entries and a block with room for `name`, which does not exist:
+/// splits a leaf, appends a block, or converts a linear directory to an indexed one.
 ///
 /// # Errors
-/// As [`plan_insert`].
+/// The same as for [`plan_insert`].
 pub fn plan_room(cx: &DirContext, blocks: &dyn DirBlocks, name: Name<'_>) -> Result<Plan, Error> {
-    // An entry goes in, and out again: the room that it leaves is where it belongs.
+    // An entry is inserted and removed again: the room that it leaves is in the right block.
     let mut plan = plan_insert(cx, blocks, name, cx.ino, FileType::Regular)?;
     let indexing = if plan.becomes_indexed { Indexing::Indexed } else { cx.indexing };
     let cx = &DirContext { indexing, ..*cx };

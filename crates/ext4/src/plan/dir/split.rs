@@ -1,9 +1,9 @@
-//! Spreading the entries of a full leaf over two.
+//! Distributes the entries of a full leaf over two.
 
 use super::DirContext;
 use lanefs_ondisk::dirent::{self, Packed};
 
-/// A leaf that an index entry leads to.
+/// A leaf with the hash of its index entry.
 pub(super) struct Leaf {
     /// The lowest hash, with the low bit set if the leaf before has names of that hash too.
     pub(super) low: u32,
@@ -11,8 +11,9 @@ pub(super) struct Leaf {
     pub(super) block: Vec<u8>,
 }
 
-/// Makes one leaf of the entries, given with their hashes, or two if they do not fit in one.
-/// `None` if two are not enough, which cannot be for the entries of one leaf and a new one.
+/// Packs the entries, given with their hashes, into one leaf, or into two if they do not fit into
+/// one. `None` if two are not enough, which is impossible for the entries of one leaf and a new
+/// one.
 pub(super) fn leaves(
     cx: &DirContext,
     mut entries: Vec<(u32, Packed<'_>)>,
@@ -34,9 +35,9 @@ pub(super) fn leaves(
     Some((left_block, Some(Leaf { low: low | u32::from(continues), block })))
 }
 
-/// Number of entries for the left leaf: all if they fit. Otherwise the split that leaves both sides
-/// about the same number of bytes, and never one that separates names of the same hash as long as
-/// there is another, for such names make every look-up of that hash read both leaves.
+/// Returns the number of entries for the left leaf: all if they fit. Otherwise balances the bytes
+/// of both sides, and separates names with the same hash only if it cannot be avoided, since every
+/// look-up of such a hash reads both leaves.
 fn split_point(entries: &[(u32, Packed<'_>)], capacity: usize) -> Option<usize> {
     let total: usize = entries.iter().map(|(_, packed)| packed.space()).sum();
     if total <= capacity {

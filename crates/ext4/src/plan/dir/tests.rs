@@ -1,4 +1,4 @@
-//! A `Vec` of blocks plays the directory, a `BTreeMap` says what must be in it.
+//! A `Vec` of blocks is the directory, and a `BTreeMap` contains the expected entries.
 
 mod collisions;
 mod cookies;
@@ -20,7 +20,7 @@ pub(super) const INO: Ino = Ino(12);
 const PARENT: Ino = Ino(2);
 pub(super) const INODES: u32 = 1 << 24;
 
-/// A directory in memory, and what must be in it.
+/// A directory in memory, and its expected entries.
 pub(super) struct Directory {
     pub(super) cx: DirContext,
     pub(super) parent: Ino,
@@ -39,7 +39,7 @@ impl DirBlocks for Vec<Arc<[u8]>> {
     }
 }
 
-/// The formats that the tests run with.
+/// Returns the context of a directory with the tests' format.
 pub(super) fn context(block_size: u32, version: HashVersion) -> DirContext {
     DirContext {
         ino: INO,
@@ -81,7 +81,7 @@ impl Directory {
         self.model.remove(bytes);
     }
 
-    /// Lets the entry ".." name another directory.
+    /// Makes the entry ".." refer to another directory.
     pub(super) fn reparent(&mut self, parent: Ino) {
         let found = find(&self.cx, &self.blocks, name(b"..")).expect("sound").expect("there");
         let block = Arc::make_mut(&mut self.blocks[found.block.0 as usize]);
@@ -103,7 +103,7 @@ impl Directory {
         }
     }
 
-    /// The names and inodes as `read_from` delivers them, `batch` at a time.
+    /// Returns the names and inodes as `read_from` delivers them, `batch` at a time.
     pub(super) fn read_all(&self, batch: usize) -> Vec<(Vec<u8>, Ino)> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         loop {
@@ -125,7 +125,7 @@ impl Directory {
         }
     }
 
-    /// Checks everything that must hold, by walking the blocks without the planners.
+    /// Checks all invariants by reading the blocks without the planners.
     pub(super) fn check(&self) {
         let mut entries = BTreeMap::new();
         for (n, block) in self.blocks.iter().enumerate() {
@@ -179,7 +179,7 @@ impl Directory {
                 },
                 entries,
             );
-            // A later leaf may begin with the highest hash here only if its bound is odd.
+            // The next leaf may begin with the highest hash of this one only if its bound is odd.
             *last = highest | 1;
         }
     }
@@ -206,7 +206,7 @@ impl Directory {
     }
 }
 
-/// A seed for a test, printed so that a failure can be repeated with `LANEFS_SEED`.
+/// Returns a random generator; the seed is printed, and `LANEFS_SEED` sets it to repeat a failure.
 pub(super) fn rng(test: &str) -> fastrand::Rng {
     let seed = match std::env::var("LANEFS_SEED") {
         Ok(seed) => seed.parse().expect("LANEFS_SEED is a number"),
@@ -216,7 +216,7 @@ pub(super) fn rng(test: &str) -> fastrand::Rng {
     fastrand::Rng::with_seed(seed)
 }
 
-/// A random name of at most `longest` bytes, any byte that a name can have.
+/// Returns a random name of at most `longest` bytes, with any byte that is valid in a name.
 pub(super) fn random_name(rng: &mut fastrand::Rng, longest: usize) -> Vec<u8> {
     loop {
         let bytes: Vec<u8> = (0..rng.usize(1..=longest)).map(|_| rng.u8(..)).collect();

@@ -1,4 +1,4 @@
-//! The next entries of a directory in order, in bounded memory.
+//! Collects the next entries of a directory in order, in bounded memory.
 
 use super::cookie::{Key, Position};
 use crate::attr::DirEntry;
@@ -8,27 +8,27 @@ use lanefs_ondisk::{FileType, Ino};
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
-/// Most entries that are delivered at a time: more than a leaf of 16 KiB can have. Twice as many are
-/// kept before the higher half is dropped, so that each entry costs the same however many there are.
+/// The most entries that are delivered at a time: more than a leaf of 16 KiB can have. Twice as
+/// many are kept before the higher half is dropped, so that the cost per entry is constant.
 const CAPACITY: usize = 1400;
 
-/// Collects the lowest entries at or behind a position.
+/// Collects the lowest entries at or after a position.
 pub(super) struct Window {
     from: Position,
     entries: Vec<Candidate>,
     /// The names of `entries`, one after another.
     names: Vec<u8>,
-    /// Once entries were dropped: none of these keys and above are kept any more.
+    /// Set once entries were dropped: entries with this key and above are not kept any more.
     limit: Option<Key>,
 }
 
-/// What became of a window's entries.
+/// How far the entries of a window were delivered.
 pub(super) enum Delivered {
-    /// All that were offered have been delivered.
+    /// All offered entries were delivered.
     All,
-    /// There are more, from this position on.
+    /// There are more entries, from this position on.
     Until(Position),
-    /// The reader had enough.
+    /// The reader stopped.
     Stopped,
 }
 
@@ -39,7 +39,7 @@ struct Candidate {
     file_type: Option<FileType>,
 }
 
-/// The order of a listing: by hash, and by name among those of one hash.
+/// Compares entries for a listing: by hash, and by name for equal hashes.
 fn order(names: &[u8], a: &Candidate, b: &Candidate) -> Ordering {
     let by_name = || names.get(a.name.clone()).cmp(&names.get(b.name.clone()));
     a.key.cmp(&b.key).then_with(by_name)
@@ -47,12 +47,12 @@ fn order(names: &[u8], a: &Candidate, b: &Candidate) -> Ordering {
 
 impl Window {
     pub(super) fn new(from: Position) -> Window {
-        // Room for what a small directory has.
+        // Capacity for a small directory.
         let (entries, names) = (Vec::with_capacity(64), Vec::with_capacity(1024));
         Window { from, entries, names, limit: None }
     }
 
-    /// Takes the entry if it is one of the next.
+    /// Adds the entry if it is among the next ones.
     pub(super) fn offer(&mut self, key: Key, entry: &Entry<'_>) {
         let Some(ino) = entry.ino else { return };
         if key < self.from.key() || self.limit.is_some_and(|limit| key > limit) {
@@ -86,8 +86,8 @@ impl Window {
         *names = kept;
     }
 
-    /// Hands the entries on in order. Entries before the position that share its key have been
-    /// collected too, since only then the ordinals of the others are known.
+    /// Delivers the entries in order. Entries before the position that share its key have been
+    /// collected too, since the ordinals of the others depend on them.
     pub(super) fn deliver(
         mut self,
         each: &mut dyn FnMut(&DirEntry<'_>) -> ControlFlow<()>,

@@ -1,4 +1,4 @@
-//! From the tree on disk to the map in memory.
+//! Loads the tree on disk into the map in memory.
 
 use super::map::{Builder, Map};
 use crate::error::Error;
@@ -7,28 +7,28 @@ use lanefs_ondisk::extent::{END, Entries, Expected, Index, Node, Place, ROOT_BYT
 use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};
 use std::ops::Range;
 
-/// Read access to the nodes that are in blocks.
+/// Read access to the nodes in blocks.
 pub trait Nodes {
-    /// The whole block, its checksum found right.
+    /// Returns the whole block, whose checksum was verified.
     fn node(&self, block: Block) -> Result<Arc<[u8]>, Error>;
 }
 
-/// What holds for the tree of one file.
+/// The limits of one file's tree.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Whose tree it is, for errors.
+    /// The owner of the tree, for errors.
     pub ino: Ino,
-    /// How large a node in a block is.
+    /// Size of a node in a block.
     pub block_size: BlockSize,
-    /// How many entries a new node in a block takes, at least 4 and at most what fits. Fewer than
-    /// fit make deep trees out of few extents.
+    /// The most entries of a new node in a block, at least 4 and at most as many as fit. A smaller
+    /// value makes deep trees out of few extents.
     pub node_max: u16,
     /// The physical blocks that files may use: after the superblock's, within the file system.
     pub space: Range<u64>,
 }
 
 impl Limits {
-    /// The format's limits.
+    /// Returns the format's limits.
     pub fn new(ino: Ino, block_size: BlockSize, space: Range<u64>) -> Limits {
         Limits { ino, block_size, node_max: capacity(block_size.bytes()), space }
     }
@@ -64,12 +64,12 @@ impl Limits {
 
 /// Reads the whole tree under `root`.
 ///
-/// A hostile tree makes no endless work: depths fall on the way down, and a node must start with
-/// the block that its parent names, while the names differ, so that no filled node can be visited
-/// twice. The map takes about twice the memory of the nodes.
+/// A hostile tree cannot cause endless work: depths decrease on the way down, and a node must start
+/// with the block in its parent's entry, while those blocks differ, so that a non-empty node cannot
+/// be visited twice. The map takes about twice the memory of the nodes.
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; what `nodes` answers.
+/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
 pub fn load(root: &[u8; ROOT_BYTES], nodes: &dyn Nodes, limits: &Limits) -> Result<Map, Error> {
     let mut walk = Walk { nodes, limits, map: Builder::default() };
     walk.node(limits.root(root)?, END)?;
@@ -83,7 +83,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes all extents of `node`, which ends before `to`. At most six calls deep.
+    /// Adds all extents of `node`, which ends before `to`. Recurses at most six calls deep.
     fn node(&mut self, node: Node, to: u32) -> Result<(), Error> {
         match node.entries {
             Entries::Leaf(extents) => extents.into_iter().for_each(|extent| self.map.push(extent)),
@@ -100,7 +100,8 @@ impl Walk<'_> {
     }
 }
 
-/// The logical blocks of child `i`: to the next one's start, or to the end `to` of their parent.
+/// Returns the logical blocks of child `i`: up to the next child's start, or to the end `to` of
+/// their parent.
 pub(super) fn child_range(children: &[Index], i: usize, to: u32) -> Range<u32> {
     children[i].start.0..children.get(i + 1).map_or(to, |next| next.start.0)
 }

@@ -1,4 +1,4 @@
-//! All mappings of one file in memory.
+//! The mappings of one file in memory.
 
 use super::splice::{assert_within, is_data, splice};
 use lanefs_lanes::sync::Arc;
@@ -8,35 +8,36 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::slice;
 
-/// Extents in a leaf, and children of an inner node: what a change copies on each level.
+/// The most extents in a leaf, and children of an inner node: a change copies so many on each
+/// level.
 const LEAF: usize = 64;
 const FAN: usize = 32;
 
-/// Bytes of a node beside its entries: reference counts, and as much as the allocator adds.
+/// Bytes of a node besides its entries: reference counts and the allocator's overhead.
 const NODE: u64 = 32;
 
-/// All mappings of one file: an immutable snapshot. [`Map::replace`] gives another that shares all
-/// but one path with it, so that a change costs the same for long and short files, and readers of
-/// the old one (under an epoch pin) are not disturbed.
+/// All mappings of one file: an immutable snapshot. [`Map::replace`] returns another one that
+/// shares all but one path with it, so that a change costs the same for long and short files, and
+/// readers of the old one (under an epoch pin) are not disturbed.
 ///
 /// *Invariants*: extents ascend without overlap; no node is empty; leaves are all equally deep.
 #[derive(Debug, Clone)]
 pub struct Map {
-    /// Levels below `top`: leaves at 0.
+    /// Number of levels below `top`: 0 if it contains leaves.
     height: u32,
     top: Arc<[Child]>,
 }
 
-/// A node and what a walk wants to know without following it.
+/// A node, and the data that a walk needs before it visits the node.
 #[derive(Debug, Clone)]
 struct Child {
     /// The first logical block.
     from: u32,
-    /// Extents below.
+    /// Number of extents below.
     count: u64,
-    /// Physical blocks below.
+    /// Number of physical blocks below.
     blocks: u64,
-    /// Bytes of memory that the node takes, and those below it.
+    /// Bytes of memory of the node and of those below it.
     bytes: u64,
     node: Node,
 }
@@ -47,28 +48,28 @@ enum Node {
     Inner(Arc<[Child]>),
 }
 
-/// How what overflows a node is spread.
+/// How the entries of an overflowing node are distributed.
 #[derive(Debug, Clone, Copy)]
 enum Fill {
-    /// Evenly: more may come anywhere.
+    /// Evenly: further entries may be added anywhere.
     Even,
-    /// All full but the last: more comes at the end.
+    /// All nodes full except the last: further entries are added at the end.
     Full,
 }
 
-/// What a logical block leads to, and for how many blocks that goes on.
+/// The mapping of a logical block, and the number of blocks for which it continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// Blocks from `block`; `len` of them with the asked one.
+    /// The block is mapped.
     Mapped {
-        /// The physical block of the asked one.
+        /// The physical block.
         block: Block,
-        /// Blocks to the end of the extent.
+        /// Blocks from the requested one to the end of the extent.
         len: u32,
-        /// Whether there is data.
+        /// Whether the blocks contain data.
         state: State,
     },
-    /// No blocks.
+    /// The block is not mapped.
     Hole {
         /// Blocks to the next extent, or to [`END`].
         len: u32,
@@ -76,12 +77,12 @@ pub enum Mapping {
 }
 
 impl Map {
-    /// No mappings.
+    /// Creates a map without mappings.
     pub fn empty() -> Map {
         Map { height: 0, top: Arc::from([]) }
     }
 
-    /// The mapping of one logical block; [`END`] itself is a hole of length 0.
+    /// Returns the mapping of one logical block; [`END`] itself is a hole of length 0.
     pub fn find(&self, at: FileBlock) -> Mapping {
         let mut next = END;
         let mut children: &[Child] = &self.top;
@@ -98,8 +99,9 @@ impl Map {
         }
     }
 
-    /// The map with what is in `range` replaced by `with`: ascending extents in `range`, of any
-    /// length. Neighbours that go on in each other become one extent where the format allows it.
+    /// Returns the map with the mappings in `range` replaced by `with`: ascending extents in
+    /// `range`, of any length. Adjacent extents that continue each other are merged where the
+    /// format allows it.
     pub fn replace(&self, range: Range<u32>, with: &[Extent]) -> Map {
         assert_within(&range, with);
         let appends = self.last().is_none_or(|last| range.start >= last.end());
@@ -107,12 +109,12 @@ impl Map {
         Map::over(change.apply(&self.top, self.height), self.height, change.fill)
     }
 
-    /// Extents from the one that holds `from` or follows it, whole.
+    /// Returns the extents from the one that contains `from` or follows it, uncut.
     pub fn iter_from(&self, from: FileBlock) -> Iter<'_> {
         let mut iter = Iter { rows: Vec::new(), leaf: [].iter() };
         let mut children: &[Child] = &self.top;
         loop {
-            // The last child that starts at `from` or before may hold it.
+            // The last child that starts at or before `from` may contain it.
             let first = children.partition_point(|child| child.from <= from.0).saturating_sub(1);
             let mut row = children[first.min(children.len())..].iter();
             let child = row.next();
@@ -129,12 +131,12 @@ impl Map {
         }
     }
 
-    /// All extents.
+    /// Returns all extents.
     pub fn iter(&self) -> Iter<'_> {
         self.iter_from(FileBlock(0))
     }
 
-    /// The last extent.
+    /// Returns the last extent.
     pub fn last(&self) -> Option<Extent> {
         let mut child = self.top.last()?;
         loop {
@@ -145,28 +147,29 @@ impl Map {
         }
     }
 
-    /// How many extents there are.
+    /// Returns the number of extents.
     pub fn count(&self) -> u64 {
         self.top.iter().map(|child| child.count).sum()
     }
 
-    /// How many physical blocks are mapped, unwritten ones too; nodes of the tree are not counted.
+    /// Returns the number of mapped physical blocks, unwritten ones included; nodes of the tree are
+    /// not counted.
     pub fn blocks(&self) -> u64 {
         self.top.iter().map(|child| child.blocks).sum()
     }
 
-    /// Bytes of memory that it takes; nodes that it shares with other maps count in each.
+    /// Returns the bytes of memory of the map; nodes shared with other maps count in each.
     pub fn bytes(&self) -> u64 {
         bytes_of(&self.top)
     }
 
-    /// The first block with data at `from` or later. Unwritten blocks are no data.
+    /// Returns the first block with data at `from` or later. Unwritten blocks contain no data.
     pub fn seek_data(&self, from: FileBlock) -> Option<FileBlock> {
         self.iter_from(from).find(is_data).map(|extent| extent.start.max(from))
     }
 
-    /// The first block without data at `from` or later: there is always one, [`END`] at the last.
-    /// Unwritten blocks are a hole here, as the kernel says too when none of them is dirty.
+    /// Returns the first block without data at `from` or later, at most [`END`]. Unwritten blocks
+    /// count as a hole, as in the kernel when none of them is dirty.
     pub fn seek_hole(&self, from: FileBlock) -> FileBlock {
         let mut at = from;
         for extent in self.iter_from(from) {
@@ -178,7 +181,7 @@ impl Map {
         at
     }
 
-    /// A map over `children` of one height, with as many levels as are needed.
+    /// Builds a map over `children` of one height, with as many levels as are needed.
     fn over(mut children: Vec<Child>, mut height: u32, fill: Fill) -> Map {
         while children.len() > FAN {
             children = group(&children, fill);
@@ -213,7 +216,7 @@ fn find_in(extents: &[Extent], at: FileBlock, next: u32) -> Mapping {
     }
 }
 
-/// A replacement on its way down.
+/// The parameters of a replacement.
 struct Change<'a> {
     range: Range<u32>,
     with: &'a [Extent],
@@ -221,9 +224,10 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// `children`, `height` levels above the leaves, after the change. Of those that the range
-    /// touches, neighbours at its ends included, the first and the last become one list, for what
-    /// is between them goes: so the ends meet in one leaf, where they can become one extent.
+    /// Returns `children`, `height` levels above the leaves, after the change. Of the children that
+    /// the range touches, including neighbours at its ends, the first and the last are joined into
+    /// one list, since those between them are removed. So the extents at both ends come into one
+    /// leaf, where they can be merged.
     fn apply(&self, children: &[Child], height: u32) -> Vec<Child> {
         let first = children.partition_point(|c| c.from < self.range.start).saturating_sub(1);
         let end = children.partition_point(|c| c.from <= self.range.end).max(first);
@@ -238,13 +242,13 @@ impl Change<'_> {
         [&children[..first], &new, &children[end..]].concat()
     }
 
-    /// The extents of the leaves at both ends after the change.
+    /// Returns the extents of the leaves at both ends after the change.
     fn splice(&self, touched: &[Child]) -> Vec<Extent> {
         splice(&ends(touched, Child::extents), &self.range, self.with)
     }
 }
 
-/// What the first and the last of `touched` have, as one list: nothing is copied if they are one.
+/// Joins the entries of the first and the last of `touched`; copies nothing if they are the same.
 fn ends<T: Clone>(touched: &[Child], of: fn(&Child) -> &[T]) -> Cow<'_, [T]> {
     match touched {
         [] => Cow::Borrowed(&[]),
@@ -289,7 +293,7 @@ impl Child {
     }
 }
 
-/// Bytes of a node with these children, and of all below.
+/// Returns the bytes of a node with these children, and of all nodes below.
 fn bytes_of(children: &[Child]) -> u64 {
     let below: u64 = children.iter().map(|child| child.bytes).sum();
     NODE + size_of_val(children) as u64 + below
@@ -303,7 +307,7 @@ fn group(children: &[Child], fill: Fill) -> Vec<Child> {
     chunks(children, FAN, fill).map(Child::inner).collect()
 }
 
-/// `list` in chunks of at most `most`.
+/// Splits `list` into chunks of at most `most` entries.
 fn chunks<T>(list: &[T], most: usize, fill: Fill) -> slice::Chunks<'_, T> {
     let size = match fill {
         Fill::Full => most,
@@ -315,7 +319,7 @@ fn chunks<T>(list: &[T], most: usize, fill: Fill) -> slice::Chunks<'_, T> {
 /// Extents in ascending order.
 #[derive(Debug, Clone)]
 pub struct Iter<'a> {
-    /// What is left on each level, the top first.
+    /// The remaining entries on each level, the top first.
     rows: Vec<slice::Iter<'a, Child>>,
     leaf: slice::Iter<'a, Extent>,
 }
@@ -338,7 +342,7 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// Makes a map of extents that come in ascending order without overlap, and keeps them one to one.
+/// Builds a map from extents in ascending order without overlap, which it does not merge.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     leaves: Vec<Child>,
@@ -346,7 +350,7 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Adds what follows all that came before.
+    /// Adds an extent after all previous ones.
     pub(super) fn push(&mut self, extent: Extent) {
         self.leaf.push(extent);
         if self.leaf.len() == LEAF {
@@ -354,7 +358,7 @@ impl Builder {
         }
     }
 
-    /// The map of all that was pushed.
+    /// Returns the map of all extents.
     pub(super) fn finish(mut self) -> Map {
         if !self.leaf.is_empty() {
             self.close_leaf();
@@ -368,7 +372,8 @@ impl Builder {
     }
 }
 
-/// What `map` has in `range`, cut at its ends: what a replacement of `range` takes away.
+/// Returns the mappings of `map` in `range`, cut at its ends: a replacement of `range` removes
+/// these.
 pub fn overlapping(map: &Map, range: Range<u32>) -> Vec<Extent> {
     map.iter_from(FileBlock(range.start))
         .take_while(|extent| extent.start.0 < range.end)

@@ -1,13 +1,13 @@
-//! Which blocks of the device hold which blocks of a file.
+//! Plans changes of the mappings from blocks of a file to blocks of the device.
 //!
-//! Two forms of one thing: the tree on disk, whose nodes are `lanefs_ondisk::extent::Node`s, and
-//! [`Map`], all mappings of one file in memory, which readers use without touching the tree.
-//! [`load`] makes the map from the tree; [`plan_replace`] says which nodes a change of mappings
-//! changes, adds and frees. Nothing here writes, locks or claims: the caller reads nodes through
-//! [`Nodes`], claims [`Plan::nodes_needed`] blocks, and hands what [`Plan::place`] gives to its
-//! journal handle.
+//! The mappings have two forms: the tree on disk, whose nodes are `lanefs_ondisk::extent::Node`s,
+//! and [`Map`], all mappings of one file in memory, which readers use without reading the tree.
+//! [`load`] builds the map from the tree; [`plan_replace`] computes which nodes a change of
+//! mappings changes, adds and frees. This module does not write, lock or claim: the caller reads
+//! nodes through [`Nodes`], claims [`Plan::nodes_needed`] blocks, and passes the result of
+//! [`Plan::place`] to its journal handle.
 //!
-//! Logical blocks are plain `u32` in ranges, below [`END`], which no file reaches.
+//! Logical blocks in ranges are plain `u32`, below [`END`], which no file reaches.
 
 mod cost;
 mod load;

@@ -5,7 +5,7 @@ use lanefs_ondisk::extent::{Entries, Extent, Index, Node, ROOT_BYTES, ROOT_ENTRI
 use lanefs_ondisk::{Block, BlockSize, FileBlock};
 use std::ops::Range;
 
-/// Where a node is: in a block, or among the plan's new ones.
+/// The place of a node: a block, or an index into the plan's new nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spot {
     At(Block),
@@ -28,7 +28,8 @@ pub(super) struct DraftNode {
     pub entries: Draft,
 }
 
-/// What a change of mappings does to the nodes of a tree. It is one consistent step.
+/// The effect of a change of mappings on the nodes of a tree. Applied as a whole it leaves a
+/// consistent tree.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) block_size: BlockSize,
@@ -39,43 +40,43 @@ pub struct Plan {
     pub(super) covered: Range<u32>,
 }
 
-/// A plan as bytes. The nodes want their checksums: `lanefs_ondisk::extent::seal`.
+/// A plan as bytes. The nodes still need their checksums: `lanefs_ondisk::extent::seal`.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// For `i_block` of the inode.
+    /// The new `i_block` of the inode.
     pub root: [u8; ROOT_BYTES],
-    /// Whole blocks: nodes that changed, and new ones.
+    /// Whole blocks: changed nodes and new ones.
     pub writes: Vec<(Block, Arc<[u8]>)>,
     /// Nodes that are no longer part of the tree.
     pub freed: Vec<Block>,
 }
 
 impl Plan {
-    /// How many blocks [`Plan::place`] wants.
+    /// Returns the number of blocks that [`Plan::place`] needs.
     pub fn nodes_needed(&self) -> usize {
         self.new.len()
     }
 
-    /// How many blocks are written: changed nodes and new ones.
+    /// Returns the number of blocks written: changed nodes and new ones.
     pub fn nodes_written(&self) -> usize {
         self.updates.len() + self.new.len()
     }
 
-    /// Nodes that will no longer be part of the tree.
+    /// Returns the nodes that will no longer be part of the tree.
     pub fn freed(&self) -> &[Block] {
         &self.freed
     }
 
-    /// The part of the asked range that the plan replaces, from its start: the rest takes further
-    /// plans, each on the tree that the one before left.
+    /// Returns the part of the requested range that the plan replaces, from its start. The rest
+    /// needs further plans, each for the tree that the previous one produced.
     pub fn covered(&self) -> Range<u32> {
         self.covered.clone()
     }
 
-    /// Puts the new nodes into `blocks`, as many as [`Plan::nodes_needed`] said.
+    /// Puts the new nodes into `blocks`, whose number is [`Plan::nodes_needed`].
     ///
     /// # Panics
-    /// If there are more or fewer.
+    /// If their number differs.
     pub fn place(self, blocks: &[Block]) -> Placed {
         assert_eq!(
             blocks.len(),
@@ -128,7 +129,7 @@ impl Draft {
         }
     }
 
-    /// The first logical block.
+    /// Returns the first logical block.
     pub(super) fn start(&self) -> Option<FileBlock> {
         match self {
             Draft::Leaf(extents) => extents.first().map(|extent| extent.start),
@@ -136,7 +137,7 @@ impl Draft {
         }
     }
 
-    /// Cuts off what is behind the first `at` entries.
+    /// Splits off the entries after the first `at`.
     pub(super) fn split_off(&mut self, at: usize) -> Draft {
         match self {
             Draft::Leaf(extents) => Draft::Leaf(extents.split_off(at)),
@@ -145,7 +146,7 @@ impl Draft {
     }
 }
 
-/// The tree of a file without blocks.
+/// Returns the tree of a file without blocks.
 pub fn empty_root() -> [u8; ROOT_BYTES] {
     let mut bytes = [0; ROOT_BYTES];
     let entries = Entries::Leaf(Vec::new());

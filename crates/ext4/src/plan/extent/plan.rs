@@ -1,4 +1,4 @@
-//! Planning what a change of mappings does to the tree.
+//! Plans the effect of a change of mappings on the tree.
 
 use super::load::{Limits, Nodes, child_range};
 use super::place::{Draft, DraftNode, Plan, Spot};
@@ -9,17 +9,17 @@ use lanefs_ondisk::{Block, Corruption, FileBlock};
 use std::ops::Range;
 
 /// Plans the replacement of the mappings in `range` by `with`: ascending extents in `range`, of any
-/// length. A plan changes one leaf and what hangs on it, within [`worst_case`](super::worst_case);
-/// [`Plan::covered`] says how much of `range` that is, and it is never nothing.
+/// length. A plan changes one leaf and its ancestors, within [`worst_case`](super::worst_case);
+/// [`Plan::covered`] returns the part of `range` that it replaces, which is never empty.
 ///
-/// A leaf that overflows is split, at its end if the change was there, so that a file that grows
-/// leaves full leaves behind, else in the middle. Parents follow. A full root moves into a block.
-/// Nodes without entries are freed, and a root with one child takes the child's entries if they
-/// fit. Blocks that the replaced extents used are the caller's business: see
+/// A leaf that overflows is split, at its end if the change was there, so that a growing file has
+/// full leaves, else in the middle. Parents are handled in the same way. A full root moves into a
+/// block. Nodes without entries are freed, and a root with one child takes the child's entries if
+/// they fit. The caller frees the blocks of the replaced extents: see
 /// [`overlapping`](super::overlapping).
 ///
 /// # Errors
-/// [`Error::Corruption`] with the inode and the block; what `nodes` answers.
+/// [`Error::Corruption`] with the inode and the block; the errors of `nodes`.
 ///
 /// # Panics
 /// If `with` is not in order or not in `range`, or `range` is empty.
@@ -40,18 +40,18 @@ pub fn plan_replace(
     Ok(Plan { block_size: limits.block_size, root, updates, new, freed, covered })
 }
 
-/// A node on the way to the leaf.
+/// A node on the path to the leaf.
 struct Step {
     /// `None` for the root.
     block: Option<Block>,
     node: DraftNode,
-    /// Which child the way goes on to; 0 in the leaf.
+    /// The child that the path continues with; 0 in the leaf.
     at: usize,
     /// The node ends before this logical block.
     to: u32,
 }
 
-/// The way to the leaf that `start` belongs to, the root first.
+/// Returns the path to the leaf that `start` belongs to, the root first.
 fn descend(
     root: &[u8; ROOT_BYTES],
     nodes: &dyn Nodes,
@@ -61,7 +61,7 @@ fn descend(
     let mut path = Vec::new();
     let (mut block, mut node, mut to) = (None, limits.root(root)?, END);
     while let Entries::Index(children) = &node.entries {
-        // What lies before the first child belongs to the first child.
+        // Blocks before the first child belong to the first child.
         let at = children.partition_point(|child| child.start.0 <= start).saturating_sub(1);
         let (range, child) = (child_range(children, at, to), children[at].child);
         let (child_to, depth) = (range.end, node.depth - 1);
@@ -73,14 +73,14 @@ fn descend(
     Ok(path)
 }
 
-/// Where in a node a change was: decides where it is split.
+/// Where in a node the change was: determines where it is split.
 #[derive(Clone, Copy)]
 enum Changed {
     AtEnd,
     Within,
 }
 
-/// A list of children that takes the place of one child in its parent.
+/// A list of children that replaces one child in its parent.
 type Row = Vec<(FileBlock, Spot)>;
 
 struct Planner<'a> {
@@ -92,7 +92,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// From the leaf up; gives the root and what of `range` was covered.
+    /// Applies the change from the leaf up; returns the root and the covered part of `range`.
     fn replace(
         &mut self,
         mut path: Vec<Step>,
@@ -126,8 +126,8 @@ impl Planner<'_> {
         Ok((self.collapse(root)?, range))
     }
 
-    /// The part of the change that ends within the leaf, which ends before `to`, and at most
-    /// doubles its entries, so that one leaf more takes them.
+    /// Returns the part of the change that ends within the leaf, which ends before `to`, and at
+    /// most doubles its entries, so that one additional leaf suffices.
     fn one_leaf_full(
         &self,
         range: Range<u32>,
@@ -145,8 +145,8 @@ impl Planner<'_> {
         (range, taken)
     }
 
-    /// Gives the node of `step`, which is in a block, its new `entries`: it is kept, written,
-    /// split or freed. What its parent is to have in its place.
+    /// Stores the new `entries` of the node of `step`, which is in a block: keeps, writes, splits
+    /// or frees it. Returns the children that replace it in its parent.
     fn settle(&mut self, step: &Step, mut entries: Draft, changed: Changed) -> Row {
         let block = step.block.expect("only the root is not in a block");
         let max = usize::from(step.node.max);
@@ -171,7 +171,7 @@ impl Planner<'_> {
         row
     }
 
-    /// New nodes at `depth` for `entries`.
+    /// Creates new nodes at `depth` for `entries`.
     fn add(&mut self, mut entries: Draft, depth: u16) -> Row {
         let max = self.limits.node_max;
         let mut row = Row::new();
@@ -185,7 +185,7 @@ impl Planner<'_> {
         row
     }
 
-    /// The root with its new `entries`: if they do not fit, they move into blocks below it.
+    /// Stores the new `entries` of the root; if they do not fit, they move into blocks below it.
     fn settle_root(
         &mut self,
         root: DraftNode,
@@ -215,7 +215,7 @@ impl Planner<'_> {
         Ok(DraftNode { depth, entries, ..root })
     }
 
-    /// Pulls the only child into the root while it fits.
+    /// Pulls the only child into the root while its entries fit.
     fn collapse(&mut self, mut root: DraftNode) -> Result<DraftNode, Error> {
         while let Draft::Index(children) = &root.entries
             && let [(start, Spot::At(block))] = children[..]

@@ -1,11 +1,11 @@
-//! Lists of extents: cutting out a range and putting others in its place.
+//! Replaces a range in a list of extents.
 
 use lanefs_ondisk::extent::{END, Extent, State};
 use lanefs_ondisk::{Block, FileBlock};
 use std::ops::Range;
 
-/// `old` with what is in `range` replaced by `with`, which lies in it. Neighbours become one
-/// extent where they can, and what is longer than the format allows becomes several.
+/// Returns `old` with the mappings in `range` replaced by `with`, which is within it. Adjacent
+/// extents are merged where possible, and extents longer than the format allows are split.
 pub(super) fn splice(old: &[Extent], range: &Range<u32>, with: &[Extent]) -> Vec<Extent> {
     let mut new = Vec::with_capacity(old.len() + with.len() + 1);
     let (before, after) = (0..range.start, range.end..END);
@@ -29,7 +29,7 @@ pub(super) fn push(list: &mut Vec<Extent>, extent: Extent) {
     list.extend(pieces(extent));
 }
 
-/// `extent` in pieces that the format can tell.
+/// Splits `extent` into pieces that the format can represent.
 pub(super) fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
     let step = extent.state.max_len();
     (0..extent.len).step_by(step as usize).map(move |at| Extent {
@@ -40,7 +40,7 @@ pub(super) fn pieces(extent: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Panics unless `with` ascends without overlap within `range`: a mistake of the caller.
+/// Panics unless `with` ascends without overlap within `range`: a bug of the caller.
 pub(super) fn assert_within(range: &Range<u32>, with: &[Extent]) {
     assert!(range.start <= range.end, "the range {range:?} is reversed");
     let mut from = range.start;
@@ -54,7 +54,7 @@ pub(super) fn assert_within(range: &Range<u32>, with: &[Extent]) {
     }
 }
 
-/// True if the extent holds data.
+/// Returns whether the extent contains data.
 pub(super) fn is_data(extent: &Extent) -> bool {
     extent.state == State::Written
 }

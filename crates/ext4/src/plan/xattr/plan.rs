@@ -1,40 +1,42 @@
-//! Where an attribute goes.
+//! Decides where an attribute is stored.
 
 use super::state::{Decoded, XattrState, value_in_inode};
 use crate::attr::SetXattr;
 use crate::error::Error;
 use lanefs_ondisk::xattr::{self, Attribute, AttributeName, Value};
 
-/// What to change so that an attribute is set or removed.
+/// The changes that set or remove an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XattrPlan {
     /// New contents of the area in the inode, if it changes.
     pub in_inode: Option<Vec<u8>>,
-    /// What becomes of the block.
+    /// The change of the block.
     pub block: BlockChange,
-    /// Number of inodes that use the present block, this one included; 0 if there is none. Above 1,
-    /// the block is not to be changed: a new one is written, or none, and the old one's count falls.
+    /// Number of inodes that use the present block, this one included; 0 if there is no block.
+    /// Above 1 the block must not be changed: the inode gets a new one, or none, and the old one's
+    /// count decreases.
     pub shared_by: u32,
 }
 
-/// What becomes of an inode's block of attributes.
+/// The change of an inode's block of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockChange {
-    /// It stays, or there still is none.
+    /// The block does not change, or there still is no block.
     Keep,
-    /// These are the contents, for one inode, not sealed.
+    /// The block gets these contents, for one inode, without checksum.
     Write(Vec<u8>),
-    /// It is not needed any more.
+    /// The block is not needed any more.
     Remove,
 }
 
-/// Sets an attribute, or removes it if `value` is `None`. It goes into the inode if it fits there,
-/// else into the block; wherever it was before it is removed.
+/// Sets an attribute, or removes it if `value` is `None`. It is stored in the inode if it fits
+/// there, else in the block; its old value is removed from either.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] as `how` asks for, the latter also if there is nothing
-/// to remove; [`Error::NoSpace`] if it fits nowhere, the state then being as before; corruption; and
-/// [`Error::Unsupported`] for replacing a value that is in an inode of its own.
+/// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`, the latter also if the
+/// attribute to remove does not exist; [`Error::NoSpace`] if it does not fit, and the state is then
+/// unchanged; corruption; and [`Error::Unsupported`] for replacing a value that is in an inode of
+/// its own.
 pub fn plan_set(
     state: &XattrState<'_>,
     name: AttributeName<'_>,
@@ -57,7 +59,7 @@ pub fn plan_set(
     Ok(XattrPlan { in_inode, block, shared_by: decoded.refcount })
 }
 
-/// The attributes that stay, and where the one to be set was.
+/// The remaining attributes, and the old place of the one to be set.
 struct Parts<'a> {
     in_inode: Vec<Attribute<'a>>,
     in_block: Vec<Attribute<'a>>,
@@ -82,7 +84,7 @@ impl<'a> Parts<'a> {
 
 type Placed = (Option<Vec<u8>>, BlockChange);
 
-/// `None` if the new attribute fits nowhere.
+/// Places the attributes; `None` if the new one does not fit.
 fn place<'a>(
     state: &XattrState<'_>,
     old: &Parts<'a>,

@@ -8,13 +8,13 @@ use lanefs_ondisk::{Block, Corruption, Ino, Unsupported};
 /// The attributes of an inode, as bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct XattrState<'a> {
-    /// Named in errors.
+    /// The inode number, for errors.
     pub ino: Ino,
-    /// The area behind the inode's fields; empty if the inode has none.
+    /// The area after the inode's fields; empty if the inode has none.
     pub in_inode: &'a [u8],
-    /// The block, if the inode has one, and its place.
+    /// The block and its place, if the inode has one.
     pub block: Option<(Block, &'a [u8])>,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: usize,
 }
 
@@ -22,7 +22,7 @@ pub struct XattrState<'a> {
 pub(super) struct Decoded<'a> {
     pub(super) in_inode: Vec<Attribute<'a>>,
     pub(super) in_block: Vec<Attribute<'a>>,
-    /// Inodes that use the block; 0 without a block.
+    /// Number of inodes that use the block; 0 without a block.
     pub(super) refcount: u32,
 }
 
@@ -43,10 +43,11 @@ impl<'a> XattrState<'a> {
     }
 }
 
-/// The value of an attribute, as it is kept: an ACL is in the form of the disk.
+/// Returns the value of an attribute as it is stored: an ACL in its form on disk.
 ///
 /// # Errors
-/// [`Error::NoAttribute`], corruption, and [`Error::Unsupported`] for a value in an inode of its own.
+/// [`Error::NoAttribute`], corruption, and [`Error::Unsupported`] for a value in an inode of its
+/// own.
 pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<&'a [u8], Error> {
     let decoded = state.decode()?;
     let mut all = decoded.in_inode.iter().chain(&decoded.in_block);
@@ -57,18 +58,18 @@ pub fn get<'a>(state: &XattrState<'a>, name: AttributeName<'_>) -> Result<&'a [u
     }
 }
 
-/// The full names of all attributes that have one. Whether a caller may see those of `trusted.` is
-/// for the floor above to decide.
+/// Returns the names of all attributes with their prefixes. The caller decides whether attributes
+/// of `trusted.` are visible.
 pub fn list(state: &XattrState<'_>) -> Result<Vec<Vec<u8>>, Error> {
     let decoded = state.decode()?;
     let all = decoded.in_inode.iter().chain(&decoded.in_block);
     Ok(all.filter_map(|attribute| attribute.name.full()).collect())
 }
 
-/// Takes a name as getxattr(2) has it apart.
+/// Parses a name as getxattr(2) receives it.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a prefix that ext4 does not serve, [`Error::NameTooLong`],
+/// [`Error::NotSupported`] for a prefix that ext4 does not support, [`Error::NameTooLong`],
 /// [`Error::InvalidArgument`].
 pub fn parse_name(full: &[u8]) -> Result<AttributeName<'_>, Error> {
     AttributeName::parse(full).map_err(|error| match error {
@@ -86,7 +87,7 @@ pub fn seal(seed: Option<Seed>, place: Block, block: &mut [u8]) {
     }
 }
 
-/// Checks a block of attributes of `ino` when it was read from `place`: the checksum and all entries.
+/// Checks a block of attributes of `ino` that was read from `place`: the checksum and all entries.
 pub fn verify(seed: Option<Seed>, ino: Ino, place: Block, block: &[u8]) -> Result<(), Error> {
     let check = || {
         seed.map_or(Ok(()), |seed| xattr::verify(seed, place, block))?;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 const SIZE: usize = 1024;
 const PLACE: Block = Block(99);
 
-/// The attributes of one inode in memory, and what they must be.
+/// The attributes of one inode in memory, and the expected ones.
 #[derive(Default)]
 struct Attributes {
     in_inode: Vec<u8>,
@@ -152,7 +152,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// False if this machine forbids loop mounts.
+/// Mounts the image and calls `with`; false if this machine forbids loop mounts.
 fn mounted(image: &Path, point: &Path, with: impl FnOnce()) -> bool {
     let mount = Command::new("mount").args(["-o", "loop"]).arg(image).arg(point).output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
@@ -165,7 +165,7 @@ fn mounted(image: &Path, point: &Path, with: impl FnOnce()) -> bool {
     true
 }
 
-/// The kernel sets attributes, we change them in the image, e2fsck and the kernel judge.
+/// The kernel sets attributes, we change them in the image, and e2fsck and the kernel check them.
 #[test]
 fn attributes_of_the_kernel_are_read_and_ours_are_sound_to_e2fsck_and_the_kernel() {
     let tools = ["mke2fs", "debugfs", "e2fsck", "setfattr", "getfattr"];
@@ -209,7 +209,7 @@ fn attributes_of_the_kernel_are_read_and_ours_are_sound_to_e2fsck_and_the_kernel
     let geometry = superblock.geometry();
     let seed = superblock.checksums().seed();
     let ino = Ino(12);
-    // Block and offset of the inode, as debugfs says: "located at block 42, offset 0x0b00".
+    // Block and offset of the inode, as debugfs prints them: "located at block 42, offset 0x0b00".
     let located = run("debugfs", &["-R", "imap <12>", path]);
     let (_, after) = located.split_once("located at block ").expect("imap's words");
     let (block, offset) = after.trim().split_once(", offset 0x").expect("imap's words");

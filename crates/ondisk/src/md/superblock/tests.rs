@@ -26,8 +26,8 @@ fn good() -> Superblock {
     Superblock::new(&array(), &device())
 }
 
-/// The cause that a valid superblock is refused for after `change` broke one part and its checksum
-/// was set again.
+/// Returns the cause for which a valid superblock is refused after `change` damaged one part and
+/// its checksum was set again.
 fn cause(change: impl FnOnce(&mut Superblock)) -> Cause {
     let mut superblock = good();
     change(&mut superblock);
@@ -218,7 +218,7 @@ proptest! {
         for (at, value) in changes {
             bytes[at] = value;
         }
-        // With the right checksum, so that the checks behind it are reached.
+        // The checksum is corrected, so that the checks after it are reached.
         let (raw, roles) = RawSuperblock::read_from_prefix(&bytes).unwrap();
         let roles = roles.chunks_exact(2).map(|r| u16::from_le_bytes([r[0], r[1]]));
         let roles = roles.take(raw.max_dev.get() as usize).collect();

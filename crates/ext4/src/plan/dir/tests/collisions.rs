@@ -67,7 +67,7 @@ fn names_of_one_hash_spread_over_leaves_and_are_found_and_read() {
 
 #[test]
 fn names_with_equal_halves_of_the_hash_are_each_read_once() {
-    // Half MD4 pads a short name with its length, so that writing the padding out gives the same hash.
+    // Half MD4 pads a short name with its length, so the padding written out hashes equal.
     let mut directory = Directory::new(context(1024, HashVersion::HalfMd4));
     for i in 0..100u8 {
         let short = [b'a' + i % 26, b'a' + i / 26, b'z'];

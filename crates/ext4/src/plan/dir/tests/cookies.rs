@@ -1,9 +1,9 @@
-//! Readers that go on after changes.
+//! Readers that continue after changes.
 
 use super::*;
 use std::collections::BTreeSet;
 
-/// A reader takes a few entries at a time while names come and go around it.
+/// A reader takes a few entries at a time while names are added and removed.
 fn read_among_changes(
     mut directory: Directory,
     stay: &[Vec<u8>],

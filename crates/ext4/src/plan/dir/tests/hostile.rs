@@ -1,15 +1,15 @@
-//! Blocks that nobody wrote properly: errors, no panic, no endless loop.
+//! Damaged blocks cause errors, but no panic and no endless loop.
 
 use super::*;
 
-/// Edits copies of the block where an entry is said to be.
+/// Edits copies of the block of a found entry.
 fn edit(cx: &DirContext, blocks: &[Arc<[u8]>], found: &Found) {
     let mut block = blocks[found.block.0 as usize].to_vec();
     let _ = dirent::replace(&cx.format, &mut block, found.offset, Ino(5), FileType::Regular);
     let _ = dirent::remove(&cx.format, &mut block, found.offset);
 }
 
-/// Runs everything on the blocks. The harness itself panics on block numbers that are not there.
+/// Runs all functions on the blocks. The harness itself panics on block numbers that do not exist.
 fn run_all(cx: &DirContext, blocks: &Vec<Arc<[u8]>>, rng: &mut fastrand::Rng) {
     for (n, block) in (0..).zip(blocks) {
         let _ = verify(cx, FileBlock(n), block);
@@ -86,7 +86,7 @@ fn damaged_directories_give_errors() {
             for _ in 0..400 {
                 let mut blocks = directory.blocks.clone();
                 for _ in 0..rng.usize(1..6) {
-                    // The first bytes of the root are the most fragile.
+                    // The first bytes of the root are the most vulnerable.
                     let n = if rng.bool() { 0 } else { rng.usize(..blocks.len()) };
                     let at = if rng.bool() { rng.usize(..64) } else { rng.usize(..1024) };
                     Arc::make_mut(&mut blocks[n])[at] = rng.u8(..);
@@ -131,7 +131,8 @@ fn a_changed_byte_does_not_verify() {
         verify(&directory.cx, FileBlock(n as u32), &block).expect("sealed");
         let other = DirContext { seed: directory.cx.seed.chain(b"x"), ..directory.cx };
         assert!(verify(&other, FileBlock(n as u32), &block).is_err(), "block {n} of another inode");
-        // Not beyond the entries in use of an index block, which its checksum leaves out.
+        // Changes only bytes before the end of an index block's used entries: its checksum omits
+        // the rest.
         block[rng.usize(..48)] ^= 1 << rng.u32(..8);
         assert!(verify(&directory.cx, FileBlock(n as u32), &block).is_err(), "block {n}");
     }

@@ -1,4 +1,4 @@
-//! Directories that the kernel made, and directories of ours that e2fsck and the kernel judge.
+//! Directories made by the kernel, and directories of ours that e2fsck and the kernel check.
 
 use super::*;
 use lanefs_ondisk::inode::InodeFlags;
@@ -16,7 +16,7 @@ struct Image {
     path: PathBuf,
 }
 
-/// False, with a line that says so, where the e2fsprogs are missing.
+/// Returns false, with a message, if the e2fsprogs are missing.
 fn has_tools() -> bool {
     let found = ["mke2fs", "debugfs", "e2fsck"]
         .iter()
@@ -43,7 +43,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 impl Image {
-    /// An image made with these options; `/d` has empty files of these names.
+    /// Creates an image with these options; `/d` has empty files with these names.
     fn new(options: &[&str], size: &str, names: &[Vec<u8>]) -> Image {
         let root = tempfile::tempdir_in("/dev/shm").expect("room");
         let tree = root.path().join("tree");
@@ -73,7 +73,7 @@ impl Image {
         run("debugfs", &["-w", "-f", file.to_str().expect("UTF-8"), self.path()]);
     }
 
-    /// Where the blocks of `/d` lie.
+    /// Returns the places of the blocks of `/d`.
     fn places(&self) -> Vec<u64> {
         let mut places = Vec::new();
         for line in self.debugfs("dump_extents -l d").lines().skip(1) {
@@ -139,7 +139,8 @@ impl Image {
         run("e2fsck", &["-fn", self.path()]);
     }
 
-    /// Mounts with the kernel's ext4, calls `with` and unmounts; false if this machine forbids it.
+    /// Mounts with the kernel's ext4, calls `with` and unmounts; false if this machine forbids
+    /// mounting.
     fn mounted(&self, with: impl FnOnce(&Path)) -> bool {
         let point = self.root.path().join("mount");
         fs::create_dir_all(&point).expect("room");
@@ -155,7 +156,7 @@ impl Image {
     }
 }
 
-/// What the kernel lists in `directory`.
+/// Returns the names that the kernel lists in `directory`.
 fn listing(directory: &Path) -> BTreeMap<Vec<u8>, Ino> {
     let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("sound"));
     entries.map(|entry| (entry.file_name().into_vec(), Ino(entry.ino() as u32))).collect()
@@ -220,7 +221,7 @@ fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
     read_what_the_kernel_made(&no_index, 3000);
 }
 
-/// Replaces names of a directory that the kernel made, as long as no block has to be appended.
+/// Replaces names of a directory made by the kernel, as long as this does not append a block.
 #[test]
 #[ignore = "long: makes images and mounts them"]
 fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() {
@@ -265,7 +266,7 @@ fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() 
     }
 }
 
-/// Builds a directory with the planners alone and puts it in the place of a linear one.
+/// Builds a directory with the planners only and replaces a linear one by it.
 fn build(options: &[&str], names: &[Vec<u8>], guests: usize, test: &str) {
     let mut rng = rng(test);
     build_in(Image::new(options, "64M", names), names, guests, &mut rng);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Grows to `most` entries, shrinks to none, and grows again, checking the structure every `every` steps.
+/// Grows to `most` entries, shrinks to zero, and grows again, checking the structure every `every`
+/// steps.
 fn run(cx: DirContext, most: usize, longest: usize, every: usize, test: &str) -> Directory {
     let mut rng = rng(test);
     let mut directory = Directory::new(cx);
@@ -122,7 +123,7 @@ fn a_full_leaf_is_compacted_rather_than_split() {
         i += 1;
     }
     let blocks = directory.blocks.len();
-    // As many long names as short ones were removed, on and on: the leaves do not multiply.
+    // Adds as many long names as it removes short ones: the number of leaves stays the same.
     for round in 0..200 {
         let first = directory.model.keys().next().expect("names").clone();
         directory.remove(&first);

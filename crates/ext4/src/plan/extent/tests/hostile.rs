@@ -1,4 +1,4 @@
-//! Trees that break the format.
+//! Trees that violate the format.
 
 use super::*;
 use lanefs_ondisk::Corruption;

@@ -1,5 +1,5 @@
-//! Trees that the kernel made are read, and trees that were planned here are judged by e2fsck and
-//! read by the kernel. Wants root, loop devices and e2fsprogs; says so and passes without them.
+//! Reads trees made by the kernel; e2fsck checks the trees planned here, and the kernel reads them.
+//! Needs root, loop devices and e2fsprogs; passes with a message without them.
 
 use super::*;
 use lanefs_ondisk::checksum::Seed;
@@ -69,7 +69,7 @@ impl Image {
         text(&Command::new("debugfs").args(args).output().expect("debugfs runs"))
     }
 
-    /// The root of the tree of `name`, from debugfs's dump of `i_block`.
+    /// Returns the root of the tree of `name`, from debugfs's dump of `i_block`.
     fn root(&self, name: &str) -> [u8; ROOT_BYTES] {
         let dump = self.debugfs(&format!("inode_dump -b {name}\n"));
         let mut bytes = Vec::<u8>::new();
@@ -93,7 +93,8 @@ impl Image {
         bytes[..ROOT_BYTES].try_into().expect("60 bytes")
     }
 
-    /// The seed of the checksums of the file's nodes: over UUID, inode number and generation.
+    /// Returns the seed of the checksums of the file's nodes: over UUID, inode number and
+    /// generation.
     fn seed(&self, name: &str) -> (Ino, Seed) {
         let stat = self.debugfs(&format!("stat {name}\n"));
         let number = |key: &str| -> u32 {
@@ -106,7 +107,7 @@ impl Image {
         (ino, Seed::of_uuid(&uuid).of_inode(ino, generation))
     }
 
-    /// What debugfs lists as the leaves' extents.
+    /// Returns the extents that debugfs lists for the leaves.
     fn listed(&self, name: &str) -> Vec<Extent> {
         let listing = self.debugfs(&format!("ex {name}\n"));
         let extents = listing.lines().filter_map(|line| {
@@ -121,7 +122,7 @@ impl Image {
     }
 }
 
-/// The nodes in an image, each with its checksum checked.
+/// The nodes in an image; the checksum of each is verified.
 struct OnDisk<'a> {
     image: &'a Image,
     seed: Seed,
@@ -136,8 +137,8 @@ impl Nodes for OnDisk<'_> {
     }
 }
 
-/// An image with a file `f` of `blocks` blocks, half written and half not, every other one punched
-/// out of the first `punched`.
+/// Creates an image with a file `f` of `blocks` blocks, half of them written, with every other one
+/// of the first `punched` punched out.
 fn fragmented(mib: u64, blocks: u64, punched: u64) -> Option<Image> {
     use rustix::fs::{FallocateFlags, fallocate};
     let Some(image) = Image::new(mib) else {
@@ -175,7 +176,7 @@ fn a_tree_of_the_kernel_is_read_as_debugfs_lists_it() {
     }
 }
 
-/// Puts the tree and recognisable data in place of what `f` had.
+/// Replaces the contents of `f` by the tree and recognisable data.
 fn install(image: &Image, tree: &Tree, seed: Seed) {
     for (block, bytes) in &tree.blocks {
         let mut bytes = bytes.to_vec();
@@ -212,7 +213,7 @@ fn a_tree_planned_here_is_right_for_e2fsck_and_the_kernel() {
     let mut rng = seeded("a_tree_planned_here");
     let Some(image) = fragmented(32, u64::from(BLOCKS), 0) else { return };
     let (ino, seed) = image.seed("f");
-    // Its blocks are dealt out anew; the last extent's become nodes.
+    // Its blocks are reassigned; those of the last extent become nodes.
     let mut extents = image.listed("f");
     let nodes = extents.pop().expect("more than one extent");
     let mut pool: Vec<u64> =
@@ -241,7 +242,7 @@ fn a_tree_planned_here_is_right_for_e2fsck_and_the_kernel() {
     let path = image.path();
     let check = run("e2fsck", &["-fn", path.to_str().expect("plain")]).expect("e2fsck runs");
     let said = text(&check);
-    // Blocks without an owner are expected; about the file there is at most advice.
+    // e2fsck should report blocks without an owner, and at most advice about the file.
     let about_the_file = |line: &&str| line.starts_with("Inode") && !line.contains("could be");
     let pass_1 = said.split_once("Pass 2").expect("pass 1 ended").0;
     assert_eq!(pass_1.lines().find(about_the_file), None);

@@ -1,4 +1,4 @@
-//! A tree in memory, changed by plans and checked against plain tables.
+//! A tree in memory, changed by plans and compared with plain tables.
 
 mod hostile;
 mod kernel;
@@ -44,7 +44,7 @@ impl Tree {
         load(&self.root, self, &self.limits).expect("the tree is right")
     }
 
-    /// Replaces a range by as many plans as it takes; gives how many.
+    /// Replaces a range by as many plans as needed; returns their number.
     fn replace(&mut self, range: Range<u32>, with: &[Extent]) -> usize {
         let (mut left, mut plans) = (range, 0);
         while !left.is_empty() {
@@ -83,7 +83,7 @@ fn extent(start: u32, len: u32, block: u64, state: State) -> Extent {
     Extent { start: FileBlock(start), len, block: Block(block), state }
 }
 
-/// Logical block to physical block and state.
+/// Maps a logical block to its physical block and state.
 type Table = BTreeMap<u32, (u64, State)>;
 
 fn replace_in(table: &mut Table, range: Range<u32>, with: &[Extent]) {
@@ -108,7 +108,7 @@ fn table_of(extents: impl IntoIterator<Item = Extent>) -> Table {
     table
 }
 
-/// Random numbers; the seed is printed, and `LANEFS_SEED` sets it.
+/// Returns random numbers; the seed is printed, and `LANEFS_SEED` sets it.
 fn seeded(name: &str) -> fastrand::Rng {
     let given = std::env::var("LANEFS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| fastrand::u64(..));

@@ -1,10 +1,10 @@
-//! Random replacements against a plain table of blocks.
+//! Random replacements, compared with a plain table of blocks.
 
 use super::*;
 
 const FILE: u32 = 2000;
 
-/// A few ascending extents in `range`, some touching, some with holes between.
+/// Returns a few ascending extents in `range`, some adjacent, some with holes between them.
 fn random_extents(rng: &mut fastrand::Rng, range: &Range<u32>, physical: &mut u64) -> Vec<Extent> {
     let mut with = Vec::new();
     let mut at = range.start;
@@ -34,7 +34,7 @@ fn deepest_of_random_replacements(node_max: u16, rounds: usize, rng: &mut fastra
     let (mut physical, mut deepest) = (100, 0);
     for round in 0..rounds {
         let range = random_range(rng);
-        // Growing and shrinking by turns, so that trees become deep and flat again.
+        // Alternates between growing and shrinking, so that trees become deep and flat again.
         let shrinks = (round / 150) % 2 == 1 && rng.u32(0..4) > 0;
         let with = match shrinks {
             true => Vec::new(),
