@@ -1,5 +1,5 @@
-//! CPU time per operation on the whole machine: the library on a device in memory, compared with the
-//! kernel's ext4 on a loop device in memory.
+//! Measures CPU time per operation on the whole machine: the library on a device in memory,
+//! compared with the kernel's ext4 on a loop device in memory.
 
 use crate::cpu::Cpu;
 use crate::figures::Measured;
@@ -33,7 +33,7 @@ fn micros(time: Duration) -> String {
     short(time.as_nanos() as f64 / 1000.0)
 }
 
-/// The heading of the table.
+/// Returns the heading of the table.
 pub fn efficiency_head() -> String {
     format!(
         "{:<15}{:>8}{:>14}{:>14}{:>14}{:>12}{:>12}{:>8}  {}\n",
@@ -49,7 +49,7 @@ pub fn efficiency_head() -> String {
     )
 }
 
-/// The line of one workload: the first outcome is the library's, the second the kernel's.
+/// Returns the line of one workload: the first outcome is the library's, the second the kernel's.
 pub fn efficiency_line(measured: &Measured) -> String {
     let cpu = |n: usize| -> Option<Cpu> { measured.outcomes.get(n)?.1.figures()?.cpu_per_op() };
     let (workload, threads) = (measured.workload, measured.threads);
@@ -77,7 +77,7 @@ pub fn efficiency_line(measured: &Measured) -> String {
     text
 }
 
-/// The text below the table.
+/// Returns the text below the table.
 pub fn efficiency_foot() -> String {
     format!(
         "CPU time of one operation: this process and all threads of the kernel (journal, writeback, loop \

@@ -28,7 +28,7 @@ pub struct Library {
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
-    /// The device is in memory, neither a file nor a device of the host.
+    /// Whether the device is in memory, neither a file nor a device of the host.
     in_memory: bool,
 }
 
@@ -68,7 +68,7 @@ impl Library {
         Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
     }
 
-    /// As [`Library::on`], on a whole array in memory.
+    /// Opens the file system on an array in memory, as [`Library::on`] does.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -77,7 +77,7 @@ impl Library {
         Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
     }
 
-    /// As [`Library::on`], on a device in this process's memory.
+    /// Opens the file system on a device in this process's memory, as [`Library::on`] does.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -113,7 +113,7 @@ impl Library {
         at(path, act(&parent.dir, name))
     }
 
-    /// Runs `each` on the entries of `dir` but "." and "..".
+    /// Runs `each` on the entries of `dir`, except "." and "..".
     fn each_entry(&self, dir: InodeRef, mut each: impl FnMut(&DirEntry<'_>)) -> Told<()> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let open = self.vfs.open_inode(&self.who, dir, flags)?;

@@ -15,16 +15,16 @@ impl Stop {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// True once it was asked for.
+    /// Returns whether the run was asked to end.
     pub fn is_asked(&self) -> bool {
         // Relaxed: the flag publishes no other data, and a short delay does not matter.
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Checks the flag in the middle of long work.
+    /// Checks the flag during long work.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] once it was asked for.
+    /// [`Error::Interrupted`] if the run was asked to end.
     pub fn check(&self) -> Result<()> {
         if self.is_asked() { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -83,7 +83,7 @@ impl Workload {
         Workload::Mix,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Create => "create",
@@ -112,7 +112,7 @@ impl Workload {
         }
     }
 
-    /// The unit of its rate.
+    /// Returns the unit of the rate.
     pub fn unit(self) -> &'static str {
         match self {
             Workload::SeqRead | Workload::SeqWrite => "MiB/s",
@@ -122,37 +122,38 @@ impl Workload {
         }
     }
 
-    /// True if [`crate::scale::Scale::files`] is the number of files in its directory or tree.
+    /// Returns whether [`crate::scale::Scale::files`] is the number of files in its directory or
+    /// tree.
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
     }
 
-    /// True if it works on files of [`crate::scale::Scale::file_bytes`].
+    /// Returns whether it uses files of [`crate::scale::Scale::file_bytes`].
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// True if it reads or writes [`crate::scale::Scale::access_bytes`] at once.
+    /// Returns whether it reads or writes [`crate::scale::Scale::access_bytes`] at once.
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// True if it can be a part of [`Workload::Mix`]: all its operations are alike, and their number has no
-    /// limit.
+    /// Returns whether it can be a part of [`Workload::Mix`]: all its operations are alike, and
+    /// their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
-    /// True if it works on [`crate::scale::Scale::tree`].
+    /// Returns whether it uses [`crate::scale::Scale::tree`].
     pub fn needs_tree(self) -> bool {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// True if it can run on this place: external programs need a directory of the host.
+    /// Returns whether it can run on this place: external programs need a directory of the host.
     pub fn fits(self, place: &dyn Place) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }
