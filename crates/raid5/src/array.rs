@@ -58,7 +58,7 @@ pub struct Array {
     pub(crate) activity: Activity,
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
-    /// By slot; none without a partial parity log.
+    /// The logs by slot; empty without a partial parity log.
     pub(crate) logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
     state: Mutex<()>,
@@ -158,7 +158,7 @@ impl Array {
     /// Errors of the flush or of the record.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
-        // Twice: the first call only marks the bits idle.
+        // Called twice: the first call only marks the bits idle.
         self.clear_idle_bits()?;
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -234,7 +234,7 @@ impl Array {
         self.logs.iter().for_each(|log| log.wake());
     }
 
-    /// The log of the member that has the parity of `row`.
+    /// Returns the log of the member that has the parity of `row`.
     pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
         self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
     }
@@ -309,7 +309,7 @@ impl Device for Array {
     }
 }
 
-/// Rows that a member has its share of, when it is rebuilt up to this byte.
+/// Returns the number of rows that are valid on a member rebuilt up to this byte.
 fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
 }

@@ -1,4 +1,4 @@
-//! The background thread of an open array: rebuild, resync, marking it clean.
+//! The background thread of an open array: rebuilds, resynchronises, marks the array clean.
 
 use crate::array::Array;
 use crate::maintenance::Rebuild;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// saves superblock writes, two per member for each burst of writes; after a crash it costs a resync.
 const REST: Duration = Duration::from_millis(500);
 
-/// The thread. It ends on request, or when its work fails.
+/// The thread. It terminates on request, or when its work fails.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,
@@ -21,7 +21,7 @@ pub(crate) struct Keeper {
 
 struct Shared {
     ends: AtomicBool,
-    /// Guards only the sleep.
+    /// Used only for the sleep.
     sleep: Mutex<()>,
     wake: Condvar,
 }
