@@ -1,8 +1,9 @@
-//! The partial parity log, which closes the write hole: how it is written.
+//! Writes the partial parity log, which closes the write hole.
 //!
-//! Before a part of a row is written, the partial parity goes to the member with the row's parity, and
-//! is made durable: the XOR of all data that the write does not touch. After a crash, partial parity
-//! and the data then on the written members give the parity again, whatever part of the write arrived.
+//! Before a part of a row is written, the partial parity is written to the member with the row's
+//! parity and made durable: the XOR of all data that the write does not touch. After a crash, the
+//! parity is computed from the partial parity and the data that is then on the written members,
+//! whatever part of the write they received.
 //!
 //! An entry is *unfinished* from then until its data and parity are flushed on their members. Recovery
 //! uses only the newest header, in md as here. So a header is written either when no entry is
@@ -48,7 +49,7 @@ use std::collections::VecDeque;
 /// Bytes of partial parity that one write of a part of a row logs at most, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// A log: that of this member, not of a later member of the slot.
+/// A log of one member, not of a later member of the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogHome {
     pub(crate) member: MemberId,
@@ -56,14 +57,14 @@ pub(crate) struct LogHome {
 }
 
 impl LogHome {
-    /// The log of the member in `slot`.
+    /// Returns the log of the member in `slot`.
     pub(crate) fn of(members: &Members, slot: usize) -> Option<LogHome> {
         let member = members.present(slot)?;
         Some(LogHome { member: member.id, area: member.log? })
     }
 }
 
-/// Bytes of partial parity that one write may log at once, whichever member the log is on.
+/// Returns the bytes of partial parity that one write may log at once, on any of the members.
 pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
     let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
     space.fold(PER_WRITE, u64::min) / crate::layout::BLOCK * crate::layout::BLOCK
@@ -79,7 +80,7 @@ pub(crate) struct ParityLog {
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
     pub(crate) books: Mutex<Books>,
-    /// For threads that wait until no header is being written.
+    /// Notified when no header is being written.
     pub(crate) idle: Condvar,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Books {
     pub(crate) at: u64,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
-    /// Which thread has the turn to write a header.
+    /// The thread that has the turn to write a header.
     pub(crate) turn: Turn,
     /// Number of threads that are writing headers to former members.
     late: usize,
@@ -103,14 +104,14 @@ pub(crate) struct Books {
     /// Threads that wait until their entries are durable, or for their turn to write a header.
     pub(crate) waiters: Waiters,
     pub(crate) last_ticket: Ticket,
-    /// The highest ticket of which the entries are durable.
+    /// The highest ticket whose entries are durable.
     pub(crate) durable: Ticket,
 }
 
-/// Which thread has the turn to write a header.
+/// The thread that has the turn to write a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The turn is free for the next thread: none waits.
+    /// The turn is free for the next thread; no thread waits for it.
     Free,
     /// A thread is writing a header to this member, or flushing for one.
     Taken,
@@ -146,7 +147,7 @@ pub(crate) struct Logged {
 pub(crate) struct LogPart {
     /// First byte within the chunks.
     pub(crate) from: u64,
-    /// The byte after the last.
+    /// The offset after the last byte.
     pub(crate) to: u64,
     /// First sector of the array.
     pub(crate) data_sector: u64,
@@ -171,7 +172,7 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// They were written when this many flushes had begun.
+    /// They were written when this many flushes had started.
     Written { begun: u64 },
 }
 
@@ -180,7 +181,7 @@ pub(crate) struct Unit {
     pub(crate) home: LogHome,
     /// Byte of the log.
     pub(crate) at: u64,
-    /// The newest ticket in it; 0 if none is.
+    /// The newest ticket in it; 0 if there is none.
     pub(crate) through: u64,
     /// The header with the partial parity of its new entries, or an empty header.
     pub(crate) head: Vec<u8>,
@@ -188,11 +189,11 @@ pub(crate) struct Unit {
     pub(crate) before: Vec<u8>,
 }
 
-/// What must happen before the next header.
+/// An event that must happen before the next header.
 pub(crate) enum Obstacle {
-    /// A flush, which finishes the entries that are written.
+    /// A flush, which finishes the entries that are already written.
     Flush,
-    /// The end of logged writes, until at most this many are under way.
+    /// The completion of logged writes, until at most this many are under way.
     Writers {
         /// Entries whose data and parity are being written.
         at_most: usize,
@@ -231,8 +232,8 @@ impl ParityLog {
         }
     }
 
-    /// The slot has another member, or none. The log of the previous member no longer counts, and no
-    /// thread waits for header writes to it.
+    /// Records that the slot has another member, or none. The log of the previous member is not
+    /// used any more, and no thread waits for header writes to it.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.books.lock();
         books.home = home;
@@ -248,13 +249,13 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Bytes of partial parity that one write may log at once.
+    /// Returns the bytes of partial parity that one write may log at once.
     pub(crate) fn per_write(&self) -> u64 {
         self.per_write
     }
 
-    /// Waits for threads that write a header or flush for one, for any member of the slot. No thread
-    /// begins to while the slot has no member.
+    /// Waits for threads that write a header or flush for one, for any member of the slot. While
+    /// the slot has no member, no thread starts to do so.
     pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
         while books.turn == Turn::Taken || books.late > 0 {
@@ -262,7 +263,7 @@ impl ParityLog {
         }
     }
 
-    /// Notes that data and parity of `ticket` are written, after `begun` flushes had begun.
+    /// Records that data and parity of `ticket` are written, after `begun` flushes had started.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
         let mut books = self.books.lock();
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
@@ -271,14 +272,14 @@ impl ParityLog {
         self.progressed(books);
     }
 
-    /// Notes that data and parity of `ticket` are durable already.
+    /// Records that data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| e.ticket != ticket);
         self.progressed(books);
     }
 
-    /// Notes that flush `number` succeeded: entries written before it began are finished.
+    /// Records that flush `number` succeeded: entries written before it started are finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| match e.stage {
@@ -286,7 +287,7 @@ impl ParityLog {
             Stage::Logged => true,
         });
         if let Turn::Blocked { at_most } = &mut books.turn {
-            // There may be room now.
+            // The log may have room now.
             *at_most = usize::MAX;
         }
         self.progressed(books);
@@ -299,7 +300,8 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Hands on the turn if fewer writes are under way, or fewer entries unfinished.
+    /// Gives the turn to the next thread if fewer writes are under way, or fewer entries
+    /// unfinished.
     fn progressed(&self, mut books: MutexGuard<'_, Books>) {
         let held = books.held;
         let wakes = match books.turn {
@@ -315,7 +317,7 @@ impl ParityLog {
 }
 
 impl Books {
-    /// Frees the turn after a thread has written a header, or flushed for one, in that epoch.
+    /// Frees the turn after a thread has written a header, or flushed for one, in `epoch`.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;
@@ -340,7 +342,7 @@ impl Books {
         self.waiters.take_all()
     }
 
-    /// Entries whose data and parity are being written.
+    /// Returns the number of entries whose data and parity are being written.
     pub(crate) fn under_way(&self) -> usize {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
@@ -348,7 +350,7 @@ impl Books {
     /// Builds the next header, with the entries of as many waiting threads as fit, at least the first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let home = self.home.filter(|_| !self.held);
-        // A move of the log and the end of a hold both wake all waiting threads.
+        // Moving the log and releasing a hold both wake all waiting threads.
         let home = home.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -357,7 +359,7 @@ impl Books {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The write that has the block's entry is done: this one holds the block.
+            // The earlier write of this block is done, since this write holds the block.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
@@ -377,7 +379,7 @@ impl Books {
             if !self.unfinished.is_empty() {
                 return Err(self.obstacle(0));
             }
-            // No entry is unfinished, so the log can begin again. One write always fits there.
+            // No entry is unfinished, so the log can start again. One write always fits there.
             assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
             let unit = self.make_unit(log, home, 0);
@@ -422,7 +424,8 @@ impl Books {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
-        // A writer whose log carries much spends most of its time here: whole slices.
+        // A writer whose headers repeat many entries spends most of its time here: it copies whole
+        // slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
         self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));
@@ -437,12 +440,12 @@ impl Books {
         })
     }
 
-    /// Number of writes that may be under way when a full log is flushed.
+    /// Returns the number of writes that may be under way when a full log is flushed.
     fn carries_at_most(&self, log: &ParityLog) -> usize {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// A flush, once at most this many writes are under way, whose entries it cannot finish.
+    /// Returns a flush, or the writes to wait for first, since a flush cannot finish their entries.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
         if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }
