@@ -322,7 +322,7 @@ impl State {
     ///
     /// While the array is being written that is sector 0, since any row may be written. With a log,
     /// recovery restores the parity of such rows, so the result is the first sector that was in
-    /// doubt before, unless that is sector 0.
+    /// doubt before, or sector 0 if there was none.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(failure) => {
             if is_new {
-                // An incomplete file system is of no use; the message names the file.
+                // An incomplete file system is useless; the message has the name of the file.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);
@@ -214,7 +214,7 @@ fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> 
         .map_err(|error| Failure::opening(&arguments.image, &error))
 }
 
-/// Makes an image file longer.
+/// Extends an image file.
 fn grow(path: &Path, len: u64) -> Result<(), Failure> {
     let file = File::options().write(true).open(path);
     file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))

@@ -22,17 +22,17 @@ pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     slot.ok_or_else(|| Failure::new(member.display(), "not a member in use of the array"))
 }
 
-/// The absolute path without symbolic links, if the file exists.
+/// Returns the absolute path without symbolic links, if the file exists.
 pub fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// The absolute path: a server has another working directory.
+/// Returns the absolute path: a server has another working directory.
 pub fn absolute(path: &Path) -> PathBuf {
     real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
 }
 
-/// The absolute path of the member, or the slot number unchanged.
+/// Returns the absolute path of the member; a slot number stays unchanged.
 pub fn real_or_as_is(member: &Path) -> PathBuf {
     real(member).unwrap_or_else(|| member.into())
 }
