@@ -132,17 +132,17 @@ impl Array {
         })
     }
 
-    /// The array's geometry.
+    /// Returns the array's geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.shape
     }
 
-    /// The counters since the start.
+    /// Returns the counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.counters.sums()
     }
 
-    /// The status of the array and its members.
+    /// Returns the status of the array and its members.
     pub fn status(&self) -> Status {
         Status {
             members: (0..self.members.count()).map(|slot| self.members.standing(slot)).collect(),

@@ -33,7 +33,7 @@ impl Layout {
         Layout::ParityLast,
     ];
 
-    /// The layout with this number in md's superblock.
+    /// Returns the layout with this number in md's superblock.
     pub fn from_md(number: u32) -> Option<Layout> {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
@@ -50,7 +50,7 @@ impl Layout {
         }
     }
 
-    /// The layout of this name in mdadm.
+    /// Returns the layout of this name in mdadm.
     pub fn from_name(name: &str) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.name() == name)
     }

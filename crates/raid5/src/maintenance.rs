@@ -355,7 +355,7 @@ impl Array {
         Progress { done: row * self.shape.chunk(), total: self.shape.member_len() }
     }
 
-    /// The slots whose members are missing or not rebuilt yet.
+    /// Returns the slots whose members are missing or not rebuilt yet.
     pub fn degraded(&self) -> Slots {
         self.members.not_in_sync()
     }

@@ -133,7 +133,7 @@ impl Array {
         }
     }
 
-    /// Whether this device has or had `slot`.
+    /// Returns whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         self.members.had(slot, device)
     }

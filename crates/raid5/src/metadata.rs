@@ -163,7 +163,7 @@ impl Metadata {
             && !state.members.iter().any(|k| k.live && k.superblock.number() == own.number())
     }
 
-    /// All devices to which changes are written.
+    /// Returns all devices to which changes are written.
     pub fn members(&self) -> Vec<KnownMember> {
         let state = self.known.lock();
         let live = state.members.iter().filter(|known| known.live);
@@ -191,8 +191,8 @@ impl Metadata {
         }
     }
 
-    /// The event up to which regions with cleared bits were in sync on all members; `None` without
-    /// a bitmap.
+    /// Returns the event up to which regions with cleared bits were in sync on all members; `None`
+    /// without a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();
         state.intents.as_ref().map(|intents| intents.header.events_cleared())

@@ -63,7 +63,7 @@ pub struct ArrayOptions {
 }
 
 impl ArrayOptions {
-    /// The default options for `access`.
+    /// Returns the default options for `access`.
     pub fn new(access: Access) -> ArrayOptions {
         ArrayOptions {
             access,
@@ -130,7 +130,7 @@ impl OpenArray {
         &self.left_out
     }
 
-    /// The result of applying the partial parity log, if that was needed.
+    /// Returns the result of applying the partial parity log, if that was needed.
     pub fn log(&self) -> Option<LogOutcome> {
         self.log
     }

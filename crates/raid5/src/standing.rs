@@ -236,7 +236,7 @@ impl Members {
         }
     }
 
-    /// Whether this device has or had `slot`.
+    /// Returns whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         let all = self.slots.get(slot).into_iter().flat_map(|slot| &slot.members);
         let is_it =

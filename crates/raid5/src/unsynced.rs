@@ -41,12 +41,12 @@ impl Unsynced {
         }
     }
 
-    /// Whether any row is left.
+    /// Returns whether any row is left.
     pub(crate) fn any(&self) -> bool {
         self.next.load(Ordering::Acquire) < self.rows
     }
 
-    /// Whether the parity of `row` may be wrong.
+    /// Returns whether the parity of `row` may be wrong.
     pub(crate) fn contains(&self, row: u64) -> bool {
         self.next.load(Ordering::Acquire) <= row && self.needs(row)
     }

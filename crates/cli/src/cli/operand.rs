@@ -73,7 +73,7 @@ impl From<OsString> for Place {
 }
 
 impl Place {
-    /// The place of `name` in this directory.
+    /// Returns the place of `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> Place {
         Place { image: self.image.clone(), path: self.path.join(name) }
     }

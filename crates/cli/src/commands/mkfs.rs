@@ -203,7 +203,7 @@ fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     }
 }
 
-/// The default block size, in bytes, of a file system of `size` bytes.
+/// Returns the default block size, in bytes, of a file system of `size` bytes.
 fn default_block(size: u64) -> u64 {
     if size >= 512 << 20 { 4096 } else { 1024 }
 }
@@ -275,7 +275,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     })
 }
 
-/// The time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
+/// Returns the time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
 fn source_date_epoch() -> Result<Option<u64>, String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Err(_) => Ok(None),

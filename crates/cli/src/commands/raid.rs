@@ -213,7 +213,7 @@ pub(super) fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), As
     }
 }
 
-/// The mount point of the array that has this member.
+/// Returns the mount point of the array that has this member.
 fn mount_of(member: &Path) -> Option<PathBuf> {
     let member = member.canonicalize().ok()?;
     let mounts = MountEntry::all().ok()?;

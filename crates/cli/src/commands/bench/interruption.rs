@@ -53,7 +53,7 @@ impl Interruption {
         Ok(watched)
     }
 
-    /// The flag that the run checks.
+    /// Returns the flag that the run checks.
     pub fn stop(&self) -> Arc<Stop> {
         self.stop.clone()
     }

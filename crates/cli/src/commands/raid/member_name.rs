@@ -4,14 +4,14 @@ use crate::cli::Failure;
 use lanefs::raid5::OpenArray;
 use std::path::{Path, PathBuf};
 
-/// The name of the member in `slot`.
+/// Returns the name of the member in `slot`.
 pub fn name_of(array: &OpenArray, slot: usize) -> String {
     let members = array.metadata().members();
     let member = members.iter().find(|member| member.slot == Some(slot));
     member.map_or_else(|| format!("slot {slot}"), |member| member.name.display().to_string())
 }
 
-/// The slot of the member with this path or slot number.
+/// Returns the slot of the member with this path or slot number.
 pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     let members = array.metadata().members();
     let same = |name: &Path| name == member || real(name).is_some_and(|r| Some(r) == real(member));
