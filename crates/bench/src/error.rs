@@ -38,7 +38,7 @@ pub enum Error {
     Program {
         /// The name of the program.
         program: String,
-        /// The end of its output.
+        /// The last part of its output.
         said: String,
     },
     /// The run was asked to stop before this was done.

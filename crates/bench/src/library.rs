@@ -106,7 +106,7 @@ impl Library {
         self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing)
     }
 
-    /// Runs `act` on the directory and the name that `path` ends in.
+    /// Runs `act` on the parent directory and the last name of `path`.
     fn named<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Result<T> {
         let parent = at(path, self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes()))?;
         let (name, _) = at(path, parent.name(lanefs_ext4::Error::Busy))?;

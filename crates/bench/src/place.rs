@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// A tree of files. Paths are relative to its top.
 pub trait Place: Send + Sync {
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_dir(&self, path: &str) -> Result<()>;
     /// Opens a file.
     fn open<'a>(&'a self, path: &str, how: How) -> Result<Box<dyn Opened + 'a>>;
@@ -40,7 +40,7 @@ pub trait Place: Send + Sync {
     fn host_path(&self) -> Option<&Path> {
         None
     }
-    /// Makes an empty file.
+    /// Creates an empty file.
     fn create(&self, path: &str) -> Result<()> {
         self.open(path, How::New).map(drop)
     }

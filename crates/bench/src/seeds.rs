@@ -33,7 +33,7 @@ pub struct Seed {
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
-/// Cache limit in bytes for memory pressure: a fraction of what the workload reads.
+/// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
 impl Seed {

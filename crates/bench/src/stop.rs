@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that one thread sets and all threads check. Measuring then ends soon and removes its files.
+/// A flag that one thread sets and all threads check. The run then stops soon and removes its
+/// files.
 #[derive(Debug, Default)]
 pub struct Stop {
     asked: AtomicBool,

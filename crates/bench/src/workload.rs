@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A workload: an operation that is repeated and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// Makes empty files, each thread in its own directory.
+    /// Creates empty files, each thread in its own directory.
     Create,
     /// Reads the attributes of one file of many.
     Stat,
@@ -15,37 +15,40 @@ pub enum Workload {
     Remove,
     /// Opens one file of many, and closes it.
     OpenClose,
-    /// Makes an empty file and removes it.
+    /// Creates an empty file and removes it.
     CreateUnlink,
-    /// Makes files in a directory per thread, reads the attributes of each, removes each: mdtest -F -C -r -u.
+    /// Creates files in a directory per thread, reads the attributes of each, removes each: mdtest
+    /// -F -C -r -u.
     CreateStatRemove,
-    /// Makes an empty file and removes it, all threads in one directory.
+    /// Creates an empty file and removes it, all threads in one directory.
     CreateUnlinkShared,
-    /// Makes a file without a name and closes it.
+    /// Creates an unnamed file and closes it.
     Anonymous,
     /// Reads the attributes of every file of a tree, one tree per thread, as `git diff` does.
     TreeDiff,
     /// Lists the directories of a tree, one tree per thread, and reads the attributes of every file.
     ReaddirStat,
-    /// Allocates 8 KiB at the end of a file up to 1 MiB, then empties it.
+    /// Allocates 8 KiB at the end of a file up to 1 MiB, then truncates it.
     Fallocate2,
     /// Moves a file to another name and back.
     Rename,
     /// Lists a directory.
     Readdir,
-    /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
+    /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random offset of one file that
+    /// all threads share, without the page cache.
     DirectRead,
-    /// Overwrites the same amount at a random place of one file that all threads share, past the page cache.
+    /// Overwrites the same amount at a random offset of one file that all threads share, without
+    /// the page cache.
     DirectWrite,
-    /// Reads 1 MiB after 1 MiB of a file that the page cache has forgotten.
+    /// Reads a file in sequence, 1 MiB at a time, after it was dropped from the page cache.
     SeqRead,
-    /// Writes 1 MiB after 1 MiB of a new file; the time includes an fdatasync at its end.
+    /// Writes a new file in sequence, 1 MiB at a time; the time includes an fdatasync at its end.
     SeqWrite,
     /// Appends 4 KiB, or as much as direct-read reads, to a file.
     Append,
-    /// Makes a file, writes the same amount, and calls fsync.
+    /// Creates a file, writes the same amount, and calls fsync.
     Fsync,
-    /// Makes the next entry of a source tree: a directory, or a file with contents and times.
+    /// Creates the next entry of a source tree: a directory, or a file with contents and times.
     Untar,
     /// `git status` of a source tree.
     GitStatus,

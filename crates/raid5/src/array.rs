@@ -1,4 +1,4 @@
-//! The running array: a device made of devices.
+//! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
 //! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row is
@@ -41,7 +41,7 @@ pub struct Status {
     pub unsynced_rows: u64,
     /// Whether an error stopped writes.
     pub stopped: bool,
-    /// Whether the metadata says that the array is active, that is, being written.
+    /// Whether the metadata has the array as active, that is, being written.
     pub active: bool,
 }
 
@@ -196,7 +196,8 @@ impl Array {
         self.note(lost)
     }
 
-    /// Records what recovery needs after a crash. Called before a range of a row is written.
+    /// Records the state that recovery needs after a crash. Called before a range of a row is
+    /// written.
     pub(crate) fn begin(&self) -> Result<(), DeviceError> {
         if self.activity.is_on() {
             return Ok(());

@@ -22,7 +22,7 @@ pub struct NewMember {
     pub name: PathBuf,
     /// The whole device, opened for writing.
     pub device: Arc<dyn Device>,
-    /// The UUID that it gets if it has none in this array.
+    /// The UUID for the device if it has none in this array.
     pub uuid: Uuid,
 }
 
@@ -88,7 +88,7 @@ impl OpenArray {
     }
 
     /// Copies the member in `slot` to a new device, which then takes the slot, while the array is in use.
-    /// The array is never degraded by this; a crash before the end leaves it as it was.
+    /// The array is never degraded by this; a crash before completion leaves it unchanged.
     ///
     /// # Errors
     /// If the slot has no member in sync, the device is too small, or a device fails. The array is then

@@ -4,11 +4,11 @@
 //! one, and writes to rows that are copied go to both. Then the shadow gets the slot, in this
 //! order:
 //!
-//! | order | what a crash would leave otherwise |
+//! | order | state after a crash with another order |
 //! |---|---|
-//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is on the old member alone |
+//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is only on the old member |
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
-//! | superblocks, then writes to the new member alone | superblocks that name the old member, which misses data |
+//! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!
 //! Until a superblock has the new member, the array is assembled with the old one.
 

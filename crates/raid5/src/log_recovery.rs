@@ -50,7 +50,7 @@ enum Newest {
     /// The first header is damaged, as after a crash during its write. No entry was unfinished when
     /// it was written, since a log starts again only then.
     Damaged,
-    /// The first header is missing; every log has one since the array was made.
+    /// The first header is missing, although every log has had one since the array was created.
     Lost,
 }
 

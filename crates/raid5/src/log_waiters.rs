@@ -17,7 +17,8 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Told {
     /// Its entries are durable.
     Durable,
-    /// The thread has the turn to write a header, or the log is gone: it must read the books.
+    /// The thread has the turn to write a header, or the log was removed: the thread must read the
+    /// books.
     Look,
 }
 

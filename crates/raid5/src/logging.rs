@@ -13,7 +13,7 @@ use lanefs_ondisk::md::ppl::HEADER_SIZE;
 pub(crate) enum LogOutcome {
     /// The entries are durable; the ticket is for [`ParityLog::written`].
     Durable(Ticket),
-    /// The member with the log and the parity is gone.
+    /// The member with the log and the parity was removed.
     NoMember,
 }
 

@@ -1,8 +1,8 @@
 //! Long work on a running array: rebuild of a member, resync after a crash, scrub.
 //!
-//! Each works row by row and holds the whole row exclusively; reads and writes of other rows go on.
-//! Progress is recorded at intervals, after a flush, so that the work resumes from there after a stop or
-//! a crash.
+//! Each works row by row and holds the whole row exclusively; reads and writes of other rows
+//! continue. Progress is recorded at intervals, after a flush, so that the work resumes from there
+//! after a stop or a crash.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;

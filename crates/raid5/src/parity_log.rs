@@ -15,25 +15,25 @@
 //! - If a header carries entries, all partial parity is durable *before* the header is written. A torn
 //!   header is ignored and the previous one counts; but an intact header with torn partial parity would
 //!   lose the carried entries.
-//! - No entry is unfinished when the log begins again at its start. It begins with two writes: a header
-//!   without entries (the *empty header*), then, over it, the first unit of the lap.
+//! - No entry is unfinished when the log starts again at its first byte. The new lap starts with two
+//!   writes: a header without entries (the *empty header*), then, over it, the first unit of the lap.
 //! - A block of parity has at most one unfinished entry. A second entry would assume that the first
 //!   write has arrived.
 //!
-//! *A new lap.* Recovery walks from the start and takes the last header before one that is damaged or
-//! older. So a write at the start decides about everything behind it:
+//! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
+//! header that is damaged or older. So a write at the first byte determines the header that is used:
 //!
-//! | torn write | header that counts |
+//! | torn write | header that recovery uses |
 //! |---|---|
-//! | the empty header | the newest of the previous lap, since nothing else is touched; or none |
+//! | the empty header | the newest of the previous lap, since no other byte is written; or no header |
 //! | the first unit, its header not written | the empty header: all others are older |
 //! | the first unit, its header written | that header; the checksum refuses its partial parity |
-//! | the first unit, its header mixed with the empty one | none |
+//! | the first unit, its header mixed with the empty one | no header |
 //!
-//! Each result is right because no entry is unfinished: the newest header gives the parity that its rows
-//! have already, and the data of the first unit is written later. Writing the first unit directly over
-//! the previous lap would be wrong: it may leave the oldest header at the start and tear the newest
-//! behind it. Then the oldest header counts, whose rows have changed since.
+//! Each result is right because no entry is unfinished: the newest header restores the parity that its
+//! rows have already, and the data of the first unit is written later. Writing the first unit directly
+//! over the previous lap would be wrong: it may keep the oldest header at the first byte and tear the
+//! newest one after it. Then recovery would use the oldest header, whose rows have changed since.
 //!
 //! Entries of several writers share a header, as in a journal's group commit. One thread has the *turn*
 //! to write a header; threads that arrive meanwhile wait. After the write the turn passes to the thread
@@ -75,7 +75,7 @@ pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
 pub(crate) struct ParityLog {
     slot: usize,
     signature: u32,
-    /// Largest number of entries that a header carries; beyond it, a flush makes room.
+    /// Largest number of entries that a header carries; with more, a flush is needed first.
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
@@ -88,7 +88,8 @@ pub(crate) struct ParityLog {
 pub(crate) struct Books {
     /// The slot's present member; `None` if there is none.
     pub(crate) home: Option<LogHome>,
-    /// Counts the members of the slot, so that a waiting thread notices that its member is gone.
+    /// Counts the members of the slot, so that a waiting thread notices that its member was
+    /// removed.
     pub(crate) epoch: u64,
     generation: u64,
     /// Byte of the next header in the log area.

@@ -37,7 +37,8 @@ pub enum Missing {
 pub enum Trust {
     /// It is right.
     Right,
-    /// It may be wrong, as after a crash before resync: it must be computed from the data alone.
+    /// It may be wrong, as after a crash before resync: it must be computed from data without old
+    /// parity.
     Unknown,
 }
 
@@ -81,7 +82,8 @@ impl Plan {
 /// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it takes
 /// the one that reconstructs parity, since it does not depend on old parity.
 ///
-/// `None` if a part of a missing chunk must be kept and the parity to compute it from may be wrong.
+/// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
+/// wrong.
 pub fn plan(band: Band) -> Option<Plan> {
     let all = Slots::below(band.data);
     let (written, rest) = (band.written, all - band.written);

@@ -58,7 +58,7 @@ pub struct Setup {
     pub record: Arc<dyn Record>,
     /// How its parity is restored after a crash.
     pub consistency: Consistency,
-    /// Whether its metadata says that it is active.
+    /// Whether its metadata has it as active.
     pub active: bool,
     /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: all parity is
     /// right.

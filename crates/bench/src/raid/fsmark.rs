@@ -87,7 +87,7 @@ impl FsMark {
     /// complete slices.
     ///
     /// # Errors
-    /// If a file system cannot be made, or an operation fails.
+    /// If a file system cannot be created, or an operation fails.
     pub fn run(plan: &FsMarkPlan, mut each: impl FnMut(&FsMarkLine)) -> Result<Vec<FsMarkLine>> {
         let mut all = Vec::new();
         let arrays = plan.latencies.iter().flat_map(|l| plan.members.iter().map(|m| (*m, *l)));

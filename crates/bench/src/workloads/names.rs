@@ -6,7 +6,7 @@ use crate::place::How;
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 
-/// Makes files.
+/// Creates files.
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,

@@ -199,7 +199,7 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Makes every check that can be made before measuring starts.
+/// Checks everything that can be checked before measuring starts.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,

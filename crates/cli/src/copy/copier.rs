@@ -31,7 +31,7 @@ pub enum Dereference {
     Never,
 }
 
-/// What to do with an existing file.
+/// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// It is overwritten.

@@ -125,7 +125,7 @@ const IGNORED: &[&str] = &[
     "mand",
     "nomand",
     "remount_noop",
-    // What Lanefs does in any case.
+    // Behaviour that Lanefs always has.
     "async",
     "acl",
     "user_xattr",

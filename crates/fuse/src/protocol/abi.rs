@@ -181,7 +181,7 @@ pub mod uring_cmd {
     pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// The buffer in which a request comes by io_uring and its reply goes back, without the payload.
+/// The buffer of a request by io_uring and of its reply, without the payload.
 ///
 /// In a request, `in_out` starts with an [`InHeader`], `op_in` with the record of the operation,
 /// and the payload is the rest. In a reply, `in_out` starts with an [`OutHeader`], and the payload

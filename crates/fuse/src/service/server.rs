@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Returns the controls if the request is for one and the caller is root or the owner of the
-    /// mount. Nobody else may see how a mount is used.
+    /// mount. No other user may see how a mount is used.
     fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
         let owner = rustix::process::geteuid().as_raw();
         let may = header.nodeid == abi::ROOT_ID

@@ -72,7 +72,7 @@ struct Spares {
     allowed: usize,
 }
 
-/// What a parked thread does when it wakes up.
+/// The next step of a parked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
     /// The thread reads requests.
