@@ -62,8 +62,8 @@ pub(crate) fn race(
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
-/// Works until the slice ends, but does at least one operation. The first operation of each batch is
-/// timed separately, as a sample of the latencies.
+/// Works until the slice ends, but does at least one operation. The first operation of each batch
+/// is timed separately, as a sample of the latencies.
 fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();

@@ -13,8 +13,8 @@ use crate::workload::Workload;
 use crate::workloads;
 use std::time::{Duration, Instant};
 
-/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped run
-/// returns its results so far: complete slices only, and no workload without one.
+/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped
+/// run returns its results so far: complete slices only, and no workload without one.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -82,8 +82,8 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| TargetRun::begin(plan, workload, threads, target);
     let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
-    // In a different order each time: the after-effects of a target, such as writeback, must not always
-    // fall on the same next target.
+    // In a different order each time: the after-effects of a target, such as writeback, must not
+    // always fall on the same next target.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);

@@ -5,8 +5,8 @@ use lanefs_lanes::Lane;
 use lanefs_lanes::sync::thread;
 use lanefs_lanes::sync::unscheduled::{Barrier, mpsc};
 
-/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the same
-/// time, so each has its own lane.
+/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the
+/// same time, so each has its own lane.
 ///
 /// Lanefs places a new directory in the region of the creating lane. If one thread created the
 /// directories of all workers, their inodes would be in the same few groups, and the workers would

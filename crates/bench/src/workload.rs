@@ -26,7 +26,8 @@ pub enum Workload {
     Anonymous,
     /// Reads the attributes of every file of a tree, one tree per thread, as `git diff` does.
     TreeDiff,
-    /// Lists the directories of a tree, one tree per thread, and reads the attributes of every file.
+    /// Lists the directories of a tree, one tree per thread, and reads the attributes of every
+    /// file.
     ReaddirStat,
     /// Allocates 8 KiB at the end of a file up to 1 MiB, then truncates it.
     Fallocate2,

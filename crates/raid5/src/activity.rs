@@ -7,10 +7,10 @@
 //! - *off*: clean;
 //! - *unsure*: the metadata was to become clean but could not be written to all members.
 //!
-//! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for on;
-//! after off or unsure it records the array as active first. The thread that makes the array clean first
-//! sets resting. Later, when all units are released and everything is flushed, it exchanges resting for
-//! off. A writer in between makes this exchange fail, or finds off.
+//! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for
+//! on; after off or unsure it records the array as active first. The thread that makes the array
+//! clean first sets resting. Later, when all units are released and everything is flushed, it
+//! exchanges resting for off. A writer in between makes this exchange fail, or finds off.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};

@@ -1,14 +1,14 @@
 //! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row is
-//!   held exclusively.
+//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row
+//!   is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the other members record the failure before the operation
 //!   returns.
 //!
-//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the array's
-//! state and of the log's books are taken inside and held briefly.
+//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the
+//! array's state and of the log's books are taken inside and held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
@@ -167,8 +167,8 @@ impl Array {
         }
     }
 
-    /// Clears bitmap bits of regions without a write since the last call. Records that the array is clean
-    /// if there was no write at all and all parity is right. To be called at intervals.
+    /// Clears bitmap bits of regions without a write since the last call. Records that the array is
+    /// clean if there was no write at all and all parity is right. To be called at intervals.
     ///
     /// # Errors
     /// Errors of the flush or of the record.
@@ -304,7 +304,8 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to match.
+    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to
+    /// match.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }

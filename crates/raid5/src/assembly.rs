@@ -1,8 +1,8 @@
 //! Assigns devices to slots from their superblocks.
 //!
-//! The freshest superblock, the one with the most events, decides. A device at most one event behind
-//! takes the role that the freshest superblock gives to its device number. A device further behind
-//! missed writes and is left out.
+//! The freshest superblock, the one with the most events, decides. A device at most one event
+//! behind takes the role that the freshest superblock gives to its device number. A device further
+//! behind missed writes and is left out.
 //!
 //! One event behind is allowed because a crash can come between the writes of two superblocks, and
 //! md counts one event for a change. Here a change counts two (see [`crate::Metadata`]), so this
@@ -10,10 +10,10 @@
 //! outdated device may be one event behind or not behind at all, since md takes an event back when
 //! an array becomes clean again. Further rules cover these arrays:
 //!
-//! - One change writes the same time to all superblocks. A device with the last event and another time
-//!   is from another history of the array.
-//! A member that is clean while all others are active may be outdated, since becoming active is one
-//! event and all data is written after it. An array with a parity log leaves out this member.
+//! - One change writes the same time to all superblocks. A device with the last event and another
+//!   time is from another history of the array.
+//! - A member that is clean while all others are active may be outdated, since becoming active is
+//!   one event and all data is written after it. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `open.rs`.
 
@@ -22,8 +22,8 @@ use crate::candidate::Candidate;
 use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
-/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an array
-/// reaches it.
+/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an
+/// array reaches it.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
 /// The assignment of devices to slots. Numbers are indexes of the candidates.

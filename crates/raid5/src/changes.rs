@@ -87,12 +87,12 @@ impl OpenArray {
         Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
-    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is in use.
-    /// The array is never degraded by this; a crash before completion leaves it unchanged.
+    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is
+    /// in use. The array is never degraded by this; a crash before completion leaves it unchanged.
     ///
     /// # Errors
-    /// If the slot has no member in sync, the device is too small, or a device fails. The array is then
-    /// as before, unless the new device failed while it took the slot.
+    /// If the slot has no member in sync, the device is too small, or a device fails. The array is
+    /// then as before, unless the new device failed while it took the slot.
     pub fn replace(
         &self,
         slot: usize,
@@ -169,8 +169,8 @@ impl OpenArray {
         Ok(superblock)
     }
 
-    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first in the
-    /// superblocks, then in memory. Returns its standing at that moment.
+    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first
+    /// in the superblocks, then in memory. Returns its standing at that moment.
     fn take(
         &self,
         new: NewMember,

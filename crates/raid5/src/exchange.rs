@@ -117,7 +117,8 @@ impl Array {
     /// Gives the slot to the shadow, which has all contents; `record` writes the superblocks.
     ///
     /// # Errors
-    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes stop.
+    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes
+    /// stop.
     pub(crate) fn exchange(
         &self,
         id: MemberId,

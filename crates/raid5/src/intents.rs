@@ -1,13 +1,14 @@
 //! The write-intent bitmap: a bit is set, durably, before its region of the array is written.
 //!
-//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits set
-//! loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits of busy
-//! regions stay set.
+//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits
+//! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
+//! of busy regions stay set.
 //!
-//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write turns
-//! its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
+//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write
+//! turns its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
 //!
-//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then flush.
+//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then
+//!    flush.
 //! 2. Exchange idle for clear. This fails if there was a write meanwhile.
 //! 3. Clear the bit on the members.
 //!
@@ -34,7 +35,8 @@ pub(crate) struct Intents {
     /// Bytes of a member's data area that one bit covers.
     pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
-    /// Bits that writers wait for. The thread that holds the array's state writes all of them at once.
+    /// Bits that writers wait for. The thread that holds the array's state writes all of them at
+    /// once.
     pub(crate) wanted: Mutex<Vec<u64>>,
     /// [the array's state] The bits as on the members.
     pub(crate) bytes: Mutex<Vec<u8>>,

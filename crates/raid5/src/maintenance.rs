@@ -112,7 +112,8 @@ impl Array {
         self.install_recording(slot, member, record)
     }
 
-    /// Records that the member has `slot`, and gives it the slot, with the standing that `record` returns.
+    /// Records that the member has `slot`, and gives it the slot, with the standing that `record`
+    /// returns.
     ///
     /// # Locking
     /// The caller holds the state.

@@ -1,12 +1,12 @@
 //! An array's superblocks and bitmaps, in memory and on its members.
 //!
 //! *Invariants*
-//! Every change that the array depends on is durable on all live members when the call returns.
+//! - Every change that the array depends on is durable on all live members when the call returns.
 //! - Each change is written to all members twice and counts two events: the first announces it, the
-//!   second makes it. So a member that is one event behind has missed nothing: a crash came between.
-//!   A member that missed a change is two events behind. Linux makes the same distinction.
-//! - If a change cannot be written to a member, a further change records that member as failed on the
-//!   others.
+//!   second makes it. So a member that is one event behind has missed nothing: a crash came
+//!   between. A member that missed a change is two events behind. Linux makes the same distinction.
+//! - If a change cannot be written to a member, a further change records that member as failed on
+//!   the others.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -198,9 +198,9 @@ impl Metadata {
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The device
-    /// gets the bitmap of the others, and keeps its device number if no other device has it. A former
-    /// member of the slot counts as failed.
+    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The
+    /// device gets the bitmap of the others, and keeps its device number if no other device has it.
+    /// A former member of the slot counts as failed.
     ///
     /// # Errors
     /// If no number is free, or the change cannot be recorded.
@@ -225,8 +225,8 @@ impl Metadata {
         state.commit(self.writes).map_err(SeatError::Unsettled)
     }
 
-    /// Forgets failed devices, which frees their device numbers. Returns their number, and the slots of
-    /// members that failed meanwhile.
+    /// Forgets failed devices, which frees their device numbers. Returns their number, and the
+    /// slots of members that failed meanwhile.
     pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
         let mut state = self.known.lock();
         let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
@@ -378,7 +378,8 @@ impl State {
         (0..self.array.members() as usize).filter(|slot| !whole(slot)).collect()
     }
 
-    /// Writes changed metadata to all live members; returns the slots of members that failed meanwhile.
+    /// Writes changed metadata to all live members; returns the slots of members that failed
+    /// meanwhile.
     fn commit(&mut self, writes: Writes) -> Result<Slots, DeviceError> {
         let mut lost = Slots::NONE;
         if writes == Writes::Nothing {
@@ -431,8 +432,9 @@ impl State {
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // Regions whose bits are cleared now are in sync on all members of this event. An older member
-        // must not trust the bits, so this has to be recorded before the first bit is cleared.
+        // Regions whose bits are cleared now are in sync on all members of this event. An older
+        // member must not trust the bits, so this has to be recorded before the first bit is
+        // cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {
             intents.header.set_events_cleared(events);
@@ -450,7 +452,8 @@ impl State {
         }
     }
 
-    /// Calls `write` for every live member; returns the numbers of failed members, with their errors.
+    /// Calls `write` for every live member; returns the numbers of failed members, with their
+    /// errors.
     fn write_everywhere(
         &mut self,
         write: impl Fn(&mut Known, Option<&Intents>) -> Result<(), DeviceError>,

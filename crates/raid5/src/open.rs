@@ -93,8 +93,8 @@ impl std::fmt::Debug for OpenArray {
 impl OpenArray {
     /// Assembles an array. `absent` is the number of members that the caller knows to be missing.
     ///
-    /// Writes only for recovery: it applies and empties the partial parity log, or clears an outdated
-    /// bitmap.
+    /// Writes only for recovery: it applies and empties the partial parity log, or clears an
+    /// outdated bitmap.
     ///
     /// # Errors
     /// See [`AssembleError`].

@@ -5,40 +5,43 @@
 //! parity is computed from the partial parity and the data that is then on the written members,
 //! whatever part of the write they received.
 //!
-//! An entry is *unfinished* from then until its data and parity are flushed on their members. Recovery
-//! uses only the newest header, in md as here. So a header is written either when no entry is
-//! unfinished, or it repeats the unfinished entries with their partial parity (it *carries* them). Four
-//! rules make that safe:
+//! An entry is *unfinished* from then until its data and parity are flushed on their members.
+//! Recovery uses only the newest header, in md as here. So a header is written either when no entry
+//! is unfinished, or it repeats the unfinished entries with their partial parity (it *carries*
+//! them). Four rules make that safe:
 //!
-//! - The log is durable before data and parity are written. Otherwise a crash could leave a half-written
-//!   row without an entry.
-//! - If a header carries entries, all partial parity is durable *before* the header is written. A torn
-//!   header is ignored and the previous one counts; but an intact header with torn partial parity would
-//!   lose the carried entries.
-//! - No entry is unfinished when the log starts again at its first byte. The new lap starts with two
-//!   writes: a header without entries (the *empty header*), then, over it, the first unit of the lap.
+//! - The log is durable before data and parity are written. Otherwise a crash could leave a
+//!   half-written row without an entry.
+//! - If a header carries entries, all partial parity is durable *before* the header is written. A
+//!   torn header is ignored and the previous one counts; but an intact header with torn partial
+//!   parity would lose the carried entries.
+//! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
+//!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
+//!   the lap.
 //! - A block of parity has at most one unfinished entry. A second entry would assume that the first
 //!   write has arrived.
 //!
 //! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
-//! header that is damaged or older. So a write at the first byte determines the header that is used:
+//! header that is damaged or older. So a write at the first byte determines the header that is
+//! used:
 //!
 //! | torn write | header that recovery uses |
 //! |---|---|
-//! | the empty header | the newest of the previous lap, since no other byte is written; or no header |
+//! | the empty header | the newest of the previous lap, if any: no other byte is written |
 //! | the first unit, its header not written | the empty header: all others are older |
 //! | the first unit, its header written | that header; the checksum refuses its partial parity |
 //! | the first unit, its header mixed with the empty one | no header |
 //!
-//! Each result is right because no entry is unfinished: the newest header restores the parity that its
-//! rows have already, and the data of the first unit is written later. Writing the first unit directly
-//! over the previous lap would be wrong: it may keep the oldest header at the first byte and tear the
-//! newest one after it. Then recovery would use the oldest header, whose rows have changed since.
+//! Each result is right because no entry is unfinished: the newest header restores the parity that
+//! its rows have already, and the data of the first unit is written later. Writing the first unit
+//! directly over the previous lap would be wrong: it may keep the oldest header at the first byte
+//! and tear the newest one after it. Then recovery would use the oldest header, whose rows have
+//! changed since.
 //!
-//! Entries of several writers share a header, as in a journal's group commit. One thread has the *turn*
-//! to write a header; threads that arrive meanwhile wait. After the write the turn passes to the thread
-//! that has waited longest, which writes the next header for all. No other thread can take the turn from
-//! it: otherwise most threads would be woken for nothing.
+//! Entries of several writers share a header, as in a journal's group commit. One thread has the
+//! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
+//! the thread that has waited longest, which writes the next header for all. No other thread can
+//! take the turn from it: otherwise most threads would be woken for nothing.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -348,7 +351,8 @@ impl Books {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 
-    /// Builds the next header, with the entries of as many waiting threads as fit, at least the first.
+    /// Builds the next header, with the entries of as many waiting threads as fit, at least the
+    /// first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let home = self.home.filter(|_| !self.held);
         // Moving the log and releasing a hold both wake all waiting threads.

@@ -1,8 +1,8 @@
 //! Plans a row write: the blocks that are read first, and the computation of parity.
 //!
 //! A *band* is a range of offsets within a row's chunks in which the same data chunks are written.
-//! The plan of a band is a pure function of the written and the missing chunks, so tests compare every
-//! case with all other correct plans.
+//! The plan of a band is a pure function of the written and the missing chunks, so tests compare
+//! every case with all other correct plans.
 
 use crate::slots::Slots;
 
@@ -66,8 +66,8 @@ pub struct Plan {
     pub read_parity: bool,
     /// Data chunks to write: the written chunks that are not missing.
     pub write: Slots,
-    /// A missing data chunk of which a part must be kept: its old content is computed from all others
-    /// and the parity.
+    /// A missing data chunk of which a part must be kept: its old content is computed from all
+    /// others and the parity.
     pub rebuild: Option<usize>,
 }
 
@@ -79,8 +79,8 @@ impl Plan {
     }
 }
 
-/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it takes
-/// the one that reconstructs parity, since it does not depend on old parity.
+/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it
+/// takes the one that reconstructs parity, since it does not depend on old parity.
 ///
 /// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
 /// wrong.

@@ -1,8 +1,8 @@
 //! Locks on rows: a range of offsets within the chunks of a row, shared or exclusive.
 //!
-//! A writer locks the parity blocks that it will change in one row. So two small writes to one row run in
-//! parallel unless they change the same parity block. Adjacent rows are in different shards of the table;
-//! each shard has cache lines of its own.
+//! A writer locks the parity blocks that it will change in one row. So two small writes to one row
+//! run in parallel unless they change the same parity block. Adjacent rows are in different shards
+//! of the table; each shard has cache lines of its own.
 //!
 //! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if
 //! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in

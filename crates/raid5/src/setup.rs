@@ -33,8 +33,9 @@ pub struct Policies {
     pub stripe_wake: StripeWake,
     /// The number of rows that may be under way at once. Each may need memory for a whole row.
     pub rows: usize,
-    /// The largest number of unfinished entries that a header of the partial parity log carries. With 0,
-    /// each header waits for a flush that finishes the entries of the previous one, as in md.
+    /// The largest number of unfinished entries that a header of the partial parity log carries.
+    /// With 0, each header waits for a flush that finishes the entries of the previous one, as in
+    /// md.
     pub log_carries: usize,
     /// Time limit of a member's flush, after which the member is failed if the array can work
     /// without it. Each member is then flushed by its own thread, all in parallel. `None`: no

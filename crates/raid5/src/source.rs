@@ -157,9 +157,9 @@ impl Source {
         }
     }
 
-    /// Reads the state of the array while another process uses it. Nothing is locked or written, and the
-    /// state may be read during a change. Members that seem stale are read a second time, since a change
-    /// is written to one member after the other.
+    /// Reads the state of the array while another process uses it. Nothing is locked or written,
+    /// and the state may be read during a change. Members that seem stale are read a second time,
+    /// since a change is written to one member after the other.
     ///
     /// # Errors
     /// See [`AssembleError`].

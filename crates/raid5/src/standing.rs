@@ -1,7 +1,7 @@
 //! The members of a running array: which are present, and which rows of each are valid.
 //!
-//! Reads and writes find a member without a lock or a reference count: a slot's standing is one word,
-//! and all devices that were ever in a slot stay open until the array is closed.
+//! Reads and writes find a member without a lock or a reference count: a slot's standing is one
+//! word, and all devices that were ever in a slot stay open until the array is closed.
 //!
 //! The member of a slot can change while operations are under way. So an operation keeps the
 //! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not

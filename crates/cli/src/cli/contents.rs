@@ -9,8 +9,8 @@ const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 /// Byte of the group number in a superblock.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block number,
-/// block size.
+/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block
+/// number, block size.
 const BACKUPS: [(u64, u64); 3] = [(8193, 1024), (16384, 2048), (32768, 4096)];
 /// Number of bytes at the start that are examined.
 const HEAD: u64 = 64 << 10;

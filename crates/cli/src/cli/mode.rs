@@ -16,8 +16,8 @@ pub enum ModeChange {
 /// One step: `u+x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
-    /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no class is
-    /// named: all classes, limited by the umask.
+    /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no
+    /// class is named: all classes, limited by the umask.
     who: Option<u16>,
     action: Action,
     what: Bits,

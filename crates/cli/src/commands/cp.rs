@@ -348,7 +348,8 @@ fn one<S: Source, T: Target>(
     let name = match (&destination.name, path.components().next_back()) {
         (Some(name), _) => name.clone(),
         (None, Some(Component::Normal(name))) if !ends_in_dot(path) => name.as_bytes().to_vec(),
-        // A source without a last name, such as "dir/." or the root, is copied into the directory itself.
+        // A source without a last name, such as "dir/." or the root, is copied into the directory
+        // itself.
         (None, _) => {
             if source.meta(node)?.file_type != FileType::Directory {
                 return Err(Failure::new(source.show(node), "not a directory"));

@@ -272,8 +272,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        // Only a regular file is overwritten in place; anything else is removed first. So is a file with
-        // other names if hard links are kept: these names must not change with it.
+        // Only a regular file is overwritten in place; anything else is removed first. So is a file
+        // with other names if hard links are kept: these names must not change with it.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular

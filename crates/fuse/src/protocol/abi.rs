@@ -1,7 +1,7 @@
 //! The wire format of /dev/fuse: numbers and records under the kernel's field names.
 //!
-//! Source: `<linux/fuse.h>`, which is BSD-licensed for this purpose, and the kernel's documentation.
-//! Everything is in the byte order of the host.
+//! Source: `<linux/fuse.h>`, which is BSD-licensed for this purpose, and the kernel's
+//! documentation. Everything is in the byte order of the host.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

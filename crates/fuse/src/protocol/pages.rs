@@ -28,7 +28,8 @@ impl Pages {
     pub fn new(len: usize) -> io::Result<Pages> {
         let len = len.max(1).next_multiple_of(PAGE);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice, that overlaps no other memory.
+        // SAFETY: a new mapping, at an address of the kernel's choice, that overlaps no other
+        // memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE)
         }?;

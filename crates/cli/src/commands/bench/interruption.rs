@@ -22,8 +22,8 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// Starts watching. Must be called before other threads and programs start: they inherit the blocked
-    /// signals.
+    /// Starts watching. Must be called before other threads and programs start: they inherit the
+    /// blocked signals.
     ///
     /// # Errors
     /// The host refuses the signal mask or the thread.

@@ -59,9 +59,10 @@ impl Drop for Attached {
     }
 }
 
-/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for writing, and
-/// the mount shows it under its own name. Must be called before anything is read from the device. Returns
-/// `None` if the mount has to be of type `fuse`, with a warning if the kernel refused `fuseblk`.
+/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for
+/// writing, and the mount shows it under its own name. Must be called before anything is read from
+/// the device. Returns `None` if the mount has to be of type `fuse`, with a warning if the kernel
+/// refused `fuseblk`.
 pub fn attach(
     path: &Path,
     device: &mut FileDevice,

@@ -243,8 +243,8 @@ impl Server {
 
     /// Removes set-user-ID, set-group-ID and capabilities, as a write does. A reply to a write
     /// cannot report the new mode, and the kernel would go on with its cached mode. So a
-    /// notification before the reply drops the cached attributes, and no program can execute the new
-    /// contents with the old mode.
+    /// notification before the reply drops the cached attributes, and no program can execute the
+    /// new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
         let now = inode.attr();
         if stripped(&now.rights(), None)?.is_some() {
