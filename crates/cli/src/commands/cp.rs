@@ -129,7 +129,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Options for the destination.
+/// Options that concern the destination.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Written {
     /// Treat the destination as the new name, even if it is a directory
