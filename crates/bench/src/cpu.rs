@@ -5,12 +5,12 @@ use std::fs;
 use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
-/// Where CPU time went.
+/// The CPU time of a measurement, by where it was spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
-    /// In this process, its children that ended, and the server.
+    /// In this process, its terminated children, and the server.
     pub processes: Duration,
-    /// In the kernel's own threads: journal, writeback, and the rest but loop devices.
+    /// In the kernel's own threads, such as journal and writeback, without those of loop devices.
     pub kernel: Duration,
     /// In the kernel's threads that served loop devices.
     pub loop_devices: Duration,
@@ -19,13 +19,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The total cost of an operation. All kernel threads count, since they work for the measured target if
-    /// the machine is otherwise idle.
+    /// Returns the total cost. All kernel threads count: on an otherwise idle machine they work for
+    /// the measured target.
     pub fn total(&self) -> Duration {
         self.processes + self.kernel + self.loop_devices
     }
 
-    /// The CPU time per operation.
+    /// Returns the CPU time per operation.
     pub fn per(&self, operations: u64) -> Option<Cpu> {
         let per = |time: Duration| -> Option<Duration> {
             let nanos = time.as_nanos().checked_div(u128::from(operations))?;
@@ -63,13 +63,14 @@ struct KernelThread {
 }
 
 impl Reading {
-    /// Before what is measured: the clock of this process last, so that reading is not measured.
+    /// Reads the clocks before a measurement: this process's clock last, so that reading is not
+    /// measured.
     pub(crate) fn before(server: Option<u32>) -> Option<Reading> {
         let (threads, machine) = (kernel_threads(), machine()?);
         Some(Reading { threads, machine, processes: processes(server)? })
     }
 
-    /// After it: the clock of this process first.
+    /// Reads the clocks after a measurement: this process's clock first.
     pub(crate) fn after(server: Option<u32>) -> Option<Reading> {
         let processes = processes(server)?;
         let machine = machine()?;
@@ -88,7 +89,8 @@ impl Sub for &Reading {
         for (id, now) in &self.threads {
             let then = before.threads.get(id);
             let time = now.time.saturating_sub(then.map_or(Duration::ZERO, |then| then.time));
-            // A worker is named after what it did last: loop devices if either name says so.
+            // The kernel names a worker after its latest work: it counts for loop devices if either
+            // name does.
             if now.serves_loop || then.is_some_and(|then| then.serves_loop) {
                 spent.loop_devices += time;
             } else {
@@ -99,7 +101,7 @@ impl Sub for &Reading {
     }
 }
 
-/// This process with its children that ended, and the server.
+/// Returns the CPU time of this process with its terminated children, and of the server.
 fn processes(server: Option<u32>) -> Option<Duration> {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let own = Duration::new(own.tv_sec.try_into().ok()?, own.tv_nsec.try_into().ok()?);
@@ -111,7 +113,7 @@ fn processes(server: Option<u32>) -> Option<Duration> {
     Some(own + children + served)
 }
 
-/// The kernel's threads: children of kthreadd, which is process 2. None where they are hidden.
+/// Returns the kernel's threads: the children of kthreadd, process 2. Empty where they are hidden.
 fn kernel_threads() -> HashMap<u32, KernelThread> {
     let Ok(all) = fs::read_dir("/proc") else { return HashMap::new() };
     let ids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -123,7 +125,8 @@ fn kernel_threads() -> HashMap<u32, KernelThread> {
     .collect()
 }
 
-/// All processors: all but idle and waiting for I/O, and what a hypervisor took, in proc(5)'s `stat`.
+/// Returns the CPU time of all processors, without idle time, waits for I/O, and time that a
+/// hypervisor took; see `stat` in proc(5).
 fn machine() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     busy(text.lines().next()?)
@@ -142,20 +145,20 @@ fn ticks(count: u64) -> Duration {
     Duration::from_nanos(count.saturating_mul(nanos))
 }
 
-/// What is of interest in a line of proc(5)'s `/proc/PID/stat`.
+/// The fields used here of a line of proc(5)'s `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
     parent: u32,
-    /// All its threads, user and system.
+    /// The user and system time of all its threads.
     time: Duration,
-    /// Children that it has waited for.
+    /// The time of children that it has waited for.
     children: Duration,
 }
 
 impl Stat {
-    /// The second field is a name in parentheses that may hold anything, parentheses too; the times
-    /// are fields 14 to 17, in clock ticks.
+    /// Parses a line. The second field is a name in parentheses, which may contain any characters,
+    /// also parentheses; the times are fields 14 to 17, in clock ticks.
     fn parse(line: &str) -> Option<Stat> {
         let (head, fields) = line.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();

@@ -1,5 +1,5 @@
-//! CPU time per operation on the whole machine: the library on a device in memory, compared with the
-//! kernel's ext4 on a loop device in memory.
+//! Measures CPU time per operation on the whole machine: the library on a device in memory,
+//! compared with the kernel's ext4 on a loop device in memory.
 
 use crate::cpu::Cpu;
 use crate::figures::Measured;
@@ -9,7 +9,8 @@ use crate::workload::Workload;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A workload, and its target for the ratio of operations per second of CPU time, library to kernel.
+/// A workload, and its target for the ratio of operations per second of CPU time, library to
+/// kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aim {
     /// The workload.
@@ -33,7 +34,7 @@ fn micros(time: Duration) -> String {
     short(time.as_nanos() as f64 / 1000.0)
 }
 
-/// The heading of the table.
+/// Returns the heading of the table.
 pub fn efficiency_head() -> String {
     format!(
         "{:<15}{:>8}{:>14}{:>14}{:>14}{:>12}{:>12}{:>8}  {}\n",
@@ -49,7 +50,7 @@ pub fn efficiency_head() -> String {
     )
 }
 
-/// The line of one workload: the first outcome is the library's, the second the kernel's.
+/// Returns the line of one workload: the first outcome is the library's, the second the kernel's.
 pub fn efficiency_line(measured: &Measured) -> String {
     let cpu = |n: usize| -> Option<Cpu> { measured.outcomes.get(n)?.1.figures()?.cpu_per_op() };
     let (workload, threads) = (measured.workload, measured.threads);
@@ -77,7 +78,7 @@ pub fn efficiency_line(measured: &Measured) -> String {
     text
 }
 
-/// The text below the table.
+/// Returns the text below the table.
 pub fn efficiency_foot() -> String {
     format!(
         "CPU time of one operation: this process and all threads of the kernel (journal, writeback, loop \

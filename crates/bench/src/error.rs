@@ -13,7 +13,7 @@ pub enum Error {
     Host {
         /// The path, within the target or on the host.
         path: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// An operation of Lanefs failed.
@@ -21,7 +21,7 @@ pub enum Error {
     Lanefs {
         /// The path within the image.
         path: String,
-        /// Why.
+        /// The reason.
         source: lanefs_ext4::Error,
     },
     /// An image could not be opened.
@@ -36,12 +36,12 @@ pub enum Error {
     /// A program that the benchmark runs failed.
     #[error("{program}: {said}")]
     Program {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// The end of its output.
+        /// The last part of its output.
         said: String,
     },
-    /// The run was asked to end before this was done.
+    /// The run was asked to stop before this was done.
     #[error("interrupted")]
     Interrupted,
     /// A read or write moved fewer bytes than requested.
@@ -57,7 +57,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the reason is that the file exists already.
+    /// Returns whether the reason is that the file exists already.
     pub(crate) fn says_exists(&self) -> bool {
         match self {
             Error::Host { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// The host's error on `path`.
+    /// Returns the host's error on `path`.
     pub fn host(path: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Host { path: path.into(), source: source.into() }
     }

@@ -60,7 +60,7 @@ pub struct Count {
 }
 
 impl Figures {
-    /// CPU time of one operation.
+    /// Returns the CPU time of one operation.
     pub fn cpu_per_op(&self) -> Option<Cpu> {
         self.cpu?.per(self.operations)
     }
@@ -103,7 +103,7 @@ impl Figures {
 }
 
 impl Outcome {
-    /// The figures, if it ran.
+    /// Returns the figures, if the workload ran.
     pub fn figures(&self) -> Option<&Figures> {
         match self {
             Outcome::Ran(figures) => Some(figures),
@@ -111,17 +111,17 @@ impl Outcome {
         }
     }
 
-    /// Operations per second.
+    /// Returns the operations per second.
     pub fn rate(&self) -> Option<Summary> {
         Summary::of(self.rates().iter().copied())
     }
 
-    /// The ratio of the rate to that of `first`, slice by slice.
+    /// Returns the ratio of the rate to that of `first`, slice by slice.
     pub fn ratio_to(&self, first: &Outcome) -> Option<Summary> {
         Summary::of_ratios(self.rates(), first.rates())
     }
 
-    /// Slice by slice; empty if it did not run.
+    /// Returns the rates slice by slice; empty if the workload did not run.
     pub fn rates(&self) -> &[f64] {
         self.figures().map_or(&[], |figures| &figures.rates)
     }

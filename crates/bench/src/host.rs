@@ -1,4 +1,4 @@
-//! A directory of the host: whatever file system is mounted there.
+//! A directory of the host, on any file system.
 
 use crate::error::{Error, Result};
 use crate::place::{How, Opened, Place};
@@ -7,15 +7,15 @@ use rustix::fs::{self, Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags, Times
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// A directory of the host. Paths are walked from it and not from the root, as in the library: a
-/// mount that lies deeper does not pay for that.
+/// A directory of the host. Paths are resolved from it and not from the root, as in the library, so
+/// the depth of the mount point does not affect the results.
 pub struct HostDirectory {
     path: PathBuf,
     top: OwnedFd,
 }
 
 impl HostDirectory {
-    /// The directory at `path`.
+    /// Opens the directory at `path`.
     pub fn open(path: impl Into<PathBuf>) -> Result<HostDirectory> {
         let path = path.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -45,7 +45,7 @@ impl Place for HostDirectory {
             How::Append => OFlags::WRONLY | OFlags::APPEND,
         };
         let file = match self.open_with(path, flags) {
-            // Not every file system knows direct access.
+            // Some file systems do not support direct I/O.
             Err(Error::Host { source, .. })
                 if flags.contains(OFlags::DIRECT)
                     && source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
@@ -66,7 +66,7 @@ impl Place for HostDirectory {
     fn make_unnamed<'a>(&'a self, dir: &str) -> Result<Box<dyn Opened + 'a>> {
         match self.open_with(dir, OFlags::WRONLY | OFlags::TMPFILE) {
             Ok(file) => Ok(Box::new(HostFile { file, path: dir.into() })),
-            // Not every file system knows how; programs then do this.
+            // Some file systems do not support it; programs then do this instead.
             Err(Error::Host { source, .. })
                 if source.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) =>
             {

@@ -20,7 +20,7 @@ border:1px solid #e5e5e5;max-width:100%;height:auto}svg text{font:11px system-ui
 svg .t{font-weight:600}nav a{margin-right:1em;white-space:nowrap}code{background:#f2f2f2;padding:0 .3em}\
 small{color:#666}";
 
-/// The page.
+/// Returns the page.
 pub fn html(record: &Record) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -60,7 +60,7 @@ pub fn html(record: &Record) -> String {
     page
 }
 
-/// More workers than processors.
+/// Returns whether there were more workers than processors.
 fn is_crowded(measured: &Measured) -> bool {
     measured.threads as usize > Machine::processors()
 }
@@ -77,14 +77,14 @@ fn chapter_to(page: &mut String, chapter: &Chapter, number: usize) {
     table_to(page, chapter, first.unit);
 }
 
-/// Throughput by number of threads.
+/// Returns the plot of throughput by number of threads.
 fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     let series = names.iter().enumerate().map(|(n, name)| {
         let points = chapter.measured.iter().filter_map(|measured| {
             let rate = measured.outcomes.get(n)?.1.rate()?;
             Some((f64::from(measured.threads), rate.median, Some((rate.min, rate.max))))
         });
-        // A line goes from left to right, whatever the order of measuring was.
+        // A line is drawn from left to right, in any order of measuring.
         let mut points: Vec<Point> = points.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         Series { name: (*name).into(), points }
@@ -95,14 +95,14 @@ fn throughput(chapter: &Chapter, names: &[&str], unit: &str) -> Plot {
     Plot { title: format!("{unit} over workers"), across, series }
 }
 
-/// Shares of the operations, and how they are called.
+/// Shares of the operations, with their labels.
 const PERCENTILES: [(f64, &str); 4] =
     [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
 
-/// Percentiles of latency, with the most workers that were measured.
+/// Returns the plot of latency percentiles, with the largest number of workers that was measured.
 fn latency(chapter: &Chapter, names: &[&str]) -> Plot {
     let most = chapter.measured.iter().max_by_key(|measured| measured.threads);
-    // As many nines as there are: what is rare gets room of its own.
+    // The number of nines: rare latencies then get equal space.
     let nines = |share: f64| -(1.0 - share).log10();
     let series = names.iter().enumerate().map(|(n, name)| {
         let figures = most.and_then(|measured| measured.outcomes.get(n)?.1.figures());
@@ -191,7 +191,7 @@ fn row_to(page: &mut String, outcome: &Outcome, first: Option<&Outcome>) {
     }
 }
 
-/// Less than that of something is nothing in two digits.
+/// A smaller value is printed as 0 with two digits.
 const LEAST: f64 = 0.005;
 
 #[cfg(test)]

@@ -24,11 +24,11 @@ fn bucket(nanos: u64) -> usize {
         return nanos as usize;
     }
     let shift = nanos.ilog2() - BITS;
-    // The leading one is at bit 4 after the shift, so these count on from `shift * PARTS`.
+    // The leading bit is bit 4 after the shift, so buckets count from `shift * PARTS` on.
     shift as usize * PARTS + (nanos >> shift) as usize
 }
 
-/// The largest time of a bucket.
+/// Returns the largest time of a bucket.
 fn upper(bucket: usize) -> u64 {
     if bucket < PARTS {
         return bucket as u64;
@@ -55,7 +55,7 @@ impl Latencies {
         self.total += other.total;
     }
 
-    /// The time that `share` (0 to 1) of the sampled operations did not exceed.
+    /// Returns the time that `share` (0 to 1) of the sampled operations did not exceed.
     pub fn percentile(&self, share: f64) -> Option<Duration> {
         let wanted = (self.total as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -18,7 +18,8 @@ pub struct Mounting {
     pub policies: Policies,
     /// Limit of the cache memory in bytes; `None`: the default.
     pub cache_bytes: Option<u64>,
-    /// Which waiters are woken when an array below has room for another row. No effect without an array.
+    /// Which waiters are woken when an array below has room for another row. No effect without an
+    /// array.
     pub stripe_wake: StripeWake,
 }
 
@@ -28,7 +29,7 @@ pub struct Library {
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
-    /// The device is in memory, neither a file nor a device of the host.
+    /// Whether the device is in memory, neither a file nor a device of the host.
     in_memory: bool,
 }
 
@@ -68,7 +69,7 @@ impl Library {
         Ok(Library { vfs, who: Credentials::superuser(), array: None, in_memory: false })
     }
 
-    /// As [`Library::on`], on a whole array in memory.
+    /// Opens the file system on an array in memory, as [`Library::on`] does.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -77,7 +78,7 @@ impl Library {
         Ok(Library { array: Some(Below::InMemory(array)), in_memory: true, ..library })
     }
 
-    /// As [`Library::on`], on a device in this process's memory.
+    /// Opens the file system on a device in this process's memory, as [`Library::on`] does.
     ///
     /// # Errors
     /// It cannot be mounted.
@@ -106,14 +107,14 @@ impl Library {
         self.vfs.walk(&self.who, self.vfs.root(), path.as_bytes(), Follow::Nothing)
     }
 
-    /// Runs `act` on the directory and the name that `path` ends in.
+    /// Runs `act` on the parent directory and the last name of `path`.
     fn named<T>(&self, path: &str, act: impl FnOnce(&InodeRef, &[u8]) -> Told<T>) -> Result<T> {
         let parent = at(path, self.vfs.parent(&self.who, self.vfs.root(), path.as_bytes()))?;
         let (name, _) = at(path, parent.name(lanefs_ext4::Error::Busy))?;
         at(path, act(&parent.dir, name))
     }
 
-    /// Runs `each` on the entries of `dir` but "." and "..".
+    /// Runs `each` on the entries of `dir`, except "." and "..".
     fn each_entry(&self, dir: InodeRef, mut each: impl FnMut(&DirEntry<'_>)) -> Told<()> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let open = self.vfs.open_inode(&self.who, dir, flags)?;

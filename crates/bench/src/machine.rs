@@ -14,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine at the present time.
+    /// Returns this machine's properties and its present load.
     pub fn now() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let info = read("/proc/cpuinfo");
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// The number of processors that this process may use.
+    /// Returns the number of processors that this process may use.
     pub fn processors() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }

@@ -1,10 +1,10 @@
-//! Which workloads are mixed, and their shares.
+//! The workloads of a mix, and their shares.
 
 use crate::workload::Workload;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Which workloads are mixed, and with what shares.
+/// The workloads of a mix, and their shares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix(Vec<(Workload, u32)>);
 
@@ -12,17 +12,18 @@ pub struct Mix(Vec<(Workload, u32)>);
 const MOST: u32 = 1_000_000;
 
 impl Mix {
-    /// The workloads, each once.
+    /// Returns the workloads, each once.
     pub fn workloads(&self) -> impl Iterator<Item = Workload> + '_ {
         self.0.iter().map(|(workload, _)| *workload)
     }
 
-    /// The sum of the shares.
+    /// Returns the sum of the shares.
     pub(crate) fn all(&self) -> u32 {
         self.0.iter().map(|(_, share)| share).sum()
     }
 
-    /// The one that `point`, below the sum of the shares, falls on.
+    /// Returns the index of the workload whose share includes `point`; `point` is below the sum of
+    /// the shares.
     pub(crate) fn at(&self, mut point: u32) -> usize {
         for (n, (_, share)) in self.0.iter().enumerate() {
             match point.checked_sub(*share) {
@@ -34,7 +35,7 @@ impl Mix {
     }
 }
 
-/// Much is asked for, some is made, little is written.
+/// The default: many look-ups, some creations, few writes.
 impl Default for Mix {
     fn default() -> Mix {
         Mix(vec![

@@ -1,8 +1,8 @@
-//! Other file systems, set up for measuring beside Lanefs and removed at the end.
+//! Sets up other file systems to be compared with Lanefs, and removes them after the run.
 //!
-//! All mounts are in a private mount namespace of this process. The images are in a file system in memory
-//! that is mounted there too, and servers die with their parent. So even if the process is killed, only
-//! the empty directory of that mount is left.
+//! All mounts are in a private mount namespace of this process. The images are in a file system in
+//! memory that is mounted there too, and servers are killed with their parent. So even if the
+//! process is killed, only the empty directory of that mount remains.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -21,11 +21,11 @@ use tempfile::TempDir;
 
 /// Bytes of each image.
 const IMAGE: u64 = 2 << 30;
-/// How long a server may take to mount.
+/// The time limit for a server to mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Replaces this process by `program` with `arguments` in a private mount namespace. Returns only if that
-/// failed.
+/// Replaces this process by `program` with `arguments` in a private mount namespace. Returns only
+/// if that failed.
 pub fn enter_private_mounts<S: AsRef<OsStr>>(
     program: &Path,
     arguments: impl IntoIterator<Item = S>,
@@ -43,7 +43,7 @@ pub fn enter_private_mounts<S: AsRef<OsStr>>(
     Error::host(unshare.display().to_string(), command.exec())
 }
 
-/// File systems of the same size, made by the same options, in the same memory.
+/// File systems of the same size, created with the same options, in the same memory.
 pub struct Peers {
     servers: Vec<Child>,
     dir: TempDir,
@@ -51,8 +51,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// An empty file system in memory. Must be called in a private mount namespace, by the main thread,
-    /// which lives until the end. `stop` ends the set-up.
+    /// Mounts an empty file system in memory. Must be called in a private mount namespace, by the
+    /// main thread, which lives until the process exits. `stop` interrupts the set-up.
     pub fn new(stop: Arc<Stop>) -> Result<Peers> {
         let dir = tempfile::Builder::new()
             .prefix("lanefs-bench-")
@@ -63,8 +63,8 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Sets up all file systems that this machine has, first a mount of the program `lanefs`. Returns the
-    /// targets, and an error for each file system that is missing.
+    /// Sets up all file systems that this machine has, first a mount of the program `lanefs`.
+    /// Returns the targets, and an error for each file system that is missing.
     pub fn set_up(&mut self, lanefs: &Path) -> Result<(Vec<Target>, Vec<Error>)> {
         let mut targets = vec![self.lanefs_mounted(lanefs)?, self.lanefs_as_library()?];
         let mut missing = Vec::new();
@@ -79,7 +79,7 @@ impl Peers {
         Ok((targets, missing))
     }
 
-    /// Sets up the kernel's ext4 alone.
+    /// Sets up the kernel's ext4 only.
     ///
     /// # Errors
     /// If it cannot be mounted.
@@ -91,7 +91,7 @@ impl Peers {
         self.dir.path()
     }
 
-    /// A new image, and an empty directory.
+    /// Creates an image and an empty directory.
     fn new_image(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
         self.stop.check()?;
         let image = self.top().join(format!("{name}.img"));
@@ -158,7 +158,7 @@ impl Peers {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(arguments)
-            // ^C at the terminal must not end the servers before the benchmark has stopped using them.
+            // ^C at the terminal must not kill the servers while the benchmark uses them.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -173,7 +173,7 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // The error is that the server ended; its output is only a detail.
+                    // The error is that the server terminated; its output is only a detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));
@@ -193,12 +193,12 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // The server may have ended already.
+            // The server may have terminated already.
             let _ = server.kill();
             let _ = server.wait();
         }
-        // Once nothing is mounted on it any more, the directory can be removed. If that fails, an
-        // empty directory is left.
+        // When nothing is mounted on it any more, the directory can be removed. If that fails, an
+        // empty directory remains.
         let _ = call(Command::new("umount").args(["--recursive", "--lazy"]).arg(self.top()));
     }
 }
@@ -212,8 +212,8 @@ fn mounted(name: &str, dir: &Path, server: Server) -> Result<Target> {
     Ok(Target { name: name.into(), place: Box::new(HostDirectory::open(dir)?), server })
 }
 
-/// True if a file system is mounted on `dir` itself. Reads the kernel's mount list, since a stat of a
-/// mount whose server is not ready would block.
+/// Returns whether a file system is mounted on `dir` itself. Reads the kernel's mount list, since a
+/// stat of a mount whose server is not ready would block.
 fn is_mounted(dir: &Path) -> bool {
     let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     list.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point) == dir)

@@ -6,12 +6,13 @@ use crate::workload::Workload;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of new files of all threads in one slice: an image in memory has to hold them.
+/// The largest number of new files of all threads in one slice: an image in memory has to hold
+/// them.
 const MOST_NEW: u32 = 100_000;
-/// Bytes of an image for each file: an inode is for 8 KiB.
+/// Bytes of an image for each file: there is an inode for each 8 KiB.
 const A_FILE: u64 = 12 << 10;
-/// Times that `append` fills of a file, and that `untar` unpacks of a tree, are there at once: what is
-/// emptied is free once that is committed.
+/// The number of full files of `append`, and of trees of `untar`, that exist at once: the space of
+/// a truncated file is free only after a commit.
 const AT_ONCE: u64 = 2;
 
 /// The plan of a run.
@@ -31,19 +32,20 @@ pub struct Plan {
     pub stop: Arc<Stop>,
 }
 
-/// The largest number of new files that each of `threads` makes in one slice, at most `wanted`.
+/// Returns the largest number of new files that each of `threads` creates in one slice, at most
+/// `wanted`.
 pub(crate) fn new_files(wanted: u32, threads: u32) -> u32 {
     wanted.min(MOST_NEW / threads.max(1)).max(1)
 }
 
 impl Plan {
-    /// Bytes of an image that all workloads of the plan can run on.
+    /// Returns the size of an image in bytes on which all workloads of the plan can run.
     pub fn room(&self) -> u64 {
         let threads = self.threads.iter().copied();
         let each =
             |threads| self.workloads.iter().map(move |workload| self.room_of(*workload, threads));
         let most = threads.flat_map(each).max().unwrap_or(0);
-        // Beside them: journal, inode tables, and what no group has in one piece.
+        // More for the journal, inode tables, and space that is not contiguous in any group.
         (most + most / 4).next_multiple_of(1 << 20)
     }
 
@@ -55,9 +57,10 @@ impl Plan {
             Workload::Fsync => new * (A_FILE + scale.access_bytes),
             Workload::Untar => {
                 let files = u64::from(scale.tree.files()).max(1);
-                // Files fill their last blocks by half.
+                // On average half of a file's last block is unused.
                 let a_file = scale.tree.bytes() / files + A_FILE;
-                // A tree more than there are files to make: it is begun while there are some left.
+                // One tree more than the new files make up: a tree is started while any of them are
+                // left.
                 (new + files * all).min(AT_ONCE * crate::workloads::untar::COPIES * files * all)
                     * a_file
             }
@@ -96,7 +99,7 @@ mod tests {
         assert_eq!(new_files(20_000, 1), 20_000);
         assert_eq!(new_files(20_000, 64), 1562);
         assert_eq!(new_files(20_000, 1_000_000), 1);
-        // An inode is for 8 KiB.
+        // There is an inode for each 8 KiB.
         for threads in [1, 5, 64, 1024] {
             let inodes = room(Workload::Create, threads) >> 13;
             assert!(inodes > u64::from(new_files(20_000, threads) * threads), "{threads}");

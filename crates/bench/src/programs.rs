@@ -4,13 +4,13 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Makes an ext4 image of `bytes` at `path`, as all images here are made: 4 KiB blocks, an inode
-/// for each 8 KiB, and nothing left to be initialised in the background while it is measured.
+/// Creates an ext4 image of `bytes` at `path` with the options of all images here: 4 KiB blocks, an
+/// inode for each 8 KiB, and no initialisation left for the background during a measurement.
 pub(crate) fn make_image(path: &Path, bytes: u64) -> Result<()> {
     make_image_with(path, bytes, &[])
 }
 
-/// As [`make_image`], with more words for mke2fs.
+/// Does the same as [`make_image`], with further arguments for mke2fs.
 pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<()> {
     let size = format!("{}k", bytes / 1024);
     let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
@@ -18,20 +18,21 @@ pub(crate) fn make_image_with(path: &Path, bytes: u64, more: &[&str]) -> Result<
     call(Command::new(find("mke2fs")?).args(words).args(more).arg(path).arg(size))
 }
 
-/// The path of the program `name`; also searches the directories of administrators' programs.
+/// Returns the path of the program `name`; also searches the directories of administrators'
+/// programs.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/sbin".into(), "/usr/sbin".into()]);
     dirs.map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// As [`program`]; an error if it is not installed.
+/// Does the same as [`program`], but returns an error if the program is not installed.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     program(name)
         .ok_or_else(|| Error::Program { program: name.into(), said: "not installed".into() })
 }
 
-/// Runs `command` to its end.
+/// Runs `command` and waits until it exits.
 pub(crate) fn call(command: &mut Command) -> Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |said: String| Error::Program { program: name.clone(), said };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The work of all threads in a slice.
 pub(crate) struct Raced {
     pub operations: u64,
-    /// The time from the first start to the last end: with more threads than processors, some start after
-    /// others have ended.
+    /// The time from the first start to the last end: with more threads than processors, some start
+    /// after others have finished.
     pub time: Duration,
     pub latencies: Latencies,
 }
@@ -41,7 +41,8 @@ pub(crate) fn race(
     slice: Duration,
     stop: &Stop,
 ) -> Result<Raced> {
-    // All threads sleep until the same time and so start together: a barrier would be a shared line.
+    // All threads sleep until the same time, so they start together: a barrier would be a shared
+    // cache line.
     let start = Instant::now() + Duration::from_millis(2);
     let runs = thread::scope(|scope| {
         let threads: Vec<_> = workers
@@ -56,12 +57,13 @@ pub(crate) fn race(
     Ok(Raced::of(&runs))
 }
 
-/// Limits of a batch of operations without a look at the clock: their number, and about their time.
+/// Limits of a batch of operations between two readings of the clock: their number, and their
+/// approximate time.
 const UNWATCHED: u64 = 64;
 const UNWATCHED_TIME: Duration = Duration::from_micros(50);
 
-/// Works until the slice ends, but does at least one operation. The first operation of each batch is
-/// timed separately, as a sample of the latencies.
+/// Works until the slice ends, but does at least one operation. The first operation of each batch
+/// is timed separately, as a sample of the latencies.
 fn work(worker: &mut dyn Worker, start: Instant, slice: Duration, stop: &Stop) -> Result<Run> {
     thread::sleep(start.saturating_duration_since(Instant::now()));
     let begun = Instant::now();

@@ -8,9 +8,9 @@ use crate::machine::Machine;
 pub struct Record {
     /// The command line.
     pub command: String,
-    /// The machine when it began.
+    /// The machine at the start.
     pub before: Machine,
-    /// The machine when it ended.
+    /// The machine at the end.
     pub after: Machine,
     /// How it ended.
     pub ending: Ending,
@@ -36,7 +36,7 @@ pub struct Chapter {
     pub measured: Vec<Measured>,
 }
 
-/// Chapters by workload, in the order in which they were measured.
+/// Groups results into chapters by workload, in the order in which they were measured.
 pub fn chapters(all: Vec<Measured>) -> Vec<Chapter> {
     let mut chapters: Vec<Chapter> = Vec::new();
     for measured in all {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The heading of the table for these targets.
+/// Returns the heading of the table for these targets.
 pub fn table_head(targets: &[&str]) -> String {
     let width = widest(targets.iter().copied());
     format!(
@@ -25,7 +25,7 @@ pub fn table_head(targets: &[&str]) -> String {
     )
 }
 
-/// The text below the table, which explains the star if there is one.
+/// Returns the text below the table, which explains the star if there is one.
 pub fn table_foot(threads: &[u32]) -> String {
     let processors = Machine::processors();
     if threads.iter().all(|threads| *threads as usize <= processors) {
@@ -41,9 +41,9 @@ fn widest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.chain(["target"]).map(|name| name.chars().count()).max().unwrap_or(0)
 }
 
-/// A line for each target: the rate (median, smallest and largest of the slices), the ratio to the first
-/// target if there are several, and the CPU time per operation. A star marks more threads than
-/// processors.
+/// Returns a line for each target: the rate (median, smallest and largest of the slices), the ratio
+/// to the first target if there are several, and the CPU time per operation. A star marks more
+/// threads than processors.
 pub fn table(measured: &Measured) -> String {
     let Measured { workload, unit, threads, outcomes } = measured;
     let mut text = String::new();
@@ -90,7 +90,7 @@ fn line(measured: &Figures, unit: &str, ratio: Option<Summary>) -> String {
     )
 }
 
-/// A number with three significant digits and separated thousands.
+/// Formats a number with three significant digits and separated thousands.
 pub(crate) fn short(figure: f64) -> String {
     match figure {
         f if f < 10.0 => format!("{f:.2}"),
@@ -113,7 +113,7 @@ pub(crate) fn factor(ratio: f64) -> String {
     if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
 }
 
-/// All results of a run as JSON, with the figure of each slice.
+/// Returns all results of a run as JSON, with the figure of each slice.
 pub fn json(record: &Record) -> Value {
     let outcome = |(name, outcome): &(String, Outcome)| match outcome {
         Outcome::Failed(why) => json!({"target": name, "failed": why}),

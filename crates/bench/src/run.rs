@@ -1,4 +1,4 @@
-//! Targets take turns, slice by slice.
+//! Runs workloads on targets that alternate slice by slice.
 
 use crate::cpu::{Cpu, Reading};
 use crate::error::{Error, Result};
@@ -13,8 +13,8 @@ use crate::workload::Workload;
 use crate::workloads;
 use std::time::{Duration, Instant};
 
-/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped run
-/// returns its results so far: complete slices only, and no workload without one.
+/// Measures the workloads of `plan` on `targets`, and calls `each` after every workload. A stopped
+/// run returns its results so far: complete slices only, and no workload without one.
 pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> Vec<Measured> {
     let mut all = Vec::new();
     for &workload in &plan.workloads {
@@ -36,8 +36,8 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// The part of the CPU time that belongs to `place`: without the loop-device threads of the kernel, which
-/// serve other targets, if it is in memory.
+/// Returns the part of the CPU time that belongs to `place`. If the place is in memory, that is
+/// without the kernel's threads of loop devices, which serve other targets.
 fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },
@@ -51,7 +51,7 @@ const MOST_LEFT: u32 = 1000;
 /// A target in the run of one workload.
 struct TargetRun<'a> {
     target: &'a Target,
-    /// The directory for this workload, once it is made.
+    /// The directory for this workload, after it is created.
     dir: Option<String>,
     workers: Vec<Box<dyn Worker + 'a>>,
     figures: Figures,
@@ -82,8 +82,8 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| TargetRun::begin(plan, workload, threads, target);
     let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
-    // In a different order each time: the after-effects of a target, such as writeback, must not always
-    // fall on the same next target.
+    // In a different order each time: the after-effects of a target, such as writeback, must not
+    // always fall on the same next target.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
@@ -189,8 +189,8 @@ impl<'a> TargetRun<'a> {
     }
 }
 
-/// Makes a new directory of this name, with a number at the end if the name is taken by the user or by an
-/// interrupted run. It must be new because it is removed at the end.
+/// Creates a directory of this name, with a number appended if the name is taken by the user or by
+/// an interrupted run. It must be new because it is removed after the run.
 fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
     let mut tried = place.make_dir(name).map(|()| name.to_owned());
     for number in 2..=MOST_LEFT {
@@ -204,7 +204,8 @@ fn new_dir(place: &dyn Place, name: &str) -> Result<String> {
     tried
 }
 
-/// Anonymous memory of this process. Devices in memory are files, so their contents do not count.
+/// Returns the anonymous memory of this process. Devices in memory are files, so their contents do
+/// not count.
 fn own_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A directory where syncfs is quick, if there is one.
+    /// Returns a directory where syncfs is quick, if there is one.
     fn in_memory() -> tempfile::TempDir {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
     }
@@ -341,7 +342,7 @@ mod tests {
                 Outcome::Interrupted => panic!("{what}: interrupted"),
             }
         }
-        // Nothing is left behind but blocks of the root directory and of groups first used.
+        // Only blocks of the root directory and of newly used groups remain allocated.
         let left = free.abs_diff(targets[0].place.free_blocks().unwrap());
         assert!(left < 64, "{left} blocks");
         assert_eq!(targets[0].place.list(".").unwrap(), 1, "lost+found alone");
@@ -365,7 +366,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    /// Asks for the end after so many files were made, from within the run.
+    /// Asks the run to stop after a number of created files.
     struct Stopping {
         place: crate::host::HostDirectory,
         stop: Arc<Stop>,
@@ -416,7 +417,7 @@ mod tests {
         }
     }
 
-    /// What is told of a run that is stopped when so many files were made.
+    /// Returns the results of a run that is stopped after `files` files were created.
     fn stopped_after(files: u64, workload: Workload) -> Vec<Measured> {
         let dir = in_memory();
         let plan = Plan {
@@ -438,9 +439,9 @@ mod tests {
 
     #[test]
     fn a_run_that_is_stopped_has_its_whole_slices_and_leaves_nothing() {
-        // While files are made to be looked at, before the first slice.
+        // While files to be read are created, before the first slice.
         assert!(stopped_after(7, Workload::Stat).is_empty());
-        // In the fourth slice, each of which makes 50.
+        // In the fourth slice; each creates 50.
         let measured = stopped_after(170, Workload::Create);
         assert_eq!(measured.len(), 1);
         assert_eq!(measured[0].workload, "create");

@@ -9,13 +9,12 @@ use lanefs_lanes::sync::Arc;
 pub struct Scale {
     /// Number of files in a directory that is read.
     pub files: u32,
-    /// The largest number of new files of one thread in one slice; fewer if all threads together would make
-    /// more than 100,000.
+    /// The largest number of new files of one thread in one slice; fewer if all threads together
+    /// would make more than 100,000.
     pub new_files: u32,
     /// Bytes of a file whose data is read or written; a multiple of 1 MiB.
     pub file_bytes: u64,
-    /// Bytes that are read or written at once, where that is not in sequence; a multiple of 4 KiB, and
-    /// no more than `file_bytes`.
+    /// Bytes per read or write at random offsets; a multiple of 4 KiB, and at most `file_bytes`.
     pub access_bytes: u64,
     /// The workloads of `mix` and their shares.
     pub mix: Mix,
@@ -24,7 +23,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// For figures: 1,000 files, 64 MiB in accesses of 4 KiB, and `tree`.
+    /// Returns the sizes for published figures: 1,000 files, 64 MiB in accesses of 4 KiB, and
+    /// `tree`.
     pub fn full(tree: Tree) -> Scale {
         Scale {
             files: 1000,

@@ -1,5 +1,5 @@
-//! The seeds: each workload with the locking policies of older kernels, of later kernels and of Lanefs,
-//! in turn, on images in memory.
+//! Runs the seeds: each workload alternates between the locking policies of older kernels, of later
+//! kernels and of Lanefs, on images in memory.
 
 use crate::error::Result;
 use crate::figures::{Figures, Measured, Outcome};
@@ -33,11 +33,11 @@ pub struct Seed {
     pub steps: Vec<(&'static str, Mounting)>,
 }
 
-/// Cache limit in bytes for memory pressure: a fraction of what the workload reads.
+/// Cache limit in bytes for memory pressure: a fraction of the data that the workload reads.
 const PRESSED: u64 = 2 << 20;
 
 impl Seed {
-    /// The seeds that concern the file system itself.
+    /// Returns the seeds of the file system itself.
     pub fn all() -> Vec<Seed> {
         let after = Policies::default();
         // Contention needs threads that allocate from the same parent's group.
@@ -135,7 +135,7 @@ pub struct SeedPlan {
 /// Measures one seed. Calls `each` with the results of every number of threads.
 ///
 /// # Errors
-/// If an image cannot be made, or the run is stopped before all are.
+/// If an image cannot be created, or the run is stopped early.
 pub fn run_seed(
     seed: &Seed,
     plan: &SeedPlan,
@@ -157,7 +157,7 @@ pub fn run_seed(
     Ok(crate::run(&plan, &targets, |measured| each(measured)))
 }
 
-/// The heading of a seed.
+/// Returns the heading of a seed.
 pub fn seed_head(seed: &Seed) -> String {
     let columns = format!(
         "{:>8} {:<10}{:>12}{:>12}{:>8}  {:<22}{:>8}  {}",
@@ -173,7 +173,7 @@ pub fn seed_head(seed: &Seed) -> String {
     format!("\n{} {}: {}\n{columns}\n", seed.name, seed.workload, seed.about)
 }
 
-/// The median rate of a single thread, for each policy.
+/// Returns the median rate of a single thread, for each policy.
 pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     let rate = |outcome: &Outcome| outcome.rate().map(|rate| rate.median);
     match measured.threads {
@@ -182,7 +182,7 @@ pub fn alone(measured: &Measured) -> Vec<Option<f64>> {
     }
 }
 
-/// The lines of one number of threads; `alone` are the rates of a single thread.
+/// Returns the lines of one number of threads; `alone` are the rates of a single thread.
 pub fn seed_lines(measured: &Measured, alone: &[Option<f64>]) -> String {
     let mut text = String::new();
     let threads = measured.threads;
@@ -235,7 +235,7 @@ fn line(figures: &Figures, threads: u32, alone: Option<f64>, ratio: Option<Summa
     )
 }
 
-/// The text below all seeds.
+/// Returns the text below all seeds.
 pub fn seed_foot(plan: &SeedPlan) -> String {
     let processors = Machine::processors();
     let mut text = String::from(

@@ -12,7 +12,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary of `figures`; `None` if there are none.
+    /// Summarises `figures`; `None` if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -24,7 +24,7 @@ impl Summary {
         Some(Summary { median, min, max })
     }
 
-    /// The summary of the quotients of figures from the same slice, in which other load on the machine
+    /// Summarises the quotients of figures from the same slice, in which other load on the machine
     /// affected both alike. Slices that only one of them has are ignored.
     pub fn of_ratios(figures: &[f64], to: &[f64]) -> Option<Summary> {
         Summary::of(figures.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(a, b)| a / b))
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_slice_by_slice() {
-        // Both halve their speed in the second slice: the ratio does not see it.
+        // Both run at half speed in the second slice, which does not change the ratio.
         let ratio = Summary::of_ratios(&[200.0, 100.0, 220.0], &[100.0, 50.0, 100.0]).unwrap();
         assert_eq!(ratio, Summary { median: 2.0, min: 2.0, max: 2.2 });
         assert_eq!(Summary::of_ratios(&[1.0, 2.0], &[0.0]), None);

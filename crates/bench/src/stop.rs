@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that one thread sets and all threads check. Measuring then ends soon and removes its files.
+/// A flag that one thread sets and all threads check. The run then stops soon and removes its
+/// files.
 #[derive(Debug, Default)]
 pub struct Stop {
     asked: AtomicBool,
@@ -15,16 +16,16 @@ impl Stop {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    /// True once it was asked for.
+    /// Returns whether the run was asked to end.
     pub fn is_asked(&self) -> bool {
         // Relaxed: the flag publishes no other data, and a short delay does not matter.
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Checks the flag in the middle of long work.
+    /// Checks the flag during long work.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] once it was asked for.
+    /// [`Error::Interrupted`] if the run was asked to end.
     pub fn check(&self) -> Result<()> {
         if self.is_asked() { Err(Error::Interrupted) } else { Ok(()) }
     }

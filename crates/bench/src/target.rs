@@ -66,17 +66,17 @@ impl FromStr for TargetSpec {
 }
 
 impl TargetSpec {
-    /// True if it is made in memory for the run.
+    /// Returns whether the target is created in memory for the run.
     pub fn is_in_memory(&self) -> bool {
         matches!(self, TargetSpec::Ram | TargetSpec::Raid5 { .. })
     }
 
-    /// True if it is on an array in memory.
+    /// Returns whether the target is on an array in memory.
     pub fn is_array_in_memory(&self) -> bool {
         matches!(self, TargetSpec::Raid5 { .. })
     }
 
-    /// True if it is the library in this process.
+    /// Returns whether the target is the library in this process.
     pub fn is_of_library(&self) -> bool {
         !matches!(self, TargetSpec::Directory(_))
     }
@@ -85,7 +85,7 @@ impl TargetSpec {
 /// The process behind a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// None, or the kernel: its time counts for the caller, apart from kernel threads.
+    /// No process, or the kernel: its time counts for the caller, apart from kernel threads.
     None,
     /// A process, whose CPU time is added.
     Process(u32),
@@ -102,7 +102,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens what `spec` names; an image in memory has `room` bytes at least.
+    /// Opens the target `spec`; an image in memory has at least `room` bytes.
     pub fn open(spec: &TargetSpec, how: Mounting, room: u64) -> Result<Target> {
         match spec {
             TargetSpec::Ram => Target::in_memory(room.max(RAM_IMAGE), how),
@@ -118,19 +118,20 @@ impl Target {
         }
     }
 
-    /// Lanefs on a new image of `bytes` in this process's memory.
+    /// Creates a target with Lanefs on a new image of `bytes` in this process's memory.
     pub fn in_memory(bytes: u64, how: Mounting) -> Result<Target> {
         Target::in_memory_with(bytes, &[], how)
     }
 
-    /// As [`Target::in_memory`], in groups of 32 MiB: some for each of many workers.
+    /// Does the same as [`Target::in_memory`], with groups of 32 MiB, so that each of many workers
+    /// has several.
     pub fn with_many_groups(bytes: u64, how: Mounting) -> Result<Target> {
         Target::in_memory_with(bytes, &["-g", "8192"], how)
     }
 
-    /// Lanefs on a new array of `members` in this process's memory, with `bytes` of data: rows of
-    /// 512 KiB on each, resynchronised after a crash, as mdadm makes them; the layout of the file
-    /// system is that of the other images, by our own mkfs.
+    /// Creates a target with Lanefs on a new array of `members` in this process's memory, with
+    /// `bytes` of data. Its chunks are 512 KiB and it is resynchronised after a crash, as by
+    /// default in mdadm. Our own mkfs creates the file system, with the layout of the other images.
     pub fn on_array(members: usize, bytes: u64, how: Mounting) -> Result<Target> {
         let name = format!("lib:raid5={members}");
         let failed = |e: String| Error::host(&*name, std::io::Error::other(e));
@@ -165,12 +166,12 @@ impl Target {
         Ok(Target { name: "lib:ram".into(), place, server: Server::None })
     }
 
-    /// True for Lanefs as a library.
+    /// Returns whether the target is Lanefs as a library.
     pub(crate) fn in_this_process(&self) -> bool {
         self.place.host_path().is_none()
     }
 
-    /// The same under another name.
+    /// Returns the target with another name.
     pub fn named(self, name: impl Into<String>) -> Target {
         Target { name: name.into(), ..self }
     }

@@ -5,12 +5,12 @@ use lanefs_lanes::Lane;
 use lanefs_lanes::sync::thread;
 use lanefs_lanes::sync::unscheduled::{Barrier, mpsc};
 
-/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the same
-/// time, so each has its own lane.
+/// Runs `act` on one item after the other, each on its own thread. All these threads exist at the
+/// same time, so each has its own lane.
 ///
-/// Lanefs places a new directory in the region of the creating lane. If one thread made the directories of
-/// all workers, their inodes would be in the same few groups, and the workers would contend there. The
-/// processes of mdtest and will-it-scale make their own directories too.
+/// Lanefs places a new directory in the region of the creating lane. If one thread created the
+/// directories of all workers, their inodes would be in the same few groups, and the workers would
+/// contend there. The processes of mdtest and will-it-scale create their own directories too.
 pub(crate) fn one_by_one<T: Send, U: Send>(
     items: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
     act: impl Fn(T) -> Result<U> + Sync,
@@ -23,7 +23,7 @@ pub(crate) fn one_by_one<T: Send, U: Send>(
                 let (go, begin) = mpsc::channel::<()>();
                 let all_there = &all_there;
                 let thread = scope.spawn(move || {
-                    // A lane is given at its first use, and given back when the thread ends.
+                    // A thread gets a lane at the first use, and returns it when it terminates.
                     let _ = Lane::current();
                     all_there.wait();
                     begin.recv().ok().map(|()| act(item))
@@ -33,7 +33,7 @@ pub(crate) fn one_by_one<T: Send, U: Send>(
             .collect();
         let mut done = Vec::with_capacity(threads.len());
         for (go, thread) in threads {
-            // The thread is there, and waits for this.
+            // The thread exists and waits for this message.
             let _ = go.send(());
             let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             done.extend(ended.transpose()?);

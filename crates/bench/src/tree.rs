@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files larger than this are left out: they would make the tree a test of bandwidth.
+/// Larger files are left out: they would turn the tree into a test of bandwidth.
 const LARGEST: u64 = 256 << 10;
 
-/// Directories and files, each directory before what is in it.
+/// Directories and files, each directory before its entries.
 #[derive(Debug, Default)]
 pub struct Tree {
     entries: Vec<Entry>,
@@ -15,7 +15,7 @@ pub struct Tree {
     bytes: u64,
 }
 
-/// One entry, as an archive has it.
+/// An entry, as in an archive.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub path: String,
@@ -31,9 +31,9 @@ pub(crate) enum Kind {
 }
 
 impl Tree {
-    /// Up to `files` files of the source trees that this machine has: the sources of cargo's
-    /// packages, or else headers and documentation. In order of names, so that the same machine
-    /// gives the same tree.
+    /// Returns up to `files` files of the source trees on this machine: the sources of cargo's
+    /// packages, or else headers and documentation. They are in order of names, so that the same
+    /// machine always has the same tree.
     pub fn of_this_machine(files: u32) -> Tree {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), Into::into);
@@ -49,7 +49,7 @@ impl Tree {
         if tree.files == 0 { Tree::made_up(files) } else { tree }
     }
 
-    /// `files` small files in directories of 20, the same everywhere.
+    /// Returns `files` small files in directories of 20, the same on every machine.
     pub fn made_up(files: u32) -> Tree {
         let mut tree = Tree::default();
         for n in 0..files {
@@ -63,12 +63,12 @@ impl Tree {
         tree
     }
 
-    /// How many files.
+    /// Returns the number of files.
     pub fn files(&self) -> u32 {
         self.files
     }
 
-    /// Bytes of content.
+    /// Returns the bytes of content.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -87,7 +87,7 @@ impl Tree {
         self.entries.push(Entry { path, kind: Kind::File(content), modified });
     }
 
-    /// What cannot be read, or has no name in UTF-8, is left out.
+    /// Adds the files of `dir`. Leaves out unreadable files and names that are not UTF-8.
     fn gather(&mut self, dir: &Path, prefix: &str, files: u32) {
         let Ok(listing) = fs::read_dir(dir) else { return };
         let mut found: Vec<_> = listing.flatten().collect();
@@ -99,7 +99,7 @@ impl Tree {
             let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else {
                 continue;
             };
-            // A repository within one is not looked into by git.
+            // git does not look into a repository inside another one.
             if name == ".git" {
                 continue;
             }

@@ -9,14 +9,14 @@ use std::time::Instant;
 /// The directories of a worker, and the amount of its work.
 pub(crate) struct Assignment<'a> {
     pub place: &'a dyn Place,
-    /// A directory that all threads of this workload share.
+    /// The directory that all threads of this workload share.
     pub shared: String,
-    /// A directory of its own.
+    /// The worker's own directory.
     pub own: String,
     /// The number of the thread, from 0.
     pub thread: u32,
     pub scale: &'a Scale,
-    /// The largest number of new files that it makes in one slice.
+    /// The largest number of new files of this worker in one slice.
     pub new_files: u32,
     /// Checked during long work.
     pub stop: &'a Stop,
@@ -39,8 +39,8 @@ pub(crate) trait Worker: Send {
 /// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// It was done.
+    /// The operation was done.
     Done,
-    /// There is no operation left in this slice.
+    /// No operation is left in this slice.
     NoneLeft,
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A workload: an operation that is repeated and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// Makes empty files, each thread in its own directory.
+    /// Creates empty files, each thread in its own directory.
     Create,
     /// Reads the attributes of one file of many.
     Stat,
@@ -15,37 +15,41 @@ pub enum Workload {
     Remove,
     /// Opens one file of many, and closes it.
     OpenClose,
-    /// Makes an empty file and removes it.
+    /// Creates an empty file and removes it.
     CreateUnlink,
-    /// Makes files in a directory per thread, reads the attributes of each, removes each: mdtest -F -C -r -u.
+    /// Creates files in a directory per thread, reads the attributes of each, removes each: mdtest
+    /// -F -C -r -u.
     CreateStatRemove,
-    /// Makes an empty file and removes it, all threads in one directory.
+    /// Creates an empty file and removes it, all threads in one directory.
     CreateUnlinkShared,
-    /// Makes a file without a name and closes it.
+    /// Creates an unnamed file and closes it.
     Anonymous,
     /// Reads the attributes of every file of a tree, one tree per thread, as `git diff` does.
     TreeDiff,
-    /// Lists the directories of a tree, one tree per thread, and reads the attributes of every file.
+    /// Lists the directories of a tree, one tree per thread, and reads the attributes of every
+    /// file.
     ReaddirStat,
-    /// Allocates 8 KiB at the end of a file up to 1 MiB, then empties it.
+    /// Allocates 8 KiB at the end of a file up to 1 MiB, then truncates it.
     Fallocate2,
     /// Moves a file to another name and back.
     Rename,
     /// Lists a directory.
     Readdir,
-    /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random place of one file that all threads share, past the page cache.
+    /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random offset of one file that
+    /// all threads share, without the page cache.
     DirectRead,
-    /// Overwrites the same amount at a random place of one file that all threads share, past the page cache.
+    /// Overwrites the same amount at a random offset of one file that all threads share, without
+    /// the page cache.
     DirectWrite,
-    /// Reads 1 MiB after 1 MiB of a file that the page cache has forgotten.
+    /// Reads a file in sequence, 1 MiB at a time, after it was dropped from the page cache.
     SeqRead,
-    /// Writes 1 MiB after 1 MiB of a new file; the time includes an fdatasync at its end.
+    /// Writes a new file in sequence, 1 MiB at a time; the time includes an fdatasync at its end.
     SeqWrite,
     /// Appends 4 KiB, or as much as direct-read reads, to a file.
     Append,
-    /// Makes a file, writes the same amount, and calls fsync.
+    /// Creates a file, writes the same amount, and calls fsync.
     Fsync,
-    /// Makes the next entry of a source tree: a directory, or a file with contents and times.
+    /// Creates the next entry of a source tree: a directory, or a file with contents and times.
     Untar,
     /// `git status` of a source tree.
     GitStatus,
@@ -83,7 +87,7 @@ impl Workload {
         Workload::Mix,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Create => "create",
@@ -112,7 +116,7 @@ impl Workload {
         }
     }
 
-    /// The unit of its rate.
+    /// Returns the unit of the rate.
     pub fn unit(self) -> &'static str {
         match self {
             Workload::SeqRead | Workload::SeqWrite => "MiB/s",
@@ -122,37 +126,38 @@ impl Workload {
         }
     }
 
-    /// True if [`crate::scale::Scale::files`] is the number of files in its directory or tree.
+    /// Returns whether [`crate::scale::Scale::files`] is the number of files in its directory or
+    /// tree.
     pub fn looks_at_files(self) -> bool {
         use Workload::{OpenClose, Readdir, ReaddirStat, Stat, TreeDiff};
         matches!(self, Stat | OpenClose | TreeDiff | ReaddirStat | Readdir)
     }
 
-    /// True if it works on files of [`crate::scale::Scale::file_bytes`].
+    /// Returns whether it uses files of [`crate::scale::Scale::file_bytes`].
     pub fn moves_data(self) -> bool {
         use Workload::{DirectRead, DirectWrite, SeqRead, SeqWrite};
         matches!(self, DirectRead | DirectWrite | SeqRead | SeqWrite)
     }
 
-    /// True if it reads or writes [`crate::scale::Scale::access_bytes`] at once.
+    /// Returns whether it reads or writes [`crate::scale::Scale::access_bytes`] at once.
     pub fn accesses(self) -> bool {
         use Workload::{Append, DirectRead, DirectWrite, Fsync};
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// True if it can be a part of [`Workload::Mix`]: all its operations are alike, and their number has no
-    /// limit.
+    /// Returns whether it can be a part of [`Workload::Mix`]: all its operations are alike, and
+    /// their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};
         !matches!(self, Create | Fsync | GitStatus | Mix | Remove | SeqRead | SeqWrite | Untar)
     }
 
-    /// True if it works on [`crate::scale::Scale::tree`].
+    /// Returns whether it uses [`crate::scale::Scale::tree`].
     pub fn needs_tree(self) -> bool {
         matches!(self, Workload::Untar | Workload::GitStatus)
     }
 
-    /// True if it can run on this place: external programs need a directory of the host.
+    /// Returns whether it can run on this place: external programs need a directory of the host.
     pub fn fits(self, place: &dyn Place) -> bool {
         self != Workload::GitStatus || place.host_path().is_some()
     }

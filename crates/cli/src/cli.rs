@@ -1,4 +1,4 @@
-//! What the subcommands have in common with each other and with other Unix tools.
+//! Code that several subcommands share, in the conventions of other Unix tools.
 
 mod contents;
 mod images;

@@ -94,7 +94,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Opens the images of all `places` to be changed, and calls `change` for each place. Goes on after
+/// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
+/// failures.
 /// failures.
 fn change_each(
     command: &'static str,
@@ -118,30 +119,31 @@ fn change_each(
     report.exit()
 }
 
-/// `--help` alone, where `-h` means something else.
+/// Defines `--help` without `-h`, for commands where `-h` has another meaning.
 fn long_help() -> clap::Arg {
     clap::Arg::new("help").long("help").action(clap::ArgAction::Help).help("Print help")
 }
 
-/// `UID:GID` in numbers.
+/// Parses `UID:GID` in numbers.
 fn parse_ids(text: &str) -> Result<(u32, u32), String> {
     let numbers =
         text.split_once(':').and_then(|(uid, gid)| Some((parse_id(uid)?, parse_id(gid)?)));
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID in numbers"))
 }
 
-/// mount(8) calls a program named `mount.fuse.lanefs` with source and directory, and mount.fuse3
-/// calls `lanefs` so, both without a subcommand: puts `mount` in.
+/// Inserts the subcommand `mount` if it is missing: mount(8) calls a program named
+/// `mount.fuse.lanefs` with source and directory, and mount.fuse3 calls `lanefs` in the same way.
 fn as_mount_helper(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let called = arguments.first().map(Path::new).and_then(Path::file_name);
     let by_name = called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
-    // No subcommand has a slash in its name, and what can be mounted has one or exists.
+    // No subcommand has a slash in its name, but the source of a mount has one.
     let by_source = arguments.get(1).is_some_and(|first| {
         let first = first.as_encoded_bytes();
         !first.starts_with(b"-") && first.contains(&b'/')
     });
     if by_name {
-        // To mount(8) `-f` means to do all but the mount, to us to stay in the foreground.
+        // In mount(8) `-f` means to do everything except the mount; here it means to stay in the
+        // foreground.
         arguments.iter_mut().filter(|word| *word == "-f").for_each(|word| *word = "--fake".into());
     }
     if by_name || by_source {

@@ -1,8 +1,8 @@
-//! Copying of trees: between an image and the host, and between images.
+//! Copies trees: between an image and the host, and between images.
 //!
-//! A [`Source`] or a [`Target`] is an image or the host. [`Copier`] works on several threads, each with
-//! one directory at a time. Two steps come last: further names of files with several names, and then the
-//! attributes of directories, whose times every new entry changes.
+//! A [`Source`] or a [`Target`] is an image or the host. [`Copier`] works on several threads, each
+//! with one directory at a time. Two steps come last: further names of files with several names,
+//! and then the attributes of directories, since every new entry changes a directory's times.
 
 mod copier;
 mod host;
@@ -20,13 +20,13 @@ use lanefs::{FileType, Rdev, Time};
 /// Identifies a file in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Which file system.
+    /// The file system.
     pub device: u64,
-    /// Which inode.
+    /// The inode.
     pub inode: u64,
 }
 
-/// What a copy needs to know of a file.
+/// The attributes of a file that a copy needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {
     pub identity: Identity,
@@ -50,13 +50,13 @@ pub struct Settings {
     pub owner: Option<(u32, u32)>,
     pub permissions: Option<u16>,
     pub attributes: Vec<Attribute>,
-    /// Last read, last change.
+    /// The times of the last access and modification.
     pub times: Option<(Time, Time)>,
 }
 
 /// The data of a file that is copied.
 pub trait Content {
-    /// The next run of bytes at or after `from` that is not a hole: start and end.
+    /// Returns the next range of bytes at or after `from` that is not a hole: start and end.
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure>;
     /// Reads at `offset`; 0 bytes at the end of the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure>;
@@ -79,21 +79,21 @@ pub trait Source: Sync {
     where
         Self: 'a;
 
-    /// The attributes of `node`; symbolic links are not followed.
+    /// Returns the attributes of `node`; does not follow symbolic links.
     fn meta(&self, node: &Self::Node) -> Result<Meta, Failure>;
-    /// The names in a directory, "." and ".." left out.
+    /// Returns the names in a directory, without "." and "..".
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>, Failure>;
-    /// The file `name` in `dir`.
+    /// Returns the file `name` in `dir`.
     fn child(&self, dir: &Self::Node, name: &[u8]) -> Result<Self::Node, Failure>;
-    /// The target file of `node`, if that is a symbolic link.
+    /// Returns the target file of `node`, if that is a symbolic link.
     fn follow(&self, node: &Self::Node) -> Result<Self::Node, Failure>;
-    /// The text of a symbolic link.
+    /// Returns the text of a symbolic link.
     fn read_link(&self, node: &Self::Node) -> Result<Vec<u8>, Failure>;
     /// Opens a regular file.
     fn open(&self, node: &Self::Node) -> Result<Self::Content<'_>, Failure>;
-    /// All extended attributes that can be read.
+    /// Returns all extended attributes that can be read.
     fn attributes(&self, node: &Self::Node) -> Result<Vec<Attribute>, Failure>;
-    /// The name for messages.
+    /// Returns the name for messages.
     fn show(&self, node: &Self::Node) -> String;
 }
 
@@ -106,30 +106,30 @@ pub trait Target: Sync {
     where
         Self: 'a;
 
-    /// The file `name` in `dir`, if it exists; symbolic links are not followed.
+    /// Returns the file `name` in `dir`, if it exists; does not follow symbolic links.
     fn look(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Meta)>, Failure>;
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_dir(
         &self,
         dir: &Self::Node,
         name: &[u8],
         permissions: u16,
     ) -> Result<Self::Node, Failure>;
-    /// Makes a file, or empties the one that is there.
+    /// Creates a file, or truncates an existing one.
     fn make_file(
         &self,
         dir: &Self::Node,
         name: &[u8],
         permissions: u16,
     ) -> Result<(Self::Node, Self::Sink<'_>), Failure>;
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn make_symlink(
         &self,
         dir: &Self::Node,
         name: &[u8],
         leads_to: &[u8],
     ) -> Result<Self::Node, Failure>;
-    /// Makes a device, a pipe or a socket, as `meta` says.
+    /// Creates a device, a pipe or a socket, according to `meta`.
     fn make_special(
         &self,
         dir: &Self::Node,
@@ -139,10 +139,10 @@ pub trait Target: Sync {
     ) -> Result<Self::Node, Failure>;
     /// Gives `node` a further name.
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
-    /// Removes what is not a directory.
+    /// Removes a file that is not a directory.
     fn remove(&self, dir: &Self::Node, name: &[u8]) -> Result<(), Failure>;
     /// Sets the attributes of `node`.
     fn set(&self, node: &Self::Node, settings: &Settings) -> Result<(), Failure>;
-    /// The name of `name` in `dir`, for messages.
+    /// Returns the name of `name` in `dir`, for messages.
     fn show(&self, dir: &Self::Node, name: &[u8]) -> String;
 }

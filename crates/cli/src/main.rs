@@ -7,12 +7,12 @@ mod copy;
 
 use std::process::ExitCode;
 
-/// Blocks on cache lines of their own, and no lists that threads share: `docs/scaling.md`.
+/// Allocates blocks on separate cache lines, without lists that threads share: `docs/scaling.md`.
 #[global_allocator]
 static HEAP: lanefs::LineHeap = lanefs::LineHeap;
 
 fn main() -> ExitCode {
-    // A panic has said what it is; the exit code is one of those that are documented.
+    // A panic has printed its message; the exit code is a documented one.
     std::panic::catch_unwind(|| commands::run(std::env::args_os().collect()))
         .unwrap_or(ExitCode::FAILURE)
 }

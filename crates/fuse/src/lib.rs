@@ -1,14 +1,16 @@
 //! The FUSE server of Lanefs: an ext4 image as a directory of the host.
 //!
-//! [`MountPoint::attach`] makes the mount, [`Session::start`] shakes hands with the kernel and
-//! [`Session::run`] serves until somebody unmounts; [`daemon`] is for doing so in the background.
+//! [`MountPoint::attach`] mounts, [`Session::start`] agrees with the kernel on the protocol and
+//! [`Session::run`] serves requests until the unmount; [`daemon`] moves the server to the
+//! background.
 //!
-//! The server speaks the kernel's protocol itself ([`abi`]): requests are read into a thread's own
-//! buffer and served from there, so bulk data is not copied between reading and the device, and what
-//! the protocol has for set-user-ID, ACLs, unnamed files and creation times is all used.
+//! The server implements the kernel's protocol itself ([`abi`]): a thread reads requests into its
+//! own buffer and serves them from there, so bulk data is not copied between reading and the
+//! device. It uses all that the protocol has for set-user-ID, ACLs, unnamed files and creation
+//! times.
 //!
-//! Floors, from the top, with imports downward only: `mount`, `session`, `service`, `transport`,
-//! `protocol`.
+//! Modules in layers, from the top; a module imports only lower ones: `mount`, `session`,
+//! `service`, `transport`, `protocol`.
 
 mod mount;
 mod protocol;

@@ -1,4 +1,4 @@
-//! Whether the metadata says that the array is active, that is, being written.
+//! Tracks whether the metadata has the array as active, that is, being written.
 //!
 //! Four states let the array become clean without a lock for writers:
 //!
@@ -7,10 +7,10 @@
 //! - *off*: clean;
 //! - *unsure*: the metadata was to become clean but could not be written to all members.
 //!
-//! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for on;
-//! after off or unsure it records the array as active first. The thread that makes the array clean first
-//! sets resting. Later, when all units are released and everything is flushed, it exchanges resting for
-//! off. A writer in between makes this exchange fail, or finds off.
+//! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for
+//! on; after off or unsure it records the array as active first. The thread that makes the array
+//! clean first sets resting. Later, when all units are released and everything is flushed, it
+//! exchanges resting for off. A writer in between makes this exchange fail, or finds off.
 
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU8, Ordering};
@@ -43,7 +43,7 @@ impl Activity {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// Whether a write may go on; makes a resting array on again.
+    /// Returns whether a write may go on; sets a resting array back to on.
     pub(crate) fn is_on(&self) -> bool {
         match self.0.load(Ordering::Acquire) {
             ON => true,
@@ -52,12 +52,12 @@ impl Activity {
         }
     }
 
-    /// The metadata says active now.
+    /// Sets the state to on. The metadata must have the array as active.
     pub(crate) fn turn_on(&self) {
         self.0.store(ON, Ordering::Release);
     }
 
-    /// Makes it resting.
+    /// Sets the state from on to resting.
     pub(crate) fn rest(&self) -> Rest {
         if self.exchange(ON, RESTING) {
             return Rest::Began;
@@ -65,16 +65,18 @@ impl Activity {
         if self.0.load(Ordering::Acquire) == OFF { Rest::Off } else { Rest::Lasted }
     }
 
-    /// Sets off if there was no write since [`Activity::rest`]; returns whether it did.
+    /// Sets the state to off if there was no write since [`Activity::rest`]; returns whether it
+    /// did.
     pub(crate) fn clean(&self) -> bool {
         self.exchange(RESTING, OFF) || self.exchange(UNSURE, OFF)
     }
 
-    /// The metadata could not be made clean on all members. The next write has to record the array as
-    /// active, and the next rest tries again.
+    /// Sets the state to unsure: the array could not be recorded as clean on all members. The next
+    /// write has to record the array as active, and the next rest tries again.
     ///
     /// # Locking
-    /// The caller has held the array's state since [`Activity::clean`], so no writer has set on.
+    /// The caller has held the array's state since [`Activity::clean`], so no writer has set the
+    /// state to on.
     pub(crate) fn unclean(&self) {
         self.0.store(UNSURE, Ordering::Release);
     }

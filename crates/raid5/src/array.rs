@@ -1,14 +1,14 @@
-//! The running array: a device made of devices.
+//! The running array: a device whose data is on other devices.
 //!
 //! *Invariants*
-//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row is
-//!   held exclusively.
+//! - On every row whose parity is trusted, parity is the XOR of the data while no range of the row
+//!   is held exclusively.
 //! - Acknowledged writes can be read back after any single member has failed.
 //! - When a member fails an operation, the other members record the failure before the operation
 //!   returns.
 //!
-//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the array's
-//! state and of the log's books are taken inside and held briefly.
+//! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the
+//! array's state and of the log's books are taken inside and held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
@@ -41,7 +41,7 @@ pub struct Status {
     pub unsynced_rows: u64,
     /// Whether an error stopped writes.
     pub stopped: bool,
-    /// Whether the metadata says that the array is active, that is, being written.
+    /// Whether the metadata has the array as active, that is, being written.
     pub active: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Array {
     pub(crate) activity: Activity,
     pub(crate) unsynced: Unsynced,
     pub(crate) intents: Option<Intents>,
-    /// By slot; none without a partial parity log.
+    /// The logs by slot; empty without a partial parity log.
     pub(crate) logs: Vec<Padded<ParityLog>>,
     /// Guards changes of members, activity and intents, and their record.
     state: Mutex<()>,
@@ -132,17 +132,17 @@ impl Array {
         })
     }
 
-    /// The array's geometry.
+    /// Returns the array's geometry.
     pub fn geometry(&self) -> &Geometry {
         &self.shape
     }
 
-    /// The counters since the start.
+    /// Returns the counters since the start.
     pub fn statistics(&self) -> Statistics {
         self.counters.sums()
     }
 
-    /// The status of the array and its members.
+    /// Returns the status of the array and its members.
     pub fn status(&self) -> Status {
         Status {
             members: (0..self.members.count()).map(|slot| self.members.standing(slot)).collect(),
@@ -158,7 +158,7 @@ impl Array {
     /// Errors of the flush or of the record.
     pub fn stop(&self) -> Result<(), DeviceError> {
         self.flush()?;
-        // Twice: the first call only marks the bits idle.
+        // Called twice: the first call only marks the bits idle.
         self.clear_idle_bits()?;
         self.clear_idle_bits()?;
         match self.activity.rest() {
@@ -167,8 +167,8 @@ impl Array {
         }
     }
 
-    /// Clears bitmap bits of regions without a write since the last call. Records that the array is clean
-    /// if there was no write at all and all parity is right. To be called at intervals.
+    /// Clears bitmap bits of regions without a write since the last call. Records that the array is
+    /// clean if there was no write at all and all parity is right. To be called at intervals.
     ///
     /// # Errors
     /// Errors of the flush or of the record.
@@ -196,7 +196,8 @@ impl Array {
         self.note(lost)
     }
 
-    /// Records what recovery needs after a crash. Called before a range of a row is written.
+    /// Records the state that recovery needs after a crash. Called before a range of a row is
+    /// written.
     pub(crate) fn begin(&self) -> Result<(), DeviceError> {
         if self.activity.is_on() {
             return Ok(());
@@ -234,7 +235,7 @@ impl Array {
         self.logs.iter().for_each(|log| log.wake());
     }
 
-    /// The log of the member that has the parity of `row`.
+    /// Returns the log of the member that has the parity of `row`.
     pub(crate) fn log_of(&self, row: u64) -> Option<&ParityLog> {
         self.logs.get(self.shape.parity_slot(row)).map(|log| &log.0)
     }
@@ -303,13 +304,14 @@ impl Device for Array {
         self.write(offset, &[buf], Durability::Durable)
     }
 
-    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to match.
+    /// Does nothing: whether a member reads zeros after a discard is unknown, and parity has to
+    /// match.
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.check(Operation::Discard, offset, len)
     }
 }
 
-/// Rows that a member has its share of, when it is rebuilt up to this byte.
+/// Returns the number of rows that are valid on a member rebuilt up to this byte.
 fn recovered_rows(shape: &Geometry, bytes: u64) -> u64 {
     if bytes >= shape.member_len() { u64::MAX } else { bytes / shape.chunk() }
 }

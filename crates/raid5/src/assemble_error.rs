@@ -23,18 +23,18 @@ pub enum AssembleError {
         /// The error.
         error: DeviceError,
     },
-    /// A device is no member, or its superblock is damaged.
+    /// A device is not a member, or its superblock is damaged.
     #[error("{}: {cause}", name.display())]
     Format {
         /// The device.
         name: PathBuf,
-        /// What is wrong.
+        /// The defect.
         cause: md::Cause,
     },
     /// The array is of a kind that is not supported.
     #[error("{}: {unsupported}", name.display())]
     Unsupported {
-        /// The member whose superblock says so.
+        /// The member with this superblock.
         name: PathBuf,
         /// The unsupported feature.
         unsupported: Unsupported,
@@ -57,15 +57,15 @@ pub enum AssembleError {
         set: md::Uuid,
         /// Another member.
         other: PathBuf,
-        /// That one's array.
+        /// The other member's array.
         other_set: md::Uuid,
     },
-    /// One device was given twice, or a copy of it was.
+    /// One device was given twice, or together with a copy of it.
     #[error("{}", twice(name, other))]
     Twice {
-        /// One.
+        /// One of the two.
         name: PathBuf,
-        /// The other.
+        /// The other one.
         other: PathBuf,
     },
     /// Members disagree about the array.
@@ -81,15 +81,15 @@ pub enum AssembleError {
     /// Some members were neither given nor named as missing.
     #[error("{given} of {members} members were given: write `missing` for each that is not there")]
     Absent {
-        /// How many were given, `missing` ones included.
+        /// The number of members given, including `missing` ones.
         given: usize,
-        /// How many the array has.
+        /// The number of members of the array.
         members: usize,
     },
     /// More than one member cannot be used.
     #[error("{}", too_many(*members, missing, left_out))]
     TooManyMissing {
-        /// How many the array has.
+        /// The number of members of the array.
         members: usize,
         /// Slots without a member in sync.
         missing: Vec<usize>,
@@ -105,15 +105,15 @@ pub enum AssembleError {
     NoMoreEvents {
         /// The member.
         name: PathBuf,
-        /// Its count.
+        /// The member's event count.
         events: u64,
     },
-    /// The array was not closed cleanly and misses a member.
+    /// The array was not closed cleanly and one member is missing.
     #[error("{}", dirty_and_degraded(*slot, logs, left_out))]
     DirtyAndDegraded {
         /// The slot that misses its member.
         slot: usize,
-        /// Slots whose partial parity logs cannot be read; none if the array has no log.
+        /// Slots whose partial parity logs cannot be read; empty if the array has no log.
         logs: Vec<usize>,
         /// Devices that were left out.
         left_out: Vec<LeftOut>,
@@ -123,7 +123,7 @@ pub enum AssembleError {
     Geometry {
         /// The freshest member.
         name: PathBuf,
-        /// What is wrong.
+        /// The inconsistency.
         error: GeometryError,
     },
     /// The members do not form a valid array.

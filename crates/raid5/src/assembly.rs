@@ -1,19 +1,19 @@
-//! Which device takes which slot, decided from the superblocks alone.
+//! Assigns devices to slots from their superblocks.
 //!
-//! The freshest superblock, the one with the most events, decides. A device at most one event behind
-//! takes the role that the freshest superblock gives to its device number. A device further behind
-//! missed writes and is left out.
+//! The freshest superblock, the one with the most events, decides. A device at most one event
+//! behind takes the role that the freshest superblock gives to its device number. A device further
+//! behind missed writes and is left out.
 //!
-//! One event behind is allowed because a crash can come between the writes of two superblocks, and md
-//! counts one event for a change. Here a change counts two (see [`crate::Metadata`]), so this rule alone
-//! leaves out a device that missed a change. In arrays that md wrote last, an outdated device may be one
-//! event behind or none, since md takes an event back when an array becomes clean again. Further rules
-//! for these:
+//! One event behind is allowed because a crash can come between the writes of two superblocks, and
+//! md counts one event for a change. Here a change counts two (see [`crate::Metadata`]), so this
+//! rule is sufficient to leave out a device that missed a change. In arrays that md wrote last, an
+//! outdated device may be one event behind or not behind at all, since md takes an event back when
+//! an array becomes clean again. Further rules cover these arrays:
 //!
-//! - One change writes the same time to all superblocks. A device with the last event and another time
-//!   is from another history of the array.
-//! - A member that is clean while all others are active may be outdated, since becoming active is one
-//!   event and all data is written after it. An array with a parity log does without this member.
+//! - One change writes the same time to all superblocks. A device with the last event and another
+//!   time is from another history of the array.
+//! - A member that is clean while all others are active may be outdated, since becoming active is
+//!   one event and all data is written after it. An array with a parity log leaves out this member.
 //! - If the freshest bitmap has bits that the member's bitmap lacks, the member missed data: see
 //!   `open.rs`.
 
@@ -22,16 +22,16 @@ use crate::candidate::Candidate;
 use crate::left_out::{LeftOut, Outside};
 use lanefs_ondisk::md::{Recovery, Role, Superblock};
 
-/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an array
-/// reaches it.
+/// The limit of the event count: beyond it, two changes could not be told apart. No real use of an
+/// array reaches it.
 const LAST_EVENT: u64 = u64::MAX - (1 << 32);
 
-/// Which device takes which slot. Numbers are indexes of the candidates.
+/// The assignment of devices to slots. Numbers are indexes of the candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
     /// The freshest candidate.
     pub freshest: usize,
-    /// By slot: the member, and the byte up to which it is in sync.
+    /// For each slot the member, and the byte up to which it is in sync.
     pub slots: Vec<Option<(usize, Recovery)>>,
     /// Spares: members without a slot.
     pub spares: Vec<usize>,
@@ -40,13 +40,14 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Decides from the candidates' superblocks.
+    /// Assigns the slots from the candidates' superblocks.
     ///
     /// # Errors
-    /// When these are not the members of one array of level 5.
+    /// When the candidates are not the members of one array of level 5.
     pub fn plan(candidates: &[Candidate]) -> Result<Assembly, AssembleError> {
         let events = |c: &Candidate| c.superblock.events();
-        // The first of equals; an active member before a spare, whose count may be older.
+        // Of equal candidates the first is used; an active member is preferred to a spare, whose
+        // count may be older.
         let rank = |c: &Candidate| (events(c), is_active_member(c), c.superblock.written());
         let freshest = (0..candidates.len()).rev().max_by_key(|at| rank(&candidates[*at]));
         let freshest = freshest.ok_or(AssembleError::Nothing)?;
@@ -129,7 +130,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Slots without a member, or with one that is not fully rebuilt.
+    /// Returns the slots without a member, or with one that is not fully rebuilt.
     pub fn degraded(&self) -> Vec<usize> {
         let whole = |seat: &Option<(usize, Recovery)>| matches!(seat, Some((_, Recovery::InSync)));
         let slots = self.slots.iter().enumerate();
@@ -141,8 +142,8 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// Whether a member says that the array was clean while all others have recorded it as active, other
-/// than through one change that a crash interrupted.
+/// Returns whether a member's superblock has the array as clean while those of all others have it
+/// as active, except after one change that a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -1,19 +1,19 @@
-//! A member some of whose sectors are known to be bad.
+//! A member with sectors that are known to be bad.
 
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 use std::io;
 use std::ops::Range;
 
-/// A device that refuses to read the sectors in its bad-block log, whose contents are wrong. The array
-/// handles this as a read error and computes the data from the other members.
+/// A device that refuses to read the sectors in its bad-block log, since their contents are wrong.
+/// The array handles this as a read error and computes the data from the other members.
 pub(crate) struct BadBlocksDevice {
     below: Arc<dyn Device>,
     bad: Vec<Range<u64>>,
 }
 
 impl BadBlocksDevice {
-    /// `bad` in bytes of `below`.
+    /// Creates the device; `bad` are byte ranges of `below`.
     pub(crate) fn new(below: Arc<dyn Device>, bad: Vec<Range<u64>>) -> BadBlocksDevice {
         BadBlocksDevice { below, bad }
     }

@@ -1,4 +1,4 @@
-//! Splitting a write into rows, chunks and bands. Pure functions.
+//! Splits a write into rows, chunks and bands. Pure functions.
 
 use crate::layout::{BLOCK, Geometry};
 use crate::slots::Slots;
@@ -11,11 +11,11 @@ pub(crate) struct RowPart {
     pub(crate) first: u64,
     /// Bytes.
     pub(crate) len: u64,
-    /// Where the part begins in the request.
+    /// The offset of the part in the request.
     pub(crate) at: u64,
 }
 
-/// The parts of a request of `len` bytes at the array's byte `offset`, row by row.
+/// Returns the parts of a request of `len` bytes at the array's byte `offset`, row by row.
 pub(crate) fn row_parts(shape: &Geometry, offset: u64, len: u64) -> impl Iterator<Item = RowPart> {
     let row_len = shape.row_len();
     let mut done = 0;
@@ -38,12 +38,12 @@ pub(crate) struct Piece {
     pub(crate) from: u64,
     /// The byte after the last.
     pub(crate) to: u64,
-    /// Where the piece begins in the request.
+    /// The offset of the piece in the request.
     pub(crate) at: u64,
 }
 
 impl Piece {
-    /// The part of the piece in the given range of offsets.
+    /// Returns the part of the piece in the given range of offsets.
     pub(crate) fn clip(self, from: u64, to: u64) -> Option<Piece> {
         let (from, to) = (from.max(self.from), to.min(self.to));
         (from < to).then(|| Piece { from, to, at: self.at + (from - self.from), ..self })
@@ -54,7 +54,7 @@ impl Piece {
     }
 }
 
-/// The pieces of a row's part, by chunk.
+/// Returns the pieces of a row's part, by chunk.
 pub(crate) fn pieces(shape: &Geometry, part: RowPart) -> Vec<Piece> {
     let chunk = shape.chunk();
     let mut done = 0;
@@ -77,7 +77,7 @@ pub(crate) struct Strip {
     pub(crate) to: u64,
     /// Chunks written.
     pub(crate) written: Slots,
-    /// The written chunks of which some blocks are written only in part.
+    /// The written chunks that have blocks of which only a part is written.
     pub(crate) partial: Slots,
 }
 
@@ -99,7 +99,7 @@ impl Strip {
     }
 }
 
-/// The strips of a row that `pieces` write, ascending.
+/// Returns the strips of a row that `pieces` write, ascending.
 pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
     let mut cuts: Vec<u64> = pieces
         .iter()
@@ -130,7 +130,7 @@ pub(crate) fn strips(pieces: &[Piece]) -> Vec<Strip> {
     all
 }
 
-/// The bytes of a request: one buffer after another.
+/// The bytes of a request, in one or more buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a> {
     bufs: &'a [&'a [u8]],
@@ -145,7 +145,7 @@ impl<'a> Source<'a> {
         self.bufs.iter().map(|b| b.len() as u64).sum()
     }
 
-    /// The bytes from byte `at` of the request to the end of its buffer.
+    /// Returns the bytes from byte `at` of the request to the end of its buffer.
     pub(crate) fn rest(&self, at: u64) -> &'a [u8] {
         let mut at = at as usize;
         for buf in self.bufs {
@@ -157,7 +157,7 @@ impl<'a> Source<'a> {
         &[]
     }
 
-    /// `len` bytes from the request's byte `at` on.
+    /// Returns `len` bytes from the request's byte `at` on.
     pub(crate) fn slices(&self, at: u64, len: u64) -> Vec<&'a [u8]> {
         let (mut at, end) = (at, at + len);
         let mut all = Vec::new();

@@ -1,8 +1,8 @@
 //! The row budget: the number of rows that may be under way at once, which bounds the memory.
 //!
-//! md has 256 stripes for this purpose. When the budget is used up, writers wait; how they are woken is
-//! a policy. The units themselves, and the proof that no waiter is left behind, are
-//! [`lanefs_lanes::Budget`]'s.
+//! md has 256 stripes for this purpose. When the budget is used up, writers wait; a policy
+//! determines how they are woken. [`lanefs_lanes::Budget`] implements the units, and has the proof
+//! that every waiter is woken.
 
 use crate::counters::{Count, Counters};
 use lanefs_lanes::{Budget, Wake};
@@ -10,7 +10,7 @@ use lanefs_lanes::{Budget, Wake};
 /// Which waiters are woken when a unit of the row budget is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StripeWake {
-    /// All waiters, as in md: all but one find no unit and go back to sleep.
+    /// All waiters, as in md: all except one find no unit and go back to sleep.
     All,
     /// One waiter, from one of several queues chosen by a hash of the row.
     #[default]
@@ -37,7 +37,7 @@ impl RowBudget {
         RowBudget(Budget::new(rows, wake))
     }
 
-    /// Waits for a unit, to work on `row`.
+    /// Waits for a unit, which the caller needs for work on `row`.
     pub(crate) fn take<'a>(&'a self, row: u64, counters: &'a Counters) -> Unit<'a> {
         if let Some(sleeps) = self.0.take(row) {
             counters.add(Count::BudgetWait, 1);
@@ -46,8 +46,8 @@ impl RowBudget {
         Unit { budget: &self.0, counters, row }
     }
 
-    /// Whether every thread that works on a row has seen the caller's stores before this call. Such a
-    /// thread takes a unit, then fences, then reads the state.
+    /// Returns whether every thread that works on a row has seen the caller's stores before this
+    /// call. Such a thread takes a unit, then fences, then reads the state.
     pub(crate) fn all_at_home(&self) -> bool {
         self.0.all_at_home()
     }

@@ -1,4 +1,4 @@
-//! A device that may be a member: opened, its superblock read and checked.
+//! A device that may be a member: it is open, and its superblock is read and checked.
 
 use crate::assemble_error::AssembleError;
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
@@ -36,7 +36,7 @@ impl Candidate {
     /// Reads the superblock at `path` while other processes may use and change the device.
     ///
     /// # Errors
-    /// As [`Candidate::open`], but a device in use is no error.
+    /// The same as for [`Candidate::open`], but a device in use is not an error.
     pub fn peek(path: &Path) -> Result<Candidate, AssembleError> {
         let device = FileDevice::peek(path, OpenOptions::default())?;
         Candidate::read(path, Arc::new(device))
@@ -63,7 +63,7 @@ impl Candidate {
         }
     }
 
-    /// The bad sectors in the member's bad-block log, as byte ranges of its device.
+    /// Returns the bad sectors in the member's bad-block log, as byte ranges of its device.
     ///
     /// # Errors
     /// If the log cannot be read or is not valid.
@@ -72,7 +72,7 @@ impl Candidate {
         let Some(area) = self.superblock.bad_block_log().filter(|_| has) else {
             return Ok(Vec::new());
         };
-        // At most 65,535 sectors: the length is a 16-bit count of them.
+        // At most 65,535 sectors: the length has 16 bits.
         let mut log = vec![0; area.len as usize];
         let failed = |error| AssembleError::Device { name: self.name.clone(), error };
         self.device.read_at(area.offset, &mut log).map_err(failed)?;

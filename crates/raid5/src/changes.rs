@@ -1,4 +1,4 @@
-//! Changes of members by the caller: add, replace, forget.
+//! Changes of members on request: add, replace, forget.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
@@ -16,23 +16,23 @@ use lanefs_ondisk::md::{
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// A device to become a member.
+/// A device that is to become a member.
 pub struct NewMember {
     /// Its name in messages.
     pub name: PathBuf,
     /// The whole device, opened for writing.
     pub device: Arc<dyn Device>,
-    /// The UUID that it gets if it has none in this array.
+    /// The UUID for the device if it has none in this array.
     pub uuid: Uuid,
 }
 
-/// A member that was given a slot and may have to be rebuilt by [`crate::Array::rebuild`].
+/// A member that has a slot now and may have to be rebuilt by [`crate::Array::rebuild`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Added {
     /// Its slot.
     pub slot: usize,
-    /// The rows to rebuild: all, or for a former member those in the bitmap. `None` for a former member
-    /// that missed nothing: it is in sync already.
+    /// The rows to rebuild: all, or for a former member those in the bitmap. `None` for a former
+    /// member that missed no write: it is in sync already.
     pub misses: Option<Rebuild>,
 }
 
@@ -41,7 +41,7 @@ pub struct Added {
 pub enum Replaced {
     /// The new member has the slot and is in sync.
     Done,
-    /// The callback stopped it: the array is as before.
+    /// The callback stopped the copy: the array is as before.
     Stopped,
     /// The old member failed meanwhile. The new one has the slot and must be rebuilt.
     Added(Added),
@@ -68,7 +68,7 @@ impl OpenArray {
             _ => (self.superblock_for(&new)?, Some(Rebuild::Whole)),
         };
         let standing = self.take(new, superblock, slot)?;
-        // If the array was written since that check, what the device missed is unknown.
+        // If the array was written since that check, it is unknown which writes the device missed.
         let misses = match (misses, standing) {
             (None, Recovery::Below(_)) => Some(Rebuild::Whole),
             (misses, _) => misses,
@@ -76,7 +76,7 @@ impl OpenArray {
         Ok(Added { slot, misses })
     }
 
-    /// Bytes that a device needs to become a member.
+    /// Returns the number of bytes that a device needs to become a member.
     ///
     /// # Errors
     /// If the array has no member.
@@ -87,12 +87,12 @@ impl OpenArray {
         Ok(like.data().offset.saturating_add(like.size().saturating_mul(SECTOR)))
     }
 
-    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is in use.
-    /// The array is never degraded by this; a crash before the end leaves it as it was.
+    /// Copies the member in `slot` to a new device, which then takes the slot, while the array is
+    /// in use. The array is never degraded by this; a crash before completion leaves it unchanged.
     ///
     /// # Errors
-    /// If the slot has no member in sync, the device is too small, or a device fails. The array is then
-    /// as before, unless the new device failed while it took the slot.
+    /// If the slot has no member in sync, the device is too small, or a device fails. The array is
+    /// then as before, unless the new device failed while it took the slot.
     pub fn replace(
         &self,
         slot: usize,
@@ -140,7 +140,7 @@ impl OpenArray {
         Ok(count)
     }
 
-    /// The superblock of a device that was once fully in sync in this slot.
+    /// Returns the superblock of a device that was once fully in sync in this slot.
     fn own_superblock(&self, new: &NewMember, slot: usize) -> Option<Superblock> {
         let own = Candidate::read(&new.name, new.device.clone()).ok()?.superblock;
         let was_here = own.set() == self.metadata().array().set()
@@ -150,7 +150,7 @@ impl OpenArray {
         was_here.then_some(own)
     }
 
-    /// A superblock for a device that is new to the array, with the layout of the others.
+    /// Returns a superblock for a device that is new to the array, with the layout of the others.
     fn superblock_for(&self, new: &NewMember) -> Result<Superblock, AssembleError> {
         let members = self.metadata().members();
         let like = members.iter().find(|member| member.slot.is_some());
@@ -169,8 +169,8 @@ impl OpenArray {
         Ok(superblock)
     }
 
-    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first in the
-    /// superblocks, then in memory. Returns its standing at that moment.
+    /// Writes the log, the bitmap and the bad-block area, then gives the slot to the device: first
+    /// in the superblocks, then in memory. Returns its standing at that moment.
     fn take(
         &self,
         new: NewMember,
@@ -192,9 +192,10 @@ impl OpenArray {
         })
     }
 
-    /// Whether a device may be one that had the slot since the array was assembled. Such devices stay open
-    /// and locked, so it is a device that the array still has, or its superblock names this array. A new
-    /// disk never has to wait for I/O of an old one that hangs.
+    /// Returns whether a device may be one that had the slot since the array was assembled. Such
+    /// devices stay open and locked, so it is a device that the array still has, or one whose
+    /// superblock has this array's UUID. A new disk never has to wait for I/O of an old one that
+    /// hangs.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),
@@ -204,7 +205,8 @@ impl OpenArray {
         has_superblock || self.array().had(slot, &new.device)
     }
 
-    /// The device as a member, for the array and for its metadata, with its log and bad-block area written.
+    /// Returns the device as a member, for the array and for its metadata, after writing its log
+    /// and bad-block area.
     fn member_of(
         &self,
         new: NewMember,
@@ -223,8 +225,8 @@ impl OpenArray {
         Ok((member, known))
     }
 
-    /// Writes an empty log and no bad blocks. The bitmap is written when the device takes the slot, since
-    /// bits are set meanwhile.
+    /// Writes an empty log and an empty bad-block log. The bitmap is written when the device takes
+    /// the slot, since bits are set until then.
     fn prepare_areas(
         &self,
         device: &dyn Device,

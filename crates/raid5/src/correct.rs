@@ -1,8 +1,8 @@
 //! Correction of an unreadable block: computed from the other members and rewritten, as in md.
 //!
-//! A disk loses single sectors long before it fails as a whole, and remaps a sector when it is written.
-//! So a failed read alone does not fail the member. It fails after a failed write, after a failed read of
-//! a block that was just written, or after too many corrections.
+//! A disk loses single sectors long before it fails as a whole, and remaps a sector when it is
+//! written. So one failed read does not fail the member. A member fails after a failed write, after
+//! a failed read of a block that was just written, or after too many corrections.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -12,16 +12,17 @@ use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};
 
-/// Number of corrections after which a member is failed: md's number of stripes, which is md's limit.
+/// Number of corrections after which a member is failed: md's number of stripes, which is md's
+/// limit.
 const MOST: u32 = 256;
 
 impl Array {
-    /// Computes and rewrites a range that could not be read. `false` if that does not help, so that the
-    /// member must be failed, or if the member was removed meanwhile.
+    /// Computes and rewrites a range that could not be read. Returns `false` if that does not help,
+    /// so that the member must be failed, or if the member was removed meanwhile.
     ///
     /// # Errors
-    /// The error of the read, if parity may be wrong: then the range cannot be computed, and without the
-    /// member no other data of the row could be either.
+    /// The error of the read, if parity may be wrong: then the range cannot be computed, nor any
+    /// other data of the row without this member.
     ///
     /// # Locking
     /// The caller holds the place's blocks exclusively, and a unit of the budget.
@@ -62,7 +63,7 @@ impl Array {
         Ok(true)
     }
 
-    /// The same for a reader, which holds no range and no unit.
+    /// Does the same as [`Array::correct`] for a reader, which holds no range and no unit.
     pub(crate) fn correct_unlocked(&self, lost: &Lost) -> Result<bool, DeviceError> {
         let Some(Unread { place, len }) = lost.unread else { return Ok(false) };
         let span = Span {

@@ -21,17 +21,17 @@ macro_rules! counts {
         }
 
         impl Statistics {
-            /// The difference to `earlier`.
+            /// Returns the difference to `earlier`.
             pub fn since(&self, earlier: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_sub(earlier.$field)),* }
             }
 
-            /// The sum of both.
+            /// Returns the sum of both.
             pub fn plus(&self, other: &Statistics) -> Statistics {
                 Statistics { $($field: self.$field.wrapping_add(other.$field)),* }
             }
 
-            /// Each count with its name.
+            /// Returns each count with its name.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field)),*]
             }
@@ -60,11 +60,11 @@ counts! {
     MemberFlush member_flushes,
     /// Bands of rows written whole, without a read.
     FullRow full_row,
-    /// Bands written by reading what is not written.
+    /// Bands written after reading the chunks that are not written.
     Reconstruct reconstruct,
-    /// Bands written by reading what is written, and the old parity.
+    /// Bands written after reading the chunks that are written, and the old parity.
     Modify modify,
-    /// Bands written without parity, its member missing.
+    /// Bands written without parity, because its member is missing.
     NoParity no_parity,
     /// Pieces of reads that were computed from the other members.
     ReadRebuilt reads_rebuilt,
@@ -82,7 +82,7 @@ counts! {
     LogFlush log_flushes,
     /// Waits for a partial parity log: for a header that another thread writes, or for room.
     LogWait log_waits,
-    /// Wake-ups from such waits without anything to do.
+    /// Wake-ups from such waits after which the thread has to wait again.
     LogVainWake log_vain_wakes,
     /// Waits for a flush of the array that another thread runs.
     FlushWait flush_waits,

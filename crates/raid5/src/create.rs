@@ -1,7 +1,7 @@
-//! New arrays: computes the layout of the members and writes their metadata.
+//! Creates arrays: computes the layout of the members and writes their metadata.
 //!
-//! Offsets are those that mdadm 4.2 chooses, so that both make the same layout: superblock, bitmap or partial parity log, bad-block log, headroom for a later reshape,
-//! data.
+//! Offsets are those that mdadm 4.2 chooses, so that both create the same layout: superblock,
+//! bitmap or partial parity log, bad-block log, headroom for a later reshape, data.
 
 use crate::assemble_error::AssembleError;
 use crate::layout::{Geometry, Layout};
@@ -13,9 +13,9 @@ use lanefs_ondisk::md::{
 };
 use std::path::PathBuf;
 
-/// Sectors of a partial parity log, as mdadm makes it.
+/// Sectors of a partial parity log that mdadm creates.
 const LOG: u64 = 2048;
-/// Sectors between a superblock and what follows it.
+/// Sectors between a superblock and the next area.
 const BEHIND: u64 = 8;
 const MIB: u64 = 2048;
 /// Default number of bytes of a member that one bitmap bit covers.
@@ -26,8 +26,8 @@ const BITMAP_CHUNK: u64 = 64 << 20;
 pub enum NewConsistency {
     /// By a partial parity log.
     PartialParity,
-    /// By a write-intent bitmap with one bit for this many bytes of a member; `None`: 64 MiB, or as
-    /// much more as the space for the bitmap needs.
+    /// By a write-intent bitmap with one bit for this many bytes of a member; `None`: 64 MiB, or
+    /// the smallest larger number with which the bitmap fits into its space.
     Bitmap(Option<u64>),
     /// By a resync of the whole array.
     Resync,
@@ -49,13 +49,13 @@ pub struct CreateOptions {
     pub set: Uuid,
     /// A UUID for each member.
     pub devices: Vec<Uuid>,
-    /// Its name, `HOST:NAME` as a rule; at most 32 bytes count.
+    /// Its name, usually `HOST:NAME`; at most 32 bytes are used.
     pub name: String,
     /// The layout of data and parity.
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk: u64,
-    /// How it restores parity after a crash.
+    /// How the array restores parity after a crash.
     pub consistency: NewConsistency,
     /// Bytes to use on each member; `None`: the space of the smallest.
     pub size: Option<u64>,
@@ -70,7 +70,8 @@ impl CreateOptions {
         self.devices.len() + usize::from(self.missing.is_some())
     }
 
-    /// The parity of an array that misses a member is right by definition.
+    /// Returns the state of the parity: in an array with a missing member it is right by
+    /// definition.
     fn parity(&self) -> InitialParity {
         if self.missing.is_some() { InitialParity::Right } else { self.parity }
     }
@@ -86,10 +87,10 @@ struct Plan {
     bad_blocks: u64,
 }
 
-/// Makes the devices an array's members, in the order given. What was on them is lost.
+/// Makes the devices members of a new array, in the order given. Their contents are lost.
 ///
 /// # Errors
-/// If they are too small, the options impossible, or a device fails.
+/// If the devices are too small, the options invalid, or a device fails.
 pub fn create(
     members: &[(PathBuf, Arc<dyn Device>)],
     options: &CreateOptions,
@@ -129,8 +130,8 @@ fn superblocks(
     options: &CreateOptions,
     plan: &Plan,
 ) -> Vec<Superblock> {
-    // With a log, unknown parity cannot be told from interrupted writes. So the last member starts as
-    // one to be rebuilt, which makes parity right as well.
+    // With a log, unknown parity cannot be distinguished from interrupted writes. So the last
+    // member starts as one to be rebuilt, which makes parity right as well.
     let rebuilds = options.parity() == InitialParity::Unknown
         && options.consistency == NewConsistency::PartialParity;
     let resyncs = options.parity() == InitialParity::Unknown && !rebuilds;
@@ -175,7 +176,7 @@ fn superblocks(
     numbered.map(|(slot, ((_, device), uuid))| superblock(slot, &**device, uuid)).collect()
 }
 
-/// Everything but the superblock. The outer error is the caller's fault.
+/// Writes all areas except the superblock. The outer error is a mistake of the caller.
 fn write_areas(
     device: &dyn Device,
     superblock: &Superblock,
@@ -188,7 +189,8 @@ fn write_areas(
         _ => None,
     };
     let write = || {
-        // File systems have their signatures here: a member must not be taken for one.
+        // File systems have their signatures here: other programs must not recognise one on a
+        // member.
         device.write_zeros(0, SUPERBLOCK_OFFSET)?;
         if let Some(header) = &header {
             let offset = SUPERBLOCK_OFFSET + BEHIND * SECTOR;
@@ -214,12 +216,12 @@ fn write_areas(
 }
 
 impl Plan {
-    /// The layout for members of at least `len` bytes. The error is the length needed.
+    /// Computes the layout for members of at least `len` bytes. The error is the length needed.
     fn new(len: u64, options: &CreateOptions) -> Result<Plan, u64> {
         let sectors = len / SECTOR;
         let space = match options.consistency {
             NewConsistency::PartialParity => LOG,
-            // mdadm leaves room for a bitmap that may come later.
+            // mdadm leaves room for a bitmap that may be added later.
             NewConsistency::Bitmap(_) | NewConsistency::Resync => match sectors {
                 0..0x100_0008 => 8,
                 0x100_0008..0x1900_0080 => 128,
@@ -228,7 +230,7 @@ impl Plan {
         };
         let chunk = (options.chunk / SECTOR).max(1);
         let mut headroom = 128 * MIB;
-        // Counted in KiB against sectors, as mdadm does it.
+        // Compares KiB with sectors, as mdadm does.
         while headroom << 10 > sectors && headroom / 2 >= chunk / 2 * 4 {
             headroom /= 2;
         }

@@ -25,25 +25,25 @@ pub enum ArrayError {
         /// The row.
         row: u64,
     },
-    /// There is no such slot.
+    /// The slot does not exist.
     #[error("the array has no slot {slot}")]
     NoSuchSlot {
-        /// The slot asked for.
+        /// The requested slot.
         slot: usize,
     },
     /// The slot has no member, or its member was removed during the operation.
     #[error("slot {slot} has no member, or its member was removed meanwhile")]
     Gone {
-        /// The slot asked for.
+        /// The requested slot.
         slot: usize,
     },
     /// The slot has a member already, or had too many since the array was started.
     #[error("slot {slot} is taken")]
     SlotTaken {
-        /// The slot asked for.
+        /// The requested slot.
         slot: usize,
     },
-    /// The member's device is too small for what the array keeps on it.
+    /// The member's device is too small for its areas.
     #[error("the device for slot {slot} has {len} bytes, {needed} are needed")]
     TooSmall {
         /// The slot of the device.

@@ -1,15 +1,16 @@
-//! Another device in a member's place, while the array is used.
+//! Replaces a member's device while the array is used.
 //!
-//! The device is the member's *shadow* until it has all of its contents. Rows are copied one by one, and
-//! writes to rows that are copied go to both. Then the shadow gets the slot, in this order:
+//! The device is the member's *shadow* until it has all of its contents. Rows are copied one by
+//! one, and writes to rows that are copied go to both. Then the shadow gets the slot, in this
+//! order:
 //!
-//! | order | what a crash would leave otherwise |
+//! | order | state after a crash with another order |
 //! |---|---|
-//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is on the old member alone |
+//! | log headers to the member are held back, and its log entries are finished | a half-written row whose log entry is only on the old member |
 //! | flush, then superblocks that name the new member | superblocks that name a member without data |
-//! | superblocks, then writes to the new member alone | superblocks that name the old member, which misses data |
+//! | superblocks, then writes to the new member only | superblocks that name the old member, which misses data |
 //!
-//! Until a superblock names the new member, the array is assembled with the old one.
+//! Until a superblock has the new member, the array is assembled with the old one.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -38,7 +39,7 @@ impl From<DeviceError> for NotExchanged {
 }
 
 impl Array {
-    /// Gives a shadow to the member in `slot`, which is in sync.
+    /// Adds a shadow to the member in `slot`, which is in sync.
     pub(crate) fn add_shadow(&self, slot: usize, member: Member) -> Result<MemberId, ArrayError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
@@ -48,7 +49,7 @@ impl Array {
         }
     }
 
-    /// Gives up the shadow.
+    /// Removes the shadow; the member stays.
     pub(crate) fn remove_shadow(&self, id: MemberId) {
         let _state = self.state();
         self.members.drop_shadow(id, None);
@@ -89,8 +90,8 @@ impl Array {
         if self.members.advance_shadow(id, row + 1) { Ok(()) } else { Err(self.why_no_shadow(id)) }
     }
 
-    /// Reads the contents of the member in the row, or computes blocks that it cannot read. The member is
-    /// about to be removed, so a read error does not fail it.
+    /// Reads the contents of the member in the row, or computes blocks that it cannot read. The
+    /// member is about to be removed, so a read error does not fail it.
     fn share_of_row(&self, slot: usize, row: u64, bytes: &mut [u8]) -> Result<(), NotExchanged> {
         let place = Stretch { row, from: 0 };
         let member = self.members.of_row(slot, row).ok_or(NotExchanged::MemberLost)?;
@@ -116,7 +117,8 @@ impl Array {
     /// Gives the slot to the shadow, which has all contents; `record` writes the superblocks.
     ///
     /// # Errors
-    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes stop.
+    /// When the shadow or its member fails. If the state of the superblocks is unknown, writes
+    /// stop.
     pub(crate) fn exchange(
         &self,
         id: MemberId,

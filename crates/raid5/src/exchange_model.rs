@@ -1,4 +1,5 @@
-//! Schedules of writers beside a thread that exchanges a member: the new member stays intact.
+//! Explores schedules of writers that run concurrently with an exchange of a member: the new member
+//! must have right contents.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
@@ -30,8 +31,8 @@ fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
     Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
 }
 
-/// One thread writes parts of blocks to a row. The member with the row's parity, or with the data,
-/// fails, is removed, and another one is put in and rebuilt.
+/// Models one thread that writes parts of blocks to a row. The member with the row's parity, or
+/// with the data, fails, is removed, and another one is added and rebuilt.
 fn exchange(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -58,7 +59,7 @@ fn exchange(data: bool) {
         read.read_at(CHUNK, &mut got).expect("a read");
     });
     devices[slot].broken.store(true, Ordering::Relaxed);
-    // Unless an operation has recorded the failure before.
+    // Unless an operation has already recorded the failure.
     array.fail(slot).expect("one may fail");
     let new = memory();
     array.attach(slot, member(new.clone(), OTHER_LOG, 0)).expect("another");
@@ -74,8 +75,8 @@ fn exchange(data: bool) {
     assert_eq!(got, [2; 200]);
 }
 
-/// One thread writes parts of blocks to a row while the member with the row's parity, or with the data,
-/// is replaced.
+/// Models one thread that writes parts of blocks to a row while the member with the row's parity,
+/// or with the data, is replaced.
 fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
@@ -94,7 +95,7 @@ fn replace(data: bool) {
     let written = array.clone();
     let writer = thread::spawn(move || {
         for round in 1..4u8 {
-            // Places of their own: none covers what another one lost.
+            // Each writes other bytes, so no write covers up a lost one.
             written.write_at(300 * u64::from(round), &[round; 200]).expect("a write");
         }
     });
@@ -118,7 +119,8 @@ fn replace(data: bool) {
     }
 }
 
-/// A member in memory that fails writes from some moment on, from some byte on, and nothing else.
+/// A member in memory that fails writes from some moment on, at or after some byte, and no other
+/// operations.
 struct FailsWrites {
     below: Arc<Memory>,
     from: u64,
@@ -150,8 +152,8 @@ impl Device for FailsWrites {
     }
 }
 
-/// One thread writes two strips of a row while the member with its parity, which fails all writes, is
-/// replaced.
+/// Models one thread that writes two strips of a row while the member with its parity, which fails
+/// all writes, is replaced.
 fn replace_failing() {
     const CHUNK: u64 = 16384;
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
@@ -184,7 +186,7 @@ fn replace_failing() {
     failing.fails.store(true, Ordering::Relaxed);
     let written = array.clone();
     let writer = thread::spawn(move || {
-        // The end of one chunk, and the beginning of the next.
+        // The end of one chunk, and the start of the next.
         written.write_at(CHUNK - 4096, &[7; 8192]).expect("a write");
     });
     let exchanged = array.exchange(id, || Ok(Slots::NONE));
@@ -204,8 +206,8 @@ fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity()
     explore(5000, replace_failing);
 }
 
-/// Two members fail what is written behind the log, while the one with the log is replaced: the array
-/// stops.
+/// Models two members that fail writes after the log area, while the member with the log is
+/// replaced: the array stops.
 fn replace_as_writes_stop() {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let slot = shape.parity_slot(0);

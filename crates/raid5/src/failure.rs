@@ -3,12 +3,12 @@
 use crate::standing::MemberId;
 use lanefs_device::DeviceError;
 
-/// A member failed an operation that the array can do without.
+/// A failure of a member in one operation; the array can work without the member.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) member: MemberId,
     pub(crate) error: DeviceError,
-    /// The bytes that could not be read, if a read failed.
+    /// The range that could not be read, if a read failed.
     pub(crate) unread: Option<Unread>,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Unread {
 
 /// Why a read of a member did not succeed.
 pub(crate) enum ReadError {
-    /// The member failed, and the array can do without it.
+    /// The member failed, and the array can work without it.
     Lost(Lost),
-    /// The members changed since the read was planned. This is no failure: plan again. Only a change of
-    /// members causes this, so the retries end.
+    /// The members changed since the read was planned. This is not a failure: the read is planned
+    /// again. Only a change of members causes this, so the number of retries is limited.
     Gone,
     /// The operation fails.
     Final(DeviceError),

@@ -1,4 +1,4 @@
-//! Flushing an array: one flush of all members serves all threads that wait for one.
+//! Flushes an array: one flush of all members serves all threads that wait for a flush.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -41,7 +41,7 @@ impl Array {
         for member in self.members.to_flush() {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = member.device.flush() {
-                // What its cache held is unknown: it is no member any more.
+                // The data that was in its cache may be lost: it cannot stay a member.
                 self.lose(Lost::new(member.id, error))?;
             }
         }
@@ -55,15 +55,15 @@ impl Array {
         for member in asked {
             self.counters.add(Count::MemberFlush, 1);
             if let Err(error) = self.await_flush(member, begun, limit) {
-                // What its cache held is unknown: it is no member any more.
+                // The data that was in its cache may be lost: it cannot stay a member.
                 self.lose(Lost::new(member.id, error))?;
             }
         }
         Ok(())
     }
 
-    /// Waits for a member's flush: without limit while the array cannot do without the member, and no
-    /// longer once the member was removed.
+    /// Waits for a member's flush: without limit while the array cannot work without the member,
+    /// but not after the member was removed.
     fn await_flush(
         &self,
         member: Present<'_>,
@@ -81,7 +81,7 @@ impl Array {
                 return Ok(());
             }
             let others = self.members.not_in_sync() - Slots::one(member.id.slot);
-            // The array can always do without a shadow.
+            // The array can always work without a shadow.
             let needed = !others.is_empty() && self.members.still(member.id).is_some();
             if !needed && begun.elapsed() >= limit {
                 let late = format!("no answer to a flush in {limit:?}");

@@ -1,15 +1,16 @@
-//! Flushes of one member on its own thread, so that the array can give up a device that hangs.
+//! Flushes one member on its own thread, so that the array can fail a device that hangs.
 //!
-//! A call that hangs in the kernel cannot be cancelled, and its thread hangs with it. So the array's
-//! flush asks each member's thread and waits with a time limit. All members flush in parallel, and a
-//! device that never answers blocks only its own thread.
+//! A call that hangs in the kernel cannot be cancelled, and its thread hangs with it. So the
+//! array's flush sends a request to each member's thread and waits with a time limit. All members
+//! flush in parallel, and a device that never completes a flush blocks only its own thread.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::{Arc, thread};
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
 
-/// The thread. It ends when this is dropped; a hanging thread is left behind with its device.
+/// The thread. It terminates when this is dropped; a hanging thread is left running with its
+/// device.
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -43,13 +44,13 @@ impl Flusher {
         Flusher { shared, thread: Some(thread) }
     }
 
-    /// Begins a flush. The previous one must have ended, or no thread may wait for it any more.
+    /// Starts a flush. The previous one must be complete, or no thread may wait for it any more.
     pub(crate) fn ask(&self) {
         *self.shared.state.lock() = State::Asked;
         self.shared.changed.notify_all();
     }
 
-    /// Waits for the end of the flush; `None` if it takes longer than the time limit.
+    /// Waits until the flush is complete; `None` if it takes longer than the time limit.
     pub(crate) fn wait(&self, most: Duration) -> Option<Result<(), DeviceError>> {
         let mut state = self.shared.state.lock();
         let mut in_time = true;

@@ -1,4 +1,5 @@
-//! Flushes of the whole array. Threads that ask while a flush is under way share the next one.
+//! Orders flushes of the whole array. Threads that request one while a flush is under way share the
+//! next one.
 
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
@@ -6,7 +7,7 @@ use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 /// Counts flushes. Flush `n` covers every write that returned before `begun` became `n`.
 #[derive(Debug)]
 pub(crate) struct FlushGate {
-    /// The number of flushes begun. Written by the flushing thread, read by every logged write.
+    /// The number of flushes started. Written by the flushing thread, read by every logged write.
     begun: Padded<AtomicU64>,
     state: Mutex<State>,
     changed: Condvar,
@@ -15,17 +16,17 @@ pub(crate) struct FlushGate {
 #[derive(Debug)]
 struct State {
     running: bool,
-    /// The last flush that ended, and whether it succeeded.
+    /// The last completed flush, and whether it succeeded.
     ended: u64,
     failed: u64,
 }
 
-/// What a caller of [`FlushGate::enter`] is to do.
+/// The action that a caller of [`FlushGate::enter`] has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Run the flush of this number, then [`FlushGate::leave`].
     Run(u64),
-    /// Another thread's flush, begun after the call, succeeded.
+    /// Another thread's flush, started after the call, succeeded.
     Covered,
     /// Such a flush failed.
     Failed,
@@ -40,14 +41,14 @@ impl FlushGate {
         }
     }
 
-    /// The flushes begun so far: a write that has returned before this call is covered by every
-    /// flush of a higher number.
+    /// Returns the number of flushes started so far: a write that has returned before this call is
+    /// covered by every flush of a higher number.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits for a flush that begins after this call, or for the turn to run it. Also returns whether it
-    /// had to wait.
+    /// Waits for a flush that starts after this call, or for the turn to run it. Also returns
+    /// whether it had to wait.
     pub(crate) fn enter(&self) -> (Turn, bool) {
         let mut state = self.state.lock();
         let wanted = self.begun() + 1;
@@ -66,7 +67,7 @@ impl FlushGate {
         }
     }
 
-    /// Ends the flush `number`.
+    /// Completes the flush `number`.
     pub(crate) fn leave(&self, number: u64, well: bool) {
         let mut state = self.state.lock();
         state.running = false;

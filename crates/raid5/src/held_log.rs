@@ -1,4 +1,4 @@
-//! A log that is about to move: its headers are held back until all its entries are finished.
+//! Holds back a log's headers until all its entries are finished, before the log moves.
 
 use crate::parity_log::{LogHome, ParityLog, Turn};
 use lanefs_device::DeviceError;
@@ -14,22 +14,23 @@ impl ParityLog {
 /// A log to which no header is written.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
-/// What a held log still waits for.
+/// What has to happen before a held log has no unfinished entry.
 pub(crate) enum Left {
-    /// Nothing: no entry is unfinished, and none becomes so.
+    /// Nothing: no entry is unfinished, and none can become unfinished.
     Nothing,
-    /// Entries that a flush of the array finishes.
+    /// A flush of the array, which finishes the entries.
     Unflushed,
-    /// Nothing yet: the state changed, check again.
+    /// Unknown: the state changed, and the caller must check again.
     Changed,
 }
 
 impl HeldLog<'_> {
-    /// Returns what the log waits for; if that is the work of other threads, waits for a change.
+    /// Returns the event that the log waits for. If other threads have to cause it, waits for a
+    /// change first.
     ///
     /// # Errors
-    /// Those of `check`. It runs under the lock under which the wait begins, so that no wake-up of
-    /// what it looks at is lost.
+    /// Those of `check`. It runs under the lock under which the wait starts, so that no wake-up
+    /// about its result is lost.
     pub(crate) fn left(
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,
@@ -46,7 +47,7 @@ impl HeldLog<'_> {
         Ok(Left::Changed)
     }
 
-    /// The slot has another member, and the log moves to it: waiting writes are logged there.
+    /// Moves the log to the slot's new member: waiting writes are logged there.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.0.books.lock();
         let at_rest = books.unfinished.is_empty() && books.turn != Turn::Taken;

@@ -1,4 +1,4 @@
-//! Bits of the write-intent bitmap, set before a write and cleared long after.
+//! Sets bits of the write-intent bitmap before writes, and clears them long after.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -70,12 +70,12 @@ impl Array {
         self.write_bits(intents, &clear, Bit::Clear)
     }
 
-    /// The present bits, as on disk; `None` without a bitmap.
+    /// Returns the bits as on disk; `None` without a bitmap.
     pub fn bitmap(&self) -> Option<Vec<u8>> {
         self.intents.as_ref().map(|intents| intents.bytes.lock().clone())
     }
 
-    /// Whether the bitmap has a bit set for `row`; true without a bitmap.
+    /// Returns whether the bitmap has a bit set for `row`; true without a bitmap.
     pub(crate) fn row_is_intended(&self, row: u64) -> bool {
         let Some(intents) = &self.intents else { return true };
         let (first, last) = bits_of(&self.shape, intents.chunk, row, 1);

@@ -1,18 +1,20 @@
 //! The write-intent bitmap: a bit is set, durably, before its region of the array is written.
 //!
-//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits set
-//! loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits of busy
-//! regions stay set.
+//! After a crash only regions whose bits are set are resynchronised. A write that finds its bits
+//! set loads one byte per bit and writes no shared memory. Bits are cleared late, so that the bits
+//! of busy regions stay set.
 //!
-//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write turns
-//! its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
+//! *Clearing without a lock for writers.* Each periodic scan turns set bits *idle*; the next write
+//! turns its bit back to set. A bit that is still idle at the next scan is cleared, in this order:
 //!
-//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then flush.
+//! 1. Wait for writers that may have seen the bit set, by locking and releasing its rows; then
+//!    flush.
 //! 2. Exchange idle for clear. This fails if there was a write meanwhile.
 //! 3. Clear the bit on the members.
 //!
-//! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on the
-//! members again. While a member is missing no bit is cleared: the bits say what it misses.
+//! A writer that finds the bit clear waits for the lock that the scan holds, and sets the bit on
+//! the members again. While a member is missing no bit is cleared: the bits mark the data that the
+//! member misses.
 
 use crate::layout::Geometry;
 use crate::setup::Consistency;
@@ -25,7 +27,7 @@ pub(crate) const CLEAR: u8 = 0;
 pub(crate) const SET: u8 = 1;
 pub(crate) const IDLE: u8 = 2;
 
-/// Bytes of bits that are written together: members write no less.
+/// Bytes of bits that are written together: the smallest write of a member.
 const SECTOR: usize = 512;
 
 #[derive(Debug)]
@@ -33,9 +35,10 @@ pub(crate) struct Intents {
     /// Bytes of a member's data area that one bit covers.
     pub(crate) chunk: u64,
     states: Box<[AtomicU8]>,
-    /// Bits that writers wait for. The thread that holds the array's state writes all of them at once.
+    /// Bits that writers wait for. The thread that holds the array's state writes all of them at
+    /// once.
     pub(crate) wanted: Mutex<Vec<u64>>,
-    /// [the array's state] The bits as the members have them.
+    /// [the array's state] The bits as on the members.
     pub(crate) bytes: Mutex<Vec<u8>>,
 }
 
@@ -58,7 +61,7 @@ impl Intents {
         &self.states[bit as usize]
     }
 
-    /// Whether the bit is set on the members and stays set; makes an idle bit set.
+    /// Returns whether the bit is set on the members and stays set; changes an idle bit to set.
     pub(crate) fn is_set(&self, bit: u64) -> bool {
         match self.state(bit).load(Ordering::Acquire) {
             SET => true,

@@ -1,4 +1,4 @@
-//! The background thread of an open array: rebuild, resync, marking it clean.
+//! The background thread of an open array: rebuilds, resynchronises, marks the array clean.
 
 use crate::array::Array;
 use crate::maintenance::Rebuild;
@@ -9,11 +9,12 @@ use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Time without a write after which the array is marked clean. The kernel waits 0.2 s. A longer time
-/// saves superblock writes, two per member for each burst of writes; after a crash it costs a resync.
+/// Time without a write after which the array is marked clean. The kernel waits 0.2 s. A longer
+/// time saves superblock writes, two per member for each burst of writes; after a crash it costs a
+/// resync.
 const REST: Duration = Duration::from_millis(500);
 
-/// The thread. It ends on request, or when its work fails.
+/// The thread. It terminates on request, or when its work fails.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     thread: thread::JoinHandle<()>,
@@ -21,7 +22,7 @@ pub(crate) struct Keeper {
 
 struct Shared {
     ends: AtomicBool,
-    /// Guards only the sleep.
+    /// Used only for the sleep.
     sleep: Mutex<()>,
     wake: Condvar,
 }
@@ -55,8 +56,8 @@ impl Keeper {
 }
 
 fn keep(array: &Array, shared: &Shared) {
-    // An error stopped the array's writes or failed a member. Both are recorded, and the next read or
-    // write returns the error.
+    // An error stopped the array's writes or failed a member. Both are recorded, and the next read
+    // or write returns the error.
     let _ = catch_up(array, shared);
     let mut guard = shared.sleep.lock();
     while !shared.ends() {

@@ -1,20 +1,20 @@
-//! Where a byte of the array lies on its members.
+//! Maps bytes of the array to its members.
 //!
-//! A *row* is one chunk of every member at the same place: `d` chunks of data and one of parity.
-//! The six layouts differ in which member has a row's parity and where its data begins. All six
-//! were compared with arrays that the kernel's md driver wrote.
+//! A *row* is one chunk of every member at the same offset: `d` chunks of data and one of parity.
+//! The six layouts differ in the member with a row's parity and in the member with its first data
+//! chunk. All six were compared with arrays that the kernel's md driver wrote.
 
-/// Which member has a row's parity, and in which order the others have its data.
+/// The member with a row's parity, and the order in which the others have its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Parity moves from the last member to the first; data counts from member 0, skipping it.
     LeftAsymmetric,
     /// Parity moves from the first member to the last; data counts from member 0, skipping it.
     RightAsymmetric,
-    /// Parity moves from the last member to the first; data begins behind it. md's default:
-    /// reading in sequence meets every member in turn.
+    /// Parity moves from the last member to the first; data starts on the member after the parity.
+    /// md's default: sequential reads use all members equally.
     LeftSymmetric,
-    /// Parity moves from the first member to the last; data begins behind it.
+    /// Parity moves from the first member to the last; data starts on the member after the parity.
     RightSymmetric,
     /// Parity is always on member 0.
     ParityFirst,
@@ -33,12 +33,12 @@ impl Layout {
         Layout::ParityLast,
     ];
 
-    /// The layout with this number in md's superblock.
+    /// Returns the layout with this number in md's superblock.
     pub fn from_md(number: u32) -> Option<Layout> {
         Layout::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Its name in mdadm.
+    /// Returns its name in mdadm.
     pub fn name(self) -> &'static str {
         match self {
             Layout::LeftAsymmetric => "left-asymmetric",
@@ -50,12 +50,12 @@ impl Layout {
         }
     }
 
-    /// The layout of this name in mdadm.
+    /// Returns the layout of this name in mdadm.
     pub fn from_name(name: &str) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.name() == name)
     }
 
-    /// md's number.
+    /// Returns its number in md.
     pub fn md(self) -> u32 {
         self as u32
     }
@@ -73,16 +73,16 @@ pub struct Geometry {
 /// Why a [`Geometry`] is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// Level 5 begins at 3 members; more than 32 are not supported.
+    /// Level 5 needs at least 3 members; more than 32 are not supported.
     #[error("{members} members: an array has 3 to 32")]
     Members {
-        /// The number of members asked for.
+        /// The requested number of members.
         members: usize,
     },
     /// md wants a power of two of at least 4 KiB.
     #[error("chunks of {chunk} bytes: a power of two from 4 KiB to 1 GiB is needed")]
     Chunk {
-        /// Bytes asked for.
+        /// The requested bytes.
         chunk: u64,
     },
     /// No row fits, or the size of the array overflows 64 bits.
@@ -111,11 +111,11 @@ impl Geometry {
     /// The largest number of members supported.
     pub const MAX_MEMBERS: usize = 32;
 
-    /// An array of `members` members, `member_size` bytes used on each (rounded down to whole
-    /// chunks).
+    /// Creates the geometry of `members` members, with `member_size` bytes used on each (rounded
+    /// down to whole chunks).
     ///
     /// # Errors
-    /// When there is no such array.
+    /// When such an array is impossible.
     pub fn new(
         layout: Layout,
         members: usize,
@@ -136,64 +136,64 @@ impl Geometry {
         Ok(Geometry { layout, members, chunk, rows })
     }
 
-    /// The layout.
+    /// Returns the layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Members of a whole array, parity included.
+    /// Returns the number of members of a complete array.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// Data chunks in a row.
+    /// Returns the number of data chunks in a row.
     pub fn data(&self) -> usize {
         self.members - 1
     }
 
-    /// Bytes in a chunk.
+    /// Returns the bytes of a chunk.
     pub fn chunk(&self) -> u64 {
         self.chunk
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes of data in a row.
+    /// Returns the bytes of data in a row.
     pub fn row_len(&self) -> u64 {
         self.chunk * self.data() as u64
     }
 
-    /// Bytes of the array.
+    /// Returns the bytes of the array.
     pub fn len(&self) -> u64 {
         self.rows * self.row_len()
     }
 
-    /// Never: an array has rows.
+    /// Returns false: an array has at least one row.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Bytes used on each member.
+    /// Returns the bytes used on each member.
     pub fn member_len(&self) -> u64 {
         self.rows * self.chunk
     }
 
-    /// Where the array's byte `at` lies.
+    /// Returns the place of the array's byte `at`.
     pub fn place(&self, at: u64) -> Place {
         let (chunk, offset) = (at / self.chunk, at % self.chunk);
         let data = self.data() as u64;
         Place { row: chunk / data, index: (chunk % data) as usize, offset }
     }
 
-    /// The byte of the array that lies at `place`.
+    /// Returns the byte of the array at `place`.
     pub fn array_byte(&self, place: Place) -> u64 {
         (place.row * self.data() as u64 + place.index as u64) * self.chunk + place.offset
     }
 
-    /// The member that has the parity of `row`.
+    /// Returns the slot of the member with the parity of `row`.
     pub fn parity_slot(&self, row: u64) -> usize {
         let turn = (row % self.members as u64) as usize;
         match self.layout {
@@ -204,7 +204,7 @@ impl Geometry {
         }
     }
 
-    /// The member that has data chunk `index` of `row`.
+    /// Returns the slot of the member with data chunk `index` of `row`.
     pub fn data_slot(&self, row: u64, index: usize) -> usize {
         let parity = self.parity_slot(row);
         match self.layout {
@@ -213,7 +213,8 @@ impl Geometry {
         }
     }
 
-    /// Which data chunk of `row` the member in `slot` has; `None` if it has the parity.
+    /// Returns the index of the data chunk of `row` on the member in `slot`; `None` if it has the
+    /// parity.
     pub fn index_of(&self, row: u64, slot: usize) -> Option<usize> {
         let parity = self.parity_slot(row);
         if slot == parity {
@@ -236,7 +237,7 @@ mod tests {
         Geometry::new(layout, members, 8192, 8192 * 64).unwrap()
     }
 
-    /// The rows of four members as diagrams of md's layouts have them.
+    /// Compares the rows of four members with the diagrams of md's layouts.
     #[test]
     fn four_members_look_as_in_the_diagrams() {
         const P: i32 = -1;

@@ -16,14 +16,14 @@ pub struct LeftOut {
 pub enum Outside {
     /// It was missing while the array was written.
     Stale {
-        /// The last event that it has seen.
+        /// The last event in its superblock.
         events: u64,
         /// The last event of the array.
         newest: u64,
     },
     /// It has the event count of the last change, but not the time of that change.
     OldCopy,
-    /// The bitmap of the others has bits for writes that it missed.
+    /// The bitmap of the others has bits for writes that the device missed.
     Behind,
     /// The others record it as failed.
     Faulty,

@@ -1,4 +1,4 @@
-//! Splitting a row's strips so that they fit in one log entry or one header.
+//! Splits a row's strips so that they fit in one log entry or one header.
 
 use crate::band::Strip;
 use crate::slots::Slots;
@@ -9,8 +9,8 @@ const PARTS: usize = lanefs_ondisk::md::ppl::MAX_ENTRIES / 2;
 /// Bytes of data of one entry, whose byte count has 32 bits.
 const PER_ENTRY: u64 = 1 << 31;
 
-/// Strips put together so that the partial parity of each load is at most `most` bytes. Strips
-/// that write `all` chunks have none.
+/// Groups strips so that the partial parity of each group is at most `most` bytes. Strips that
+/// write `all` chunks have no partial parity.
 pub(crate) fn loads(strips: Vec<Strip>, all: Slots, most: u64) -> Vec<Vec<Strip>> {
     let mut loads: Vec<Vec<Strip>> = vec![Vec::new()];
     let mut bytes = 0;

@@ -1,4 +1,5 @@
-//! Schedules of writers that share one log: each gets the turn, or another thread writes its entries.
+//! Explores schedules of writers that share one log: each writes a header in its turn, or another
+//! thread writes its entries.
 
 use crate::array::Array;
 use crate::layout::{Geometry, Layout};
@@ -16,8 +17,8 @@ const DATA_OFFSET: u64 = 16384;
 /// A header and the partial parity of three blocks.
 const LOG: LogArea = LogArea { offset: 0, len: 16384 };
 
-/// Threads write their own blocks twice, so that the log fills up, begins again, and meets an unfinished
-/// entry of the same block.
+/// Lets threads write their own blocks twice, so that the log fills up, starts again, and has an
+/// unfinished entry of the same block.
 fn write(carries: usize) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let member = |_| {

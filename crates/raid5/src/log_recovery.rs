@@ -1,9 +1,10 @@
 //! Recovery of parity from the partial parity log after a crash.
 //!
-//! A log has entries for the rows whose parity is on its member. Only the newest header counts: all
-//! writes before it were durable when it was written. An entry gives the parity of a row again, whichever
-//! part of its write reached the members. So data that the write did *not* touch can still be computed
-//! from parity. If a written member is missing now, the data written to it is lost: no log has it.
+//! A log has entries for the rows whose parity is on its member. Only the newest header is used:
+//! all writes before it were durable when it was written. An entry restores the parity of a row,
+//! whichever part of its write reached the members. So data that the write did *not* touch can
+//! still be computed from parity. If a written member is missing now, the data written to it is
+//! lost: no log has it.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; the results are those of kernels 6.1
 //! and 7.2 on the same members, byte for byte.
@@ -42,20 +43,20 @@ pub struct Logs(Vec<Newest>);
 
 /// The state of a member's log.
 enum Newest {
-    /// The member has no log, or no valid row that the log could concern.
+    /// The member has no log, or no valid row whose parity could be in the log.
     NotThere,
     /// The newest header, and its byte offset.
     Header(u64, ppl::Header),
-    /// The first header is damaged, as after a crash during its write. No entry was unfinished when it
-    /// was written, since the log began again there.
+    /// The first header is damaged, as after a crash during its write. No entry was unfinished when
+    /// it was written, since a log starts again only then.
     Damaged,
-    /// The first header is missing; every log has one since the array was made.
+    /// The first header is missing, although every log has had one since the array was created.
     Lost,
 }
 
 impl Logs {
-    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt has the
-    /// parity of its valid rows, and the log of their writes.
+    /// Finds the newest header of each member; writes nothing. A member that is being rebuilt has
+    /// the parity of its valid rows, and the log of their writes.
     ///
     /// # Errors
     /// The first member that cannot be read.
@@ -69,8 +70,9 @@ impl Logs {
         members.iter().enumerate().map(newest).collect::<Result<_, _>>().map(Logs)
     }
 
-    /// The slots whose logs are unreadable, if a crash is an unlikely cause. A crash can tear one header,
-    /// but not remove one, and it rarely hits two logs that begin again at the same time.
+    /// Returns the slots whose logs are unreadable, if a crash is an unlikely cause. A crash can
+    /// tear one header, but not remove one, and it rarely tears two logs that start again at the
+    /// same time.
     pub fn unbelievable(&self) -> Vec<usize> {
         let logs = self.0.iter().enumerate();
         let silent = logs.filter(|(_, log)| matches!(log, Newest::Damaged | Newest::Lost));
@@ -138,14 +140,15 @@ fn there(members: &[Option<Member>]) -> impl Iterator<Item = (usize, &Member)> {
     all.filter_map(|(slot, member)| Some((slot, member.as_ref()?)))
 }
 
-/// The last header of the chain from the first header on, in which generations do not fall.
+/// Finds the last header of the chain that starts at the first header and in which generations do
+/// not decrease.
 fn newest_header(member: &Member, signature: u32) -> Result<Newest, DeviceError> {
     let Some(log) = member.log else { return Ok(Newest::NotThere) };
     let end = log.offset.saturating_add(log.len).min(member.device.len());
     let mut newest = Newest::Lost;
     let mut at = log.offset;
     let mut block = [0; ppl::HEADER_SIZE];
-    // A header spans at least its own block, so this ends.
+    // A header is at least one block long, so this loop terminates.
     while at.saturating_add(ppl::HEADER_SIZE as u64) <= end {
         member.device.read_at(at, &mut block)?;
         let header = match (ppl::Header::decode(&block, signature), &newest) {
@@ -171,16 +174,16 @@ enum Applied {
     Damaged,
 }
 
-/// An entry, and where it was found.
+/// An entry, and its log.
 struct Logged<'a> {
-    /// The member whose log it is in.
+    /// The slot of the member with this log.
     slot: usize,
     entry: &'a ppl::Entry,
-    /// The byte of its partial parity.
+    /// The offset of its partial parity.
     at: u64,
 }
 
-/// An entry's bytes of the array: `disks` strips of `strip` bytes, a chunk apart.
+/// The bytes of the array that an entry covers: `disks` strips of `strip` bytes, a chunk apart.
 struct Extent {
     first: u64,
     last: u64,
@@ -212,7 +215,8 @@ impl Logged<'_> {
         Ok(Applied::Done)
     }
 
-    /// The bytes of the array that the entry covers; `None` if there are none on this member's rows.
+    /// Returns the bytes of the array that the entry covers; `None` if there are none on this
+    /// member's rows.
     fn extent(&self, shape: &Geometry) -> Option<Extent> {
         let entry = self.entry;
         let (pp, data) = (u64::from(entry.pp_size), u64::from(entry.data_size));
@@ -232,7 +236,7 @@ impl Logged<'_> {
         if disks > data_disks || last > shape.len() || !in_sectors || !own || pp > strip {
             return None;
         }
-        // All of it is on one row, whose parity this member has.
+        // The whole entry is on one row, whose parity this member has.
         let (start, end) = (shape.place(first), shape.place(last.checked_sub(1)?));
         let on_one_row = start.row == end.row && start.offset + strip <= chunk;
         (on_one_row && shape.parity_slot(start.row) == self.slot).then_some(Extent {
@@ -243,7 +247,7 @@ impl Logged<'_> {
         })
     }
 
-    /// The partial parity; `None` if it is damaged.
+    /// Reads the partial parity; `None` if it is damaged.
     fn partial_parity(&self, member: &Member) -> Result<Option<Vec<u8>>, DeviceError> {
         let within = member.log.is_some_and(|log| {
             let end = self.at.checked_add(self.entry.pp_size.into());
@@ -262,13 +266,14 @@ impl Logged<'_> {
     }
 }
 
-/// The unit of parity: blocks of 4 KiB, or sectors if the entry does not cover whole blocks.
+/// Returns the unit of parity: blocks of 4 KiB, or sectors if the entry does not cover whole
+/// blocks.
 fn block_of(extent: &Extent) -> u64 {
     let whole = extent.first.is_multiple_of(4096) && extent.strip.is_multiple_of(4096);
     if whole { 4096 } else { SECTOR }
 }
 
-/// The data of one block of all strips; `None` if one of them cannot be read or computed.
+/// Computes the XOR of one block of all strips; `None` if one of them cannot be read or computed.
 fn xor_of_data(
     shape: &Geometry,
     members: &[Option<Member>],

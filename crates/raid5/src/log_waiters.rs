@@ -1,8 +1,9 @@
 //! Threads that wait for a partial parity log.
 //!
-//! Each thread has its own condition variable and lock. A header concerns the threads whose entries are
-//! in it, and one more, which writes the next header. If all were woken for each header, most would go
-//! back to sleep. If they were woken under the lock of the books, they would queue for that lock.
+//! Each thread has its own condition variable and lock. A header concerns the threads whose entries
+//! are in it, and one more, which writes the next header. If a header woke all threads, most would
+//! go back to sleep. If they were woken under the lock of the books, they would queue for that
+//! lock.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
@@ -16,7 +17,8 @@ pub(crate) type Ticket = u64;
 pub(crate) enum Told {
     /// Its entries are durable.
     Durable,
-    /// It is the thread's turn to write a header, or the log is gone: it must read the books.
+    /// The thread has the turn to write a header, or the log was removed: the thread must read the
+    /// books.
     Look,
 }
 
@@ -61,7 +63,7 @@ impl Wakes {
         self
     }
 
-    /// The thread that must read the books.
+    /// Returns the ticket of the thread that must read the books.
     pub(crate) fn looks(&self) -> Option<Ticket> {
         self.0.iter().find(|(_, told)| *told == Told::Look).map(|(waiter, _)| waiter.ticket)
     }
@@ -72,7 +74,7 @@ impl Wakes {
 pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 
 impl Waiters {
-    /// Adds a thread, which waits once it has released the books.
+    /// Adds a thread, which waits after it has released the books.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
         let told = Mutex::new(Rank::Bucket, None);
         let waiter = Arc::new(Waiter { ticket, told, wake: Condvar::new() });

@@ -1,4 +1,4 @@
-//! Logging a write: by the writing thread, or by another one that writes a header for several.
+//! Logs a write: on the writing thread, or on another one that writes a header for several.
 
 use crate::array::Array;
 use crate::counters::Count;
@@ -13,7 +13,7 @@ use lanefs_ondisk::md::ppl::HEADER_SIZE;
 pub(crate) enum LogOutcome {
     /// The entries are durable; the ticket is for [`ParityLog::written`].
     Durable(Ticket),
-    /// The member with the log and the parity is gone.
+    /// The member with the log and the parity was removed.
     NoMember,
 }
 
@@ -108,10 +108,10 @@ impl Array {
         }
     }
 
-    /// The member with the log failed in a header.
+    /// Handles a failure of the member with the log during the write of a header.
     fn lose_log(&self, log: &ParityLog, epoch: u64, lost: Lost) -> Result<LogOutcome, DeviceError> {
         // Recording the failure moves the log, which wakes all waiting threads. If it was recorded
-        // before, the member is gone as well.
+        // already, the member is gone as well.
         let outcome = self.lose(lost);
         let mut books = log.books.lock();
         books.end_turn(epoch, log);
@@ -125,7 +125,7 @@ impl Array {
     /// Holds back headers of the log of `slot`, if there is one, until its entries are finished.
     ///
     /// # Locking
-    /// The caller holds no lock or range: writes under way have to end.
+    /// The caller holds no lock or range: writes under way have to complete.
     pub(crate) fn quieten_log(&self, slot: usize) -> Result<Option<HeldLog<'_>>, DeviceError> {
         let Some(log) = self.logs.get(slot) else { return Ok(None) };
         let held = log.hold();
@@ -138,8 +138,8 @@ impl Array {
         }
     }
 
-    /// Writes to the member that had the log when the unit was made, and to no other: on a later member
-    /// the area may have other contents.
+    /// Writes to the member that had the log when the unit was built, and to no other: on a later
+    /// member the area may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
         // If the member is gone, the thread that removed it updates the books.
         let Some(member) = self.members.still(unit.home.member) else { return Ok(()) };

@@ -1,8 +1,8 @@
 //! Long work on a running array: rebuild of a member, resync after a crash, scrub.
 //!
-//! Each works row by row and holds the whole row exclusively; reads and writes of other rows go on.
-//! Progress is recorded at intervals, after a flush, so that the work resumes from there after a stop or
-//! a crash.
+//! Each works row by row and holds the whole row exclusively; reads and writes of other rows
+//! continue. Progress is recorded at intervals, after a flush, so that the work resumes from there
+//! after a stop or a crash.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
@@ -29,30 +29,30 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// How long work ended.
+/// The result of long work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It is done.
     Done,
-    /// The callback stopped it; progress is recorded.
+    /// The callback stopped the work; progress is recorded.
     Stopped,
 }
 
-/// Which rows a rebuild writes.
+/// The rows that a rebuild writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebuild {
     /// All: the member is new.
     Whole,
-    /// Those whose bits are set in the write-intent bitmap: a former member missed only these.
+    /// The rows whose bits are set in the write-intent bitmap: a former member missed only these.
     Intended,
 }
 
-/// What a scrub does with wrong parity.
+/// The reaction of a scrub to wrong parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scrub {
-    /// Counts it.
+    /// The scrub counts wrong parity.
     Check,
-    /// Counts it, and writes parity computed from the data.
+    /// The scrub counts wrong parity, and writes parity computed from the data.
     Repair,
 }
 
@@ -84,12 +84,13 @@ pub(crate) fn gone(slot: usize) -> DeviceError {
 pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot; the metadata has it already. No row is valid on it before the
-    /// rebuild, whatever `member.recovered` says, since the array is being written. Its log, if there is
-    /// one, is empty. If the device was a member before, no log write to it is under way.
+    /// Puts a member into an empty slot; the metadata has it already. The rebuild makes rows valid;
+    /// before it no row is, regardless of `member.recovered`, since the array is being written. Its
+    /// log, if there is one, is empty. If the device was a member before, no log write to it is
+    /// under way.
     ///
     /// # Errors
-    /// If there is no such slot, it is taken, or the device is too small.
+    /// If the slot does not exist or has a member, or the device is too small.
     pub fn attach(&self, slot: usize, member: Member) -> Result<(), ArrayError> {
         self.check_member(slot, &member)?;
         let _state = self.state();
@@ -97,8 +98,8 @@ impl Array {
         self.install(slot, member, 0)
     }
 
-    /// The same for a member whose metadata `record` writes: the slot changes in the metadata and here
-    /// under one lock. `record` also returns the standing: no row or every row is valid.
+    /// Does the same for a member whose metadata `record` writes: the slot changes in the metadata
+    /// and here under one lock. `record` also returns the standing: no row or every row is valid.
     pub(crate) fn attach_recording(
         &self,
         slot: usize,
@@ -111,7 +112,8 @@ impl Array {
         self.install_recording(slot, member, record)
     }
 
-    /// Records that the member has `slot`, and gives it the slot, with the standing that `record` returns.
+    /// Records that the member has `slot`, and gives it the slot, with the standing that `record`
+    /// returns.
     ///
     /// # Locking
     /// The caller holds the state.
@@ -188,7 +190,7 @@ impl Array {
 
     fn record_recovered(&self, id: MemberId, so_far: Recovered) -> Result<(), DeviceError> {
         self.flush_members()?;
-        // From here on no other member gets the slot, in the metadata or here.
+        // From here on no other member gets the slot, neither in the metadata nor here.
         let _state = self.state();
         if self.members.still(id).is_none() {
             return Err(gone(id.slot));
@@ -216,7 +218,7 @@ impl Array {
         let mut recorded = 0;
         while let Some(row) = self.unsynced.next_from(at) {
             let held = (self.lock_row(row), self.budget.take(row, &self.counters));
-            // A row that misses a member either has no parity, or needs its parity as it is.
+            // A row with a missing member either has no parity, or needs its parity unchanged.
             self.judge_row(row, Scrub::Repair)?;
             at = row + 1;
             self.unsynced.advance(at);
@@ -275,8 +277,8 @@ impl Array {
         Ok((report, Ended::Done))
     }
 
-    /// Computes a row's parity from its data, and counts the blocks in which it was wrong. `None` if the
-    /// row misses a member.
+    /// Computes a row's parity from its data, and returns the number of blocks in which it was
+    /// wrong. `None` if a member of the row is missing.
     ///
     /// # Locking
     /// The caller holds the whole row exclusively, and a unit of the budget.
@@ -290,7 +292,7 @@ impl Array {
     }
 
     /// # Locking
-    /// As [`Array::judge_row`].
+    /// The same as for [`Array::judge_row`].
     fn compare_row(&self, row: u64, what: Scrub) -> Result<u64, ReadError> {
         let parity = self.shape.parity_slot(row);
         let place = Stretch { row, from: 0 };
@@ -319,10 +321,10 @@ impl Array {
         Ok(wrong)
     }
 
-    /// Reads with a second try after a correction.
+    /// Reads, and reads again after a correction.
     ///
     /// # Locking
-    /// As [`Array::judge_row`].
+    /// The same as for [`Array::judge_row`].
     fn correcting(&self, mut read: impl FnMut() -> Result<(), ReadError>) -> Result<(), ReadError> {
         loop {
             match read() {
@@ -337,8 +339,8 @@ impl Array {
         self.rows.lock(span)
     }
 
-    /// Handles a failed read, which ends the work: records the member as failed if the array can do
-    /// without it. `slot` is the member that the work was for.
+    /// Handles a failed read after which the work stops: records the member as failed if the array
+    /// can work without it. `slot` is the member that the work was for.
     fn give_up(&self, error: ReadError, slot: usize) -> DeviceError {
         match error {
             ReadError::Final(error) => error,
@@ -354,7 +356,7 @@ impl Array {
         Progress { done: row * self.shape.chunk(), total: self.shape.member_len() }
     }
 
-    /// The slots whose members are missing or not rebuilt yet.
+    /// Returns the slots whose members are missing or not rebuilt yet.
     pub fn degraded(&self) -> Slots {
         self.members.not_in_sync()
     }

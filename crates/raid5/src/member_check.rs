@@ -1,4 +1,4 @@
-//! Whether an array can use a device.
+//! Checks that an array can use a device.
 
 use crate::error::ArrayError;
 use crate::layout::Geometry;
@@ -6,7 +6,8 @@ use crate::standing::{LogArea, Member};
 use lanefs_device::Device;
 use lanefs_ondisk::md::ppl::HEADER_SIZE;
 
-/// The smallest log: a header and the partial parity of one write, so that every write can be logged.
+/// Checks that a log has room for a header and the partial parity of one write, so that every write
+/// can be logged.
 pub(crate) fn check_log(
     slot: usize,
     log: Option<LogArea>,

@@ -1,4 +1,4 @@
-//! Members that fail, and members that take a slot: the state of a running array.
+//! Fails members and gives slots to members: the state of a running array.
 
 use crate::array::Array;
 use crate::error::ArrayError;
@@ -14,8 +14,8 @@ impl Array {
     /// Removes the member in `slot` as failed.
     ///
     /// # Errors
-    /// If there is no such slot, the array cannot do without the member, or the failure cannot be
-    /// recorded; only the last stops writes.
+    /// If the slot does not exist, the array cannot work without the member, or the failure cannot
+    /// be recorded; only the last error stops writes.
     pub fn fail(&self, slot: usize) -> Result<(), DeviceError> {
         if slot >= self.members.count() {
             return Err(ArrayError::NoSuchSlot { slot }.of(Operation::Write, 0, 0));
@@ -29,10 +29,11 @@ impl Array {
         self.lose_locked(slot, None)
     }
 
-    /// Handles a member's failure: records it and goes on without the member, or stops the array's writes.
+    /// Handles a member's failure: records it and continues without the member, or stops the
+    /// array's writes.
     ///
-    /// The failure of a removed member is recorded already, and does not concern the present member of
-    /// its slot.
+    /// The failure of a removed member is recorded already, and does not concern the present member
+    /// of its slot.
     pub(crate) fn lose(&self, lost: Lost) -> Result<(), DeviceError> {
         let _state = self.state();
         match self.members.still(lost.member) {
@@ -44,8 +45,8 @@ impl Array {
         }
     }
 
-    /// Handles a shadow's failure: its member goes on alone. `true` if the shadow has become the member, so
-    /// that a member of the array has failed.
+    /// Handles a shadow's failure: its member keeps the slot. Returns `true` if the shadow has
+    /// become the member, so that a member of the array has failed.
     pub(crate) fn lose_shadow(&self, lost: &Lost) -> bool {
         let _state = self.state();
         self.members.drop_shadow(lost.member, Some(&lost.error));
@@ -62,8 +63,8 @@ impl Array {
         if after.count() > 1 {
             let error = ArrayError::TooManyMissing { slots: after }.of(Operation::Write, 0, 0);
             let error = why.map_or(error, |lost| lost.error.clone());
-            // A failed read is only an error of that read: another member may have failed since it
-            // was tried.
+            // After a failed read only that read returns an error: another member may have failed
+            // since the read was tried.
             if why.is_none_or(|lost| lost.unread.is_none()) {
                 self.stop_writes(&error);
             }
@@ -115,7 +116,7 @@ impl Array {
         Ok(())
     }
 
-    /// Whether the array can use the device in `slot`.
+    /// Checks that the array can use the device in `slot`.
     pub(crate) fn check_member(&self, slot: usize, member: &Member) -> Result<(), ArrayError> {
         check_size(&self.shape, slot, member)?;
         match self.logs.get(slot) {
@@ -124,15 +125,15 @@ impl Array {
         }
     }
 
-    /// Waits for log headers that are being written to former members of `slot`. If the next member is the
-    /// same device, such a header would otherwise reach its log.
+    /// Waits for log headers that are being written to former members of `slot`. If the next member
+    /// is the same device, such a header would otherwise be written to its log.
     pub(crate) fn await_log_of(&self, slot: usize) {
         if let Some(log) = self.logs.get(slot) {
             log.await_writers();
         }
     }
 
-    /// Whether this device has or had `slot`.
+    /// Returns whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         self.members.had(slot, device)
     }

@@ -1,4 +1,4 @@
-//! Arrays in memory: for benchmarks and for tests of what runs on arrays.
+//! Arrays in memory, for benchmarks and for tests of other crates.
 
 use crate::array::Array;
 use crate::error::ArrayError;
@@ -39,8 +39,8 @@ impl Record for Unrecorded {
 }
 
 impl Member {
-    /// A member in memory for an array of this geometry, with space for a log, rebuilt up to byte
-    /// `recovered` of its data area; `u64::MAX`: in sync.
+    /// Creates a member in memory for an array of this geometry, with space for a log, rebuilt up
+    /// to byte `recovered` of its data area; `u64::MAX`: in sync.
     ///
     /// # Errors
     /// When there is no address space left.
@@ -52,7 +52,7 @@ impl Member {
 }
 
 impl Array {
-    /// An array in memory with all members, filled with zeros.
+    /// Creates an array in memory with all members, filled with zeros.
     ///
     /// # Errors
     /// When there is no address space left.

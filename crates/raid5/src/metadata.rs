@@ -3,10 +3,10 @@
 //! *Invariants*
 //! - Every change that the array depends on is durable on all live members when the call returns.
 //! - Each change is written to all members twice and counts two events: the first announces it, the
-//!   second makes it. So a member that is one event behind has missed nothing: a crash came between.
-//!   A member that missed a change is two events behind. Linux makes the same distinction.
-//! - If a change cannot be written to a member, a further change records that member as failed on the
-//!   others.
+//!   second makes it. So a member that is one event behind has missed nothing: a crash came
+//!   between. A member that missed a change is two events behind. Linux makes the same distinction.
+//! - If a change cannot be written to a member, a further change records that member as failed on
+//!   the others.
 //!
 //! *Locking*: one lock, [`Rank::ArrayRecord`], held while members are written.
 
@@ -43,12 +43,12 @@ impl Known {
 #[derive(Debug, Clone)]
 pub(crate) struct Intents {
     pub(crate) header: bitmap::Header,
-    /// The byte of each member where the header is.
+    /// The offset of the header on each member.
     pub(crate) offset: u64,
     pub(crate) bits: Vec<u8>,
 }
 
-/// One device of an array, as the metadata has it.
+/// A device of an array, as recorded in the metadata.
 #[derive(Debug, Clone)]
 pub struct KnownMember {
     /// Its name in messages.
@@ -65,12 +65,12 @@ pub struct Metadata {
     writes: Writes,
 }
 
-/// Whether changes are written.
+/// Where changes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writes {
     /// To all live members.
     Members,
-    /// To none: the array is open read-only.
+    /// Nowhere: the array is open read-only.
     Nothing,
 }
 
@@ -93,9 +93,9 @@ impl From<SeatError> for DeviceError {
 
 struct State {
     members: Vec<Known>,
-    /// What all superblocks say alike.
+    /// The fields that are equal in all superblocks.
     array: Superblock,
-    /// The same as of the last change that was written to the members.
+    /// The same fields after the last change that was written to the members.
     told: Superblock,
     /// The sector from which parity may be wrong, apart from writes under way.
     unsynced_from: Option<u64>,
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Metadata {
 }
 
 impl Metadata {
-    /// `array` is the freshest superblock.
+    /// Creates the metadata; `array` is the freshest superblock.
     pub(crate) fn new(
         mut array: Superblock,
         members: Vec<Known>,
@@ -130,24 +130,25 @@ impl Metadata {
         Metadata { known: Mutex::new(Rank::ArrayRecord, state), writes }
     }
 
-    /// The fields that all superblocks share. Fields of a single member have no meaning here.
+    /// Returns the fields that all superblocks share. Fields of a single member have no meaning
+    /// here.
     pub fn array(&self) -> Superblock {
         self.known.lock().array.clone()
     }
 
-    /// The same as it is on the members. Until the first write it still lists members that were not
-    /// given.
+    /// Returns the same fields as they are on the members. Until the first write they still have
+    /// members that were not given.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().told.clone()
     }
 
-    /// Whether a device with this superblock, which is not used now, has all data of the array: its
-    /// superblock is that of the last change, the array was clean then, and there was no write since. A
-    /// change comes before the first write and counts two events, so equal event counts and times prove
-    /// this.
+    /// Returns whether a device with this superblock, which is not used now, has all data of the
+    /// array: its superblock is that of the last change, the array was clean then, and there was no
+    /// write since. A change is written before the first write and counts two events, so equal
+    /// event counts and times prove this.
     ///
     /// # Locking
-    /// A caller that acts on the result holds the array's state, so that no write begins meanwhile.
+    /// A caller that acts on the result holds the array's state, so that no write starts meanwhile.
     pub(crate) fn is_in_step(&self, own: &Superblock) -> bool {
         let state = self.known.lock();
         let told = &state.told;
@@ -162,7 +163,7 @@ impl Metadata {
             && !state.members.iter().any(|k| k.live && k.superblock.number() == own.number())
     }
 
-    /// All devices to which changes are written.
+    /// Returns all devices to which changes are written.
     pub fn members(&self) -> Vec<KnownMember> {
         let state = self.known.lock();
         let live = state.members.iter().filter(|known| known.live);
@@ -174,15 +175,15 @@ impl Metadata {
         live.map(member).collect()
     }
 
-    /// A device that was a member since the array was assembled, and failed. It is still open and locked,
-    /// so it can only be used again through this handle.
+    /// Returns a device that was a member since the array was assembled, and failed. It is still
+    /// open and locked, so it can be used again only through this handle.
     pub fn former(&self, name: &Path) -> Option<Arc<dyn Device>> {
         let state = self.known.lock();
         let known = state.members.iter().find(|known| !known.live && known.name == name)?;
         Some(known.device.clone())
     }
 
-    /// Renames devices in messages, where `name` returns a new name: relative paths would be wrong after
+    /// Renames devices in messages; `name` returns a new name. Relative paths would be wrong after
     /// a change of the working directory.
     pub fn rename_members(&self, name: impl Fn(&Path) -> Option<PathBuf>) {
         for known in &mut self.known.lock().members {
@@ -190,19 +191,19 @@ impl Metadata {
         }
     }
 
-    /// The event up to which regions with cleared bits were in sync on all members; `None` without
-    /// a bitmap.
+    /// Returns the event up to which regions with cleared bits were in sync on all members; `None`
+    /// without a bitmap.
     pub fn events_cleared(&self) -> Option<u64> {
         let state = self.known.lock();
         state.intents.as_ref().map(|intents| intents.header.events_cleared())
     }
 
-    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The device
-    /// gets the bitmap of the others, and keeps its device number if no other device has it. A former
-    /// member of the slot counts as failed.
+    /// Gives a new device the slot, rebuilt up to `recovery`, and records this on all members. The
+    /// device gets the bitmap of the others, and keeps its device number if no other device has it.
+    /// A former member of the slot counts as failed.
     ///
     /// # Errors
-    /// If there is no number left, or it cannot be recorded.
+    /// If no number is free, or the change cannot be recorded.
     pub(crate) fn seat(
         &self,
         mut new: Known,
@@ -224,8 +225,8 @@ impl Metadata {
         state.commit(self.writes).map_err(SeatError::Unsettled)
     }
 
-    /// Forgets failed devices, which frees their device numbers. Returns their number, and the slots of
-    /// members that failed meanwhile.
+    /// Forgets failed devices, which frees their device numbers. Returns their number, and the
+    /// slots of members that failed meanwhile.
     pub(crate) fn forget_failed(&self) -> Result<(usize, Slots), DeviceError> {
         let mut state = self.known.lock();
         let is_faulty = |number: &u32| state.array.role_of(*number) == Role::Faulty;
@@ -239,7 +240,7 @@ impl Metadata {
         Ok((faulty.len(), state.commit(self.writes)?))
     }
 
-    /// Records that all parity is right: after recovery from the log, or on the word of the caller.
+    /// Records that all parity is right: after recovery from the log, or at the caller's request.
     pub(crate) fn declare_clean(&self) -> Result<Slots, DeviceError> {
         let mut state = self.known.lock();
         state.active = false;
@@ -317,11 +318,11 @@ impl Record for Metadata {
 }
 
 impl State {
-    /// The sector from which parity may be wrong after a crash at this moment.
+    /// Returns the sector from which parity may be wrong if a crash happens now.
     ///
     /// While the array is being written that is sector 0, since any row may be written. With a log,
-    /// recovery restores the parity of such rows, so only the sectors that were in doubt before count,
-    /// unless these are all.
+    /// recovery restores the parity of such rows, so the result is the first sector that was in
+    /// doubt before, or sector 0 if there was none.
     fn doubtful_from(&self) -> Option<u64> {
         let has_log = self.array.features().intersects(Features::ANY_PPL);
         match self.unsynced_from {
@@ -365,7 +366,7 @@ impl State {
         }
     }
 
-    /// Slots without a member in sync.
+    /// Returns the slots without a member in sync.
     fn degraded(&self) -> Slots {
         let whole = |slot: &usize| {
             self.members.iter().any(|known| {
@@ -377,7 +378,8 @@ impl State {
         (0..self.array.members() as usize).filter(|slot| !whole(slot)).collect()
     }
 
-    /// Writes changed metadata to all live members; returns the slots of members that failed meanwhile.
+    /// Writes changed metadata to all live members; returns the slots of members that failed
+    /// meanwhile.
     fn commit(&mut self, writes: Writes) -> Result<Slots, DeviceError> {
         let mut lost = Slots::NONE;
         if writes == Writes::Nothing {
@@ -387,7 +389,8 @@ impl State {
             let (before, time) = (self.array.events(), now());
             let after = before.saturating_add(2);
             if let Some(intents) = &mut self.intents {
-                // A bitmap header with a newer event count than its superblock is trusted, an older not.
+                // The kernel trusts a bitmap header with a newer event count than its superblock,
+                // but not an older one.
                 intents.header.set_events(after);
                 intents.header.set_fresh();
             }
@@ -423,13 +426,15 @@ impl State {
             return Ok(Slots::NONE);
         };
         let old = intents.bits.get_mut(at..).ok_or_else(|| refused("bits beyond the bitmap"))?;
-        // The engine keeps whole sectors; the area after the last bit may be in other use.
+        // The array keeps whole sectors in memory; the area after the last bit may have another
+        // use.
         let count = old.len().min(bits.len());
         let (old, bits) = (&mut old[..count], &bits[..count]);
         let clears = old.iter().zip(bits).any(|(old, new)| old & !new != 0);
         old.copy_from_slice(bits);
-        // Regions whose bits are cleared now are in sync on all members of this event. An older member
-        // must not trust the bits, so this has to be recorded before the first bit is cleared.
+        // Regions whose bits are cleared now are in sync on all members of this event. An older
+        // member must not trust the bits, so this has to be recorded before the first bit is
+        // cleared.
         let raise = clears && whole && intents.header.events_cleared() < events;
         if raise {
             intents.header.set_events_cleared(events);
@@ -447,7 +452,8 @@ impl State {
         }
     }
 
-    /// Calls `write` for every live member; returns the numbers of failed members, with their errors.
+    /// Calls `write` for every live member; returns the numbers of failed members, with their
+    /// errors.
     fn write_everywhere(
         &mut self,
         write: impl Fn(&mut Known, Option<&Intents>) -> Result<(), DeviceError>,
@@ -455,7 +461,7 @@ impl State {
         let State { members, intents, .. } = self;
         let mut failed = Vec::new();
         for known in members.iter_mut().filter(|known| known.live) {
-            // A spare has no data that could be in sync.
+            // A spare has no data, so its bitmap does not matter.
             let intents = intents.as_ref().filter(|_| known.slot.is_some());
             if let Err(error) = write(known, intents) {
                 failed.push((known.superblock.number(), error));
@@ -464,11 +470,11 @@ impl State {
         failed
     }
 
-    /// Counts members as failed that could not be written, and returns their slots; the failure is not
-    /// yet recorded on the others. `None` if there are none.
+    /// Fails members that could not be written, and returns their slots; the failure is not yet
+    /// recorded on the others. `None` if `failed` is empty.
     ///
-    /// If the array cannot do without them, none is counted as failed: the metadata of the others must
-    /// stay sufficient to start from, and the array still needs each of them.
+    /// If the array cannot work without these members, it keeps all of them: the metadata of the
+    /// others must stay sufficient to assemble the array, which still needs each of them.
     fn lose(&mut self, failed: Vec<(u32, DeviceError)>) -> Result<Option<Slots>, DeviceError> {
         let slot_of = |(number, _): &(u32, DeviceError)| {
             let known = self.members.iter().find(|k| k.live && k.superblock.number() == *number);
@@ -489,7 +495,7 @@ fn refused(why: &'static str) -> DeviceError {
     DeviceError::new(Operation::Write, 0, 0, io::Error::other(why))
 }
 
-/// Microseconds since 1970.
+/// Returns the microseconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! An array assembled from its members, with the background work that it needs while it is open.
+//! Assembles an array from its members, and runs the background work of an open array.
 
 use crate::array::Array;
 use crate::assemble_error::AssembleError;
@@ -20,31 +20,32 @@ use lanefs_ondisk::md::{Features, Recovery, SECTOR, Superblock, bitmap, ppl};
 use std::io;
 use std::time::Duration;
 
-/// Bytes that recovery may change in memory while an array is open read-only: all of its logs' parity and more.
+/// Bytes that recovery may change in memory while an array is open read-only: more than the parity
+/// of all its logs.
 const OVERLAY: u64 = 1 << 30;
 
-/// How long a member's flush may take: twice what Linux gives a SCSI disk for one before it tries again
-/// (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow under load
-/// is not failed.
+/// The time limit of a member's flush: twice what Linux gives a SCSI disk for one before it tries
+/// again (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow
+/// under load does not fail.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 
-/// What to do with an array that was not closed cleanly and misses a member.
+/// How to open an array that was not closed cleanly and misses a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DirtyAndDegraded {
-    /// Refuse it: data of the missing member, in rows that were being written, may be lost.
+    /// Refuse it: data of the missing member may be lost in rows that were being written.
     #[default]
     Refuse,
     /// Start it, and trust all parity.
     Accept,
 }
 
-/// Which thread does the background work of an open array: rebuild, resync, marking it clean.
+/// The thread that does the background work of an open array: rebuild, resync, marking it clean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upkeep {
     /// A background thread of the array.
     #[default]
     Background,
-    /// None: the caller does it by calls.
+    /// The caller's thread, by calls.
     Caller,
 }
 
@@ -57,12 +58,12 @@ pub struct ArrayOptions {
     pub dirty_and_degraded: DirtyAndDegraded,
     /// See [`Upkeep`].
     pub upkeep: Upkeep,
-    /// Choices that change no result.
+    /// Options that do not affect results.
     pub policies: Policies,
 }
 
 impl ArrayOptions {
-    /// The default options for `access`.
+    /// Returns the default options for `access`.
     pub fn new(access: Access) -> ArrayOptions {
         ArrayOptions {
             access,
@@ -92,8 +93,8 @@ impl std::fmt::Debug for OpenArray {
 impl OpenArray {
     /// Assembles an array. `absent` is the number of members that the caller knows to be missing.
     ///
-    /// Writes only for recovery: it applies and empties the partial parity log, or clears an outdated
-    /// bitmap.
+    /// Writes only for recovery: it applies and empties the partial parity log, or clears an
+    /// outdated bitmap.
     ///
     /// # Errors
     /// See [`AssembleError`].
@@ -114,27 +115,27 @@ impl OpenArray {
         start.run(geometry, members, outcome, signature)
     }
 
-    /// The array.
+    /// Returns the array.
     pub fn array(&self) -> &Array {
         &self.array
     }
 
-    /// Its superblocks.
+    /// Returns its superblocks.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Devices that were given but are not used.
+    /// Returns the devices that were given but are not used.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// The result of applying the partial parity log, if that was needed.
+    /// Returns the result of applying the partial parity log, if that was needed.
     pub fn log(&self) -> Option<LogOutcome> {
         self.log
     }
 
-    /// Ends background work, and marks the array clean if all parity is right.
+    /// Stops background work, and marks the array clean if all parity is right.
     ///
     /// # Errors
     /// An error of a member, or the error that stopped writes.
@@ -146,7 +147,7 @@ impl OpenArray {
         self.without_upkeep();
         match self.access {
             Access::ReadOnly => Ok(()),
-            // The first call finds out that no write is under way.
+            // The first call detects that no write is under way.
             Access::ReadWrite => self.array.stop(),
         }
     }
@@ -224,7 +225,7 @@ impl Device for OpenArray {
     }
 }
 
-/// What an array is started from.
+/// The input for starting an array.
 struct Start {
     plan: Assembly,
     fresh: Superblock,
@@ -235,7 +236,7 @@ struct Start {
 impl Start {
     fn geometry(&self) -> Result<Geometry, AssembleError> {
         let fresh = &self.fresh;
-        // Level 5 has six layouts, and the superblock was checked to name one.
+        // Level 5 has six layouts, and the superblock's number was checked to be one of them.
         let layout = Layout::from_md(fresh.layout()).unwrap_or(Layout::LeftSymmetric);
         let chunk = u64::from(fresh.chunk()) * SECTOR;
         let members = fresh.members() as usize;
@@ -251,7 +252,8 @@ impl Start {
         self.fresh.features().intersects(Features::ANY_PPL)
     }
 
-    /// The byte of the data areas from which parity may be wrong; `None`: nowhere.
+    /// Returns the byte of the data areas from which parity may be wrong; `None`: all parity is
+    /// right.
     fn doubtful_from(&self) -> Option<u64> {
         let from = self.fresh.resync_from().filter(|from| *from < self.fresh.size())?;
         Some(from * SECTOR)
@@ -348,15 +350,16 @@ impl Start {
         let doubtful = self.doubtful_from();
         let is_right = match (doubtful, log) {
             (None, _) => false,
-            // As in the kernel: a log that was applied completely leaves nothing to do. An empty
-            // log may also mean that the array was never in sync.
+            // As in the kernel: after a log without damage was applied, no resync is needed. An
+            // empty log may also mean that the array was never in sync.
             (Some(from), Some(log)) => {
                 log.damaged == 0 && (degraded || from == 0 && log.entries > 0)
             }
             (Some(_), None) => degraded,
         };
         let unsynced_from = match doubtful {
-            // A log with damaged entries says nothing about rows that were right before.
+            // A log with damaged entries does not restore all rows that were right before the
+            // crash.
             Some(_) if !is_right && !degraded && log.is_some_and(|log| log.damaged > 0) => 0,
             Some(from) if !is_right && !degraded => from,
             _ => u64::MAX,
@@ -373,7 +376,7 @@ impl Start {
             (Some(intents), _) => Consistency::Bitmap {
                 chunk: intents.header.chunk(),
                 bits: match (doubtful, degraded) {
-                    // A clean stop came before these bits were cleared.
+                    // The array was stopped cleanly before these bits were cleared.
                     (None, false) => vec![0; intents.bits.len()],
                     _ => intents.bits.clone(),
                 },
@@ -405,7 +408,8 @@ impl Start {
             members,
             record: metadata.clone(),
             consistency,
-            // Not before the first write; `unsynced_from` says which parity may be wrong.
+            // Inactive until the first write; `unsynced_from` has the rows whose parity may be
+            // wrong.
             active: false,
             unsynced_from,
             policies: self.options.policies,
@@ -435,14 +439,14 @@ impl Start {
         seated.chain(spares).map(known).collect()
     }
 
-    /// The bitmap of the freshest member. All bits are set if it cannot be trusted.
+    /// Returns the bitmap of the freshest member. All bits are set if it cannot be trusted.
     fn intents(&self) -> Result<Option<Intents>, AssembleError> {
         read_intents(&self.candidates[self.plan.freshest])
     }
 }
 
 /// Leaves out members that miss the last event and lack bits of the freshest member's bitmap. Those
-/// bits were set after an event that they missed, for data that they missed.
+/// bits were set after an event that the members missed, for data that they missed.
 fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     let fresh = &candidates[plan.freshest];
     let believed = |intents: &Intents, of: &Candidate| {
@@ -466,7 +470,7 @@ fn leave_out_behind_bits(plan: &mut Assembly, candidates: &[Candidate]) {
     }
 }
 
-/// A member's bitmap, if it has one.
+/// Reads a member's bitmap, if it has one.
 fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
     let Some(area) = fresh.superblock.bitmap(fresh.device.len()) else { return Ok(None) };
     let (offset, space) = (area.offset, area.len);
@@ -477,7 +481,7 @@ fn read_intents(fresh: &Candidate) -> Result<Option<Intents>, AssembleError> {
     let expected = bitmap::Expected { set: superblock.set(), sync_size: superblock.size(), space };
     let header = bitmap::Header::decode(&head, &expected)
         .map_err(|cause| AssembleError::Format { name: fresh.name.clone(), cause })?;
-    // The bitmap was checked to lie in its area, and the area in the device.
+    // The bitmap was checked to be inside its area, and the area inside the device.
     let mut bits = vec![0; header.bit_bytes() as usize];
     fresh.device.read_at(offset + bitmap::HEADER_SIZE as u64, &mut bits).map_err(failed)?;
     if header.is_stale() || header.events() < superblock.events() {

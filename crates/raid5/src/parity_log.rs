@@ -1,43 +1,47 @@
-//! The partial parity log, which closes the write hole: how it is written.
+//! Writes the partial parity log, which closes the write hole.
 //!
-//! Before a part of a row is written, the partial parity goes to the member with the row's parity, and
-//! is made durable: the XOR of all data that the write does not touch. After a crash, partial parity
-//! and the data then on the written members give the parity again, whatever part of the write arrived.
+//! Before a part of a row is written, the partial parity is written to the member with the row's
+//! parity and made durable: the XOR of all data that the write does not touch. After a crash, the
+//! parity is computed from the partial parity and the data that is then on the written members,
+//! whatever part of the write they received.
 //!
-//! An entry is *unfinished* from then until its data and parity are flushed on their members. Recovery
-//! uses only the newest header, in md as here. So a header is written either when no entry is
-//! unfinished, or it repeats the unfinished entries with their partial parity (it *carries* them). Four
-//! rules make that safe:
+//! An entry is *unfinished* from then until its data and parity are flushed on their members.
+//! Recovery uses only the newest header, in md as here. So a header is written either when no entry
+//! is unfinished, or it repeats the unfinished entries with their partial parity (it *carries*
+//! them). Four rules make that safe:
 //!
-//! - The log is durable before data and parity are written. Otherwise a crash could leave a half-written
-//!   row without an entry.
-//! - If a header carries entries, all partial parity is durable *before* the header is written. A torn
-//!   header is ignored and the previous one counts; but an intact header with torn partial parity would
-//!   lose the carried entries.
-//! - No entry is unfinished when the log begins again at its start. It begins with two writes: a header
-//!   without entries (the *empty header*), then, over it, the first unit of the lap.
+//! - The log is durable before data and parity are written. Otherwise a crash could leave a
+//!   half-written row without an entry.
+//! - If a header carries entries, all partial parity is durable *before* the header is written. A
+//!   torn header is ignored and the previous one counts; but an intact header with torn partial
+//!   parity would lose the carried entries.
+//! - No entry is unfinished when the log starts again at its first byte. The new lap starts with
+//!   two writes: a header without entries (the *empty header*), then, over it, the first unit of
+//!   the lap.
 //! - A block of parity has at most one unfinished entry. A second entry would assume that the first
 //!   write has arrived.
 //!
-//! *A new lap.* Recovery walks from the start and takes the last header before one that is damaged or
-//! older. So a write at the start decides about everything behind it:
+//! *A new lap.* Recovery reads the headers from the first byte on and uses the last one before a
+//! header that is damaged or older. So a write at the first byte determines the header that is
+//! used:
 //!
-//! | torn write | header that counts |
+//! | torn write | header that recovery uses |
 //! |---|---|
-//! | the empty header | the newest of the previous lap, since nothing else is touched; or none |
+//! | the empty header | the newest of the previous lap, if any: no other byte is written |
 //! | the first unit, its header not written | the empty header: all others are older |
 //! | the first unit, its header written | that header; the checksum refuses its partial parity |
-//! | the first unit, its header mixed with the empty one | none |
+//! | the first unit, its header mixed with the empty one | no header |
 //!
-//! Each result is right because no entry is unfinished: the newest header gives the parity that its rows
-//! have already, and the data of the first unit is written later. Writing the first unit directly over
-//! the previous lap would be wrong: it may leave the oldest header at the start and tear the newest
-//! behind it. Then the oldest header counts, whose rows have changed since.
+//! Each result is right because no entry is unfinished: the newest header restores the parity that
+//! its rows have already, and the data of the first unit is written later. Writing the first unit
+//! directly over the previous lap would be wrong: it may keep the oldest header at the first byte
+//! and tear the newest one after it. Then recovery would use the oldest header, whose rows have
+//! changed since.
 //!
-//! Entries of several writers share a header, as in a journal's group commit. One thread has the *turn*
-//! to write a header; threads that arrive meanwhile wait. After the write the turn passes to the thread
-//! that has waited longest, which writes the next header for all. No other thread can take the turn from
-//! it: otherwise most threads would be woken for nothing.
+//! Entries of several writers share a header, as in a journal's group commit. One thread has the
+//! *turn* to write a header; threads that arrive meanwhile wait. After the write the turn passes to
+//! the thread that has waited longest, which writes the next header for all. No other thread can
+//! take the turn from it: otherwise most threads would be woken for nothing.
 
 use crate::log_waiters::{Ticket, Waiters, Wakes};
 use crate::standing::{LogArea, MemberId, Members};
@@ -48,7 +52,7 @@ use std::collections::VecDeque;
 /// Bytes of partial parity that one write of a part of a row logs at most, as in md.
 const PER_WRITE: u64 = 128 << 10;
 
-/// A log: that of this member, not of a later member of the slot.
+/// A log of one member, not of a later member of the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogHome {
     pub(crate) member: MemberId,
@@ -56,14 +60,14 @@ pub(crate) struct LogHome {
 }
 
 impl LogHome {
-    /// The log of the member in `slot`.
+    /// Returns the log of the member in `slot`.
     pub(crate) fn of(members: &Members, slot: usize) -> Option<LogHome> {
         let member = members.present(slot)?;
         Some(LogHome { member: member.id, area: member.log? })
     }
 }
 
-/// Bytes of partial parity that one write may log at once, whichever member the log is on.
+/// Returns the bytes of partial parity that one write may log at once, on any of the members.
 pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
     let space = areas.map(|area| area.len.saturating_sub(HEADER_SIZE as u64));
     space.fold(PER_WRITE, u64::min) / crate::layout::BLOCK * crate::layout::BLOCK
@@ -74,12 +78,12 @@ pub(crate) fn per_write(areas: impl Iterator<Item = LogArea>) -> u64 {
 pub(crate) struct ParityLog {
     slot: usize,
     signature: u32,
-    /// Largest number of entries that a header carries; beyond it, a flush makes room.
+    /// Largest number of entries that a header carries; with more, a flush is needed first.
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
     pub(crate) books: Mutex<Books>,
-    /// For threads that wait until no header is being written.
+    /// Notified when no header is being written.
     pub(crate) idle: Condvar,
 }
 
@@ -87,14 +91,15 @@ pub(crate) struct ParityLog {
 pub(crate) struct Books {
     /// The slot's present member; `None` if there is none.
     pub(crate) home: Option<LogHome>,
-    /// Counts the members of the slot, so that a waiting thread notices that its member is gone.
+    /// Counts the members of the slot, so that a waiting thread notices that its member was
+    /// removed.
     pub(crate) epoch: u64,
     generation: u64,
     /// Byte of the next header in the log area.
     pub(crate) at: u64,
     pub(crate) unfinished: Vec<Unfinished>,
     pub(crate) queue: VecDeque<Logged>,
-    /// Which thread has the turn to write a header.
+    /// The thread that has the turn to write a header.
     pub(crate) turn: Turn,
     /// Number of threads that are writing headers to former members.
     late: usize,
@@ -103,14 +108,14 @@ pub(crate) struct Books {
     /// Threads that wait until their entries are durable, or for their turn to write a header.
     pub(crate) waiters: Waiters,
     pub(crate) last_ticket: Ticket,
-    /// The highest ticket of which the entries are durable.
+    /// The highest ticket whose entries are durable.
     pub(crate) durable: Ticket,
 }
 
-/// Which thread has the turn to write a header.
+/// The thread that has the turn to write a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The turn is free for the next thread: none waits.
+    /// The turn is free for the next thread; no thread waits for it.
     Free,
     /// A thread is writing a header to this member, or flushing for one.
     Taken,
@@ -146,7 +151,7 @@ pub(crate) struct Logged {
 pub(crate) struct LogPart {
     /// First byte within the chunks.
     pub(crate) from: u64,
-    /// The byte after the last.
+    /// The offset after the last byte.
     pub(crate) to: u64,
     /// First sector of the array.
     pub(crate) data_sector: u64,
@@ -171,7 +176,7 @@ pub(crate) struct Unfinished {
 enum Stage {
     /// Data and parity are being written.
     Logged,
-    /// They were written when this many flushes had begun.
+    /// They were written when this many flushes had started.
     Written { begun: u64 },
 }
 
@@ -180,7 +185,7 @@ pub(crate) struct Unit {
     pub(crate) home: LogHome,
     /// Byte of the log.
     pub(crate) at: u64,
-    /// The newest ticket in it; 0 if none is.
+    /// The newest ticket in it; 0 if there is none.
     pub(crate) through: u64,
     /// The header with the partial parity of its new entries, or an empty header.
     pub(crate) head: Vec<u8>,
@@ -188,11 +193,11 @@ pub(crate) struct Unit {
     pub(crate) before: Vec<u8>,
 }
 
-/// What must happen before the next header.
+/// An event that must happen before the next header.
 pub(crate) enum Obstacle {
-    /// A flush, which finishes the entries that are written.
+    /// A flush, which finishes the entries that are already written.
     Flush,
-    /// The end of logged writes, until at most this many are under way.
+    /// The completion of logged writes, until at most this many are under way.
     Writers {
         /// Entries whose data and parity are being written.
         at_most: usize,
@@ -231,8 +236,8 @@ impl ParityLog {
         }
     }
 
-    /// The slot has another member, or none. The log of the previous member no longer counts, and no
-    /// thread waits for header writes to it.
+    /// Records that the slot has another member, or none. The log of the previous member is not
+    /// used any more, and no thread waits for header writes to it.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
         let mut books = self.books.lock();
         books.home = home;
@@ -248,13 +253,13 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Bytes of partial parity that one write may log at once.
+    /// Returns the bytes of partial parity that one write may log at once.
     pub(crate) fn per_write(&self) -> u64 {
         self.per_write
     }
 
-    /// Waits for threads that write a header or flush for one, for any member of the slot. No thread
-    /// begins to while the slot has no member.
+    /// Waits for threads that write a header or flush for one, for any member of the slot. While
+    /// the slot has no member, no thread starts to do so.
     pub(crate) fn await_writers(&self) {
         let mut books = self.books.lock();
         while books.turn == Turn::Taken || books.late > 0 {
@@ -262,7 +267,7 @@ impl ParityLog {
         }
     }
 
-    /// Notes that data and parity of `ticket` are written, after `begun` flushes had begun.
+    /// Records that data and parity of `ticket` are written, after `begun` flushes had started.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
         let mut books = self.books.lock();
         for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
@@ -271,14 +276,14 @@ impl ParityLog {
         self.progressed(books);
     }
 
-    /// Notes that data and parity of `ticket` are durable already.
+    /// Records that data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| e.ticket != ticket);
         self.progressed(books);
     }
 
-    /// Notes that flush `number` succeeded: entries written before it began are finished.
+    /// Records that flush `number` succeeded: entries written before it started are finished.
     pub(crate) fn retire(&self, number: u64) {
         let mut books = self.books.lock();
         books.unfinished.retain(|e| match e.stage {
@@ -286,7 +291,7 @@ impl ParityLog {
             Stage::Logged => true,
         });
         if let Turn::Blocked { at_most } = &mut books.turn {
-            // There may be room now.
+            // The log may have room now.
             *at_most = usize::MAX;
         }
         self.progressed(books);
@@ -299,7 +304,8 @@ impl ParityLog {
         self.idle.notify_all();
     }
 
-    /// Hands on the turn if fewer writes are under way, or fewer entries unfinished.
+    /// Gives the turn to the next thread if fewer writes are under way, or fewer entries
+    /// unfinished.
     fn progressed(&self, mut books: MutexGuard<'_, Books>) {
         let held = books.held;
         let wakes = match books.turn {
@@ -315,7 +321,7 @@ impl ParityLog {
 }
 
 impl Books {
-    /// Frees the turn after a thread has written a header, or flushed for one, in that epoch.
+    /// Frees the turn after a thread has written a header, or flushed for one, in `epoch`.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
             self.turn = Turn::Free;
@@ -340,15 +346,16 @@ impl Books {
         self.waiters.take_all()
     }
 
-    /// Entries whose data and parity are being written.
+    /// Returns the number of entries whose data and parity are being written.
     pub(crate) fn under_way(&self) -> usize {
         self.unfinished.iter().filter(|e| e.stage == Stage::Logged).count()
     }
 
-    /// Builds the next header, with the entries of as many waiting threads as fit, at least the first.
+    /// Builds the next header, with the entries of as many waiting threads as fit, at least the
+    /// first.
     pub(crate) fn next_unit(&mut self, log: &ParityLog) -> Result<Unit, Obstacle> {
         let home = self.home.filter(|_| !self.held);
-        // A move of the log and the end of a hold both wake all waiting threads.
+        // Moving the log and releasing a hold both wake all waiting threads.
         let home = home.ok_or(Obstacle::Writers { at_most: 0 })?;
         let carried: u64 = self.unfinished.iter().map(|e| e.partial.len() as u64).sum();
         let mut entries = self.unfinished.len();
@@ -357,7 +364,7 @@ impl Books {
             return Err(self.obstacle(self.carries_at_most(log)));
         }
         if self.queue.front().is_some_and(|logged| self.conflicts(logged)) {
-            // The write that has the block's entry is done: this one holds the block.
+            // The earlier write of this block is done, since this write holds the block.
             return Err(self.obstacle(usize::MAX));
         }
         let (mut taken, mut bytes) = (0, HEADER_SIZE as u64 + carried);
@@ -377,7 +384,7 @@ impl Books {
             if !self.unfinished.is_empty() {
                 return Err(self.obstacle(0));
             }
-            // No entry is unfinished, so the log can begin again. One write always fits there.
+            // No entry is unfinished, so the log can start again. One write always fits there.
             assert!(self.at > 0, "a write that an empty log has no room for");
             self.at = 0;
             let unit = self.make_unit(log, home, 0);
@@ -422,7 +429,8 @@ impl Books {
         let at = self.at;
         self.at += header.span();
         let mut unit = Unit { home, at, through, head: block.to_vec(), before: Vec::new() };
-        // A writer whose log carries much spends most of its time here: whole slices.
+        // A writer whose headers repeat many entries spends most of its time here: it copies whole
+        // slices.
         let partial = if carries { &mut unit.before } else { &mut unit.head };
         partial.reserve((header.span() as usize).saturating_sub(HEADER_SIZE));
         self.unfinished.iter().for_each(|entry| partial.extend_from_slice(&entry.partial));
@@ -437,12 +445,12 @@ impl Books {
         })
     }
 
-    /// Number of writes that may be under way when a full log is flushed.
+    /// Returns the number of writes that may be under way when a full log is flushed.
     fn carries_at_most(&self, log: &ParityLog) -> usize {
         log.carries.min(self.unfinished.len() / 2)
     }
 
-    /// A flush, once at most this many writes are under way, whose entries it cannot finish.
+    /// Returns a flush, or the writes to wait for first, since a flush cannot finish their entries.
     fn obstacle(&self, at_most: usize) -> Obstacle {
         let at_most = at_most.min(self.unfinished.len().saturating_sub(1));
         if self.under_way() <= at_most { Obstacle::Flush } else { Obstacle::Writers { at_most } }

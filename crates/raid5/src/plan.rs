@@ -1,8 +1,8 @@
-//! The plan of a row write: which blocks are read first, and how parity is computed.
+//! Plans a row write: the blocks that are read first, and the computation of parity.
 //!
 //! A *band* is a range of offsets within a row's chunks in which the same data chunks are written.
-//! The plan of a band is a pure function of the written and the missing chunks, so tests compare every
-//! case with all other correct plans.
+//! The plan of a band is a pure function of the written and the missing chunks, so tests compare
+//! every case with all other correct plans.
 
 use crate::slots::Slots;
 
@@ -21,14 +21,14 @@ pub struct Band {
     pub parity: Trust,
 }
 
-/// The member that a row has to do without.
+/// The missing member of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
-    /// None.
+    /// No member is missing.
     Nothing,
-    /// The one with this data chunk.
+    /// The member with this data chunk.
     Data(usize),
-    /// The one with the parity.
+    /// The member with the parity.
     Parity,
 }
 
@@ -37,11 +37,12 @@ pub enum Missing {
 pub enum Trust {
     /// It is right.
     Right,
-    /// It may be wrong, as after a crash before resync: it must be computed from the data alone.
+    /// It may be wrong, as after a crash before resync: it must be computed from data without old
+    /// parity.
     Unknown,
 }
 
-/// Where the new parity comes from.
+/// The computation of the new parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// No new parity: its member is missing.
@@ -54,34 +55,35 @@ pub enum Method {
     Modify,
 }
 
-/// What to do for a band.
+/// The plan for a band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Where the parity comes from.
+    /// The computation of the parity.
     pub method: Method,
     /// Data chunks to read first.
     pub read: Slots,
     /// Whether the old parity is read first.
     pub read_parity: bool,
-    /// Data chunks to write: those written that are not missing.
+    /// Data chunks to write: the written chunks that are not missing.
     pub write: Slots,
-    /// A missing data chunk of which a part must be kept: its old content is computed from all others
-    /// and the parity.
+    /// A missing data chunk of which a part must be kept: its old content is computed from all
+    /// others and the parity.
     pub rebuild: Option<usize>,
 }
 
 impl Plan {
-    /// Reads and writes of members that the plan costs.
+    /// Returns the number of member reads and writes of the plan.
     pub fn cost(&self) -> usize {
         let parity_written = usize::from(self.method != Method::NoParity);
         self.read.count() + usize::from(self.read_parity) + self.write.count() + parity_written
     }
 }
 
-/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it takes
-/// the one that reconstructs parity, since it does not depend on old parity.
+/// Returns the correct plan with the fewest member reads and writes. Of two with the same cost it
+/// takes the one that reconstructs parity, since it does not depend on old parity.
 ///
-/// `None` if a part of a missing chunk must be kept and the parity to compute it from may be wrong.
+/// `None` if a part of a missing chunk must be kept, but the parity from which to compute it may be
+/// wrong.
 pub fn plan(band: Band) -> Option<Plan> {
     let all = Slots::below(band.data);
     let (written, rest) = (band.written, all - band.written);
@@ -99,7 +101,7 @@ pub fn plan(band: Band) -> Option<Plan> {
             if !band.partial.contains(lost) {
                 return reconstruct(rest | band.partial, write);
             }
-            // Everything is read anyway, to find what the missing chunk held.
+            // All others are read anyway, to compute the old contents of the missing chunk.
             let others = all - Slots::one(lost);
             let method = if rest.is_empty() { Method::FullRow } else { Method::Reconstruct };
             match band.parity {
@@ -107,7 +109,8 @@ pub fn plan(band: Band) -> Option<Plan> {
                 Trust::Unknown => None,
             }
         }
-        // What is missing is in the old parity only, so the new one builds upon it, right or not.
+        // Only the old parity has the missing data, so the new parity is computed from it, right or
+        // wrong.
         (Missing::Data(_), _) => plan(Method::Modify, written, true, written, None),
         (Missing::Nothing, Trust::Unknown) => reconstruct(rest | band.partial, written),
         (Missing::Nothing, Trust::Right) => {
@@ -153,7 +156,7 @@ mod tests {
     }
 
     /// Carries a plan out on a row of one-byte chunks, where a partial write replaces the low half.
-    /// Gives the row's data as it would then be read, and its parity.
+    /// Returns the row's data as a later read would return it, and its parity.
     fn carry_out(band: Band, plan: Plan, old: &[u8], old_parity: u8, new: &[u8]) -> (Vec<u8>, u8) {
         let lost = match band.missing {
             Missing::Data(lost) => Some(lost),
@@ -205,7 +208,8 @@ mod tests {
                 let old: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let new: Vec<u8> = (0..data).map(|_| rng.u8(..)).collect();
                 let right = old.iter().fold(0, |s, b| s ^ b);
-                // Unknown parity of a whole row is made right; of a degraded one it is all there is.
+                // Unknown parity of a complete row becomes right; in a degraded row it is the only
+                // source of data.
                 let unknown = band.parity == Trust::Unknown && band.missing == Missing::Nothing;
                 let parity = if unknown { rng.u8(..) } else { right };
                 let (after, parity) = carry_out(band, plan, &old, parity, &new);
@@ -224,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Tries every set of reads: is parity, and what is kept, known from them?
+    /// Tries every set of reads: checks that parity and preserved data can be computed from it.
     fn fewest_reads(band: Band) -> Option<usize> {
         let readable: Vec<usize> = (0..band.data)
             .filter(|i| band.missing != Missing::Data(*i))
@@ -242,7 +246,7 @@ mod tests {
                 let rest = (0..band.data).filter(|i| !band.written.contains(*i));
                 let whole = rest.clone().all(known);
                 let modify = parity && band.written.iter().all(known);
-                // A missing chunk that is not written lives in the old parity only.
+                // Only the old parity has a missing chunk that is not written.
                 let bound = read(band.data) && band.written.iter().all(known) && kept;
                 let lost_rest = match band.missing {
                     Missing::Data(lost) => !band.written.contains(lost),

@@ -1,4 +1,4 @@
-//! Reading: from the member that has the data, or computed from all others.
+//! Reads data: from the member that has it, or computed from all others.
 //!
 //! A direct read takes no lock. A computed read holds its range of the row shared, since a write
 //! between two of its member reads would make the sum wrong.
@@ -44,8 +44,8 @@ impl Array {
         }
     }
 
-    /// Reads from one member. If the row already misses another member, a failure is returned to the
-    /// caller: one unreadable block is no reason to fail a member that the array cannot do without.
+    /// Reads from one member. If the row already misses another member, a failure is returned to
+    /// the caller: one unreadable block is not a reason to fail a member that the array needs.
     pub(crate) fn read_member(
         &self,
         member: Present<'_>,
@@ -99,7 +99,7 @@ impl Array {
         let mut first = true;
         for from in (0..self.shape.members()).filter(|s| *s != slot) {
             let Some(member) = self.members.of_row(from, place.row) else {
-                // Two members are missing, unless the one in `slot` came back since.
+                // Two members are missing, unless the one in `slot` has been added again.
                 if self.members.of_row(slot, place.row).is_some() {
                     return Err(ReadError::Gone);
                 }

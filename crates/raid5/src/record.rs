@@ -3,11 +3,12 @@
 use crate::slots::Slots;
 use lanefs_device::DeviceError;
 
-/// The array's metadata on its members, as the engine needs it.
+/// The array's metadata on its members, in the form that the array needs.
 ///
-/// Every call returns when the change is durable on all remaining members. It returns the members that
-/// failed *while it was being recorded*. Their failure is recorded already; the engine only has to stop
-/// using them. An error means that the state of the metadata is unknown, and stops the array's writes.
+/// Every call returns when the change is durable on all remaining members. It returns the members
+/// that failed *while it was being recorded*. Their failure is recorded already; the array only has
+/// to stop using them. An error means that the state of the metadata is unknown, and stops the
+/// array's writes.
 pub trait Record: Send + Sync {
     /// Records that the array is active: parity may be wrong after a crash from now on.
     ///
@@ -27,20 +28,21 @@ pub trait Record: Send + Sync {
     /// If too few members are left to record it.
     fn fail_members(&self, failed: Slots) -> Result<Slots, DeviceError>;
 
-    /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`: it is in
-    /// sync from now on.
+    /// Records that the member in `slot` is rebuilt below this byte of its data area; `u64::MAX`:
+    /// it is in sync from now on.
     ///
     /// # Errors
     /// If too few members are left to record it.
     fn set_recovered(&self, slot: usize, bytes: u64) -> Result<Slots, DeviceError>;
 
-    /// Records that parity is right below this byte of the members' data areas; `u64::MAX`: everywhere.
+    /// Records that parity is right below this byte of the members' data areas; `u64::MAX`:
+    /// everywhere.
     ///
     /// # Errors
     /// If too few members are left to record it.
     fn set_resynced(&self, bytes: u64) -> Result<Slots, DeviceError>;
 
-    /// Replaces bytes of the write-intent bitmap from byte `at` of its bits on.
+    /// Replaces bytes of the write-intent bitmap; `at` is the first byte in its bits.
     ///
     /// # Errors
     /// If too few members are left to record it.

@@ -13,7 +13,7 @@ pub(crate) enum Durability {
     Durable,
 }
 
-/// Strips of a row that are carried out together, and what they write.
+/// Strips of a row that are written together, and their data.
 pub(crate) struct RowWrite<'w> {
     pub(crate) row: u64,
     pub(crate) pieces: &'w [Piece],
@@ -29,7 +29,7 @@ pub(crate) struct Prepared<'a> {
     /// Old content by data chunk, as long as the strip.
     pub(crate) old: Vec<(usize, Buffer<'a>)>,
     pub(crate) old_parity: Option<Buffer<'a>>,
-    /// New content of chunks that are written in part.
+    /// New content of chunks of which only a part is written.
     pub(crate) merged: Vec<(usize, Buffer<'a>)>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// The contiguous bytes from byte `at` of the strip on.
+    /// Returns the contiguous bytes from byte `at` of the strip on.
     fn rest(self, at: usize) -> &'a [u8] {
         match self {
             Content::Buffer(bytes) => &bytes[at..],
@@ -66,7 +66,7 @@ pub(crate) fn sum(into: &mut [u8], contents: &[Content<'_>]) {
 }
 
 impl Prepared<'_> {
-    /// The partial parity: the terms of the new parity besides the written data.
+    /// Returns the partial parity: the terms of the new parity except the written data.
     pub(crate) fn kept(&self) -> Vec<Content<'_>> {
         let of = |which: Slots| {
             self.old
@@ -94,7 +94,7 @@ impl Prepared<'_> {
         self.old.iter().map(|(i, _)| *i).collect::<Slots>() - self.strip.written
     }
 
-    /// The written data, whole blocks.
+    /// Returns the written data of whole blocks.
     pub(crate) fn given<'a>(
         &'a self,
         write: &'a RowWrite<'_>,

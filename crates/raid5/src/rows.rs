@@ -1,19 +1,19 @@
 //! Locks on rows: a range of offsets within the chunks of a row, shared or exclusive.
 //!
-//! A writer locks the parity blocks that it will change in one row. So two small writes to one row run in
-//! parallel unless they change the same parity block. Adjacent rows are in different shards of the table;
-//! each shard has cache lines of its own.
+//! A writer locks the parity blocks that it will change in one row. So two small writes to one row
+//! run in parallel unless they change the same parity block. Adjacent rows are in different shards
+//! of the table; each shard has cache lines of its own.
 //!
-//! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if they
-//! conflict with no holder and no earlier waiter, and wakes them. So no thread is woken in vain or
-//! overtaken by a conflicting one. No waiter that could run stays asleep: every holder it waits for is in
-//! its own shard, and each release there checks all waiters.
+//! *Hand-off*: a thread that releases a range grants ranges to waiters, in the order of arrival, if
+//! they do not conflict with any holder or earlier waiter, and wakes them. So no thread is woken in
+//! vain or overtaken by a conflicting one. Every waiter that can run is woken: all holders it waits
+//! for are in its own shard, and each release there checks all waiters.
 
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 use std::collections::VecDeque;
 
-/// Shards of the table: a multiple of the rows that any number of threads is likely to have at once.
+/// The number of shards: a multiple of the rows that all threads are likely to hold at once.
 #[cfg(not(any(loom, shuttle)))]
 const SHARDS: usize = 1024;
 #[cfg(any(loom, shuttle))]
@@ -22,7 +22,7 @@ const SHARDS: usize = 2;
 /// Holds kept in the shard itself, so that an allocation's cache lines are not shared with others.
 const INLINE: usize = 4;
 
-/// What a hold excludes.
+/// The accesses that a hold excludes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Writers only.
@@ -31,7 +31,7 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// A range of a row's offsets, and how it is held.
+/// A range of a row's offsets, and the mode in which it is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) row: u64,
@@ -77,7 +77,7 @@ struct Waiter {
 pub(crate) struct RowHold<'a> {
     locks: &'a RowLocks,
     span: Span,
-    /// Whether it had to be waited for.
+    /// Whether the thread had to wait for it.
     pub(crate) waited: bool,
 }
 
@@ -133,7 +133,8 @@ impl RowLocks {
 }
 
 impl Shard {
-    /// Whether `span` conflicts with no holder, and with none of the first `earlier` waiters.
+    /// Returns whether `span` conflicts neither with a holder nor with one of the first `earlier`
+    /// waiters.
     fn is_free_for(&self, span: &Span, earlier: usize) -> bool {
         let mut held = self.held.iter().flatten().chain(&self.more);
         !held.any(|h| h.conflicts(span))
@@ -147,7 +148,7 @@ impl Shard {
         }
     }
 
-    /// Equal holds are interchangeable: only shared ones can be equal.
+    /// Releases a hold. Equal holds are interchangeable: only shared ones can be equal.
     fn let_go(&mut self, span: Span) {
         if let Some(held) = self.held.iter_mut().find(|h| **h == Some(span)) {
             *held = None;
@@ -263,8 +264,8 @@ mod model {
     use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
     use lanefs_lanes::sync::thread;
 
-    /// Writers and readers of overlapping ranges of one row: exclusion, and all come through, else
-    /// the checker reports a deadlock.
+    /// Runs writers and readers of overlapping ranges of one row: checks exclusion and that all of
+    /// them finish, since the checker reports a deadlock.
     fn ranges_of_one_row() {
         let locks = Arc::new(RowLocks::new());
         let inside = Arc::new(std::array::from_fn::<_, 3, _>(|_| AtomicUsize::new(0)));

@@ -1,9 +1,9 @@
-//! Buffers that belong to a request, kept by lane for the next one.
+//! Buffers of requests, kept by lane for the next request.
 
 use lanefs_lanes::{Mutex, PerLane, Rank};
 use std::ops::{Deref, DerefMut};
 
-/// Buffers that a lane keeps.
+/// The number of buffers that a lane keeps.
 const KEPT: usize = 8;
 
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Scratch {
     lanes: PerLane<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// Bytes of any content; goes back to its lane when dropped.
+/// A buffer with undefined contents; returned to its lane when dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer<'a> {
     scratch: &'a Scratch,

@@ -1,4 +1,4 @@
-//! The parts that a running array is started from.
+//! The input for starting an array.
 
 use crate::budget::StripeWake;
 use crate::layout::Geometry;
@@ -7,7 +7,7 @@ use crate::standing::Member;
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// How parity is restored after a crash in the middle of a row's writes.
+/// How parity is restored after a crash during the writes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Consistency {
     /// By a resync of all rows.
@@ -16,7 +16,7 @@ pub enum Consistency {
     Bitmap {
         /// Bytes of a member's data area that one bit covers: a power of two.
         chunk: u64,
-        /// The bits as the members have them, lowest first; set: to be resynchronised.
+        /// The bits as on the members, lowest first; a set bit marks a region for resync.
         bits: Vec<u8>,
     },
     /// By the partial parity log, without reading other rows.
@@ -26,19 +26,20 @@ pub enum Consistency {
     },
 }
 
-/// Options that affect performance, but no result.
+/// Options that affect performance, but not results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policies {
     /// Which waiters are woken when a unit of the row budget is released.
     pub stripe_wake: StripeWake,
     /// The number of rows that may be under way at once. Each may need memory for a whole row.
     pub rows: usize,
-    /// The largest number of unfinished entries that a header of the partial parity log carries. With 0,
-    /// each header waits for a flush that finishes the entries of the previous one, as in md.
+    /// The largest number of unfinished entries that a header of the partial parity log carries.
+    /// With 0, each header waits for a flush that finishes the entries of the previous one, as in
+    /// md.
     pub log_carries: usize,
-    /// Time limit of a member's flush, after which the member is failed if the array can do without it.
-    /// Each member is then flushed by its own thread, all in parallel. `None`: no limit; the thread that
-    /// flushes the array flushes the members.
+    /// Time limit of a member's flush, after which the member is failed if the array can work
+    /// without it. Each member is then flushed by its own thread, all in parallel. `None`: no
+    /// limit; the thread that flushes the array flushes the members.
     pub flush_limit: Option<Duration>,
 }
 
@@ -48,7 +49,7 @@ impl Default for Policies {
     }
 }
 
-/// The parts that a running array is started from.
+/// The input for starting an array.
 pub struct Setup {
     /// Its geometry.
     pub geometry: Geometry,
@@ -58,10 +59,11 @@ pub struct Setup {
     pub record: Arc<dyn Record>,
     /// How its parity is restored after a crash.
     pub consistency: Consistency,
-    /// Whether its metadata says that it is active.
+    /// Whether its metadata has it as active.
     pub active: bool,
-    /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: nowhere.
+    /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: all parity is
+    /// right.
     pub unsynced_from: u64,
-    /// Choices.
+    /// Options that affect performance only.
     pub policies: Policies,
 }

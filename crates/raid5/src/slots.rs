@@ -7,46 +7,46 @@ use std::ops::{BitOr, BitOrAssign, Sub};
 pub struct Slots(u64);
 
 impl Slots {
-    /// None.
+    /// The empty set.
     pub const NONE: Slots = Slots(0);
 
-    /// The numbers below `count`.
+    /// Returns the set of the numbers below `count`.
     pub fn below(count: usize) -> Slots {
         (0..count).collect()
     }
 
-    /// Only `slot`.
+    /// Returns the set with `slot` as its only element.
     pub fn one(slot: usize) -> Slots {
         debug_assert!(slot < 64, "an array has fewer members");
         Slots(1 << (slot & 63))
     }
 
-    /// Whether `slot` is in it.
+    /// Returns whether `slot` is in the set.
     pub fn contains(self, slot: usize) -> bool {
         slot < 64 && self.0 >> slot & 1 == 1
     }
 
-    /// How many there are.
+    /// Returns the number of elements.
     pub fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The union of both sets.
+    /// Returns the union of both sets.
     pub fn and(self, other: Slots) -> Slots {
         Slots(self.0 & other.0)
     }
 
-    /// The lowest.
+    /// Returns the lowest element.
     pub fn first(self) -> Option<usize> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as usize)
     }
 
-    /// All of them, ascending.
+    /// Returns all elements, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self;
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! `md:...`: the name of an array where the name of a device is expected.
+//! Parses `md:...`: the name of an array where the name of a device is expected.
 
 use crate::assemble_error::AssembleError;
 use crate::candidate::Candidate;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The prefix of such a name.
 pub const PREFIX: &str = "md:";
-/// Longer than writing a change to all members takes.
+/// A time that is longer than writing a change to all members.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The word for a missing member.
 pub const MISSING: &str = "missing";
@@ -21,7 +21,7 @@ pub const MISSING: &str = "missing";
 ///
 /// `md:a.img,b.img,c.img`: these members, in any order; `missing` stands for a missing one.
 /// `md:UUID`: the members of this array among the block devices; `md:UUID,DIR`: among the files and
-/// devices in a directory. A backslash takes its meaning from a comma, colon or backslash in a path.
+/// devices in a directory. A backslash escapes a comma, colon or backslash in a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     members: Members,
@@ -35,11 +35,11 @@ enum Members {
         set: Uuid,
         places: Vec<PathBuf>,
     },
-    /// There is nothing between two commas.
+    /// Two commas have nothing between them.
     Unclear,
 }
 
-/// The words between commas, with backslashes removed.
+/// Splits a list at commas, and removes escaping backslashes.
 fn words(list: &[u8]) -> Vec<OsString> {
     let (mut all, mut word, mut plain) = (Vec::new(), Vec::new(), false);
     for &byte in list {
@@ -50,7 +50,7 @@ fn words(list: &[u8]) -> Vec<OsString> {
             }
             b',' if !plain => all.push(OsString::from_vec(std::mem::take(&mut word))),
             _ => {
-                // Before other bytes a backslash stands for itself.
+                // Before other bytes a backslash is an ordinary byte.
                 if plain && !matches!(byte, b',' | b':' | b'\\') {
                     word.push(b'\\');
                 }
@@ -67,13 +67,13 @@ fn words(list: &[u8]) -> Vec<OsString> {
 }
 
 impl Source {
-    /// The array that `name` means; `None` if it does not begin with `md:`.
+    /// Parses the name of an array; `None` if it does not start with `md:`.
     pub fn parse(name: &OsStr) -> Option<Source> {
         let list = name.as_bytes().strip_prefix(PREFIX.as_bytes())?;
         Some(Source::of(if list.is_empty() { Vec::new() } else { words(list) }))
     }
 
-    /// The name of the array that these members make.
+    /// Returns the name of the array of these members.
     pub fn name_of<'a>(members: impl IntoIterator<Item = &'a Path>) -> OsString {
         let mut name = PREFIX.as_bytes().to_vec();
         for (at, member) in members.into_iter().enumerate() {
@@ -86,7 +86,7 @@ impl Source {
         OsString::from_vec(name)
     }
 
-    /// The array of these members, `missing` among them, or of a UUID and directories.
+    /// Returns the array of these members, `missing` among them, or of a UUID and directories.
     pub fn of(mut words: Vec<OsString>) -> Source {
         let given = words.len();
         words.retain(|word| word != MISSING);
@@ -108,7 +108,7 @@ impl Source {
         self
     }
 
-    /// The members' paths, if they were given.
+    /// Returns the members' paths, if they were given.
     pub fn paths(&self) -> &[PathBuf] {
         match &self.members {
             Members::These(paths) => paths,
@@ -116,7 +116,7 @@ impl Source {
         }
     }
 
-    /// The UUID by which members are searched, if the array was given by UUID.
+    /// Returns the UUID for which members are searched, if the array was given by UUID.
     pub fn set(&self) -> Option<Uuid> {
         match &self.members {
             Members::Scan { set, .. } => Some(*set),
@@ -124,16 +124,16 @@ impl Source {
         }
     }
 
-    /// The number of members that were given as missing.
+    /// Returns the number of members that were given as missing.
     pub fn absent(&self) -> usize {
         self.absent
     }
 
-    /// Opens the members, for writing exclusively.
+    /// Opens the members; for writing, this is exclusive.
     ///
     /// # Errors
-    /// The error of the first device that cannot be opened or is no member. A scan skips such devices,
-    /// and those for which permission is denied.
+    /// The error of the first device that cannot be opened or is not a member. A scan skips such
+    /// devices, and those for which permission is denied.
     pub fn candidates(&self, access: Access) -> Result<Vec<Candidate>, AssembleError> {
         self.found(|path| Candidate::open(path, access))
     }
@@ -157,15 +157,15 @@ impl Source {
         }
     }
 
-    /// Reads the state of the array while another process uses it. Nothing is locked or written, and the
-    /// state may be read during a change. Members that seem stale are read a second time, since a change
-    /// is written to one member after the other.
+    /// Reads the state of the array while another process uses it. Nothing is locked or written,
+    /// and the state may be read during a change. Members that seem stale are read a second time,
+    /// since a change is written to one member after the other.
     ///
     /// # Errors
     /// See [`AssembleError`].
     pub fn peek(&self) -> Result<OpenArray, AssembleError> {
         let options = ArrayOptions {
-            // Nothing is started that was not.
+            // The array is read, but not started for use.
             dirty_and_degraded: DirtyAndDegraded::Accept,
             upkeep: Upkeep::Caller,
             ..ArrayOptions::new(Access::ReadOnly)
@@ -189,7 +189,7 @@ impl Source {
     }
 }
 
-/// Paths of members of the array.
+/// Returns the paths of members of the array.
 fn scan(set: Uuid, places: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = match places {
         [] => block_devices(),
@@ -207,7 +207,7 @@ fn entries(place: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
 }
 
-/// The block devices that the kernel lists.
+/// Returns the block devices that the kernel lists.
 fn block_devices() -> Vec<PathBuf> {
     let list = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
     let names = list.lines().skip(2).filter_map(|line| line.split_whitespace().nth(3));

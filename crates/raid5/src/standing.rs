@@ -1,16 +1,17 @@
 //! The members of a running array: which are present, and which rows of each are valid.
 //!
-//! Reads and writes find a member without a lock or a reference count: a slot's standing is one word,
-//! and all devices that were ever in a slot stay open until the array is closed.
+//! Reads and writes find a member without a lock or a reference count: a slot's standing is one
+//! word, and all devices that were ever in a slot stay open until the array is closed.
 //!
-//! The member of a slot can change while operations are under way. So an operation keeps the identity
-//! of the member ([`MemberId`]), not the slot: a late error of a removed member says nothing about the
-//! present one.
+//! The member of a slot can change while operations are under way. So an operation keeps the
+//! identity of the member ([`MemberId`]), not the slot: a late error of a removed member does not
+//! concern the present one.
 //!
-//! A slot can also have a *shadow*: a device that takes the slot once it has the same contents. It is no
-//! member: no read goes to it, and its failure does not degrade the array. It has an index of its own
-//! among the slot's devices and keeps it as a member. A write reads the shadow before the member: if the
-//! exchange comes in between, it writes to one device twice, and never to the old member alone.
+//! A slot can also have a *shadow*: a device that gets the slot when it has the same contents. It
+//! is not a member: it is not read, and its failure does not degrade the array. It has its own
+//! index among the slot's devices and keeps it as a member. A write reads the shadow before the
+//! member: if the exchange happens in between, it writes to one device twice, and never to the old
+//! member without the new one.
 
 use crate::error::ArrayError;
 use crate::flusher::Flusher;
@@ -58,12 +59,12 @@ pub struct LogArea {
 pub enum Standing {
     /// There is no member, or it failed.
     Missing,
-    /// It has its share of the rows below this one.
+    /// The rows below this one are valid on it.
     Rebuilding {
-        /// The first row that is not there yet.
+        /// The first row that is not valid.
         row: u64,
     },
-    /// It has all of its share.
+    /// All rows are valid on it.
     InSync,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct MemberId {
     device: usize,
 }
 
-/// A member as it was found at one moment, with its identity.
+/// A member at one moment, with its identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Present<'m> {
     pub(crate) id: MemberId,
@@ -92,7 +93,7 @@ impl Deref for Present<'_> {
 }
 
 impl Present<'_> {
-    /// The thread that flushes its device.
+    /// Returns the thread that flushes its device.
     pub(crate) fn flusher(&self) -> &Flusher {
         self.occupant.flusher.get_or_init(|| Flusher::start(self.device.clone()))
     }
@@ -126,13 +127,13 @@ struct Occupant {
     /// Number of unreadable places that were rewritten.
     corrections: AtomicU32,
     flusher: OnceLock<Flusher>,
-    /// Why it was given up as a shadow.
+    /// Why it was dropped as a shadow.
     given_up: OnceLock<DeviceError>,
 }
 
 /// A standing in one word: the number of valid rows, and in the upper bits the index of the slot's
-/// device plus one. Both are in one word, so that a row of a new device is never read with the standing
-/// of the old one.
+/// device plus one. Both are in one word, so that a row of a new device is never read with the
+/// standing of the old one.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
@@ -166,33 +167,33 @@ impl Members {
         self.slots.len()
     }
 
-    /// The member in `slot`, if `row` is valid on it.
+    /// Returns the member in `slot`, if `row` is valid on it.
     ///
-    /// A thread that holds a range of the row finds the same member each time, or none from some moment
-    /// on: a row becomes valid on another member only while that row is held exclusively.
+    /// A thread that holds a range of the row gets the same member each time, or from some moment
+    /// on `None`: a row becomes valid on another member only while that row is held exclusively.
     pub(crate) fn of_row(&self, slot: usize, row: u64) -> Option<Present<'_>> {
         let word = self.word(slot)?;
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
-    /// The member in `slot`, in sync or not.
+    /// Returns the member in `slot`, in sync or not.
     pub(crate) fn present(&self, slot: usize) -> Option<Present<'_>> {
         self.device(slot, self.word(slot)?)
     }
 
-    /// The member with this identity, if it still has its slot.
+    /// Returns the member with this identity, if it still has its slot.
     pub(crate) fn still(&self, id: MemberId) -> Option<Present<'_>> {
         self.present(id.slot).filter(|present| present.id == id)
     }
 
-    /// Whether this is still a member, or a member's shadow.
+    /// Returns whether this is still a member, or a member's shadow.
     pub(crate) fn is_in_use(&self, id: MemberId) -> bool {
         let is_it = |present: Option<Present<'_>>| present.is_some_and(|p| p.id == id);
         // In this order: a shadow may become the member in between.
         is_it(self.shadow(id.slot)) || is_it(self.present(id.slot))
     }
 
-    /// All devices that a flush of the array flushes: the members and their shadows.
+    /// Returns all devices that a flush of the array includes: the members and their shadows.
     pub(crate) fn to_flush(&self) -> impl Iterator<Item = Present<'_>> {
         (0..self.count()).flat_map(|slot| {
             // In this order: a shadow may become the member in between.
@@ -203,7 +204,7 @@ impl Members {
         })
     }
 
-    /// Slots in which `row` is not valid.
+    /// Returns the slots in which `row` is not valid.
     pub(crate) fn missing(&self, row: u64) -> Slots {
         (0..self.count()).filter(|slot| self.of_row(*slot, row).is_none()).collect()
     }
@@ -217,7 +218,7 @@ impl Members {
         self.present_standing(slot).map_or(Standing::Missing, |(_, standing)| standing)
     }
 
-    /// The member in `slot` and its standing.
+    /// Returns the member in `slot` and its standing.
     pub(crate) fn present_standing(&self, slot: usize) -> Option<(Present<'_>, Standing)> {
         let word = self.word(slot)?;
         let standing = match word.rows() {
@@ -227,7 +228,7 @@ impl Members {
         Some((self.device(slot, word)?, standing))
     }
 
-    /// Whether a member may be put into `slot`.
+    /// Checks that a member may be put into `slot`.
     pub(crate) fn check_vacant(&self, slot: usize) -> Result<(), ArrayError> {
         match self.standing(slot) {
             Standing::Missing => self.check_place(slot),
@@ -235,7 +236,7 @@ impl Members {
         }
     }
 
-    /// Whether this device has or had `slot`.
+    /// Returns whether this device has or had `slot`.
     pub(crate) fn had(&self, slot: usize, device: &Arc<dyn Device>) -> bool {
         let all = self.slots.get(slot).into_iter().flat_map(|slot| &slot.members);
         let is_it =
@@ -243,7 +244,7 @@ impl Members {
         all.filter_map(OnceLock::get).any(is_it)
     }
 
-    /// Whether `slot` has room for one more device.
+    /// Checks that `slot` has room for another device.
     pub(crate) fn check_place(&self, slot: usize) -> Result<(), ArrayError> {
         self.free_place(slot).map(drop)
     }
@@ -257,17 +258,18 @@ impl Members {
     /// Puts a member with valid rows below `rows` into a slot. The previous member is removed.
     ///
     /// # Locking
-    /// The caller holds the lock of the array's state, as for all changes but [`Members::advance`].
+    /// The caller holds the lock of the array's state, as for all changes except
+    /// [`Members::advance`].
     pub(crate) fn put(&self, slot: usize, member: Member, rows: u64) -> Result<(), ArrayError> {
         let place = self.occupy(slot, member)?;
         self.words.0[slot].store(Word::new(place, rows).0, Ordering::Release);
         Ok(())
     }
 
-    /// Gives a member a shadow, on which no row is valid yet.
+    /// Adds a shadow to a member; no row is valid on the shadow yet.
     ///
     /// # Locking
-    /// As [`Members::put`].
+    /// The same as for [`Members::put`].
     pub(crate) fn put_shadow(&self, slot: usize, member: Member) -> Result<MemberId, ArrayError> {
         if self.shadow(slot).is_some() {
             return Err(ArrayError::SlotTaken { slot });
@@ -277,12 +279,12 @@ impl Members {
         Ok(MemberId { slot, device })
     }
 
-    /// The member's shadow in `slot`.
+    /// Returns the shadow of the member in `slot`.
     pub(crate) fn shadow(&self, slot: usize) -> Option<Present<'_>> {
         self.device(slot, self.shadow_word(slot)?)
     }
 
-    /// The same, if `row` is valid on it and must be written there too.
+    /// Returns the shadow if `row` is valid on it, so that writes must go to it too.
     ///
     /// # Locking
     /// The caller holds a range of the row, and reads the member only after this.
@@ -291,15 +293,16 @@ impl Members {
         if word.rows() > row { self.device(slot, word) } else { None }
     }
 
-    /// Marks the rows below `rows` as valid on the shadow. `false` if it is no shadow any more.
+    /// Marks the rows below `rows` as valid on the shadow. Returns `false` if it is not a shadow
+    /// any more.
     pub(crate) fn advance_shadow(&self, id: MemberId, rows: u64) -> bool {
         advance(self.shadows.0.get(id.slot), id, rows)
     }
 
-    /// Makes the shadow the member. `false` if it is no shadow any more.
+    /// Makes the shadow the member. Returns `false` if it is not a shadow any more.
     ///
     /// # Locking
-    /// As [`Members::put`].
+    /// The same as for [`Members::put`].
     pub(crate) fn promote(&self, id: MemberId) -> bool {
         if self.shadow(id.slot).is_none_or(|shadow| shadow.id != id) {
             return false;
@@ -310,10 +313,10 @@ impl Members {
         true
     }
 
-    /// Gives up the shadow, with the error that was the reason, if any.
+    /// Drops the shadow, with the error that was the reason, if any.
     ///
     /// # Locking
-    /// As [`Members::put`].
+    /// The same as for [`Members::put`].
     pub(crate) fn drop_shadow(&self, id: MemberId, why: Option<&DeviceError>) {
         if let Some(shadow) = self.shadow(id.slot).filter(|shadow| shadow.id == id) {
             if let Some(why) = why {
@@ -323,7 +326,7 @@ impl Members {
         }
     }
 
-    /// Why this device was given up as a shadow, if an error of its own was the reason.
+    /// Returns the device's error for which it was dropped as a shadow, if there was one.
     pub(crate) fn given_up(&self, id: MemberId) -> Option<DeviceError> {
         let place = self.slots.get(id.slot)?.members.get(id.device)?;
         place.get()?.given_up.get().cloned()
@@ -331,7 +334,7 @@ impl Members {
 
     fn occupy(&self, slot: usize, member: Member) -> Result<usize, ArrayError> {
         let free = self.free_place(slot)?;
-        // No other thread puts a member: the caller holds the lock.
+        // No other thread adds a member: the caller holds the lock.
         let occupant = Occupant {
             member,
             corrections: AtomicU32::new(0),
@@ -342,15 +345,16 @@ impl Members {
         Ok(free)
     }
 
-    /// Marks the rows below `rows` as valid on the member. `false` if the member was removed.
+    /// Marks the rows below `rows` as valid on the member. Returns `false` if the member was
+    /// removed.
     ///
-    /// By compare-exchange, because members come and go meanwhile. The number never falls: two threads
-    /// may rebuild one member, and the rows of both are valid.
+    /// Uses compare-exchange, because members are added and removed concurrently. The number never
+    /// decreases: two threads may rebuild one member, and the rows of both are valid.
     pub(crate) fn advance(&self, id: MemberId, rows: u64) -> bool {
         advance(self.words.0.get(id.slot), id, rows)
     }
 
-    /// Removes the member, and its shadow, which has nothing left to copy.
+    /// Removes the member, and its shadow, which needs the member's contents.
     pub(crate) fn remove(&self, slot: usize) {
         for words in [&self.words, &self.shadows] {
             if let Some(word) = words.0.get(slot) {

@@ -5,12 +5,12 @@ use crate::setup::Consistency;
 use lanefs_lanes::Padded;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 
-/// The rest of a resync: rows from `next` on, in the regions that need it.
+/// The remaining work of a resync: rows from `next` on, in the regions that need it.
 #[derive(Debug)]
 pub(crate) struct Unsynced {
     next: Padded<AtomicU64>,
     rows: u64,
-    /// Rows of a region, and which regions need it; `None`: all rows do.
+    /// The rows of a region, and the regions that need it; `None`: all rows do.
     regions: Option<(u64, Box<[bool]>)>,
 }
 
@@ -18,7 +18,7 @@ impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
         match consistency {
-            // Bits that are set stay so after a clean stop of a degraded array, too.
+            // Set bits stay set also after a clean stop of a degraded array.
             Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
                 let rows_of = (chunk / shape.chunk()).max(1);
                 let region = |r: u64| {
@@ -41,12 +41,12 @@ impl Unsynced {
         }
     }
 
-    /// Whether any row is left.
+    /// Returns whether any row is left.
     pub(crate) fn any(&self) -> bool {
         self.next.load(Ordering::Acquire) < self.rows
     }
 
-    /// Whether the parity of `row` may be wrong.
+    /// Returns whether the parity of `row` may be wrong.
     pub(crate) fn contains(&self, row: u64) -> bool {
         self.next.load(Ordering::Acquire) <= row && self.needs(row)
     }
@@ -58,13 +58,13 @@ impl Unsynced {
         }
     }
 
-    /// The next row that needs resync, at `from` or behind it.
+    /// Returns the next row that needs resync, at or after `from`.
     pub(crate) fn next_from(&self, from: u64) -> Option<u64> {
         let from = from.max(self.next.load(Ordering::Acquire));
         (from..self.rows).find(|row| self.needs(*row))
     }
 
-    /// Notes that parity is right in all rows below `row`.
+    /// Records that parity is right in all rows below `row`.
     ///
     /// # Locking
     /// The caller holds these rows, so that no writer relies on parity that is not written yet.
@@ -82,14 +82,14 @@ impl Unsynced {
     }
 }
 
-/// The first and the last bit of a bitmap, a bit for `chunk` bytes, that stand for `count` rows.
+/// Returns the first and the last bit for `count` rows in a bitmap with a bit for `chunk` bytes.
 pub(crate) fn bits_of(shape: &Geometry, chunk: u64, row: u64, count: u64) -> (u64, u64) {
     let from = row * shape.chunk();
     let to = (row + count).min(shape.rows()) * shape.chunk();
     (from / chunk, to.saturating_sub(1) / chunk)
 }
 
-/// Whether a bitmap as on disk has this bit; beyond its end, bits count as set.
+/// Returns whether a bitmap as on disk has this bit; bits after its end count as set.
 pub(crate) fn bit_is_set(bits: &[u8], bit: u64) -> bool {
     bits.get((bit / 8) as usize).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
 }

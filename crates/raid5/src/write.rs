@@ -1,9 +1,9 @@
-//! Writing a row, on the calling thread.
+//! Writes a row, on the calling thread.
 //!
-//! The steps: read what the plan needs; compute the new parity; log the partial parity; write data and
-//! parity. If a member fails before the first write, the write is planned again. After that nothing is
-//! read again: the write goes on without a failed member, because the other members receive all of the
-//! new data.
+//! The steps: read the blocks that the plan needs; compute the new parity; log the partial parity;
+//! write data and parity. If a member fails before the first write, the write is planned again.
+//! After the first write nothing is read: the write continues without a failed member, because the
+//! other members get all of the new data.
 
 use crate::array::Array;
 use crate::band::{RowPart, Source, Strip, pieces, strips};
@@ -87,7 +87,7 @@ impl Array {
         let failed_parity = failed.slots.contains(slot);
         self.settle_failures(write, &prepared, missing, failed)?;
         if failed_parity && !self.members.missing(write.row).contains(slot) {
-            // Its shadow got the slot before the failure was recorded, and may lack some of it.
+            // Its shadow got the slot before the failure was recorded, and may miss some of it.
             let mut failed = Failed::default();
             self.write_parity(write, base, &parity, &mut failed);
             self.settle_failures(write, &prepared, missing, failed)?;
@@ -100,7 +100,7 @@ impl Array {
         Ok(())
     }
 
-    /// Computes the new parity from the partial parity, which goes into the log.
+    /// Computes the new parity from the partial parity, which is logged.
     fn logged_parity(&self, write: &RowWrite<'_>, done: &Prepared<'_>, into: &mut [u8]) -> LogPart {
         let Strip { from, to, written, .. } = done.strip;
         let kept = done.kept();
@@ -123,7 +123,7 @@ impl Array {
         }
     }
 
-    /// Reads what the plans of all strips need. Returns the members that the row does without.
+    /// Reads the blocks that the plans of all strips need. Returns the missing members of the row.
     fn prepare(&self, write: &RowWrite<'_>) -> Result<(Slots, Vec<Prepared<'_>>), DeviceError> {
         loop {
             let missing = self.members.missing(write.row);
@@ -134,8 +134,8 @@ impl Array {
             let all = write.strips.iter().map(|strip| self.prepare_strip(write, *strip, missing));
             match all.collect() {
                 Ok(prepared) => return Ok((missing, prepared)),
-                // Plan again without the failed member. No member joins a row that is held, so this
-                // loop ends.
+                // Plan again without the failed member. No member becomes valid in a row that is
+                // held, so this loop terminates.
                 Err(ReadError::Gone) => {}
                 Err(ReadError::Lost(lost)) if self.correct(&lost)? => {}
                 Err(ReadError::Lost(lost)) => self.lose(lost)?,
@@ -210,7 +210,8 @@ impl Array {
         })
     }
 
-    /// The new content of a chunk that is written in part: old content with the new bytes in it.
+    /// Returns the new content of a chunk of which a part is written: old content with the new
+    /// bytes in it.
     fn merge<'a>(
         &'a self,
         write: &RowWrite<'_>,
@@ -304,10 +305,10 @@ impl Array {
 
     /// Writes old content back over new content, after a failure that stops writes.
     ///
-    /// The row misses another member, whose data is known only from the old parity and the old data: a
-    /// half-finished write would lose data that was acknowledged earlier. Chunks whose old content was
-    /// not read stay as they are, since nothing depends on it. Strips whose parity was written are
-    /// complete and keep the new data.
+    /// The row misses another member, whose data can be computed only from the old parity and the
+    /// old data: a half-finished write would lose data that was acknowledged earlier. Chunks whose
+    /// old content was not read stay as they are, since nothing depends on it. Strips whose parity
+    /// was written are complete and keep the new data.
     fn undo(&self, write: &RowWrite<'_>, prepared: &[Prepared<'_>], failed: &Failed) {
         let half = |done: &&Prepared<'_>| {
             done.plan.method == Method::Modify && done.strip.from >= failed.parity_below
@@ -322,7 +323,8 @@ impl Array {
                 let member = self.members.of_row(slot, write.row);
                 for member in shadow.into_iter().chain(member) {
                     let at = member.data_offset + write.row * self.shape.chunk() + done.strip.from;
-                    // An error here adds nothing to the one that made this necessary.
+                    // An error here is ignored: the first error, the reason for the undo, is
+                    // returned.
                     let _ = member.device.write_at(at, old);
                 }
             }
@@ -371,12 +373,12 @@ struct Failed {
     first: Option<Lost>,
     /// Members whose writes all succeeded.
     written: Slots,
-    /// Below this byte of the chunks all parity was written.
+    /// All parity below this byte of the chunks was written.
     parity_below: u64,
 }
 
 impl Failed {
-    /// Whether the row can still be written: it does without at most one member.
+    /// Returns whether the row can still be written: at most one of its members is missing.
     fn allows_more(&self, missing: Slots) -> bool {
         (self.slots | missing).count() <= 1
     }

@@ -6,8 +6,8 @@ use crate::report::short;
 use axis::Axis;
 use std::fmt::Write;
 
-/// Lines over a common axis. The vertical axis is always logarithmic, so that a target that is ten times as
-/// fast does not flatten the others.
+/// Lines over a common axis. The vertical axis is always logarithmic, so that a target that is ten
+/// times faster than the others does not flatten their lines.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub title: String,
@@ -18,9 +18,9 @@ pub(super) struct Plot {
 /// The horizontal axis.
 #[derive(Debug)]
 pub(super) enum Across {
-    /// Numbers, logarithmically; more than `limit` are more than there is room for.
+    /// Numbers on a logarithmic scale; those above `limit` exceed the number of processors.
     Counts { name: String, limit: f64 },
-    /// Places that have names, as far apart as they are.
+    /// Named positions at the given distances.
     Named { name: String, marks: Vec<(f64, String)> },
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Series {
     pub points: Vec<Point>,
 }
 
-/// Across, up, and the spread if it has one.
+/// The horizontal and vertical value, and the spread if there is one.
 pub(super) type Point = (f64, f64, Option<(f64, f64)>);
 
 const WIDTH: f64 = 560.0;
@@ -42,19 +42,19 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
 /// A line of the legend.
 const LEGEND: f64 = 16.0;
-/// Names are not written nearer to each other.
+/// The minimum distance between labels.
 const LABEL: f64 = 26.0;
-/// How many times a bar may go beyond all lines before it is cut off.
+/// The factor by which a bar may exceed all lines before it is cut off.
 const BEYOND: f64 = 2.5;
 /// The distance by which overlapping points are moved apart.
 const APART: f64 = 2.5;
 /// Colours that people with colour blindness can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
-/// When all colours are used, the next line has the first one again, and is broken.
+/// Dashes: when all colours are used, the next line has the first colour again and is dashed.
 const DASHES: [&str; 3] = ["", "6 3", "2 3"];
 
-/// How a line is drawn.
+/// The style of a line.
 #[derive(Clone, Copy)]
 struct Ink {
     colour: &'static str,
@@ -68,7 +68,7 @@ impl Ink {
     }
 }
 
-/// From values to places in the picture.
+/// Converts values to positions in the picture.
 struct Frame {
     across: Axis,
     up: Axis,
@@ -119,7 +119,7 @@ impl Plot {
             self.across_to(&mut svg, &frame);
         }
         for (n, series) in self.series.iter().enumerate() {
-            // Around the middle, so that points of the same value can all be seen.
+            // Moved around the middle, so that points with equal values stay visible.
             let moved = (n as f64 - (self.series.len() as f64 - 1.0) / 2.0) * APART;
             line_to(&mut svg, series, Ink::of(n), &frame, moved.clamp(-12.0, 12.0));
             legend_to(&mut svg, n, series);
@@ -128,7 +128,7 @@ impl Plot {
         svg
     }
 
-    /// The names below, as many as there is room for, and what they are of.
+    /// Draws the labels below the plot, as many as fit, and the name of the axis.
     fn across_to(&self, svg: &mut String, frame: &Frame) {
         let (name, marks) = match &self.across {
             Across::Named { name, marks } => (name, marks.clone()),
@@ -153,7 +153,7 @@ impl Plot {
                 (name, counts.into_iter().map(|count| (count, format!("{count}"))).collect())
             }
         };
-        // From the last one, which is the one that matters most.
+        // From the last label on, which matters most.
         let mut next = f64::INFINITY;
         for (value, label) in marks.iter().rev() {
             let at = frame.x(*value);
@@ -180,7 +180,7 @@ impl Plot {
     }
 }
 
-/// The values at the side, each with a line.
+/// Draws the values at the side, each with a line.
 fn up_to(svg: &mut String, frame: &Frame) {
     for mark in frame.up.marks() {
         let at = frame.y(mark);
@@ -221,7 +221,7 @@ fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f6
             Some((low, high)) => format!("{} ({}..{})", short(*up), short(*low), short(*high)),
             None => short(*up),
         };
-        // What is under the pointer says what it is.
+        // A tooltip describes the point under the pointer.
         let _ = write!(
             svg,
             "<circle cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"3\" fill=\"{colour}\"><title>{}: {told}</title>\
@@ -246,7 +246,7 @@ fn line_to(svg: &mut String, series: &Series, ink: Ink, frame: &Frame, moved: f6
     }
 }
 
-/// Text as it stands between tags and in attributes.
+/// Escapes text for use between tags and in attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -270,7 +270,7 @@ mod tests {
         Plot { title: "t".into(), across, series }
     }
 
-    /// The values of an attribute, in order.
+    /// Returns the values of an attribute, in order.
     fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
         let before = format!(" {attribute}=\"");
         let parts = svg.split(&before).skip(1);

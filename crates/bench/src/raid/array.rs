@@ -7,14 +7,15 @@ use lanefs_raid5::{Array, Consistency, Geometry, Layout, Policies};
 /// Bytes of a chunk: mdadm's default.
 const CHUNK: u64 = 512 << 10;
 
-/// The shape of an array of `len` bytes of data or a little more.
+/// Returns the geometry of an array with `len` bytes of data or slightly more.
 pub(super) fn shape(members: usize, chunk: u64, len: u64) -> Result<Geometry> {
     let share = len.div_ceil(members as u64 - 1).next_multiple_of(chunk);
     let shape = Geometry::new(Layout::LeftSymmetric, members, chunk, share);
     shape.map_err(|e| Error::host("an array", std::io::Error::other(e)))
 }
 
-/// A whole array in this process's memory, of `len` bytes of data or a little more.
+/// Creates an array in this process's memory, with all members and `len` bytes of data or slightly
+/// more.
 pub(crate) fn array(
     members: usize,
     len: u64,

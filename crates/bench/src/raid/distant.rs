@@ -1,10 +1,10 @@
-//! A device that takes its time: memory as far away as a disk.
+//! A device in memory with the latency of a disk.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// Each operation sleeps first, as one waits for a disk, whose work costs the processor nothing.
+/// A device on which each operation sleeps first: like waiting for a disk, this takes no CPU time.
 pub(super) struct Distant {
     pub(super) below: Arc<dyn Device>,
     pub(super) latency: Duration,

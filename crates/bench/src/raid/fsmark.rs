@@ -1,13 +1,13 @@
-//! fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
+//! Runs fsmark on arrays: files of 4 MiB, fsync before close, many threads, few rows at once.
 //!
-//! Both policies of waking threads that wait for a row are measured in turn, in one run, on arrays of the
-//! same geometry in memory.
+//! The policies of waking threads that wait for a row alternate in one run, on arrays of the same
+//! geometry in memory.
 //!
-//! A writer holds its row on its own thread from start to end. In memory that takes so little time that
-//! other threads never wait, and the policy does not matter. md holds its stripes during a hand-over to
-//! another thread, or during disk I/O. So each array is measured twice: with members that answer at once,
-//! and with members that take 20 us (plus the error of the host's timer), like a fast SSD. A chunk is
-//! 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
+//! A writer holds its row on its own thread throughout the write. In memory that takes so little
+//! time that other threads never wait, and the policy does not matter. md holds its stripes during
+//! a hand-over to another thread, or during disk I/O. So each array is measured twice: with members
+//! without latency, and with members that take 20 us (plus the error of the host's timer), like a
+//! fast SSD. A chunk is 64 KiB; md's stripes are 4 KiB, so md waits sixteen times as often.
 
 mod line;
 
@@ -28,31 +28,31 @@ use std::time::{Duration, Instant};
 const FILE: usize = 4 << 20;
 const WRITE: usize = 512 << 10;
 
-/// What is measured.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub struct FsMarkPlan {
-    /// Members of the arrays, one array of each number.
+    /// The numbers of members; one array is measured for each.
     pub members: Vec<usize>,
-    /// What each operation of a member takes, apart from copying: one array of each.
+    /// The latencies of a member's operation, without copying; one array is measured for each.
     pub latencies: Vec<Duration>,
-    /// Workers; each count is measured for itself.
+    /// The numbers of workers, each measured separately.
     pub threads: Vec<u32>,
     /// Bytes of a row on one member.
     pub chunk: u64,
     /// Rows that may be under way at once.
     pub rows: usize,
-    /// Turns of each policy.
+    /// The number of slices of each policy.
     pub slices: u32,
-    /// How long a turn is.
+    /// The length of a slice.
     pub slice: Duration,
     /// Bytes of each file system.
     pub image: u64,
-    /// Ends it before its time.
+    /// Ends the run early.
     pub stop: Arc<Stop>,
 }
 
 impl FsMarkPlan {
-    /// Shorter turns would end before 64 workers have made a file each.
+    /// In shorter slices 64 workers would not complete a file each.
     pub const LEAST_SLICE: Duration = Duration::from_millis(500);
 }
 
@@ -83,11 +83,11 @@ struct Target {
 pub struct FsMark;
 
 impl FsMark {
-    /// Measures; `each` hears of every line when it is done. A run that is stopped has the turns that
-    /// were whole.
+    /// Measures, and calls `each` with every complete line. A run that is stopped returns its
+    /// complete slices.
     ///
     /// # Errors
-    /// If a file system cannot be made, or an operation fails.
+    /// If a file system cannot be created, or an operation fails.
     pub fn run(plan: &FsMarkPlan, mut each: impl FnMut(&FsMarkLine)) -> Result<Vec<FsMarkLine>> {
         let mut all = Vec::new();
         let arrays = plan.latencies.iter().flat_map(|l| plan.members.iter().map(|m| (*m, *l)));
@@ -114,7 +114,7 @@ impl FsMark {
         Ok(all)
     }
 
-    /// What stands above the lines.
+    /// Returns the heading above the lines.
     pub fn head(plan: &FsMarkPlan) -> String {
         format!(
             "S4 fsmark: files of {} MiB in writes of {} KiB, fsync before close, at most {} rows at once; \
@@ -140,7 +140,7 @@ impl FsMark {
     }
 }
 
-/// Both policies of an array, slice by slice, until the plan is done or stopped.
+/// Alternates the policies on an array, slice by slice, until the plan is done or stopped.
 fn take_turns(plan: &FsMarkPlan, targets: &[Target], lines: &mut [FsMarkLine]) -> Result<()> {
     for _ in 0..plan.slices {
         for (target, line) in targets.iter().zip(&mut *lines) {
@@ -153,7 +153,8 @@ fn take_turns(plan: &FsMarkPlan, targets: &[Target], lines: &mut [FsMarkLine]) -
     Ok(())
 }
 
-/// An array all of whose memory was touched: what the host's first zeros cost is no one's merit.
+/// Creates an array whose memory was touched already, so that the host's zeroing of pages does not
+/// count for any policy.
 fn array(
     members: usize,
     latency: Duration,
@@ -204,7 +205,7 @@ impl Target {
         let device: Arc<dyn Device> = array.clone();
         let mount = lanefs(Mount::open(device, MountOptions::default()))?;
         let (fs, root) = (mount.fs(), lanefs(mount.fs().root())?);
-        // A directory for each worker that there may be, as fsmark makes them.
+        // A directory for each possible worker, as fsmark has them.
         for worker in 0..plan.threads.iter().copied().max().unwrap_or(1) {
             let new =
                 NewInode { kind: NewKind::Directory, permissions: 0o755, umask: 0, uid: 0, gid: 0 };
@@ -245,16 +246,16 @@ impl Target {
     }
 }
 
-/// What one worker did.
+/// The work of one worker.
 #[derive(Default)]
 struct Made {
     files: u64,
-    /// How often its thread was switched.
+    /// The number of context switches of its thread.
     switches: u64,
     latencies: Latencies,
 }
 
-/// Makes files until the time is over.
+/// Creates files until the slice ends.
 fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     let data = vec![worker as u8 + 1; WRITE];
     let root = lanefs(fs.root())?;
@@ -265,7 +266,7 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     let mut now = Instant::now();
     while now < end {
         stop.check()?;
-        // Two names in turn, so that the image holds two files of each worker at most.
+        // Two names alternate, so the image has at most two files of each worker.
         let name = format!("file{}", made.files % 2);
         if made.files >= 2 || lanefs(fs.lookup(&dir, name.as_bytes()))?.is_some() {
             lanefs(fs.unlink(&dir, name.as_bytes()))?;
@@ -285,14 +286,15 @@ fn work(fs: &Arc<Fs>, worker: u32, end: Instant, stop: &Stop) -> Result<Made> {
     Ok(made)
 }
 
-/// Context switches of the calling thread, by proc(5).
+/// Returns the context switches of the calling thread, by proc(5).
 pub(super) fn switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(count).sum()
 }
 
-/// CPU time of the process in user mode and in the kernel: fields 14 and 15 of proc(5)'s `stat`.
+/// Returns the process's CPU time in user mode and in the kernel: fields 14 and 15 of proc(5)'s
+/// `stat`.
 pub(super) fn process_cpu() -> (Duration, Duration) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -1,4 +1,4 @@
-//! Rows written as fast as memory allows, and what small writes cost in member operations.
+//! Measures how fast rows are written in memory, and the member operations of small writes.
 
 use crate::error::Result;
 use lanefs_device::{Device, RamDevice};
@@ -6,20 +6,20 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// What the members' memory and the exclusive or allow: a loop that does nothing but what a row
-/// needs, row by row, so that each finds in the caches what the other left there.
+/// The upper bound by memory and XOR speed: the time of a loop that only does the necessary work of
+/// a row, row by row, so that each step finds the data of the other in the caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Seconds to copy one row's data and parity into devices in memory.
     pub copy: f64,
-    /// Seconds to find one row's parity.
+    /// Seconds to compute one row's parity.
     pub xor: f64,
     /// Bytes of data in a row.
     pub row: u64,
 }
 
 impl Bound {
-    /// Bytes of data in each second that nothing could beat which sums, then copies.
+    /// Returns the bytes of data per second of a program that only computes parity and copies.
     pub fn rate(&self) -> f64 {
         self.row as f64 / (self.copy + self.xor)
     }
@@ -30,16 +30,16 @@ impl Bound {
 pub struct Streaming {
     /// Members of the array.
     pub members: usize,
-    /// Bytes of data in each second, by turn.
+    /// Bytes of data per second, by slice.
     pub rates: Vec<f64>,
-    /// The bound, by turn: measured before each.
+    /// The bounds by slice: each is measured before its slice.
     pub bounds: Vec<Bound>,
-    /// What the array counted.
+    /// The array's counters.
     pub counted: Statistics,
 }
 
 impl Streaming {
-    /// The median, over the turns, of what share of its bound was reached.
+    /// Returns the median over the slices of the reached share of the bound.
     pub fn share(&self) -> f64 {
         let mut shares: Vec<f64> =
             self.rates.iter().zip(&self.bounds).map(|(rate, bound)| rate / bound.rate()).collect();
@@ -48,7 +48,7 @@ impl Streaming {
     }
 }
 
-/// Writes full rows in sequence, in turn with what bounds that.
+/// Writes full rows in sequence, and alternates with measurements of the bound.
 ///
 /// # Errors
 /// If memory is short, or a write fails.
@@ -56,7 +56,7 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     let array = super::array::array(members, len, Consistency::Resync, Policies::default())?;
     let shape = *array.geometry();
     let row: Vec<u8> = (0..shape.row_len()).map(|at| (at % 251) as u8).collect();
-    // Memory that was never touched is slow the first time: that is the host's, not ours.
+    // The first touch of memory is slow because of the host, not the array.
     let write_all = || -> Result<Duration> {
         let begun = Instant::now();
         for at in 0..shape.rows() {
@@ -99,28 +99,29 @@ pub fn streaming(members: usize, len: u64, turns: u32) -> Result<Streaming> {
     Ok(Streaming { members, rates, bounds, counted: array.statistics().since(&before) })
 }
 
-/// Writes of 4 KiB at random places.
+/// Writes of 4 KiB at random offsets.
 #[derive(Debug, Clone)]
 pub struct SmallWrites {
     /// Members of the array.
     pub members: usize,
     /// Workers.
     pub threads: u32,
-    /// How the array bridges a crash.
+    /// How the array restores parity after a crash.
     pub consistency: &'static str,
-    /// Writes in each second.
+    /// Writes per second.
     pub rate: f64,
-    /// Writes.
+    /// The number of writes.
     pub writes: u64,
-    /// Context switches of the workers, on the way to the last write.
+    /// Context switches of the workers, up to the last write.
     pub switches: u64,
-    /// CPU time of the process, user and system, in steps of the kernel's clock.
+    /// The process's CPU time, user and system, in ticks of the kernel's clock.
     pub cpu: Duration,
-    /// What the array counted.
+    /// The array's counters.
     pub counted: Statistics,
 }
 
-/// Writes 4 KiB at random places from `threads` threads for `time`; each has places of its own.
+/// Writes 4 KiB at random offsets on `threads` threads for `time`; no two threads write the same
+/// ones.
 ///
 /// # Errors
 /// If memory is short, or a write fails.

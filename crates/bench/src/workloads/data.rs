@@ -1,17 +1,17 @@
-//! File data: at random places, in sequence, at the end.
+//! Workloads on file data: random, sequential, appending.
 
 use crate::error::Result;
 use crate::place::{How, Opened};
 use crate::worker::{Assignment, Operation, Worker};
 
-/// Where memory for direct access begins.
+/// The alignment of memory for direct I/O.
 const PAGE: usize = 4096;
 /// Bytes of a sequential access.
 const CHUNK: usize = 1 << 20;
-/// Bytes of a file to which is added, before it is begun again.
+/// Bytes of a file after which appending starts again with an empty file.
 pub(crate) const APPENDED: u64 = 16 << 20;
 
-/// Memory that begins on a page boundary, as direct access asks for.
+/// Memory on a page boundary, which direct I/O requires.
 struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -30,12 +30,12 @@ impl Aligned {
     }
 }
 
-/// Bytes that are read or written at once.
+/// Returns the bytes that are read or written at once.
 fn access(given: &Assignment<'_>) -> usize {
     usize::try_from(given.scale.access_bytes).unwrap_or(PAGE)
 }
 
-/// Makes a file of `len` bytes, written and forced out.
+/// Creates a file of `len` bytes of data, and syncs it.
 fn fill(given: &Assignment<'_>, path: &str, len: u64) -> Result<()> {
     let file = given.place.open(path, How::New)?;
     file.allocate(0, len)?;
@@ -53,10 +53,10 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Reads or writes at random places of one file that all threads share.
+/// Reads or writes at random offsets of one file that all threads share.
 pub(crate) struct Direct<'a> {
     file: Box<dyn Opened + 'a>,
-    /// Places in the file.
+    /// The number of offsets in the file.
     places: u64,
     direction: Direction,
     random: fastrand::Rng,
@@ -67,7 +67,7 @@ impl<'a> Direct<'a> {
     pub fn new(given: Assignment<'a>, direction: Direction) -> Result<Direct<'a>> {
         let path = format!("{}/data", given.shared);
         let len = given.scale.file_bytes;
-        // Another part of a mix may have made it.
+        // Another part of a mix may have created it.
         if given.thread == 0 && given.place.stat(&path).is_err() {
             fill(&given, &path, len)?;
         }
@@ -98,12 +98,12 @@ impl Worker for Direct<'_> {
     }
 }
 
-/// Bytes that fallocate2 adds at a time, and the most that a file gets.
+/// Bytes that fallocate2 adds at a time, and the largest size of its file.
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// Allocates 8 KiB at the end of a file up to 1 MiB, empties it, and begins again: will-it-scale's
-/// fallocate2.
+/// Allocates 8 KiB at the end of a file up to 1 MiB, truncates it, and starts again:
+/// will-it-scale's fallocate2.
 pub(crate) struct Fallocate2<'a> {
     file: Box<dyn Opened + 'a>,
     at: u64,
@@ -129,7 +129,7 @@ impl Worker for Fallocate2<'_> {
     }
 }
 
-/// Reads a file from its start to its end, again and again.
+/// Reads a file in sequence, repeatedly.
 pub(crate) struct SeqRead<'a> {
     file: Box<dyn Opened + 'a>,
     len: u64,
@@ -160,7 +160,7 @@ impl Worker for SeqRead<'_> {
     }
 }
 
-/// Writes a file from its start to its end, forces it out, and begins again with an empty one.
+/// Writes a file in sequence, syncs it, and starts again with an empty one.
 pub(crate) struct SeqWrite<'a> {
     given: Assignment<'a>,
     path: String,
@@ -192,7 +192,7 @@ impl Worker for SeqWrite<'_> {
     }
 }
 
-/// Adds to a file, and begins again with an empty one.
+/// Appends to a file, and starts again with an empty one.
 pub(crate) struct Append<'a> {
     given: Assignment<'a>,
     path: String,
@@ -218,7 +218,7 @@ impl Worker for Append<'_> {
             self.file = self.given.place.open(&self.path, How::Append)?;
             self.at = 0;
         }
-        // Where it goes is for the file system to say: the offset does not count.
+        // The file system appends, so the offset does not matter.
         self.file.write_at(0, &self.buffer)?;
         self.at += self.buffer.len() as u64;
         Ok(Operation::Done)

@@ -1,4 +1,4 @@
-//! `git status`, the program, on a real source tree.
+//! Runs the program `git status` on a real source tree.
 
 use super::untar::make_tree;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::worker::{Assignment, Operation, Worker};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Asks git what has changed; nothing has.
+/// Runs `git status` on a tree without changes.
 pub(crate) struct Status {
     repository: PathBuf,
 }
@@ -19,7 +19,7 @@ impl Status {
         let status = Status { repository };
         let who = ["-c", "user.name=bench", "-c", "user.email=bench@example.invalid"];
         status.git(&["init", "-q"])?;
-        // What a tree's own .gitignore leaves out would be looked at as if it were new.
+        // With -f: files that the tree's own .gitignore excludes would otherwise be checked as new.
         status.git(&["add", "-A", "-f"])?;
         status.git(&[&who[..], &["commit", "-q", "-m", "all of it"]].concat())?;
         status.git(&["status", "--porcelain"])?;

@@ -1,11 +1,11 @@
-//! Several workloads mixed by chance.
+//! A random mixture of several workloads.
 
 use crate::error::Result;
 use crate::mix::Mix;
 use crate::worker::{Operation, Worker};
 use std::time::Instant;
 
-/// Does one operation of one part, drawn by its share.
+/// Does one operation of one part, chosen randomly by its share.
 pub(crate) struct Mixed<'a> {
     mix: &'a Mix,
     all: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Mixed<'a> {
 }
 
 impl<'a> Mixed<'a> {
-    /// Draws from `parts`, one for each workload of `mix`, with a generator of this seed.
+    /// Chooses from `parts`, one for each workload of `mix`, with a random generator of this seed.
     pub fn new(mix: &'a Mix, parts: Vec<Box<dyn Worker + 'a>>, seed: u64) -> Mixed<'a> {
         Mixed { mix, all: mix.all(), parts, random: fastrand::Rng::with_seed(seed) }
     }

@@ -6,7 +6,7 @@ use crate::place::How;
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 
-/// Makes files.
+/// Creates files.
 pub(crate) struct Create<'a> {
     rounds: Rounds<'a>,
     next: u32,
@@ -15,12 +15,12 @@ pub(crate) struct Create<'a> {
 }
 
 impl<'a> Create<'a> {
-    /// Empty ones.
+    /// Creates empty files.
     pub fn empty(given: Assignment<'a>) -> Create<'a> {
         Create { rounds: Rounds::new(given), next: 0, content: Vec::new() }
     }
 
-    /// With content, forced out.
+    /// Creates files with content, and syncs them.
     pub fn durable(given: Assignment<'a>) -> Create<'a> {
         let content = vec![0x5a; usize::try_from(given.scale.access_bytes).unwrap_or_default()];
         Create { content, ..Create::empty(given) }
@@ -60,7 +60,8 @@ impl Worker for Create<'_> {
 /// Files of one round of [`CreateStatRemove`].
 const ROUND: u32 = 1000;
 
-/// Makes some files, reads the attributes of each, removes each, and begins again: mdtest -F -C -r -u.
+/// Creates some files, reads the attributes of each, removes each, and starts again: mdtest -F -C
+/// -r -u.
 pub(crate) struct CreateStatRemove<'a> {
     given: Assignment<'a>,
     files: Vec<String>,
@@ -89,7 +90,7 @@ impl Worker for CreateStatRemove<'_> {
     }
 }
 
-/// Makes a file without a name, and closes it.
+/// Creates an unnamed file, and closes it.
 pub(crate) struct Anonymous<'a> {
     given: Assignment<'a>,
 }
@@ -147,20 +148,20 @@ impl Worker for Remove<'_> {
     }
 }
 
-/// Makes a file and removes it.
+/// Creates a file and removes it.
 pub(crate) struct CreateUnlink<'a> {
     given: Assignment<'a>,
     path: String,
 }
 
 impl<'a> CreateUnlink<'a> {
-    /// In a directory of its own.
+    /// Works in a directory of its own.
     pub fn new(given: Assignment<'a>) -> CreateUnlink<'a> {
         let path = format!("{}/file", given.own);
         CreateUnlink { given, path }
     }
 
-    /// In the directory that all share, under a name of its own.
+    /// Works in the directory that all workers share, under a name of its own.
     pub fn shared(given: Assignment<'a>) -> CreateUnlink<'a> {
         let path = format!("{}/file{}", given.shared, given.thread);
         CreateUnlink { given, path }

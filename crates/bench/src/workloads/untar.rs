@@ -1,4 +1,4 @@
-//! A source tree unpacked: what tar does with an archive that is in memory.
+//! Unpacks a source tree, as tar does from an archive in memory.
 
 use super::rounds::Rounds;
 use crate::error::Result;
@@ -7,10 +7,10 @@ use crate::tree::{Kind, Tree};
 use crate::worker::{Assignment, Operation, Worker};
 use std::time::Instant;
 
-/// Copies of the tree that one thread unpacks in one slice at most.
+/// The most copies of the tree that one thread unpacks in one slice.
 pub(crate) const COPIES: u64 = 4;
 
-/// Makes `tree` below `dir`, entry by entry: makes the one at `index`, or says that there is none.
+/// Creates the entry at `index` of `tree` below `dir`, or returns that there is no such entry.
 fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result<Operation> {
     let Some(entry) = tree.entries().get(index) else { return Ok(Operation::NoneLeft) };
     let path = format!("{dir}/{}", entry.path);
@@ -25,7 +25,7 @@ fn make_entry(place: &dyn Place, tree: &Tree, dir: &str, index: usize) -> Result
     Ok(Operation::Done)
 }
 
-/// Makes all of the tree in the directory of `given`.
+/// Creates the whole tree in the directory of `given`.
 pub(crate) fn make_tree(given: &Assignment<'_>) -> Result<()> {
     let tree = &given.scale.tree;
     (0..tree.entries().len()).try_for_each(|n| {
@@ -34,7 +34,7 @@ pub(crate) fn make_tree(given: &Assignment<'_>) -> Result<()> {
     })
 }
 
-/// Unpacks the tree.
+/// Unpacks the tree, entry by entry.
 pub(crate) struct Untar<'a> {
     rounds: Rounds<'a>,
     copy: u64,

@@ -9,8 +9,8 @@ const MAGIC_IN_SUPERBLOCK: u64 = 0x38;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 /// Byte of the group number in a superblock.
 const GROUP_IN_SUPERBLOCK: u64 = 0x5a;
-/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block number,
-/// block size.
+/// The superblock copy of group 1 in the layout of mke2fs, for blocks of 1, 2 and 4 KiB: block
+/// number, block size.
 const BACKUPS: [(u64, u64); 3] = [(8193, 1024), (16384, 2048), (32768, 4096)];
 /// Number of bytes at the start that are examined.
 const HEAD: u64 = 64 << 10;
@@ -33,7 +33,8 @@ const FILES: [(&[u8], &str); 12] = [
     (b"%PDF-", "a PDF document"),
 ];
 
-/// Why there is no ext4 file system on `device`. `None` if it has the magic number, or cannot be read.
+/// Explains why there is no ext4 file system on `device`. `None` if it has the magic number, or
+/// cannot be read.
 pub fn no_file_system(device: &dyn Device) -> Option<String> {
     let len = device.len();
     if len < MAGIC_AT + MAGIC.len() as u64 {
@@ -87,7 +88,7 @@ fn looks_like(device: &dyn Device) -> Option<String> {
     })
 }
 
-/// Text in UTF-8, which may end in the middle of a character.
+/// Returns whether `head` is UTF-8 text; it may stop in the middle of a character.
 fn is_text(head: &[u8]) -> bool {
     let zeros = head.iter().rev().take_while(|byte| **byte == 0).count();
     let head = head.get(..head.len() - zeros).unwrap_or_default();
@@ -126,7 +127,7 @@ fn partitioned(device: &dyn Device, table: &str) -> String {
     }
 }
 
-/// Number and first byte of each primary partition.
+/// Returns the number and the first byte of each primary partition.
 fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     let Some(entries) = read::<64>(device, 446) else { return Vec::new() };
     let (entries, _) = entries.as_chunks::<16>();
@@ -138,7 +139,8 @@ fn mbr_starts(device: &dyn Device) -> Vec<(u32, u64)> {
     numbered.map(|(number, entry)| (number, start(entry))).collect()
 }
 
-/// The same for a GPT with sectors of this size (UEFI specification, 5.3); `None` if there is none.
+/// Returns the same for a GPT with sectors of this size (UEFI specification, 5.3); `None` without a
+/// GPT.
 fn gpt_starts(device: &dyn Device, sector: u64) -> Option<Vec<(u32, u64)>> {
     let header = read::<92>(device, sector)?;
     let word = |at: usize| header.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));

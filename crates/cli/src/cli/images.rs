@@ -14,7 +14,7 @@ pub struct ImageArguments {
     pub offset: Size,
 }
 
-/// What a command does to an image.
+/// The access of a command to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intent {
     /// Nothing is written.
@@ -65,7 +65,7 @@ impl Images {
         Ok(images)
     }
 
-    /// The file system of an image that was opened.
+    /// Returns the file system of an open image.
     pub fn get(&self, image: &Path) -> Result<&FileSystem, Failure> {
         let real = real_name(image)?;
         let found = self.open.iter().find(|(known, _)| *known == real);
@@ -83,7 +83,7 @@ impl Images {
     }
 }
 
-/// The key that is equal for two names of one image. For arrays it is the name as given.
+/// Returns a key that is equal for two names of one image. For arrays it is the name as given.
 fn real_name(image: &Path) -> Result<PathBuf, Failure> {
     match Source::array_name(image) {
         Some(_) => Ok(image.into()),

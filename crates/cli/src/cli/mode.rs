@@ -16,8 +16,8 @@ pub enum ModeChange {
 /// One step: `u+x`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clause {
-    /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no class is
-    /// named: all classes, limited by the umask.
+    /// Bits of the classes that are named (0o700 user, 0o070 group, 0o007 other). `None` if no
+    /// class is named: all classes, limited by the umask.
     who: Option<u16>,
     action: Action,
     what: Bits,
@@ -45,9 +45,9 @@ struct Bits {
 /// Whether the file is a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It is.
+    /// The file is a directory.
     Directory,
-    /// It is not.
+    /// The file is not a directory.
     Other,
 }
 
@@ -70,7 +70,7 @@ impl FromStr for ModeChange {
     }
 }
 
-/// `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`
+/// Parses a part of the form `[ugoa]*([-+=]([rwxXst]*|[ugo]))+`.
 fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
     let mut letters = part.chars().peekable();
     let mut named = 0;
@@ -121,10 +121,10 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
 }
 
 impl ModeChange {
-    /// The mode that a file of mode `old` gets, for a process with `umask`.
+    /// Returns the new mode of a file whose mode is `old`, for a process with `umask`.
     pub fn apply(&self, old: u16, kind: Kind, umask: u16) -> u16 {
         match self {
-            // As GNU chmod has it: a short number leaves a directory its set-ID bits.
+            // As in GNU chmod, a short number keeps a directory's set-ID bits.
             ModeChange::Octal(mode) if kind == Kind::Directory && *mode <= 0o777 => {
                 mode | (old & 0o6000)
             }
@@ -168,14 +168,15 @@ impl Clause {
     }
 }
 
-/// The umask of this process. Must be called before threads start, since reading it means setting it.
+/// Returns the umask of this process. Must be called before other threads start: to read it, the
+/// function sets it for a moment.
 pub fn process_umask() -> u16 {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     (umask.bits() & 0o777) as u16
 }
 
-/// `mode`, with its type, in the ten letters of `ls -l`.
+/// Formats `mode`, with its type, as the ten letters of `ls -l`.
 pub fn mode_string(mode: u16) -> String {
     let kind = match lanefs::FileType::from_mode(mode) {
         Some(lanefs::FileType::Regular) => '-',

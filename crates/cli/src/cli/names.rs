@@ -1,10 +1,10 @@
-//! Names of users and groups: the image's own if it has any, else the host's.
+//! Names of users and groups: from the image's own databases if it has any, else from the host's.
 
 use lanefs::FileSystem;
 use std::collections::HashMap;
 use std::io::Read;
 
-/// The largest part of a user database that is read, in bytes.
+/// The most bytes of a user database that are read.
 const MAX_DATABASE: u64 = 4 << 20;
 
 /// The names of the user and group IDs in an image.
@@ -29,7 +29,7 @@ fn parse(database: &str) -> Names {
             continue;
         };
         if let Ok(id) = id.parse() {
-            // As the C library does, the first entry counts.
+            // The first entry is used, as in the C library.
             names.by_name.entry(name.into()).or_insert(id);
             names.by_id.entry(id).or_insert_with(|| name.into());
         }
@@ -44,18 +44,18 @@ fn read(fs: &FileSystem, path: &str) -> Option<Names> {
     Some(parse(&String::from_utf8_lossy(&database)))
 }
 
-/// Parses a user or group ID. The largest number is no ID: to chown(2) it means "unchanged".
+/// Parses a user or group ID. The largest number is not an ID: in chown(2) it means "unchanged".
 pub fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&id| id != u32::MAX)
 }
 
 impl UserNames {
-    /// The names that are valid in `fs`.
+    /// Reads the names that are valid in `fs`.
     pub fn of(fs: &FileSystem) -> UserNames {
         UserNames { users: read(fs, "/etc/passwd"), groups: read(fs, "/etc/group") }
     }
 
-    /// A user's name, or the number if it has none.
+    /// Returns a user's name, or the number if it has none.
     pub fn user(&self, uid: u32) -> String {
         let name = match &self.users {
             Some(users) => users.by_id.get(&uid).cloned(),
@@ -66,7 +66,7 @@ impl UserNames {
         name.unwrap_or_else(|| uid.to_string())
     }
 
-    /// A group's name, or the number if it has none.
+    /// Returns a group's name, or the number if it has none.
     pub fn group(&self, gid: u32) -> String {
         let name = match &self.groups {
             Some(groups) => groups.by_id.get(&gid).cloned(),
@@ -76,7 +76,7 @@ impl UserNames {
         name.unwrap_or_else(|| gid.to_string())
     }
 
-    /// The number of a user, by name or number.
+    /// Returns the number of a user, given by name or number.
     pub fn uid(&self, user: &str) -> Result<u32, String> {
         let named = match &self.users {
             Some(users) => users.by_name.get(user).copied(),
@@ -85,7 +85,7 @@ impl UserNames {
         named.or_else(|| parse_id(user)).ok_or_else(|| format!("no such user: {user}"))
     }
 
-    /// The number of a group, by name or number.
+    /// Returns the number of a group, given by name or number.
     pub fn gid(&self, group: &str) -> Result<u32, String> {
         let named = match &self.groups {
             Some(groups) => groups.by_name.get(group).copied(),

@@ -1,11 +1,11 @@
-//! Operands: places in images, and paths of the host.
+//! Operands: paths in images, and paths of the host.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the name of an array begins with.
+/// The prefix of an array's name.
 const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
 
 /// A path in an image.
@@ -17,7 +17,7 @@ pub struct Place {
     pub path: PathBuf,
 }
 
-/// Where something is to be copied from or to.
+/// The source or destination of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operand {
     /// `IMAGE:/path`
@@ -57,13 +57,14 @@ impl From<OsString> for Operand {
         if bytes == b"-" {
             return Operand::Standard;
         }
-        // "./" says that it is a path of the host, whatever follows.
+        // After "./" any operand is a path of the host.
         let place = if bytes.starts_with(b"./") { None } else { split(bytes) };
         place.map_or_else(|| Operand::Host(operand.into()), Operand::Image)
     }
 }
 
-/// For commands that work in images only: what has no colon is an image, and its root is meant.
+/// For commands that accept paths in images only: an operand without a colon is the root of that
+/// image.
 impl From<OsString> for Place {
     fn from(operand: OsString) -> Place {
         let whole = || Place { image: operand.clone().into(), path: "/".into() };
@@ -72,14 +73,14 @@ impl From<OsString> for Place {
 }
 
 impl Place {
-    /// The place of `name` in this directory.
+    /// Returns the place of `name` in this directory.
     pub fn join(&self, name: impl AsRef<Path>) -> Place {
         Place { image: self.image.clone(), path: self.path.join(name) }
     }
 }
 
 impl Operand {
-    /// True if this would be a place in an image, were it not for the "./" in front.
+    /// Returns whether the path would be a place in an image without its leading "./".
     pub fn is_escaped(&self) -> bool {
         match self {
             Operand::Host(path) => split(path.as_os_str().as_bytes()).is_some(),

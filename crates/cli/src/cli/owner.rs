@@ -1,4 +1,4 @@
-//! Owners as chown(1) takes them: `USER`, `USER:GROUP`, `USER:`, `:GROUP`.
+//! Owners in the syntax of chown(1): `USER`, `USER:GROUP`, `USER:`, `:GROUP`.
 
 use super::names::UserNames;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ impl FromStr for OwnerChange {
 }
 
 impl OwnerChange {
-    /// The numbers of user and group; `None` stays as it is.
+    /// Returns the numbers of user and group; `None` leaves it unchanged.
     pub fn resolve(&self, names: &UserNames) -> Result<(Option<u32>, Option<u32>), String> {
         let uid = self.user.as_deref().map(|user| names.uid(user)).transpose()?;
         let gid = self.group.as_deref().map(|group| names.gid(group)).transpose()?;

@@ -1,4 +1,4 @@
-//! Waiting for a program that is about to close an image.
+//! Waits for a program that is about to close an image.
 
 use super::{Failure, complain};
 use lanefs::{Cause, Error, Source};
@@ -8,16 +8,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a command waits for an image that is in use. umount(8) of type `fuse` returns before the server has
-/// written its last byte, and a loop device may live a moment longer than its mount.
+/// The time that a command waits for an image that is in use. umount(8) of type `fuse` returns
+/// before the server has written its last byte, and a loop device may exist slightly longer than
+/// its mount.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a mount waits: a server with much data to write to a slow disk needs more time.
+/// The time that a mount waits: a server with much data to write to a slow disk needs more.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(60);
-/// After this time a mount prints that it waits.
+/// The time after which a mount prints that it waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens an image. Waits briefly if its user may be about to end, but not if the image is mounted.
+/// Opens an image. Waits briefly if its user may be about to close it, but not if the image is
+/// mounted.
 pub fn open_image(
     image: &Path,
     access: Access,
@@ -28,7 +30,7 @@ pub fn open_image(
     })
 }
 
-/// Opens an image or an array, waiting as [`open_image`] does.
+/// Opens an image or an array, and waits as [`open_image`] does.
 pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Source, Failure> {
     if Source::array_name(name).is_none() {
         let device = open_image(name, access, part);
@@ -39,7 +41,7 @@ pub fn open_source(name: &Path, access: Access, part: OpenOptions) -> Result<Sou
     opened.map_err(|error| Failure::opening_source(name, &error))
 }
 
-/// As [`open_image`], for a mount: waits longer, and prints that.
+/// Opens an image to be mounted: waits longer than [`open_image`], and prints that.
 pub fn open_image_to_mount(
     image: &Path,
     access: Access,
@@ -50,7 +52,7 @@ pub fn open_image_to_mount(
     })
 }
 
-/// As [`open_source`], for the mount of an array: waits longer, and prints that.
+/// Opens an array to be mounted: waits longer than [`open_source`], and prints that.
 pub fn open_array_to_mount(
     name: &Path,
     access: Access,
@@ -71,16 +73,17 @@ fn tell(name: &Path) {
     complain(format_args!("lanefs mount: {name}: still in use, waiting for up to {seconds} s"));
 }
 
-/// Why something cannot be opened.
+/// Why an image cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Its user may be about to end.
+    /// The program that uses it may be about to close it.
     MayEnd,
     /// The image is mounted, or there is another reason.
     Lasts,
 }
 
-/// Tries to open until that succeeds, fails for good, or takes too long; calls back if it has to wait.
+/// Tries to open until that succeeds, fails permanently, or takes too long; calls back when it has
+/// to wait.
 fn wait<T, E>(
     patience: Duration,
     tell: &mut dyn FnMut(),

@@ -15,12 +15,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure at `place`, because of `cause`.
+    /// Creates a failure at `place`, because of `cause`.
     pub fn new(place: impl Display, cause: impl Display) -> Failure {
         Failure { place: place.to_string(), cause: cause.to_string() }
     }
 
-    /// A failure from the text of another process, with place and cause.
+    /// Parses a failure from the text of another process, with place and cause.
     pub fn told(text: &str) -> Failure {
         match text.split_once(": ") {
             Some((place, cause)) => Failure::new(place, cause),
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// The error of the library on a path in `image`.
+    /// Converts an error of the library on a path in `image`.
     pub fn within(image: impl Display, error: &lanefs::Error) -> Failure {
         match error.path() {
             Some(path) => Failure::new(format_args!("{image}:{}", path.display()), error.cause()),
@@ -36,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Why `image` cannot be opened.
+    /// Converts an error of opening `image`.
     pub fn opening(image: &Path, error: &OpenError) -> Failure {
         let image = image.display();
         match error {
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Why what `name` means, an image or an array, cannot be opened.
+    /// Converts an error of opening `name`, an image or an array.
     pub fn opening_source(name: &Path, error: &lanefs::Error) -> Failure {
         match error.cause() {
             lanefs::Cause::Open(
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// The host's error on one of its paths.
+    /// Converts the host's error on one of its paths.
     pub fn host(path: impl Display, error: &io::Error) -> Failure {
         Failure::new(path, host_cause(error))
     }
@@ -80,7 +80,7 @@ impl Display for Failure {
     }
 }
 
-/// The host's error in the style of Lanefs: lower case, without the number.
+/// Formats the host's error in the style of Lanefs: lower case, without the number.
 pub fn host_cause(error: &io::Error) -> String {
     let text = plain(&error.to_string());
     let mut letters = text.chars();
@@ -90,7 +90,7 @@ pub fn host_cause(error: &io::Error) -> String {
     }
 }
 
-/// A message that ends with the host's error: lower case, without the number.
+/// Formats a message at whose end is the host's error: lower case, without the number.
 pub fn plain(text: &str) -> String {
     let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
     match text.rsplit_once(": ") {
@@ -103,12 +103,13 @@ pub fn plain(text: &str) -> String {
     }
 }
 
-/// `text` without control characters, which names in an image may contain.
+/// Returns `text` without control characters, which names in an image may contain.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Prints one line on standard error. A closed standard error is ignored: the exit code tells of the
+/// Prints one line on standard error. A closed standard error is ignored: the exit code also
+/// reports the failure.
 /// failure too.
 pub fn complain(line: impl Display) {
     // One write, so that lines of several threads are not mixed.
@@ -123,30 +124,31 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of the subcommand `command`, without failures.
+    /// Creates an empty report of the subcommand `command`.
     pub fn new(command: &'static str) -> Report {
         Report { command, failed: AtomicBool::new(false) }
     }
 
-    /// Prints a failure. The command goes on, and will end with 1.
+    /// Prints a failure. The command continues, and exits with 1 at the end.
     pub fn fail(&self, failure: impl Display) {
         self.failed.store(true, Ordering::Relaxed);
         complain(format_args!("lanefs {}: {failure}", self.command));
     }
 
-    /// As [`Report::fail`] if `result` is an error.
+    /// Calls [`Report::fail`] if `result` is an error.
     pub fn check<E: Display>(&self, result: Result<(), E>) {
         if let Err(error) = result {
             self.fail(error);
         }
     }
 
-    /// The value; `None` after [`Report::fail`] if it is an error.
+    /// Returns the value; if it is an error, calls [`Report::fail`] and returns `None`.
     pub fn given<T, E: Display>(&self, result: Result<T, E>) -> Option<T> {
         result.map_err(|error| self.fail(error)).ok()
     }
 
-    /// Takes the result of writing to standard output. A closed pipe gets no message, but the command ends
+    /// Checks the result of writing to standard output. A closed pipe gets no message, but the
+    /// command exits with 1 because its output is incomplete.
     /// with 1 because its output is incomplete.
     pub fn printed(&self, result: io::Result<()>) {
         match result {
@@ -158,12 +160,12 @@ impl Report {
         }
     }
 
-    /// True if something failed.
+    /// Returns whether something failed.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// 0, or 1 if something failed.
+    /// Returns the exit code: 0, or 1 if something failed.
     pub fn exit(&self) -> ExitCode {
         if self.has_failed() { ExitCode::from(1) } else { ExitCode::SUCCESS }
     }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub struct Size(u64);
 
 impl Size {
-    /// In bytes.
+    /// Returns the bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -20,8 +20,8 @@ impl FromStr for Size {
     }
 }
 
-/// A number with a suffix: K, M, G, T, P, E (powers of 1024, any case, "iB" may follow), or with "B"
-/// after the letter powers of 1000. Without one it counts bytes.
+/// Parses a number with a suffix: K, M, G, T, P, E (powers of 1024, any case, "iB" may follow), or
+/// with "B" after the letter powers of 1000. A number without a suffix counts bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -42,7 +42,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// `bytes` in at most four characters and a unit, as `ls -h` and `df -h` show it (rounded up).
+/// Formats `bytes` in at most four characters and a unit, as `ls -h` and `df -h` do (rounded up).
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;

@@ -1,10 +1,10 @@
-//! Times, shown and read.
+//! Formats and parses times.
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use lanefs::Time;
 
-/// How much of a time is shown.
+/// The precision of a printed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// To the minute, as `ls -l --time-style=long-iso` does.
@@ -15,7 +15,7 @@ pub enum Shown {
     Seconds,
 }
 
-/// `time` in the zone of the host.
+/// Formats `time` in the zone of the host.
 pub fn show_time(time: Time, shown: Shown) -> String {
     let Ok(timestamp) = Timestamp::new(time.secs, time.nanos.min(999_999_999) as i32) else {
         return format!("@{}", time.secs);
@@ -29,7 +29,8 @@ pub fn show_time(time: Time, shown: Shown) -> String {
     zoned.strftime(format).to_string()
 }
 
-/// A time as RFC 3339 has it, as `2024-05-01`, `2024-05-01 12:30`, or as `@` and seconds since 1970.
+/// Parses a time in RFC 3339, as `2024-05-01`, as `2024-05-01 12:30`, or as `@` and seconds since
+/// 1970.
 pub fn parse_time(text: &str) -> Result<Time, String> {
     let bad = || format!("'{text}' is not a time (examples: 2024-05-01 12:30, @1714559400)");
     if let Some(secs) = text.strip_prefix('@') {
@@ -43,7 +44,7 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
             zoned.timestamp()
         }
     };
-    // Nanoseconds count on from the whole second before, also before 1970.
+    // Nanoseconds count forward from the previous whole second, also before 1970.
     let nanos = timestamp.as_nanosecond();
     let secs = i64::try_from(nanos.div_euclid(1_000_000_000)).map_err(|_| bad())?;
     let nanos = u32::try_from(nanos.rem_euclid(1_000_000_000)).map_err(|_| bad())?;

@@ -199,7 +199,7 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Makes every check that can be made before measuring starts.
+/// Checks everything that can be checked before measuring starts.
 fn begin<'a>(
     arguments: &'a Arguments,
     task: &Task,
@@ -229,7 +229,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures, prints and saves. Returns the exit code if a signal ended the run.
+    /// Runs the measurements, prints and saves them. Returns the exit code if a signal interrupted
+    /// the run.
     fn measure(self, task: &Task) -> Option<ExitCode> {
         let before = Machine::now();
         let measured = match task {
@@ -241,7 +242,7 @@ impl Run<'_> {
         let Run { report, interruption, output, .. } = self;
         let chapters = match measured {
             Ok(chapters) => chapters,
-            // A set-up that the signal interrupted is no failure.
+            // An interruption of the set-up by the signal is not a failure.
             Err(_) if interruption.came() => Vec::new(),
             Err(failure) => {
                 report.fail(failure);
@@ -337,14 +338,14 @@ impl Run<'_> {
     }
 }
 
-/// The command line of this run.
+/// Returns the command line of this run.
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != PRIVATE_MOUNTS).collect();
     format!("lanefs {}", words.join(" "))
 }
 
-/// The option that this program gives itself when it runs itself again in a private mount namespace.
+/// The option with which this program calls itself in a private mount namespace.
 const PRIVATE_MOUNTS: &str = "--private-mounts";
 
 /// Returns the path of this program if it already has a private mount namespace. Otherwise replaces the
@@ -360,7 +361,7 @@ fn enter_private_mounts(arguments: &Arguments) -> Result<PathBuf, Failure> {
 }
 
 impl Arguments {
-    /// The targets that are given, or the default.
+    /// Returns the given targets, or the default.
     fn specs(&self) -> Vec<TargetSpec> {
         match self.targets[..] {
             [] if !self.peers || !self.policies.is_empty() => vec![TargetSpec::Ram],
@@ -368,7 +369,7 @@ impl Arguments {
         }
     }
 
-    /// The same, one for each set of policies, with the mount options of the library.
+    /// Returns these targets for each set of policies, with the mount options of the library.
     fn wanted(&self) -> Vec<(TargetSpec, Option<String>, Mounting)> {
         let cache_bytes = self.cache.map(|mib| mib << 20);
         let mut wanted = Vec::new();

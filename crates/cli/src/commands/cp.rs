@@ -99,7 +99,7 @@ impl Arguments {
     }
 }
 
-/// One thread for each core, within reason.
+/// Returns the default number of threads: one for each core, with a limit.
 pub fn default_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WORKERS)
 }
@@ -138,7 +138,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// How to interpret the destination for this number of sources.
+    /// Returns how to interpret the destination for this number of sources.
     pub fn aim(self, sources: &[Operand]) -> Aim {
         if self.no_target_directory {
             Aim::Itself
@@ -218,14 +218,14 @@ pub fn copy(
     }
 }
 
-/// Where copies go: a directory, and the name in it if there is only one.
+/// The destination of copies: a directory, and the name in it if there is only one copy.
 struct Destination<N> {
     dir: N,
     name: Option<Vec<u8>>,
     kind: Kind,
 }
 
-/// What a copy with a given name may be.
+/// The permitted kind of a copy with a given name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Anything,
@@ -285,7 +285,7 @@ fn choose(aim: Aim, is_dir: bool, shown: impl std::fmt::Display) -> Result<Aim, 
     }
 }
 
-/// The directory and the name of a path that ends in a name.
+/// Splits a path into its directory and its last name.
 fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>), Failure> {
     match path.components().next_back() {
         Some(Component::Normal(name)) => {
@@ -296,7 +296,7 @@ fn split(path: &Path, shown: impl std::fmt::Display) -> Result<(PathBuf, Vec<u8>
     }
 }
 
-/// Copies the sources to one target; `special` does those that are not files of a tree.
+/// Copies the sources to one target; `special` copies those that are not files of a tree.
 fn into<T: Target>(
     images: &Images,
     sources: &[Operand],
@@ -348,7 +348,8 @@ fn one<S: Source, T: Target>(
     let name = match (&destination.name, path.components().next_back()) {
         (Some(name), _) => name.clone(),
         (None, Some(Component::Normal(name))) if !ends_in_dot(path) => name.as_bytes().to_vec(),
-        // A source without a last name, such as "dir/." or the root, is copied into the directory itself.
+        // A source without a last name, such as "dir/." or the root, is copied into the directory
+        // itself.
         (None, _) => {
             if source.meta(node)?.file_type != FileType::Directory {
                 return Err(Failure::new(source.show(node), "not a directory"));
@@ -369,13 +370,14 @@ fn one<S: Source, T: Target>(
     Ok(())
 }
 
-/// `Path::components` drops a last ".", which matters here.
+/// Returns whether a path ends in "."; `Path::components` drops it, but here it matters.
 fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes.ends_with(b"/.") || bytes == b"."
 }
 
-/// Fails if `dir` of the target is `node` of the source or inside it: the copy would never end.
+/// Fails if `dir` of the target is `node` of the source or inside it: the copy would never
+/// terminate.
 fn check_not_within<S: Source, T: Target>(
     source: &S,
     node: &S::Node,
@@ -396,7 +398,7 @@ fn check_not_within<S: Source, T: Target>(
         }
         match target.look(&here, b"..")? {
             Some((above, up)) if up.identity != there.identity => {
-                // In a damaged image the parents can form a ring.
+                // In a damaged image the chain of parents can be a cycle.
                 let ascent = ascent.get_or_insert_with(|| Ascent::new(there.identity));
                 if ascent.step(&up.identity).is_err() {
                     let shown = target.show(&here, b"..");
@@ -416,7 +418,7 @@ fn is_stream(path: &Path) -> bool {
     })
 }
 
-/// Copies what `from` gives into a file of an image.
+/// Copies the data of `from` into a file of an image.
 fn stream_in(
     fs: &FileSystem,
     destination: &Destination<crate::copy::ImageNode>,
@@ -445,13 +447,13 @@ fn stream_in(
     }
 }
 
-/// The reason in an error that went through [`std::io`], without the path.
+/// Returns the cause of an error that was converted to [`std::io::Error`], without the path.
 fn cause_of(error: &io::Error) -> String {
     let ours = error.get_ref().and_then(|inner| inner.downcast_ref::<lanefs::Error>());
     ours.map_or_else(|| crate::cli::host_cause(error), |ours| ours.cause().to_string())
 }
 
-/// The last name of an operand, for messages and for `mv`.
+/// Returns the last name of an operand, for messages and for `mv`.
 pub fn last_name(path: &Path) -> Option<&OsStr> {
     path.file_name().filter(|_| !ends_in_dot(path))
 }

@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             Err(failure) => report.fail(failure),
         }
     }
-    // If no image could be opened, a heading alone is no use.
+    // If no image could be opened, the heading is useless without lines.
     if lines.len() > 1 {
         report.printed(print(&lines));
     }
@@ -71,7 +71,7 @@ fn columns(arguments: &Arguments, space: &StatFs, image: String) -> [String; 5] 
     [image, show(space.blocks), show(used), show(space.blocks_available), share]
 }
 
-/// Rounded up, as df(1) does: 100 % only if nothing is left.
+/// Formats a percentage, rounded up as in df(1): 100 % only if nothing is free.
 fn percent(used: u64, all: u64) -> String {
     if all == 0 {
         return "-".into();

@@ -77,7 +77,7 @@ fn facts(arguments: &Arguments) -> Result<Value, Failure> {
     };
     let primary = match Primary::read(&*device) {
         Ok(primary) if primary.wholeness == Wholeness::Whole => Ok(primary),
-        // A read during a write can be torn; the next one is whole.
+        // A read during a write can be torn; the next read is consistent.
         _ if in_use.is_some() => {
             std::thread::sleep(Duration::from_millis(50));
             Primary::read(&*device)
@@ -121,7 +121,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// A time of the superblock, from its low word and the high byte that ext4 added; `null` if never set.
+/// Converts a time of the superblock, from its low word and the high byte that ext4 added; `null`
+/// if never set.
 fn time(low: u32, high: u8) -> Value {
     let secs = i64::from(low) | i64::from(high) << 32;
     if secs == 0 { Value::Null } else { json!(secs) }
@@ -296,7 +297,7 @@ fn print(facts: &Value, arguments: &Arguments) -> io::Result<()> {
     out.flush()
 }
 
-/// `free_blocks` as a heading.
+/// Formats a name such as `free_blocks` as a heading.
 fn title(name: &str) -> String {
     match name {
         "uuid" => return "UUID".into(),
@@ -313,7 +314,7 @@ fn plain_list(value: &Value, between: &str) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(between))
 }
 
-/// A value as text; `None` if it gets no line.
+/// Formats a value as text; `None` if it gets no line.
 fn show(name: &str, value: &Value, facts: &Value) -> Option<String> {
     let number = |name: &str| facts.get(name).and_then(Value::as_u64).unwrap_or(0);
     match (name, value) {

@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// Why a listing ends early.
+/// Why a listing stops early.
 enum Stop {
     Failure(Failure),
     Output(io::Error),
@@ -144,7 +144,7 @@ impl<W: Write> Listing<'_, W> {
                 .map_err(within)?
         };
         if !metadata.is_dir() || self.arguments.directory {
-            // The name as it was given, so that the user recognises it.
+            // The name as given, so that the user recognises it.
             let mut name = place.image.clone().into_os_string();
             name.push(":");
             name.push(&place.path);
@@ -172,7 +172,7 @@ impl<W: Write> Listing<'_, W> {
         Ok(())
     }
 
-    /// The heading of a directory, if there is more than one.
+    /// Prints the heading of a directory, if there is more than one.
     fn section(&mut self, place: &Place, dir: &Path) -> io::Result<()> {
         if self.arguments.places.len() > 1 || self.arguments.recursive {
             if self.sections > 0 {

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(failure) => {
             if is_new {
-                // An incomplete file system is of no use; the message names the file.
+                // An incomplete file system is useless; the message has the name of the file.
                 let _ = std::fs::remove_file(&arguments.image);
             }
             report.fail(failure);
@@ -203,7 +203,7 @@ fn fit_to_rows(options: &mut MkfsOptions, source: &Source) {
     }
 }
 
-/// The default block size, in bytes, of a file system of `size` bytes.
+/// Returns the default block size, in bytes, of a file system of `size` bytes.
 fn default_block(size: u64) -> u64 {
     if size >= 512 << 20 { 4096 } else { 1024 }
 }
@@ -214,7 +214,7 @@ fn open(arguments: &Arguments, len: Option<u64>) -> Result<FileDevice, Failure> 
         .map_err(|error| Failure::opening(&arguments.image, &error))
 }
 
-/// Makes an image file longer.
+/// Extends an image file.
 fn grow(path: &Path, len: u64) -> Result<(), Failure> {
     let file = File::options().write(true).open(path);
     file.and_then(|file| file.set_len(len)).map_err(|error| Failure::host(path.display(), &error))
@@ -275,7 +275,7 @@ fn options(arguments: &Arguments) -> Result<MkfsOptions, String> {
     })
 }
 
-/// The time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
+/// Returns the time in `SOURCE_DATE_EPOCH`, in seconds since 1970, for reproducible builds.
 fn source_date_epoch() -> Result<Option<u64>, String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Err(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! `lanefs mount`: an image as a directory.
+//! `lanefs mount`: mounts an image on a directory.
 
 mod block;
 
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a busy mount may continue after the first signal before it is cut off.
+/// The time that a busy mount may continue after the first signal before it is aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Mounts an image file or block device on a directory
@@ -103,7 +103,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn parse_options(arguments: &Arguments) -> Result<Options, lanefs_fuse::OptionError> {
-    // As with the kernel's file systems, a mount of root is for all users; permissions decide.
+    // As with the kernel's file systems, a mount by root is for all users; permissions restrict
+    // them.
     let is_root = rustix::process::geteuid().is_root();
     let mut options = Options { allow_other: is_root, ..Options::default() };
     arguments.options.iter().try_for_each(|list| match arguments.sloppy {
@@ -213,14 +214,15 @@ fn open_source(arguments: &Arguments, options: &mut Options) -> Result<Opened, B
     })
 }
 
-/// The name of the array by its members, so that `lanefs umount` can wait until they are closed.
+/// Returns the name of the array with its members, so that `lanefs umount` can wait until they are
+/// closed.
 fn shown_name(array: &OpenArray) -> OsString {
     let members = array.metadata().members();
     let paths: Vec<PathBuf> = members.into_iter().map(|member| member.name).collect();
     lanefs::raid5::Source::name_of(paths.iter().map(PathBuf::as_path))
 }
 
-/// Opens for writing, or read-only if the options or the host ask for that.
+/// Opens for writing, or read-only if the options or the host require that.
 fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenError> {
     let part = OpenOptions { offset: options.offset, len: options.size_limit };
     options.read_only |= options.no_recovery;
@@ -243,7 +245,8 @@ fn open_device(source: &Path, options: &mut Options) -> Result<FileDevice, OpenE
 fn serve(started: Started, mut parent: Parent) -> ExitCode {
     let Started { session, mount_point, signals, ending, array } = started;
     let in_background = parent.is_waiting();
-    // Errors went to the caller until here. Failing to leave the terminal is no reason to stop.
+    // Errors were printed to the caller until here. A failure to leave the terminal is not a reason
+    // to stop.
     parent.serving();
     if in_background {
         let _ = daemon::let_go();
@@ -270,14 +273,14 @@ fn serve(started: Started, mut parent: Parent) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Unmounts on a signal; the serving threads then see the end of the connection.
+/// Unmounts after a signal; the serving threads then notice that the connection is closed.
 fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     loop {
         signals.wait();
         match mount_point.detach(Busy::Refuse) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                // Write out cached data while requests are still answered; then cut off processes
-                // that still use the mount after the grace period.
+                // Write out cached data while requests are still served; after the grace period
+                // abort the connection of processes that still use the mount.
                 mount_point.write_back();
                 std::thread::sleep(GRACE);
                 if let Err(error) = mount_point.cut_off() {
@@ -292,7 +295,7 @@ fn end_on_signals(signals: &Signals, mount_point: &MountPoint) {
     }
 }
 
-/// Prints a warning, as mount(8) does when it mounts with other options than given.
+/// Prints a warning, as mount(8) does when it mounts with options other than those given.
 fn warn(source: &OsStr, what: &str) {
     complain(format_args!("lanefs mount: {}: WARNING: {what}", source.display()));
 }
@@ -302,7 +305,7 @@ fn failed(error: &dyn Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The error and its sources, on one line.
+/// Formats the error and its sources, on one line.
 fn message(error: &dyn Error) -> String {
     let mut text = format!("lanefs mount: {}", plain(&error.to_string()));
     let mut cause = error.source();

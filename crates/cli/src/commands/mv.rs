@@ -84,7 +84,7 @@ fn move_one(
     match source {
         Operand::Image(place) => {
             let fs = images.get(&place.image)?;
-            // Remove the source only once the copy is durable.
+            // The source is removed only after the copy is durable.
             if let Operand::Image(to) = target {
                 let synced = images.get(&to.image)?.sync();
                 synced.map_err(|error| Failure::within(to.image.display(), &error))?;
@@ -123,7 +123,7 @@ fn rename(
         _ => to.clone(),
     };
     let how = if arguments.no_clobber { Rename::NoReplace } else { Rename::Replace };
-    // rename(2) would do nothing and report success.
+    // rename(2) would change nothing and report success.
     if how == Rename::Replace
         && let (Ok(old), Ok(new)) = (fs.symlink_metadata(&from.path), fs.symlink_metadata(&to.path))
         && old.ino() == new.ino()

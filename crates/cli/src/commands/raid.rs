@@ -53,7 +53,7 @@ enum Command {
     Scrub(scrub::Arguments),
 }
 
-/// Runs one.
+/// Runs a subcommand.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.command {
         Command::Create(arguments) => create::run(arguments),
@@ -100,13 +100,13 @@ fn refuse_member(_: &str) -> Result<PathBuf, &'static str> {
 
 /// An array that a command changes.
 enum Found {
-    /// It is not in use; this process has opened it.
+    /// The array is not in use; this process has opened it.
     Open(OpenArray),
-    /// The server of this mount has it open.
+    /// The server of this mount has the array open.
     Mounted(PathBuf),
 }
 
-/// The state of an array; nothing is written.
+/// The state of an array, read without writing.
 struct Look {
     array: OpenArray,
     /// The user of the array, if it is in use: then nothing is locked.
@@ -143,7 +143,7 @@ impl ArrayArgument {
         }
     }
 
-    /// The array, to be changed, or where it is mounted.
+    /// Opens the array for changes, or returns where it is mounted.
     fn open_or_mounted(&self) -> Result<Found, Failure> {
         let options =
             ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
@@ -154,7 +154,7 @@ impl ArrayArgument {
                 Ok(Found::Open(array))
             }
             Err(error @ AssembleError::Open(OpenError::InUse { .. })) => {
-                // Members that were added since the mount are not in the mount's name.
+                // The mount's name lacks members that were added since the mount.
                 let mount = source.paths().iter().find_map(|path| mount_of(path));
                 let mount = mount.or_else(|| match &error {
                     AssembleError::Open(OpenError::InUse { path, .. }) => mount_of(path),
@@ -213,7 +213,7 @@ pub(super) fn look_at(source: &Source) -> Result<(OpenArray, Option<String>), As
     }
 }
 
-/// The mount point of the array that has this member.
+/// Returns the mount point of the array that has this member.
 fn mount_of(member: &Path) -> Option<PathBuf> {
     let member = member.canonicalize().ok()?;
     let mounts = MountEntry::all().ok()?;
@@ -224,7 +224,8 @@ fn mount_of(member: &Path) -> Option<PathBuf> {
     mounts.into_iter().find(has).map(|mount| mount.mount_point)
 }
 
-/// The failure of the array `name`. If the message begins with that name, it is not repeated.
+/// Converts an error into the failure of the array `name`. If the message starts with that name, it
+/// is not repeated.
 fn refused(name: &Path, error: AssembleError) -> Failure {
     let text = error.to_string();
     match text.strip_prefix(&format!("{}: ", name.display())) {

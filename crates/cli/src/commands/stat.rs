@@ -99,7 +99,7 @@ fn type_name(attr: &Attr) -> &'static str {
     }
 }
 
-/// The letters of chattr(1) for inode flags.
+/// Returns the letters of chattr(1) for inode flags.
 fn flag_letters(flags: u32) -> String {
     const LETTERS: [(u32, char); 13] = [
         (0x1, 's'),

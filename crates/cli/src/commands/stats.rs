@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Where the server answers with its counters: `docs/fuse.md`.
+/// The attribute with the server's counters: `docs/fuse.md`.
 const ATTRIBUTE: &str = "system.lanefs_statistics";
-/// The largest value that an attribute can have.
+/// The largest size of an attribute's value.
 const ROOM: usize = 64 << 10;
 
 /// Shows the counters of a mounted file system
@@ -66,7 +66,7 @@ fn tell(arguments: &Arguments, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// The heading of one table with `--watch`: the time that it covers.
+/// Returns the heading of one table with `--watch`: the time that it covers.
 fn heading(time: Option<Duration>) -> String {
     match time {
         None => "since it was mounted".into(),
@@ -84,7 +84,7 @@ fn print(text: &str) -> io::Result<()> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Counters(BTreeMap<String, u64>);
 
-/// Whether the counter is a present value, not a number of events.
+/// Returns whether the counter is a present value, not a number of events.
 fn is_level(name: &str) -> bool {
     ["cache.", "free.", "transport."].iter().any(|kind| name.starts_with(kind))
 }
@@ -113,7 +113,7 @@ impl Counters {
         Counters(lines.collect())
     }
 
-    /// The events between two readings, and the present values.
+    /// Returns the events between two readings, and the present values.
     fn since(&self, before: &Counters) -> Counters {
         let changed = self.0.iter().map(|(name, now)| {
             let then = if is_level(name) { 0 } else { before.get(name) };
@@ -126,15 +126,15 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// The counters as JSON with the time that they cover, none if that is all since the mount. On one line
-    /// if `is_watched`.
+    /// Formats the counters as JSON with the time that they cover; the time is null if that is the
+    /// whole time since the mount. On one line if `is_watched`.
     fn json(&self, time: Option<Duration>, is_watched: bool) -> String {
         let mut value = serde_json::json!(self.0);
         value["interval_ns"] = time.map(|time| time.as_nanos() as u64).into();
         if is_watched { format!("{value}\n") } else { format!("{value:#}\n") }
     }
 
-    /// The distinct words between `prefix` and the next full stop in the names.
+    /// Returns the distinct words between `prefix` and the next full stop in the names.
     fn kinds(&self, prefix: &str) -> Vec<&str> {
         let mut kinds: Vec<&str> =
             self.0.keys().filter_map(|name| name.strip_prefix(prefix)?.split('.').next()).collect();
@@ -209,7 +209,7 @@ impl Counters {
         text
     }
 
-    /// The time in us that `percent` of the requests of a kind did not exceed.
+    /// Returns the time in us that `percent` of the requests of a kind did not exceed.
     fn under(&self, kind: &str, percent: u64) -> String {
         let prefix = format!("request.{kind}.under_us.");
         let mut steps: Vec<(Option<u64>, u64)> = self
@@ -217,7 +217,7 @@ impl Counters {
             .iter()
             .filter_map(|(name, count)| Some((name.strip_prefix(&prefix)?.parse().ok(), *count)))
             .collect();
-        // "more" is no number, and comes last.
+        // "more" is not a number, and is sorted last.
         steps.sort_by_key(|(limit, _)| limit.unwrap_or(u64::MAX));
         let all: u64 = steps.iter().map(|(_, count)| count).sum();
         let wanted = (all * percent).div_ceil(100);

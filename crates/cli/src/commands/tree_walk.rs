@@ -1,4 +1,4 @@
-//! A walk over every file of a tree.
+//! Walks over every file of a tree.
 
 use lanefs::{FileSystem, FileType};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub enum Links {
     Themselves,
 }
 
-/// Calls `act` on `top` and, if that is a directory, on everything below it. Goes on after errors
+/// Calls `act` on `top` and, if that is a directory, on everything below it. Continues after errors
 /// and returns the first.
 pub fn each_below(
     fs: &FileSystem,

@@ -28,7 +28,7 @@ pub struct Arguments {
     pub lazy: bool,
 }
 
-/// Unmounts; success means that the server has closed the image, without an error.
+/// Runs `lanefs umount`; success means that the server has closed the image, without an error.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match unmount(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,8 +48,8 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     let Some(first) = entries.first() else {
         return Err(io::Error::other("no Lanefs file system is mounted there"));
     };
-    // Open the image before the unmount, so that a rename does not change which image is waited for. A
-    // user without permission to read the image cannot wait.
+    // Open the image before the unmount, so that a rename cannot change the image that the command
+    // waits for. A user without permission to read the image cannot wait.
     let images = match Source::array_name(&first.source) {
         Some(array) => array.paths().iter().map(File::open).collect(),
         None => vec![File::open(&first.source)],
@@ -94,7 +94,7 @@ fn unmount(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// All mounts of an array: mounts of a given member, or of an array with the given UUID.
+/// Returns all mounts of an array: of one with a given member, or with the given UUID.
 fn mounts_of_array(array: &lanefs::raid5::Source) -> io::Result<Vec<MountEntry>> {
     let given: Vec<PathBuf> =
         array.paths().iter().filter_map(|path| path.canonicalize().ok()).collect();

@@ -1,4 +1,4 @@
-//! The copier, which copies trees on several threads.
+//! Copies trees on several threads.
 
 use super::{Attribute, Content, Identity, Meta, Progress, Settings, Sink, Source, Target};
 use crate::cli::{Failure, Report};
@@ -14,24 +14,24 @@ const CHUNK: usize = 1 << 20;
 /// Whether directories are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recursion {
-    /// With all that is in them.
+    /// Directories are copied with their contents.
     Trees,
-    /// Not at all.
+    /// Directories are not copied.
     FilesOnly,
 }
 
 /// Which symbolic links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dereference {
-    /// All.
+    /// All links are followed.
     Always,
-    /// Those that are operands.
+    /// Only links that are operands are followed.
     Operands,
-    /// None.
+    /// No link is followed.
     Never,
 }
 
-/// What to do with an existing file.
+/// The treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// It is overwritten.
@@ -40,7 +40,7 @@ pub enum Existing {
     Keep,
 }
 
-/// What a copy keeps of the original.
+/// The attributes of the original that a copy keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Keep {
     /// Mode and access control lists.
@@ -51,7 +51,7 @@ pub struct Keep {
     pub times: bool,
     /// All extended attributes.
     pub attributes: bool,
-    /// Which names lead to one file.
+    /// Hard links: names of one file become names of one copy.
     pub links: bool,
 }
 
@@ -74,9 +74,9 @@ pub struct Plan {
 /// Whether each file name is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verbose {
-    /// On standard output.
+    /// Names are printed on standard output.
     Yes,
-    /// It is not.
+    /// Names are not printed.
     No,
 }
 
@@ -123,7 +123,7 @@ pub struct Copier<'a, S: Source, T: Target> {
 }
 
 impl<'a, S: Source, T: Target> Copier<'a, S, T> {
-    /// Nothing is copied yet.
+    /// Creates a copier that has copied nothing yet.
     pub fn new(
         source: &'a S,
         target: &'a T,
@@ -145,7 +145,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
-    /// True if an operand is a directory, or a link that is followed to one.
+    /// Returns whether an operand is a directory, or a link to one that is followed.
     pub fn is_directory(&self, from: &S::Node) -> Result<bool, Failure> {
         let from = self.resolve(from, self.plan.dereference != Dereference::Never)?;
         Ok(self.source.meta(&from)?.file_type == FileType::Directory)
@@ -158,13 +158,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.report.check(done);
     }
 
-    /// Copies the contents of directory `from` into directory `to`, which is there, as
+    /// Copies the contents of directory `from` into the existing directory `to`, as
     /// [`Copier::copy`] does; `to` gets the attributes of `from`.
     pub fn copy_into(&self, from: &S::Node, to: &T::Node) {
         self.report.check(self.source.meta(from).map(|meta| self.later(from, &meta, to)));
     }
 
-    /// Copies waiting directories on several threads, then makes further names and sets attributes.
+    /// Copies waiting directories on several threads, then adds further names and sets attributes.
     pub fn finish(self) {
         let workers = self.plan.workers.max(1);
         if workers == 1 {
@@ -213,7 +213,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     fn next_work(&self) -> Option<Work<S, T>> {
         let mut queue = self.queue.lock();
         loop {
-            // Last in, first out: the walk goes in depth, so that few directories wait.
+            // Last in, first out: a depth-first walk, so that few directories wait.
             if let Some(work) = queue.waiting.pop() {
                 queue.busy += 1;
                 return Some(work);
@@ -261,7 +261,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
         if self.plan.verbose == Verbose::Yes {
             let line = format!("{} -> {}", self.source.show(from), shown());
-            // A closed standard output does not stop the copy.
+            // The copy continues after standard output was closed.
             self.report.printed(self.progress.say(&line));
         }
         if is_dir {
@@ -272,8 +272,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         if self.plan.keep.links && meta.links > 1 && !self.is_first(&meta, dir, name) {
             return Ok(());
         }
-        // Only a regular file is overwritten in place; anything else is removed first. So is a file with
-        // other names if hard links are kept: these names must not change with it.
+        // Only a regular file is overwritten in place; anything else is removed first. So is a file
+        // with other names if hard links are kept: these names must not change with it.
         let refill = |old: &Meta| {
             meta.file_type == FileType::Regular
                 && old.file_type == FileType::Regular
@@ -291,7 +291,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(())
     }
 
-    /// Makes what is not a directory, and fills it.
+    /// Creates a file that is not a directory, and fills it.
     fn make(
         &self,
         from: &S::Node,
@@ -333,7 +333,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 self.progress.copied_bytes(read as u64);
                 at += read as u64;
             }
-            // A file that shrinks meanwhile is copied up to its new end.
+            // A file that shrinks during the copy is copied up to its new end.
             if at == start {
                 break;
             }
@@ -345,7 +345,7 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Ok(())
     }
 
-    /// True if this is the first name of the file that the copy meets; a further one is noted.
+    /// Returns whether this is the file's first name in the copy; records a further name.
     fn is_first(&self, meta: &Meta, dir: &T::Node, name: &[u8]) -> bool {
         if let Entry::Vacant(vacant) = self.linked.lock().entry(meta.identity) {
             vacant.insert(None);
@@ -379,7 +379,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 
     fn later(&self, from: &S::Node, meta: &Meta, to: &T::Node) {
-        // A node holds an inode, which may take a lock: so it is cloned before these are taken.
+        // A node holds an inode, which may take a lock, so it is cloned before these locks are
+        // taken.
         let made = Made { from: from.clone(), meta: *meta, to: to.clone() };
         let work = Work { from: from.clone(), to: to.clone() };
         self.directories.lock().push(made);
@@ -387,8 +388,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         self.changed.notify_one();
     }
 
-    /// The permissions of a new file until its final ones are set: no other user gets access before
-    /// that.
+    /// Returns the permissions of a new file until its final ones are set: no other user gets
+    /// access before.
     fn first_permissions(&self, meta: &Meta) -> u16 {
         let is_dir = meta.file_type == FileType::Directory;
         match (self.plan.keep.mode, is_dir) {
@@ -415,8 +416,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
     }
 }
 
-/// Marks a thread as having work. The other threads wait for work that it may add; dropping this tells
-/// them that it adds no more, even after a panic.
+/// Marks a thread as having work. The other threads wait for work that it may add; dropping this
+/// marks the end of its work, also after a panic.
 struct Busy<'c, 'a, S: Source, T: Target>(&'c Copier<'a, S, T>);
 
 impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
@@ -426,7 +427,7 @@ impl<S: Source, T: Target> Drop for Busy<'_, '_, S, T> {
     }
 }
 
-/// Access control lists are part of the mode.
+/// Returns whether an attribute is an access control list, which is a part of the mode.
 fn is_list((name, _): &Attribute) -> bool {
     name.starts_with(b"system.posix_acl_")
 }

@@ -1,7 +1,7 @@
 //! A tree of the host.
 //!
-//! A copy out of an image must stay inside the target directory: no file is opened or made through a
-//! symbolic link that could come from the image. A path is entered only after it was checked to be a
+//! A copy from an image must stay inside the target directory: no file is opened or created through
+//! a symbolic link that could be from the image. A path is entered only after a check that it is a
 //! directory, and the copy removes no directory, so it stays one.
 
 use super::{Attribute, Content, Identity, Meta, Settings, Sink, Source, Target};
@@ -28,7 +28,7 @@ enum Privilege {
 }
 
 impl HostTree {
-    /// The tree with the privileges of this process.
+    /// Creates the tree with the privileges of this process.
     pub fn new() -> HostTree {
         let is_root = rustix::process::geteuid().is_root();
         HostTree { privilege: if is_root { Privilege::Superuser } else { Privilege::User } }
@@ -39,7 +39,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::host(path.display(), &error)
 }
 
-/// The attributes of a host file, as a copy needs them.
+/// Returns the attributes of a host file, in the form for a copy.
 pub fn meta_of(metadata: &Metadata) -> Option<Meta> {
     let mode = metadata.mode();
     Some(Meta {
@@ -87,7 +87,7 @@ impl HostFile {
 
 impl Content for HostFile {
     fn data_after(&mut self, from: u64) -> Result<Option<(u64, u64)>, Failure> {
-        // A file system that cannot report holes: the whole file is data.
+        // If the file system cannot report holes, the whole file is data.
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 return Ok((from < self.size).then_some((from, self.size)));
@@ -128,7 +128,7 @@ impl Source for HostTree {
         for entry in dir.read_dir().map_err(failed(dir))? {
             names.push(entry.map_err(failed(dir))?.file_name().into_vec());
         }
-        // Sorted, because the host's order varies: the same tree then makes the same image.
+        // Sorted, because the host's order varies: the same tree then gives the same image.
         names.sort_unstable();
         Ok(names)
     }
@@ -264,7 +264,7 @@ impl Target for HostTree {
         if let Some((uid, gid)) = settings.owner {
             match std::os::unix::fs::lchown(node, Some(uid), Some(gid)) {
                 Ok(()) => {}
-                // Without root the owner cannot be changed; then set-ID bits must not be set.
+                // A user other than root cannot change the owner; then set-ID bits must not be set.
                 Err(error) if self.privilege == Privilege::User && is_denied(&error) => {
                     permissions = permissions.map(|mode| mode & 0o1777);
                 }

@@ -25,14 +25,14 @@ pub struct ImageNode {
 }
 
 impl<'fs> ImageTree<'fs> {
-    /// The tree of the file system in `image`.
+    /// Returns the tree of the file system in `image`.
     pub fn new(fs: &'fs FileSystem, image: &Path) -> ImageTree<'fs> {
         // Larger than any device number of the host, so never equal to one.
         let device = (1 << 63) | std::ptr::from_ref(fs).addr() as u64;
         ImageTree { fs, image: image.into(), device }
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub fn find(&self, path: &Path, follow: Follow) -> Result<ImageNode, Failure> {
         let vfs = self.vfs();
         let inode =
@@ -304,8 +304,9 @@ impl<'fs> Target for ImageTree<'fs> {
     fn set(&self, node: &ImageNode, settings: &Settings) -> Result<(), Failure> {
         let failed = |error: &Error| self.failure(&node.path, error);
         let who = self.fs.credentials();
-        // The owner first, because that clears set-ID bits and capabilities; then the mode, before the
-        // access control lists; the times last, because every other change sets them.
+        // Set the owner first, because that clears set-ID bits and capabilities; then the mode,
+        // before the access control lists; and the times last, because every other change sets
+        // them.
         if let Some((uid, gid)) = settings.owner {
             let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
             self.vfs().set_attr(who, &node.inode, &set).map_err(|error| failed(&error))?;

@@ -5,7 +5,7 @@ use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Copies that end before this time show nothing.
+/// Shorter copies print no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The number of files and bytes copied; shown only on a terminal, and only during long copies.
@@ -17,7 +17,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is copied yet.
+    /// Creates the progress of a copy that has not started.
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) =
@@ -55,7 +55,7 @@ impl Progress {
         self.bar.suspend(|| writeln!(io::stdout(), "{}", crate::cli::printable(line)))
     }
 
-    /// Everything is copied.
+    /// Erases the line when everything is copied.
     pub fn done(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,42 +1,43 @@
-//! A server in the background, and the signals that end it.
+//! Runs a server in the background, and handles the signals that terminate it.
 
 use rustix::fd::OwnedFd;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-/// The background half after [`background`]: tells the waiting parent how the start went.
+/// The link from the background process to the parent that waits for the result of the start.
 pub struct Parent {
     report: Option<std::fs::File>,
 }
 
-/// Which half [`background`] returned in.
+/// The process in which [`background`] returned.
 pub enum Half {
-    /// The server. The parent waits for [`Parent::serving`] or [`Parent::failed`].
+    /// The server process. The parent waits for [`Parent::serving`] or [`Parent::failed`].
     Server(Parent),
-    /// The program that was called: it ends with this code, having printed what the server said.
+    /// The process that was called. It exits with this code; the server's messages are printed
+    /// already.
     Caller(ExitCode),
 }
 
 impl Parent {
-    /// No parent waits: the server runs in the foreground.
+    /// Returns a link without a parent: the server runs in the foreground.
     pub fn none() -> Parent {
         Parent { report: None }
     }
 
-    /// Whether there is one.
+    /// Returns whether a parent waits.
     pub fn is_waiting(&self) -> bool {
         self.report.is_some()
     }
 
-    /// All is well: the parent ends with success.
+    /// Reports that the server runs: the parent exits with success.
     pub fn serving(&mut self) {
         if let Some(mut report) = self.report.take() {
-            // A parent that is gone needs no report.
+            // A parent that has exited needs no report.
             let _ = report.write_all(b"+");
         }
     }
 
-    /// The start failed: the parent prints `message` and ends with 1.
+    /// Reports that the start failed: the parent prints `message` and exits with 1.
     pub fn failed(&mut self, message: &str) {
         match self.report.take() {
             Some(mut report) => {
@@ -47,11 +48,11 @@ impl Parent {
     }
 }
 
-/// Goes to the background: forks, starts a session, lets the terminal go.
+/// Moves the process to the background: forks, starts a session, and leaves the terminal.
 ///
 /// # Errors
 /// The process has more than one thread already (a lock that another thread holds would stay locked
-/// for ever in the child), or the host has no room for another.
+/// for ever in the child), or the host cannot start another process.
 pub fn background() -> io::Result<Half> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
@@ -87,12 +88,13 @@ fn wait_for_report(reads: OwnedFd) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Says `line` on standard error; that nobody listens there is no reason to panic.
+/// Prints `line` on standard error. An error there is ignored: it is no reason to panic.
 fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Lets the terminal and the working directory go, once nothing more is to be printed.
+/// Closes the standard streams and leaves the working directory. To be called after the last
+/// message.
 ///
 /// # Errors
 /// /dev/null or / cannot be opened.
@@ -104,25 +106,27 @@ pub fn let_go() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The signals that end a server, or other long work: SIGTERM, SIGINT and SIGHUP.
+/// The signals that terminate a server, or other long work: SIGTERM, SIGINT and SIGHUP.
 pub struct Signals {
     set: libc::sigset_t,
 }
 
 impl Signals {
-    /// Keeps them from ending the process; threads started later inherit that, so this comes first.
+    /// Blocks the signals, so that they do not kill the process. To be called before other threads
+    /// start: those inherit the mask.
     ///
     /// # Errors
-    /// The host says no.
+    /// The host refused.
     pub fn block() -> io::Result<Signals> {
         Signals::block_those(&ENDING)
     }
 
-    /// As [`Signals::block`], but for those that whoever started the process has it ignore, as
-    /// nohup(1) does, and a shell for what it runs in the background: they stay ignored.
+    /// Does the same as [`Signals::block`], except for signals that the process ignores since its
+    /// start: nohup(1) has it ignore some, and a shell does so for background commands. They stay
+    /// ignored.
     ///
     /// # Errors
-    /// The host says no.
+    /// The host refused.
     pub fn block_unless_ignored() -> io::Result<Signals> {
         let mut heeded = ENDING.to_vec();
         heeded.retain(|signal| !is_ignored(*signal));
@@ -147,10 +151,10 @@ impl Signals {
         }
     }
 
-    /// Waits for one of them; its number.
+    /// Waits for one of the signals and returns its number.
     pub fn wait(&self) -> i32 {
         let mut signal = 0;
-        // SAFETY: both point to what sigwait reads and writes.
+        // SAFETY: both pointers are valid, one for reads and one for writes by sigwait.
         unsafe { libc::sigwait(&self.set, &mut signal) };
         signal
     }
@@ -160,8 +164,8 @@ const ENDING: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action sigaction only writes the present one to where it is pointed; all
-    // zeros is a valid one, if it fails.
+    // SAFETY: without a new action sigaction only writes the present one to the given address; a
+    // sigaction of zeros is valid too, if the call fails.
     let now = unsafe {
         libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
         now.assume_init()

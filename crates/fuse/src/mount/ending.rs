@@ -1,10 +1,10 @@
-//! How a server ended, for the command that unmounts and waits.
+//! Tells the command that unmounts and waits how the server terminated.
 //!
-//! The server keeps a file without a name, locked for as long as it lives, and writes there how it
-//! ended. An attribute of the root says where: `PID FD INODE`, so `/proc/PID/fd/FD`. The command opens
-//! that before it unmounts, waits for the lock, which goes with the process however it ends, and reads.
-//! Nothing is left behind, and there is no socket to protect: the kernel lets root and the server's
-//! user open it.
+//! The server has an unnamed file, which it locks as long as it runs, and writes its result there.
+//! An attribute of the root has the file's place, `PID FD INODE`, so `/proc/PID/fd/FD`. The command
+//! opens the file before it unmounts, waits for the lock, which the host releases when the process
+//! terminates for any reason, and reads the result. No file remains, and no socket needs
+//! protection: the kernel lets only root and the server's user open the file.
 
 use crate::protocol::Errno;
 use crate::service::Control;
@@ -15,9 +15,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 const ATTRIBUTE: &str = "system.lanefs_ending";
-/// What is written when all went well.
+/// The content of the file after success.
 const WELL: &[u8] = b"+";
-/// Bytes of a message that are read.
+/// The most bytes of a message that are read.
 const MOST: u64 = 4096;
 
 /// The server's side.
@@ -27,31 +27,31 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// For this process.
+    /// Creates the unnamed file of this process.
     ///
     /// # Errors
-    /// The host has no room for a file in memory.
+    /// The host has no memory for the file.
     pub fn new() -> io::Result<Ending> {
         let file = File::from(rustix::fs::memfd_create(c"lanefs-ending", MemfdFlags::CLOEXEC)?);
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         Ok(Ending { file })
     }
 
-    /// What answers the command.
+    /// Returns the control that serves the attribute with the file's place.
     ///
     /// # Errors
-    /// The file cannot be looked at.
+    /// The file's inode number cannot be read.
     pub fn control(&self) -> io::Result<Box<dyn Control>> {
         let process = rustix::process::getpid().as_raw_nonzero();
         let inode = rustix::fs::fstat(&self.file)?.st_ino;
         Ok(Box::new(Place(format!("{process} {} {inode}", self.file.as_raw_fd()))))
     }
 
-    /// The server ends, well or with these messages. That nobody can be told is no reason to fail.
+    /// Records that the server terminates, with success or with these messages. Errors are ignored.
     pub fn tell(mut self, failures: &[String]) {
         let text = failures.join("\n");
         let _ = self.file.write_all(if failures.is_empty() { WELL } else { text.as_bytes() });
-        // The lock goes with the process: what it still has to close is closed by then.
+        // The host releases the lock when the process exits, after all its descriptors are closed.
         std::mem::forget(self.file);
     }
 }
@@ -68,14 +68,14 @@ impl Control for Place {
     }
 }
 
-/// How a server ended.
+/// How a server terminated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The image is closed, and all is in it.
+    /// The image is closed, and all changes are in it.
     Well,
-    /// With these messages.
+    /// The server terminated with these messages.
     Failed(String),
-    /// Without a word: it was killed, or crashed.
+    /// The server left no result: it was killed, or crashed.
     Killed,
 }
 
@@ -86,16 +86,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the server of the mount on `path`, which is still mounted. `None` where it cannot be
-    /// told how it will end: the server is an older one, or another user's.
+    /// Opens the result file of the server of the mount on `path`, which is still mounted. Returns
+    /// `None` if there is no such file to open: the server is an older one, or another user's.
     ///
     /// # Errors
-    /// As for looking at the root of the mount.
+    /// The root of the mount cannot be read.
     pub fn of(path: &Path) -> io::Result<Option<Watch>> {
         let mut value = [0; 64];
         let value = match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
             Ok(len) => String::from_utf8_lossy(value.get(..len).unwrap_or_default()).into_owned(),
-            // Its server is gone already.
+            // The server has terminated already.
             Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {
                 return Ok(Some(Watch { file: None }));
             }
@@ -105,10 +105,10 @@ impl Watch {
         Ok(open(&value).map(|file| Watch { file: Some(file) }))
     }
 
-    /// Waits until the server has ended.
+    /// Waits until the server has terminated.
     ///
     /// # Errors
-    /// What it left cannot be read.
+    /// The result cannot be read.
     pub fn wait(self) -> io::Result<Ended> {
         let Some(file) = self.file else { return Ok(Ended::Killed) };
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockShared))?;
@@ -122,7 +122,8 @@ impl Watch {
     }
 }
 
-/// The file that the server named, if it is that: in another namespace the numbers are others'.
+/// Opens the file at the place that the server named, and checks that it is that file: in another
+/// PID namespace the numbers belong to another process.
 fn open(value: &str) -> Option<File> {
     let mut numbers = value.split(' ').map(|number| number.parse::<u64>().ok());
     let (process, fd, inode) = (numbers.next()??, numbers.next()??, numbers.next()??);

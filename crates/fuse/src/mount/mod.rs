@@ -1,4 +1,5 @@
-//! The mount around a session: made, found in the table, ended; its options; the background process.
+//! The mount around a session: mounting, the mount table, unmounting, options and the background
+//! process.
 
 pub mod daemon;
 mod ending;

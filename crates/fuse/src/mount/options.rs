@@ -5,75 +5,75 @@ use lanefs_ext4::{Access, Atime, MountOptions, OnError, Policies, Recovery};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The longest commit interval that makes sense, in seconds: what the kernel's counter can hold.
+/// The longest commit interval that is accepted, in seconds: the maximum of the kernel's counter.
 const MAX_COMMIT_SECONDS: u64 = 21_474_836;
 
-/// How to mount, as the options said.
+/// The mount options, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Nothing is to be written.
+    /// The file system is mounted read-only.
     pub read_only: bool,
-    /// A dirty log is left alone; read-only then.
+    /// A dirty log is not replayed; the mount is then read-only.
     pub no_recovery: bool,
-    /// When reads are recorded.
+    /// When access times are updated.
     pub atime: Atime,
-    /// Longest time from a change to its commit; `None`: the default.
+    /// The longest time from a change to its commit; `None`: the default.
     pub commit: Option<Duration>,
-    /// What damage found while running does; `None`: the default.
+    /// The reaction to damage that is found while mounted; `None`: the default.
     pub on_error: Option<OnError>,
-    /// Where the file system starts in the source, in bytes.
+    /// The offset of the file system in the source, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes; `None`: to the end of the source.
+    /// The length of the file system in bytes; `None`: to the end of the source.
     pub size_limit: Option<u64>,
-    /// Other users may use the mount too; permissions decide what they may do.
+    /// Other users may use the mount too; permissions restrict them.
     pub allow_other: bool,
     /// Device files do not work.
     pub no_devices: bool,
     /// Set-user-ID does not work.
     pub no_set_user_id: bool,
-    /// Nothing can be executed.
+    /// Programs cannot be executed.
     pub no_execute: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
     /// Each write is durable when it returns.
     pub synchronous: bool,
-    /// Each change of a name is.
+    /// Each change of a directory is durable when it returns.
     pub synchronous_directories: bool,
-    /// What is wanted of the kernel.
+    /// The kernel features that are wanted.
     pub wishes: Wishes,
-    /// Blocks that large allocations are aligned to; 0: as the superblock or the array says.
+    /// The blocks to which large allocations are aligned; 0: as the superblock or the array has it.
     pub stripe: u32,
-    /// How it is done what the seeds changed: to be measured and tested with.
+    /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,
-    /// The name to show for the source, if it is to be another.
+    /// The name to show for the source, if it differs from the source.
     pub shown_source: Option<String>,
 }
 
 /// An option that cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OptionError {
-    /// Nobody knows it.
+    /// The option is unknown.
     #[error("unknown mount option {name:?}")]
     Unknown {
         /// The option, without a value.
         name: String,
     },
-    /// Its value makes no sense.
+    /// The value is invalid.
     #[error("mount option {name}: {value:?} is not {wanted}")]
     Value {
         /// The option.
         name: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What it takes.
+        /// The values that the option accepts.
         wanted: &'static str,
     },
-    /// It is known and would promise what is not done.
+    /// The option is known, but its effect is not implemented.
     #[error("mount option {name:?} is not supported: {reason}")]
     Refused {
         /// The option.
         name: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -103,9 +103,9 @@ impl Default for Options {
     }
 }
 
-/// Options that change nothing here, with the reason by group.
+/// The options that change nothing here, grouped by reason.
 const IGNORED: &[&str] = &[
-    // For mount(8) and fstab alone.
+    // Used by mount(8) and fstab only.
     "defaults",
     "auto",
     "noauto",
@@ -125,7 +125,7 @@ const IGNORED: &[&str] = &[
     "mand",
     "nomand",
     "remount_noop",
-    // What Lanefs always does.
+    // Behaviour that Lanefs always has.
     "async",
     "acl",
     "user_xattr",
@@ -150,7 +150,7 @@ const IGNORED: &[&str] = &[
     "oldalloc",
     "orlov",
     "data_err",
-    // Hints, and what may be left out at no cost in safety.
+    // Hints, and options that can be ignored without danger to data.
     "nobarrier",
     "lazytime",
     "nolazytime",
@@ -171,7 +171,7 @@ const IGNORED: &[&str] = &[
     "mbcache",
     "nombcache",
     "debug",
-    // Of FUSE: the name and type that mount.fuse3 passes.
+    // Used by FUSE: the name and type that mount.fuse3 passes.
     "subtype",
     "blkdev",
     "nonempty",
@@ -184,7 +184,7 @@ const IGNORED: &[&str] = &[
     "fsck",
 ];
 
-/// What ext4 in the kernel can do and a program may rely on, and why it is not done here.
+/// Options of ext4 in the kernel that change behaviour, and the reason why each is refused here.
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount and mount again"),
     ("bind", "mount the image first, then bind its directory"),
@@ -213,19 +213,19 @@ const REFUSED: &[(&str, &str)] = &[
 const QUOTA: &str = "quotas are not kept";
 
 impl Options {
-    /// Adds what a list as after `-o` says; later words win over earlier ones.
+    /// Adds the options of a list as after `-o`; later options override earlier ones.
     ///
     /// # Errors
-    /// See [`OptionError`]; the option is named.
+    /// See [`OptionError`]; it names the option.
     pub fn add(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.add_one(word))
     }
 
-    /// As [`Options::add`], but what nobody knows is passed over (`mount -s`). What cannot be honoured
-    /// is refused all the same.
+    /// Does the same as [`Options::add`], but ignores unknown options (`mount -s`). Known options
+    /// that are not supported are still refused.
     ///
     /// # Errors
-    /// As [`Options::add`], but for [`OptionError::Unknown`].
+    /// The same as for [`Options::add`], except [`OptionError::Unknown`].
     pub fn add_known(&mut self, list: &str) -> Result<(), OptionError> {
         list.split(',').filter(|word| !word.is_empty()).try_for_each(|word| {
             match self.add_one(word) {
@@ -253,13 +253,14 @@ impl Options {
             "relatime" | "atime" | "nostrictatime" => self.atime = Atime::Relatime,
             "noatime" => self.atime = Atime::Noatime,
             "strictatime" | "norelatime" => self.atime = Atime::Strict,
-            // Directories follow the same rule as files here; one of the two is the nearest.
+            // Directories follow the same rule as files here; one of the two is the closest to this
+            // option.
             "diratime" => {}
             "nodiratime" => {}
             "commit" => {
                 let seconds: u64 =
                     value.and_then(|v| v.parse().ok()).ok_or_else(|| bad("a number of seconds"))?;
-                // As for the kernel, 0 means the default.
+                // As in the kernel, 0 means the default.
                 self.commit =
                     (seconds != 0).then(|| Duration::from_secs(seconds.min(MAX_COMMIT_SECONDS)));
             }
@@ -290,7 +291,7 @@ impl Options {
             "nosymfollow" => self.no_symlinks = true,
             "sync" => self.synchronous = true,
             "dirsync" => self.synchronous_directories = true,
-            // As passthrough_ll of libfuse and virtiofsd call it.
+            // The name that passthrough_ll of libfuse and virtiofsd use.
             "writeback" => self.wishes.caching = Caching::Writeback,
             "no_writeback" => self.wishes.caching = Caching::Writethrough,
             "open" => self.wishes.opens = Opens::Asked,
@@ -335,7 +336,7 @@ impl Options {
         Ok(())
     }
 
-    /// What the file system itself is told.
+    /// Returns the options that the ext4 library needs.
     pub fn for_ext4(&self) -> MountOptions {
         let mut options = MountOptions {
             atime: self.atime,
@@ -359,7 +360,7 @@ impl Options {
     }
 }
 
-/// A number of bytes, with K, M, G or T for powers of 1024.
+/// Parses a number of bytes, with K, M, G or T for powers of 1024.
 fn parse_bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 10),

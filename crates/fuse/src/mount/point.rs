@@ -1,4 +1,4 @@
-//! Making a mount and taking it away: by mount(2) where that is allowed, else by fusermount3.
+//! Mounts and unmounts: by mount(2) where that is allowed, else by fusermount3.
 
 use super::options::Options;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -18,62 +18,62 @@ use std::process::{Command, Stdio};
 use thiserror::Error;
 
 const SET_USER_ID_HELPER: &str = "fusermount3";
-/// The variable in which the helper finds the number of the socket for the descriptor.
+/// The environment variable with the number of the socket on which the helper sends the descriptor.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
-/// Why there is no mount.
+/// Why mounting failed.
 #[derive(Debug, Error)]
 pub enum MountError {
-    /// The mount point is not a directory that can be reached.
+    /// The mount point is not a reachable directory.
     #[error("{}: {source}", path.display())]
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// /dev/fuse cannot be opened.
     #[error("/dev/fuse: {source} (is the kernel module fuse loaded?)")]
     Device {
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refused the mount.
     #[error("mounting on {}: {source}", path.display())]
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
-    /// There is no fusermount3, or it refused.
+    /// fusermount3 is missing or refused.
     #[error("mounting on {} by fusermount3: {reason}", path.display())]
     Helper {
         /// The mount point.
         path: PathBuf,
-        /// What it said.
+        /// The helper's message.
         reason: String,
     },
 }
 
-/// A mount that we made.
+/// A mount of this program.
 #[derive(Debug, Clone)]
 pub struct MountPoint {
     path: PathBuf,
 }
 
-/// Whether a busy mount stays.
+/// How to unmount a busy mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
-    /// It stays, and that is an error.
+    /// The mount stays, and the unmount fails.
     Refuse,
-    /// It vanishes from the tree now and ends when its last user does.
+    /// The mount is detached from the tree at once, and unmounted after its last use.
     Detach,
 }
 
 impl MountPoint {
-    /// Mounts on `path` (a directory) and gives the descriptor of the connection. `source` is what
-    /// /proc/mounts will show.
+    /// Mounts on directory `path` and returns the descriptor of the connection. `source` is the
+    /// source that /proc/mounts will show.
     ///
     /// # Errors
     /// See [`MountError`].
@@ -94,13 +94,15 @@ impl MountPoint {
         Ok((device, MountPoint { path }))
     }
 
-    /// As [`MountPoint::attach`], as type `fuseblk`: the kernel claims `block_device` exclusively and
-    /// tells the server of sync(2) and syncfs(2), and umount(2) waits for the server. Only mount(2) does it.
+    /// Does the same as [`MountPoint::attach`], with type `fuseblk`: the kernel claims
+    /// `block_device` exclusively and tells the server of sync(2) and syncfs(2), and umount(2)
+    /// waits for the server. Only mount(2) supports this type.
     ///
-    /// Until [`crate::Session::start`] has answered, programs that use the mount wait.
+    /// Until [`crate::Session::start`] has returned, programs that use the mount wait.
     ///
     /// # Errors
-    /// See [`MountError`]. EBUSY also if the kernel has shown another server's mount of the device.
+    /// See [`MountError`]. EBUSY also if the kernel has reused another server's mount of the
+    /// device.
     pub fn attach_block(
         path: &Path,
         block_device: &Path,
@@ -118,31 +120,33 @@ impl MountPoint {
         Err(refused(Errno::BUSY.into()))
     }
 
-    /// Makes this mount of the file system read-only. The server is not asked, so it need not serve yet.
+    /// Makes this mount read-only. No request is sent, so the server need not run yet.
     ///
     /// # Errors
-    /// As mount(2).
+    /// The errors of mount(2).
     pub fn make_read_only(&self, options: &Options) -> io::Result<()> {
-        // Of the mount, not of the file system: to change that the kernel asks the server to synchronise.
+        // Applies to the mount, not to the file system: for that the kernel sends the server a
+        // SYNCFS.
         let flags = mount_flags(options) | MountFlags::RDONLY | MountFlags::BIND;
         Ok(rustix::mount::mount_remount(&self.path, flags, c"")?)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes the mount away. The server still has to write what it holds.
+    /// Unmounts. The server still has to write its dirty data.
     ///
     /// # Errors
-    /// As umount(2): EBUSY if it is in use and that is refused, EINVAL if it is not mounted any more.
+    /// The errors of umount(2): EBUSY if the mount is busy and `busy` refuses, EINVAL if it is not
+    /// mounted any more.
     pub fn detach(&self, busy: Busy) -> io::Result<()> {
         detach(&self.path, busy)
     }
 
-    /// Has the kernel write what it keeps of files, as far as that succeeds: the caller has nobody
-    /// to tell.
+    /// Has the kernel write back its dirty pages. Errors are ignored: the caller cannot report
+    /// them.
     pub fn write_back(&self) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if let Ok(root) = rustix::fs::open(&self.path, flags, Mode::empty()) {
@@ -150,13 +154,13 @@ impl MountPoint {
         }
     }
 
-    /// Ends the connection, whoever still uses it, and takes the mount away: requests under way and
-    /// all later ones fail.
+    /// Aborts the connection, even while it is used, and unmounts: requests under way and all later
+    /// ones fail.
     ///
     /// # Errors
-    /// As [`MountPoint::detach`].
+    /// The same as for [`MountPoint::detach`].
     pub fn cut_off(&self) -> io::Result<()> {
-        // Aborts the connection, and is refused nevertheless while files are open.
+        // Aborts the connection; umount(2) nevertheless fails while files are open.
         let forced =
             rustix::mount::unmount(&self.path, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE);
         match forced {
@@ -166,10 +170,10 @@ impl MountPoint {
     }
 }
 
-/// Takes away the mount on `path`, whoever made it.
+/// Unmounts the mount on `path`, of any program.
 ///
 /// # Errors
-/// As [`MountPoint::detach`].
+/// The same as for [`MountPoint::detach`].
 pub fn detach(path: &Path, busy: Busy) -> io::Result<()> {
     let flags = match busy {
         Busy::Refuse => UnmountFlags::NOFOLLOW,
@@ -197,15 +201,15 @@ pub fn detach(path: &Path, busy: Busy) -> io::Result<()> {
     Err(io::Error::other(reason))
 }
 
-/// The kernel's two types of FUSE.
+/// The kernel's two FUSE file system types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Fuse,
-    /// The kernel holds a block device exclusively while it is mounted.
+    /// A mount for which the kernel claims a block device exclusively.
     FuseBlock,
 }
 
-/// The path of a mount point, as the table of mounts shows it.
+/// Returns the path of a mount point as the mount table shows it.
 fn directory(path: &Path) -> Result<PathBuf, MountError> {
     let no_mount_point = |source| MountError::MountPoint { path: path.into(), source };
     let path = path.canonicalize().map_err(no_mount_point)?;
@@ -215,8 +219,9 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// True if a connection was made for `device`: its first request is there. Where the block device is
-/// mounted as `fuseblk` already, mount(2) shows that mount once more, and `device` belongs to none.
+/// Returns whether the kernel made a connection for `device`: then its first request is queued. If
+/// the block device is mounted as `fuseblk` already, mount(2) reuses that mount, and `device`
+/// belongs to no connection.
 fn is_connected(device: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -249,8 +254,9 @@ fn mount_directly(
     let fs_type = match kind {
         Type::Fuse => c"fuse.lanefs",
         Type::FuseBlock => {
-            // A page, whatever the block size of the file system: with less, kernels that buffer by iomap
-            // could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for iomap partial writes").
+            // One page, for any block size of the file system: with less, kernels that buffer by
+            // iomap could lose partial writes (Linux, "fuse: fix fuseblk i_blkbits for iomap
+            // partial writes").
             data.push_str(&format!(",blksize={}", rustix::param::page_size()));
             c"fuseblk.lanefs"
         }
@@ -279,12 +285,13 @@ fn mount_flags(options: &Options) -> MountFlags {
     flags
 }
 
-/// The helper mounts with its own rights, opens /dev/fuse and sends the descriptor over a socket.
+/// Runs the helper, which mounts with its own rights, opens /dev/fuse and sends the descriptor over
+/// a socket.
 fn mount_by_helper(path: &Path, source: &OsStr, options: &Options) -> Result<OwnedFd, MountError> {
     let failed = |reason: String| MountError::Helper { path: path.into(), reason };
     let os = |error: Errno| failed(error.to_string());
-    // The helper's end must survive exec, so it is made without close-on-exec; ours must not be
-    // there, or the end of the helper would go unnoticed.
+    // The helper's socket must stay open across exec, so it is created without close-on-exec. Ours
+    // must be closed there: otherwise we would not notice that the helper has exited.
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -324,7 +331,8 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
         (options.allow_other, ",allow_other"),
         (options.read_only, ",ro"),
         (options.no_execute, ",noexec"),
-        // A helper that does not know it refuses: better than a mount that follows them.
+        // A helper that does not know this option refuses: better than a mount that follows
+        // symbolic links.
         (options.no_symlinks, ",nosymfollow"),
         (options.synchronous, ",sync"),
         (options.synchronous_directories, ",dirsync"),
@@ -335,7 +343,7 @@ fn helper_options(source: &OsStr, options: &Options) -> Vec<u8> {
     list
 }
 
-/// The descriptor that arrives on `socket`; `None` if the other end closes without one.
+/// Receives a descriptor from `socket`; `None` if the other end closes without sending one.
 fn receive_descriptor(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

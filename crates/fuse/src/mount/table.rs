@@ -1,21 +1,21 @@
-//! What is mounted where, as /proc/self/mountinfo tells.
+//! The mount table, as in /proc/self/mountinfo.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A mount of ours.
+/// A mount of Lanefs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Where it is.
+    /// The mount point.
     pub mount_point: PathBuf,
-    /// The image, unless another name was asked for.
+    /// The image, unless the mount options set another name.
     pub source: PathBuf,
 }
 
 impl MountEntry {
-    /// The topmost Lanefs mount on directory `path`, or one of the image `path`.
+    /// Returns the topmost Lanefs mount on directory `path`, or one of the image `path`.
     ///
     /// # Errors
     /// `path` or the table cannot be read.
@@ -23,7 +23,7 @@ impl MountEntry {
         Ok(MountEntry::all_of(path)?.into_iter().next())
     }
 
-    /// All Lanefs mounts, the last first.
+    /// Returns all Lanefs mounts, the most recent first.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -32,14 +32,14 @@ impl MountEntry {
         Ok(table.split(|&b| b == b'\n').rev().filter_map(entry).collect())
     }
 
-    /// The topmost Lanefs mount on directory `path`; if there is none, all mounts of the image `path`,
-    /// the last first.
+    /// Returns the topmost Lanefs mount on directory `path`; if that has none, all mounts of the
+    /// image `path`, the most recent first.
     ///
     /// # Errors
     /// `path` or the table cannot be read.
     pub fn all_of(path: &Path) -> io::Result<Vec<MountEntry>> {
         let table = std::fs::read("/proc/self/mountinfo")?;
-        // A mount whose server is gone cannot be looked at, but its name can be taken as it is.
+        // The root of a mount without a server cannot be read, but its path can be used unresolved.
         let path = path.canonicalize().or_else(|_| std::path::absolute(path))?;
         Ok(find(&table, &path))
     }
@@ -54,8 +54,9 @@ fn find(table: &[u8], path: &Path) -> Vec<MountEntry> {
     entries
 }
 
-/// The entry of one line, if it is ours: the fifth word is the mount point; type and source are the
-/// first and second after a lone `-`. A block device's type is `fuseblk`.
+/// Parses one line, and returns the entry if it is a Lanefs mount: the fifth word is the mount
+/// point; type and source are the first and second after a lone `-`. The type on a block device is
+/// `fuseblk`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&b| b == b' ');
     let mount_point = unescape(words.nth(4)?);
@@ -67,7 +68,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { mount_point: mount_point.into(), source: source.into() })
 }
 
-/// Blanks, tabs, newlines and backslashes are there as three octal digits.
+/// Decodes blanks, tabs, newlines and backslashes, which the table has as three octal digits.
 fn unescape(word: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -1,18 +1,18 @@
 //! The wire format of /dev/fuse: numbers and records under the kernel's field names.
 //!
-//! Source: `<linux/fuse.h>`, which is BSD-licensed for this purpose, and the kernel's documentation.
-//! Everything is in the byte order of the host.
+//! Source: `<linux/fuse.h>`, which is BSD-licensed for this purpose, and the kernel's
+//! documentation. Everything is in the byte order of the host.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version of the protocol.
 pub const MAJOR: u32 = 7;
-/// The minor version that this server speaks; the kernel follows whoever is older.
+/// The minor version that this server implements; the kernel uses the older of the two.
 pub const MINOR: u32 = 39;
 /// The node id of the root directory.
 pub const ROOT_ID: u64 = 1;
 
-/// What a request asks for.
+/// The operation codes of requests.
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod opcode {
     pub const LOOKUP: u32 = 1;
@@ -55,7 +55,7 @@ pub mod opcode {
     pub const STATX: u32 = 52;
 }
 
-/// What kernel and server agree on at the start.
+/// The feature flags of INIT.
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
@@ -80,7 +80,7 @@ pub mod init {
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// `valid` of [`SetattrIn`].
+/// The bits of `valid` in [`SetattrIn`].
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod fattr {
     pub const MODE: u32 = 1 << 0;
@@ -97,33 +97,35 @@ pub mod fattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// Flags of an open file that the reply to OPEN and CREATE gives.
+/// The flags of an open file in the replies to OPEN and CREATE.
 pub mod fopen {
-    /// Reads and writes go past the kernel's cache.
+    /// Reads and writes bypass the kernel's cache.
     pub const DIRECT_IO: u32 = 1 << 0;
-    /// The pages in the kernel's cache are still right.
+    /// The pages in the kernel's cache stay valid.
     pub const KEEP_CACHE: u32 = 1 << 1;
     /// Direct writes of one file may run in parallel; only with [`DIRECT_IO`].
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// OPEN's `open_flags`: take set-user-ID and set-group-ID away, for the caller may not keep them.
+/// A flag of OPEN's `open_flags`: remove set-user-ID and set-group-ID; the caller may not keep
+/// them.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// WRITE's `write_flags`: pages from the kernel's writeback cache.
+/// A flag of WRITE's `write_flags`: the data is from the kernel's writeback cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// WRITE's `write_flags`: as [`OPEN_KILL_SUIDGID`].
+/// A flag of WRITE's `write_flags`, with the meaning of [`OPEN_KILL_SUIDGID`].
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// GETATTR's `getattr_flags`: for a read, write or seek by a handle, not for stat(2).
+/// A flag of GETATTR's `getattr_flags`: the request has a handle; it is for a read, write or seek,
+/// not for stat(2).
 pub const GETATTR_FH: u32 = 1 << 0;
-/// What we tell the kernel: an inode's attributes, and pages if an offset is given, are to be asked
-/// for again. In the place of a reply's error, with 0 in the place of a request's number.
+/// A notification: the kernel drops an inode's cached attributes, and pages if an offset is given.
+/// It takes the place of a reply's error, and 0 that of the request's number.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
-/// FSYNC's `fsync_flags`: data only.
+/// A flag of FSYNC's `fsync_flags`: synchronise data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
-/// SETXATTR's `setxattr_flags`: this access ACL takes set-group-ID away.
+/// A flag of SETXATTR's `setxattr_flags`: setting this access ACL clears set-group-ID.
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
-/// Begins every request.
+/// The header of every request.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -139,7 +141,7 @@ pub struct InHeader {
     pub padding: u16,
 }
 
-/// Begins every reply.
+/// The header of every reply.
 #[repr(C)]
 #[derive(Debug, IntoBytes, Immutable)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -149,7 +151,7 @@ pub struct OutHeader {
     pub unique: u64,
 }
 
-/// Attributes of an inode.
+/// The attributes of an inode.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, IntoBytes, Immutable, KnownLayout)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -172,19 +174,19 @@ pub struct Attr {
     pub flags: u32,
 }
 
-/// What an SQE of IORING_OP_URING_CMD asks of /dev/fuse.
+/// The commands to /dev/fuse in an SQE of IORING_OP_URING_CMD.
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod uring_cmd {
     pub const REGISTER: u32 = 1;
     pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// What a request by io_uring is told in and answered in, beside its payload.
+/// The buffer of a request by io_uring and of its reply, without the payload.
 ///
-/// A request: `in_out` begins with an [`InHeader`], `op_in` with the record of the operation, and the
-/// payload is the rest. A reply: `in_out` begins with an [`OutHeader`], and all the rest is payload.
-/// Source: `struct fuse_uring_req_header` and `struct fuse_uring_ent_in_out` of `<linux/fuse.h>` 7.42, and
-/// Documentation/filesystems/fuse/fuse-io-uring.rst.
+/// In a request, `in_out` starts with an [`InHeader`], `op_in` with the record of the operation,
+/// and the payload is the rest. In a reply, `in_out` starts with an [`OutHeader`], and the payload
+/// is the rest. Source: `struct fuse_uring_req_header` and `struct fuse_uring_ent_in_out` of
+/// `<linux/fuse.h>` 7.42, and Documentation/filesystems/fuse/fuse-io-uring.rst.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -198,7 +200,7 @@ pub struct UringReqHeader {
     pub reserved: u64,
 }
 
-/// What stands in the command area of an SQE: `struct fuse_uring_cmd_req` of `<linux/fuse.h>` 7.42.
+/// The command area of an SQE: `struct fuse_uring_cmd_req` of `<linux/fuse.h>` 7.42.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, Immutable, IntoBytes)]
 #[allow(missing_docs, reason = "the kernel's own names")]
@@ -220,15 +222,15 @@ macro_rules! wire {
 }
 
 wire! { FromBytes:
-    /// INIT, up to the fields that are used; what follows is skipped.
+    /// INIT, up to the last field that is used; the rest is skipped.
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
-    /// INIT's second part, there with [`init::INIT_EXT`].
+    /// INIT's second part, present with [`init::INIT_EXT`].
     InitExtIn { flags2: u32 }
     /// FORGET.
     ForgetIn { nlookup: u64 }
     /// BATCH_FORGET; [`ForgetOne`] follows `count` times.
     BatchForgetIn { count: u32, dummy: u32 }
-    /// One of BATCH_FORGET.
+    /// One element of BATCH_FORGET.
     ForgetOne { nodeid: u64, nlookup: u64 }
     /// GETATTR.
     GetattrIn { getattr_flags: u32, dummy: u32, fh: u64 }
@@ -289,7 +291,7 @@ wire! { IntoBytes:
         max_background: u16, congestion_threshold: u16, max_write: u32, time_gran: u32,
         max_pages: u16, map_alignment: u16, flags2: u32, unused: [u32; 7],
     }
-    /// Reply to what gives a node.
+    /// Reply to LOOKUP, MKNOD, MKDIR, SYMLINK and LINK.
     EntryOut {
         nodeid: u64, generation: u64, entry_valid: u64, attr_valid: u64,
         entry_valid_nsec: u32, attr_valid_nsec: u32, attr: Attr,
@@ -323,7 +325,8 @@ wire! { IntoBytes:
     LseekOut { offset: u64 }
     /// Reply to IOCTL; the bytes follow.
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
-    /// Body of [`NOTIFY_INVAL_INODE`]; a length of 0 means to the end, a negative offset no pages.
+    /// Body of [`NOTIFY_INVAL_INODE`]; a length of 0 means to the end, a negative offset means no
+    /// pages.
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     /// One entry of READDIR; the name follows, and zeros up to a multiple of 8 bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }

@@ -1,4 +1,4 @@
-//! Error numbers as replies carry them.
+//! Error numbers, as in replies.
 
 /// A system error number, positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,19 +9,19 @@ impl Errno {
     pub const PERM: Errno = Errno(libc::EPERM);
     /// Input or output error.
     pub const IO: Errno = Errno(libc::EIO);
-    /// An argument makes no sense.
+    /// Invalid argument.
     pub const INVAL: Errno = Errno(libc::EINVAL);
     /// Not an operation of this object.
     pub const NOTTY: Errno = Errno(libc::ENOTTY);
-    /// Result does not fit.
+    /// The result does not fit.
     pub const RANGE: Errno = Errno(libc::ERANGE);
-    /// The kernel need not ask again.
+    /// Not implemented; the kernel does not send this operation again.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
-    /// No room.
+    /// No space left.
     pub const NOSPC: Errno = Errno(libc::ENOSPC);
-    /// Nothing of that name.
+    /// No such name.
     pub const NOENT: Errno = Errno(libc::ENOENT);
-    /// Another request is at it.
+    /// Busy with another request.
     pub const BUSY: Errno = Errno(libc::EBUSY);
     /// Not supported.
     pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);

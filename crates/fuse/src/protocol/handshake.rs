@@ -1,9 +1,9 @@
-//! The first request: what kernel and server agree on.
+//! INIT, the first request: kernel and server agree on a version and features.
 
 use crate::protocol::abi::{self, init};
 use crate::protocol::{AsyncDirect, Caching, Errno, MAX_DATA, Opens, Outbox, Request, Wishes};
 
-/// What the kernel offers in INIT.
+/// The kernel's version, features and limits in INIT.
 pub struct Offer {
     max_readahead: u32,
     flags: u64,
@@ -31,10 +31,11 @@ impl Offer {
         | init::INIT_EXT
         | init::OVER_IO_URING;
 
-    /// Takes INIT apart.
+    /// Parses INIT.
     ///
     /// # Errors
-    /// EINVAL if the kernel is too old (before 7.31, Linux 5.4, or without what is needed here).
+    /// EINVAL if the kernel is too old (before 7.31, Linux 5.4) or lacks a feature that the server
+    /// needs.
     pub fn take(request: &mut Request<'_>) -> Result<Offer, Errno> {
         let offer: abi::InitIn = request.take()?;
         if offer.major != abi::MAJOR || offer.minor < 31 {
@@ -44,19 +45,21 @@ impl Offer {
         if flags & init::INIT_EXT != 0 {
             flags |= u64::from(request.take::<abi::InitExtIn>()?.flags2) << 32;
         }
-        // Without it the layout of SETXATTR is another, and chown would not take set-user-ID away.
+        // Without these SETXATTR has another layout, and chown would not remove set-user-ID.
         if flags & init::SETXATTR_EXT == 0 || flags & init::HANDLE_KILLPRIV_V2 == 0 {
             return Err(Errno::INVAL);
         }
         Ok(Offer { max_readahead: offer.max_readahead, flags })
     }
 
-    /// Whether requests can come by io_uring: the kernel offers it only where it is switched on.
+    /// Returns whether requests can come by io_uring: the kernel offers that only where root
+    /// enabled it.
     pub fn has_ring(&self) -> bool {
         self.flags & init::OVER_IO_URING != 0
     }
 
-    /// Puts the reply: what is offered of what this server wants. Gives that as bits of [`init`].
+    /// Writes the reply: the features that the kernel offers and this server wants. Returns them as
+    /// bits of [`init`].
     pub fn accept(&self, wishes: Wishes, by_ring: bool, outbox: &mut Outbox) -> u64 {
         let mut agreed = self.flags & Self::WANTED & !not_wanted(wishes);
         if !by_ring {
@@ -87,7 +90,7 @@ fn not_wanted(wishes: Wishes) -> u64 {
         flags |= init::WRITEBACK_CACHE;
     }
     if wishes.opens == Opens::NotAsked {
-        // The kernel would leave the truncation to an OPEN that it does not send.
+        // Otherwise the kernel would leave the truncation to an OPEN that it does not send.
         flags |= init::ATOMIC_O_TRUNC;
     }
     if wishes.async_direct == AsyncDirect::Waits {

@@ -1,4 +1,5 @@
-//! The kernel's protocol: bytes of a request taken apart, bytes of a reply put together. No I/O.
+//! The kernel's protocol: parses the bytes of requests and builds the bytes of replies, without
+//! I/O.
 
 pub mod abi;
 mod errno;

@@ -1,20 +1,20 @@
-//! Where a reply is put together, header and data in one piece, so that one write(2) moves it.
+//! The buffer of a reply. Header and data are contiguous, so one write(2) sends them.
 
 use crate::protocol::abi::OutHeader;
 use crate::protocol::pages::{PAGE, Pages};
 use std::io;
 use zerocopy::{Immutable, IntoBytes};
 
-/// The largest write and read that the kernel is told of, in bytes.
+/// The maximum size of a write and a read that the kernel is given, in bytes.
 pub const MAX_DATA: usize = 1 << 20;
 
-/// Where a reply is put together. One of records begins on a page boundary with its header, so that a
-/// short one is a single page to the kernel; one of bulk data has its data on a page boundary.
+/// The buffer of a reply. A reply of records starts on a page boundary with its header, so that a
+/// short one is a single page to the kernel; a reply of bulk data has its data on a page boundary.
 pub struct Outbox {
     pages: Pages,
-    /// Where the header of records begins.
+    /// The start of the header before records.
     records: usize,
-    /// Where the header begins.
+    /// The start of the header.
     header: usize,
     len: usize,
 }
@@ -28,10 +28,10 @@ impl Default for Outbox {
 impl Outbox {
     const LEAD: usize = size_of::<OutHeader>();
     const LEN: usize = MAX_DATA + 2 * PAGE;
-    /// Where the header of bulk data begins.
+    /// The start of the header before bulk data.
     const BULK: usize = PAGE - Self::LEAD;
 
-    /// Room for the largest reply.
+    /// Allocates memory for the largest reply.
     ///
     /// # Panics
     /// If the host has no memory.
@@ -40,8 +40,8 @@ impl Outbox {
         Outbox { pages, records: 0, header: 0, len: 0 }
     }
 
-    /// One whose replies, all of them, begin in [`Outbox::payload`], without a header: a ring has that
-    /// elsewhere.
+    /// Allocates a buffer in which every reply starts at [`Outbox::payload`], without a header: an
+    /// entry of a ring has the header in other memory.
     ///
     /// # Errors
     /// The host has no memory.
@@ -50,37 +50,38 @@ impl Outbox {
         Ok(Outbox { pages, records: Self::BULK, header: Self::BULK, len: 0 })
     }
 
-    /// Where the replies of [`Outbox::of_payload`] begin: address and length.
+    /// Returns address and length of the memory in which the replies of [`Outbox::of_payload`]
+    /// start.
     pub fn payload(&self) -> (*mut u8, usize) {
         (self.pages.address(PAGE), Self::LEN - PAGE)
     }
 
-    /// The first `len` bytes of the payload.
+    /// Returns the first `len` bytes of the payload.
     pub fn payload_bytes(&self, len: usize) -> Option<&[u8]> {
         self.pages.bytes().get(PAGE..)?.get(..len)
     }
 
-    /// What was put so far.
+    /// Returns the bytes that were appended so far.
     pub fn put_so_far(&self) -> &[u8] {
         &self.pages.bytes()[self.body()..][..self.len]
     }
 
-    /// Gives the memory back to the host until it is needed.
+    /// Returns the memory to the host until the next use.
     pub fn give_back(&mut self) {
         self.pages.give_back();
     }
 
-    /// Empties it.
+    /// Clears the buffer.
     pub fn clear(&mut self) {
         (self.header, self.len) = (self.records, 0);
     }
 
-    /// Bytes put so far, without the header.
+    /// Returns the length of the reply in bytes, without the header.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing was put.
+    /// Returns whether the reply has no bytes after the header.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -88,12 +89,12 @@ impl Outbox {
     /// Appends a record.
     ///
     /// # Panics
-    /// If it does not fit: no reply of ours that is built from records is that long.
+    /// If the record does not fit: no reply that we build from records is that long.
     pub fn put(&mut self, record: &(impl IntoBytes + Immutable)) {
         self.put_bytes(record.as_bytes());
     }
 
-    /// Appends bytes; panics as [`Outbox::put`].
+    /// Appends bytes. Panics like [`Outbox::put`].
     pub fn put_bytes(&mut self, bytes: &[u8]) {
         let at = self.body() + self.len;
         self.pages.bytes_mut()[at..at + bytes.len()].copy_from_slice(bytes);
@@ -105,15 +106,15 @@ impl Outbox {
         self.put_bytes(&[0; 8][..self.len.next_multiple_of(8) - self.len]);
     }
 
-    /// Room for at most [`MAX_DATA`] bytes that are filled in place, on a page boundary, instead of
-    /// whatever was put; how many of them the reply has is said by [`Outbox::set_len`].
+    /// Replaces what was appended by `len` bytes, at most [`MAX_DATA`], on a page boundary, and
+    /// returns them to be filled. The caller sets the reply's length by [`Outbox::set_len`].
     pub fn data(&mut self, len: usize) -> &mut [u8] {
         (self.header, self.len) = (Self::BULK, 0);
         let at = self.body();
         &mut self.pages.bytes_mut()[at..at + len.min(MAX_DATA)]
     }
 
-    /// Says how long the reply is, without the header.
+    /// Sets the length of the reply in bytes, without the header.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(MAX_DATA);
     }
@@ -122,7 +123,8 @@ impl Outbox {
         self.header + Self::LEAD
     }
 
-    /// The whole reply to request `unique`: header and what was put, or header and error number.
+    /// Returns the whole reply to request `unique`: the header and the appended bytes, or a header
+    /// with the error number.
     pub fn finish(&mut self, unique: u64, errno: Option<i32>) -> &[u8] {
         let len = Self::LEAD + if errno.is_some() { 0 } else { self.len };
         let header = OutHeader { len: len as u32, error: -errno.unwrap_or(0), unique };

@@ -1,34 +1,35 @@
-//! Memory that begins on a page boundary.
+//! Memory that starts on a page boundary.
 
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// The unit that buffers are laid out in. A host may have larger pages; these are aligned to them too.
+/// The unit of buffer layouts. A host may have larger pages; mappings are aligned to those too.
 pub const PAGE: usize = 4096;
 
-/// Whole pages of zeros. Untouched ones cost nothing.
+/// Whole pages of zeros. Pages that were never touched use no memory.
 #[derive(Debug)]
 pub struct Pages {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, as that of a Vec<u8> does.
+// SAFETY: this value owns the memory exclusively, as a Vec<u8> does.
 unsafe impl Send for Pages {}
 // SAFETY: a shared reference only reads it.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// At least `len` bytes.
+    /// Maps at least `len` bytes.
     ///
     /// # Errors
-    /// The host has no room.
+    /// The host has no memory.
     pub fn new(len: usize) -> io::Result<Pages> {
         let len = len.max(1).next_multiple_of(PAGE);
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address of the kernel's choice, that overlaps no other memory.
+        // SAFETY: a new mapping, at an address of the kernel's choice, that overlaps no other
+        // memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE)
         }?;
@@ -36,27 +37,28 @@ impl Pages {
         Ok(Pages { start, len })
     }
 
-    /// All of it.
+    /// Returns all bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping has so many bytes, which mmap initialised to 0, and lives as long as `self`.
+        // SAFETY: the mapping has `len` bytes, which mmap initialised to 0, and lives as long as
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// All of it, to be changed.
+    /// Returns all bytes, mutably.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The address of byte `at`, for a kernel that reads and writes there.
+    /// Returns the address of byte `at`, for a kernel that reads and writes there.
     pub fn address(&self, at: usize) -> *mut u8 {
         self.start.as_ptr().wrapping_add(at)
     }
 
-    /// Gives the memory back to the host until it is touched again; it is zeros then.
+    /// Returns the memory to the host. Its next use finds zeros.
     pub fn give_back(&mut self) {
-        // SAFETY: private pages of this value, which no reference looks at meanwhile.
-        // On failure they just stay.
+        // SAFETY: these are private pages of this value, and no reference to them exists.
+        // If the call fails, the pages stay.
         let _ = unsafe {
             rustix::mm::madvise(
                 self.start.as_ptr().cast::<c_void>(),
@@ -69,7 +71,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, to which no reference is left.
+        // SAFETY: this is the mapping that `new` created, and no reference to it is left.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
     }
 }

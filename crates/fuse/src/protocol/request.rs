@@ -1,26 +1,28 @@
-//! One request of the kernel: a header and a body that is taken apart from the front.
+//! A request of the kernel: a header and a body, which is parsed from its start.
 
 use crate::protocol::Errno;
 use crate::protocol::abi::InHeader;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// A request as it lies in the buffer. What is taken from it borrows from there.
+/// A request in the read buffer. Parsed names and data borrow from that buffer.
 pub struct Request<'a> {
     /// The header.
     pub header: InHeader,
-    /// What is next, and what follows once that is used up.
+    /// The bytes that are parsed next, and the bytes that follow them.
     body: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Takes `bytes`, as read from the device, for a request; `None` if they are not even a header.
+    /// Parses the header of `bytes`, as read from the device; `None` if they are shorter than a
+    /// header.
     pub fn new(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (header, body) = InHeader::read_from_prefix(bytes).ok()?;
         Some(Request { header, body, rest: &[] })
     }
 
-    /// A request in pieces, as a ring has it: the record of the operation, and the rest.
+    /// Returns a request whose parts are separate, as in a ring: the record of the operation, and
+    /// the rest.
     pub fn of_parts(header: InHeader, operation: &'a [u8], rest: &'a [u8]) -> Request<'a> {
         let mut request = Request { header, body: operation, rest };
         request.go_on();
@@ -33,10 +35,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The next record.
+    /// Parses the next record.
     ///
     /// # Errors
-    /// EINVAL if the body is shorter.
+    /// EINVAL if the rest of the body is shorter.
     pub fn take<T: FromBytes + Immutable + KnownLayout>(&mut self) -> Result<T, Errno> {
         let (record, rest) = T::read_from_prefix(self.body).map_err(|_| Errno::INVAL)?;
         self.body = rest;
@@ -44,10 +46,10 @@ impl<'a> Request<'a> {
         Ok(record)
     }
 
-    /// The next string, without its NUL.
+    /// Parses the next string and returns it without its NUL.
     ///
     /// # Errors
-    /// EINVAL if none ends here.
+    /// EINVAL if the rest of the body has no NUL.
     pub fn name(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.body.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
         let (name, rest) = self.body.split_at(end);
@@ -56,10 +58,10 @@ impl<'a> Request<'a> {
         Ok(name)
     }
 
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes.
     ///
     /// # Errors
-    /// EINVAL if there are fewer.
+    /// EINVAL if fewer are left.
     pub fn data(&mut self, len: usize) -> Result<&'a [u8], Errno> {
         let (data, rest) = self.body.split_at_checked(len).ok_or(Errno::INVAL)?;
         self.body = rest;
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(request.take::<RenameIn>().unwrap().newdir, 42);
         assert_eq!(request.name().unwrap(), b"old");
         assert_eq!(request.name().unwrap(), b"new");
-        // Without a record of the operation, and with one that is cut.
+        // A request without the record of its operation, and one whose record is too short.
         assert_eq!(Request::of_parts(header, &[], b"name\0").name().unwrap(), b"name");
         let mut cut = Request::of_parts(header, &operation[..4], b"name\0");
         assert!(cut.take::<RenameIn>().is_err());

@@ -1,44 +1,44 @@
-//! What stands behind a session: whatever answers requests.
+//! The interface between a session and the code that serves its requests.
 
 use crate::protocol::{Errno, Outbox, Request, Wishes};
 use crate::transport::{Carried, Channel};
 
-/// Whether a request was answered.
+/// Whether a request gets a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// What is in the outbox goes to the kernel.
+    /// The session sends the reply in the outbox to the kernel.
     Reply,
     /// The kernel waits for no reply.
     Silence,
 }
 
-/// Answers the requests of one mount, from several threads. [`crate::Server`] is the one that serves
-/// ext4; the example `floor` measures what a session costs without a file system behind it.
+/// Serves the requests of one mount, on several threads. [`crate::Server`] serves an ext4 file
+/// system; the example `floor` measures the cost of a session without a file system.
 pub trait Service: Sync {
-    /// What is wanted of the kernel.
+    /// Returns the kernel features that are wanted.
     fn wishes(&self) -> Wishes {
         Wishes::default()
     }
 
-    /// What kernel and session have agreed on: bits of [`crate::abi::init`].
+    /// Receives the features that kernel and session agreed on: bits of [`crate::abi::init`].
     fn agreed(&mut self, _flags: u64) {}
 
-    /// How requests come, before the first one.
+    /// Receives the transport of requests, before the first request.
     fn carried(&self, _carried: &Carried) {}
 
-    /// Whether a request of this kind may have the kernel send others and wait for them: it is never
-    /// served on a thread that others depend on.
+    /// Returns whether serving a request of this kind may make the kernel send further requests and
+    /// wait for them. Such a request is never served on a thread that others depend on.
     fn waits_for_kernel(&self, _opcode: u32) -> bool {
         false
     }
 
-    /// No request came for a moment, after there were some. Requests are served meanwhile.
+    /// Is called when requests have paused for a moment. Requests may be served concurrently.
     fn paused(&self) {}
 
-    /// Does what `request` asks, leaving the reply in `outbox`.
+    /// Serves `request` and writes the reply to `outbox`.
     ///
     /// # Errors
-    /// What the kernel is to be told.
+    /// The error number for the kernel.
     fn serve(
         &self,
         request: Request<'_>,

@@ -1,4 +1,4 @@
-//! What each request does: the trait that a session serves, and its implementation on ext4.
+//! Serving requests: the trait that a session calls, and its implementation on ext4.
 
 mod api;
 mod control;

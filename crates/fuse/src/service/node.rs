@@ -1,20 +1,21 @@
-//! Node ids: how the kernel names inodes to us.
+//! Node ids, the kernel's numbers for our inodes.
 
 use crate::protocol::abi::ROOT_ID;
 use lanefs_ondisk::Ino;
 
-/// An inode and its generation in one number, so that a node id of a deleted inode never names the
-/// next inode of the same number. The root is 1, which no other inode can be: number 1 is reserved.
+/// An inode number and a generation. A node id has both, so the id of a deleted inode never refers
+/// to the next inode with the same number. The root's id is 1; no other inode has it, since inode 1
+/// is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
     /// The inode.
     pub ino: Ino,
-    /// Its generation; `None`: any (the root).
+    /// The inode's generation; `None`: any (the root).
     pub generation: Option<u32>,
 }
 
 impl Node {
-    /// The node that `id` names.
+    /// Returns the node with this `id`.
     pub fn from_id(id: u64) -> Node {
         if id == ROOT_ID {
             return Node { ino: Ino::ROOT, generation: None };
@@ -22,7 +23,7 @@ impl Node {
         Node { ino: Ino(id as u32), generation: Some((id >> 32) as u32) }
     }
 
-    /// The id of inode `ino` with `generation`.
+    /// Returns the id of inode `ino` with `generation`.
     pub fn id(ino: Ino, generation: u32) -> u64 {
         if ino == Ino::ROOT { ROOT_ID } else { u64::from(generation) << 32 | u64::from(ino.0) }
     }

@@ -1,8 +1,8 @@
-//! What each request does to the file system.
+//! Serves requests on an ext4 file system.
 //!
-//! The kernel checks permissions (`default_permissions`), keeps names and attributes for as long as
-//! it likes (every change goes through it, so nothing it keeps can be stale), and owns size and
-//! times of a file while its writeback cache has dirty pages of it.
+//! The kernel checks permissions (`default_permissions`). It caches names and attributes for any
+//! time (every change passes through it, so no cached entry can be stale), and owns size and times
+//! of a file while its writeback cache has dirty pages of it.
 
 mod attrs;
 mod files;
@@ -28,10 +28,10 @@ use std::time::Instant;
 use tally::Tally;
 use writers::Writers;
 
-/// Seconds for which the kernel may keep a name or attributes: for as long as the mount lasts.
+/// Seconds for which the kernel may cache a name or attributes: as long as the mount lasts.
 const FOREVER: u64 = 365 * 24 * 3600;
 
-/// A mounted file system as the kernel sees it.
+/// A mounted file system that serves the kernel's requests.
 pub struct Server {
     mount: Mount,
     block_size: u32,
@@ -41,9 +41,9 @@ pub struct Server {
     writers: Writers,
     tally: Tally,
     controls: Vec<Box<dyn Control>>,
-    /// Taken by the one seek that may make the kernel flush; see [`Server::lseek`].
+    /// Set by the one request that makes the kernel flush a file's pages; see [`Server::lseek`].
     flushing: AtomicBool,
-    /// Set by a panic: memory cannot be trusted any more, so everything fails until the unmount.
+    /// Set by a panic: memory may be inconsistent, so every request fails until the unmount.
     broken: AtomicBool,
 }
 
@@ -52,21 +52,22 @@ impl Service for Server {
         self.wishes
     }
 
-    /// Files opened for direct I/O go past the kernel's cache, and their writes in parallel, where they can
-    /// be mapped nevertheless; not with the writeback cache, where the kernel keeps a file's times and
-    /// sets none for such a write.
+    /// Lets files opened for direct I/O bypass the kernel's cache and their writes run in parallel,
+    /// if the kernel can map such files. Not with the writeback cache: there the kernel owns a
+    /// file's times and sets none for such a write.
     fn agreed(&mut self, flags: u64) {
         self.parallel_direct = self.wishes.caching == Caching::Writethrough
             && flags & abi::init::DIRECT_IO_ALLOW_MMAP != 0;
     }
 
-    /// Commits what was answered: on type `fuse` the kernel does not tell of sync(2).
+    /// Commits the changes of requests that were served: on type `fuse` the kernel sends no request
+    /// for sync(2).
     fn paused(&self) {
         if !self.is_broken() {
-            // What fails here is told by the next fsync.
+            // The next fsync reports an error of this commit.
             let _ = self.guarded(|| Ok(self.fs().sync()?));
         }
-        // Nothing is given back unless the program has chosen this heap.
+        // Returns no memory unless the program uses this heap.
         lanefs_lanes::LineHeap::trim_excess();
     }
 
@@ -74,7 +75,8 @@ impl Service for Server {
         self.tally.is_carried(carried);
     }
 
-    /// A search for holes and a change of flags first have the kernel write a file's dirty pages.
+    /// Returns true for a search for holes and a change of flags: they first have the kernel write
+    /// a file's dirty pages.
     fn waits_for_kernel(&self, opcode: u32) -> bool {
         matches!(opcode, opcode::LSEEK | opcode::IOCTL)
     }
@@ -101,7 +103,7 @@ impl Service for Server {
 }
 
 impl Server {
-    /// Serves `mount`.
+    /// Creates the server of `mount`.
     pub fn new(mount: Mount, wishes: Wishes) -> Server {
         let block_size = mount.fs().stat_fs().block_size;
         Server {
@@ -117,15 +119,15 @@ impl Server {
         }
     }
 
-    /// With more that it answers on its root.
+    /// Adds controls, whose attributes the root then has.
     #[must_use]
     pub fn with(mut self, control: Box<dyn Control>) -> Server {
         self.controls.push(control);
         self
     }
 
-    /// The controls, if a request is for one, by somebody who may use them: what others do on a mount
-    /// is nobody's business but its owner's.
+    /// Returns the controls if the request is for one and the caller is root or the owner of the
+    /// mount. No other user may see how a mount is used.
     fn controls(&self, header: &abi::InHeader, name: &[u8]) -> &[Box<dyn Control>] {
         let owner = rustix::process::geteuid().as_raw();
         let may = header.nodeid == abi::ROOT_ID
@@ -134,23 +136,23 @@ impl Server {
         if may { &self.controls } else { &[] }
     }
 
-    /// Ends: commits, writes home, marks clean. After a panic nothing is written: the log that is
-    /// on disk says what is true.
+    /// Closes the file system: commits, checkpoints the log, marks it clean. After a panic it
+    /// writes nothing: the log on disk has the consistent state.
     ///
     /// # Errors
-    /// As [`Mount::close`].
+    /// The errors of [`Mount::close`].
     pub fn close(self) -> Result<(), lanefs_ext4::Error> {
         if self.broken.load(Ordering::Relaxed) {
-            // Not even dropped: that would commit.
+            // Dropping the mount would commit, so it is leaked.
             let _ = std::mem::ManuallyDrop::new(self.mount);
             return Ok(());
         }
-        // The kernel drops what it had still to forget when it unmounts.
+        // At an unmount the kernel sends no FORGET for the inodes that it still holds.
         self.fs().forget_all();
         self.mount.close()
     }
 
-    /// True after a panic.
+    /// Returns whether serving a request has panicked.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
@@ -159,14 +161,14 @@ impl Server {
         self.mount.fs()
     }
 
-    /// The inode of a node id: held by the kernel's look-up count, so still there.
+    /// Returns the inode of a node id. The kernel's look-up count holds it, so it still exists.
     fn inode(&self, id: u64) -> Result<InodeRef, Errno> {
         let node = Node::from_id(id);
         Ok(self.fs().get(node.ino, node.generation)?)
     }
 
-    /// Does `work`; a panic becomes an I/O error, of this request and of all that follow. The handle
-    /// that it dropped has aborted the journal.
+    /// Runs `work`. A panic becomes an I/O error of this request and of all later ones. The panic
+    /// drops the handle of the transaction, which aborts the journal.
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
             self.broken.store(true, Ordering::Relaxed);
@@ -226,7 +228,8 @@ impl Server {
                 }
                 return Ok(Answer::Silence);
             }
-            // OPENDIR, FLUSH, ACCESS, POLL, locks and the like: the kernel does without, and asks once.
+            // OPENDIR, FLUSH, ACCESS, POLL, locks and the like: the kernel works without them, and
+            // asks once.
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)
@@ -267,7 +270,7 @@ impl Server {
 }
 
 impl Server {
-    /// What `lanefs stats` asks for: lines of a name and a number.
+    /// Returns the text of `lanefs stats`: lines of a name and a number.
     fn statistics(&self) -> String {
         let mut text = String::new();
         for (name, value) in self.fs().statistics().entries() {
@@ -277,8 +280,8 @@ impl Server {
         text
     }
 
-    /// Whether a request is for the statistics, by a user who may see them: only the owner of
-    /// the mount and root see what others do on it.
+    /// Returns whether a request is for the statistics and its user is the owner of the mount or
+    /// root: no other user may see how a mount is used.
     fn may_see_statistics(header: &InHeader, name: &[u8]) -> bool {
         let owner = rustix::process::geteuid().as_raw();
         header.nodeid == abi::ROOT_ID

@@ -1,4 +1,4 @@
-//! A thread that reads requests from /dev/fuse and answers them.
+//! A thread that reads requests from /dev/fuse and serves them.
 
 use super::pace::Pace;
 use super::readers::Join;
@@ -11,7 +11,7 @@ use crate::transport::Inbox;
 use std::time::Instant;
 
 impl<S: Service> Shared<'_, S> {
-    /// Reader `me`.
+    /// Runs reader `me` until the session is over.
     pub(super) fn work(&self, me: usize) -> Ended {
         self.readers.runs_as(me, wake::this_thread());
         let ended = self.read_and_answer(me);

@@ -1,8 +1,8 @@
-//! A thread for each ring, bound to the processor that its queue is for.
+//! Serves requests on one thread for each ring, bound to the processor of its queue.
 //!
-//! It answers what is expected to be quick, and gives the rest to the [`Workers`]; they leave the answered
-//! entry in the ring's mailbox. If a thread ends for whatever reason, the session ends: no request waits
-//! for a ring that no thread looks at.
+//! The thread serves requests that are expected to be quick, and gives the others to the
+//! [`Workers`], which put each served entry into the ring's mailbox. If a ring's thread terminates
+//! for any reason, the session ends: otherwise requests on its ring would wait for ever.
 //!
 //! [`Workers`]: super::workers::Workers
 
@@ -23,18 +23,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// Entries of all queues together, where each has more than [`FEWEST`].
+/// The entries of all queues together, if each queue gets more than [`FEWEST`].
 const ENTRIES: usize = 1024;
-/// Requests of one processor that may be under way: further ones wait in the kernel's queue.
+/// The most requests of one processor that may be under way; further ones wait in the kernel's
+/// queue.
 const MOST: usize = 64;
 const FEWEST: usize = 16;
-/// A ring that was idle for so long gives the memory of bulk data back.
+/// The time after which an idle ring returns the memory of bulk data.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Each ring with the processor that its thread is bound to.
+/// Each ring with the processor to which its thread is bound.
 pub type Rings = Vec<(u16, Ring)>;
 
-/// Rings for this machine, and how many queues they have.
+/// Creates rings for this machine; returns them and the number of their queues.
 ///
 /// # Errors
 /// The host has no io_uring for this process, or no memory.
@@ -54,11 +55,11 @@ pub fn make() -> io::Result<(Rings, usize)> {
 }
 
 impl<S: Service> Shared<'_, S> {
-    /// Starts a thread for each ring, and gives all entries to the kernel. False if it refused: then it
-    /// sends all by read(2), and the threads end.
+    /// Starts a thread for each ring, and gives all entries to the kernel. Returns false if the
+    /// kernel refused: then it sends all requests by read(2), and the threads terminate.
     ///
     /// # Errors
-    /// It is not known what the kernel does.
+    /// It is unknown whether the kernel uses the rings.
     pub(super) fn start_rings<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -77,7 +78,7 @@ impl<S: Service> Shared<'_, S> {
             all = thread.spawn_scoped(scope, body).map(|thread| threads.push(thread)).is_ok();
         }
         drop(tell);
-        // Of a thread that panicked nothing comes.
+        // A thread that panicked sends nothing.
         let told: Vec<io::Result<bool>> = told.iter().collect();
         all &= told.len() == self.mailboxes.len();
         for registered in told {
@@ -116,10 +117,10 @@ impl<S: Service> Shared<'_, S> {
         let registered = ring.register(self.channel.as_fd());
         let is_registered = matches!(registered, Ok(true));
         let _ = tell.send(registered);
-        // The main thread waits until all have told.
+        // The main thread waits until every thread has sent a result or dropped its sender.
         drop(tell);
         if !is_registered {
-            // Whether that ends the session, the main thread decides.
+            // The main thread decides whether the session ends.
             std::mem::forget(end);
             return Ok(None);
         }
@@ -192,9 +193,9 @@ impl<S: Service> Shared<'_, S> {
         }
     }
 
-    /// Answers, and gives how long that took. With `looks_closely` that is nothing if the thread never slept:
-    /// a thread that lost its processor to another was not slow, and handing its requests away would cost
-    /// two wake-ups for each.
+    /// Serves a request and returns its service time. With `looks_closely` the time is zero if the
+    /// thread never slept: a thread that lost its processor to another thread was not slow, and
+    /// giving its requests to a worker would cost two wake-ups for each.
     fn answer_entry(
         &self,
         entry: &mut Entry,
@@ -208,7 +209,8 @@ impl<S: Service> Shared<'_, S> {
         };
         let error = match answer {
             Ok(Answer::Reply) => None,
-            // What needs no reply does not come by rings; all that does, does.
+            // Requests without a reply do not come by rings, and every request on a ring needs a
+            // reply.
             Ok(Answer::Silence) => Some(Errno::INVAL),
             Err(error) => Some(error),
         };
@@ -219,7 +221,8 @@ impl<S: Service> Shared<'_, S> {
     }
 }
 
-/// The kernel has given an entry back: the connection is over, or something is wrong.
+/// Handles an entry that the kernel returned without a request: the connection is closed, or
+/// failed.
 fn unmounted(error: rustix::io::Errno) -> Ended {
     use rustix::io::Errno as Os;
     match error {
@@ -228,7 +231,7 @@ fn unmounted(error: rustix::io::Errno) -> Ended {
     }
 }
 
-/// Ends the session when the thread that holds it ends, also by a panic.
+/// Ends the session when the thread that owns this value returns or panics.
 struct EndOf<'a, 'b, S>(&'a Shared<'b, S>);
 
 impl<S> Drop for EndOf<'_, '_, S> {

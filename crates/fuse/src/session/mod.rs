@@ -1,9 +1,9 @@
-//! A mount being served: the first handshake, then the threads that serve.
+//! Serves a mount: the handshake first, then the threads that serve requests.
 //!
-//! On type `fuseblk` the last request is DESTROY, for which umount(2) waits. The thread that gets it
-//! leaves it unanswered and ends the session. Other threads wait in read(2), which nothing but a signal
-//! interrupts, or at a ring with a bell. When all have ended, the caller closes the file system, and then
-//! lets go of the [`Farewell`], which answers.
+//! On type `fuseblk` the last request is DESTROY, and umount(2) waits for its reply. The thread
+//! that receives it does not reply, and ends the session. Other threads wait in read(2), which only
+//! a signal interrupts, or at a ring that has a bell. When all threads have terminated, the caller
+//! closes the file system and then drops the [`Farewell`], which sends the reply.
 
 mod by_read;
 mod by_ring;
@@ -28,7 +28,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 use workers::Workers;
 
-/// A connection that has shaken hands.
+/// A connection after the handshake.
 pub struct Session<S> {
     server: S,
     channel: Channel,
@@ -36,17 +36,16 @@ pub struct Session<S> {
     carried: Carried,
 }
 
-/// As many readers as there are where nothing comes by rings.
+/// Returns the number of readers of a session without rings.
 fn readers_alone() -> usize {
     thread::available_parallelism().map_or(1, usize::from).max(2)
 }
 
 impl<S: Service> Session<S> {
-    /// Takes over `device`, the descriptor that the mount was made with, and agrees with the kernel
-    /// on how to talk.
+    /// Takes `device`, the descriptor of the mount, and does the handshake with the kernel.
     ///
     /// # Errors
-    /// The kernel is too old, or went away.
+    /// The kernel is too old, or closed the connection.
     pub fn start(device: OwnedFd, mut server: S) -> io::Result<Session<S>> {
         let channel = Channel::new(device);
         let (mut inbox, mut outbox) = (Inbox::new(), Outbox::new());
@@ -68,7 +67,8 @@ impl<S: Service> Session<S> {
                 }
             };
             let wishes = server.wishes();
-            // Before the kernel is told: once it is, it holds requests back until the rings are there.
+            // Before the reply to INIT: after it the kernel holds requests back until the rings are
+            // registered.
             let (rings, carried) = choose(wishes.transport, &offer);
             server.agreed(offer.accept(wishes, !rings.is_empty(), &mut outbox));
             channel.reply(unique, &mut outbox, None);
@@ -76,21 +76,23 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// How requests come. If the kernel refuses the rings after all, [`Service::carried`] says so.
+    /// Returns the transport of requests. If the kernel refuses the rings later,
+    /// [`Service::carried`] receives the new one.
     pub fn carried(&self) -> &Carried {
         &self.carried
     }
 
-    /// Serves until the file system is unmounted, and gives the server back to be closed. The unmount may
-    /// wait until the farewell is dropped.
+    /// Serves until the file system is unmounted, and returns the server for the caller to close.
+    /// The unmount may wait until the farewell is dropped.
     ///
     /// # Errors
-    /// /dev/fuse or a ring failed; the server is still given back. The mount ends when the farewell goes.
+    /// /dev/fuse or a ring failed; the server is returned all the same. The mount ends when the
+    /// farewell is dropped.
     pub fn run(self) -> (S, io::Result<()>, Farewell) {
         let Session { server, channel, rings, carried } = self;
         let (alone, with_rings) = (readers_alone(), !rings.is_empty());
         let readers = if with_rings {
-            // For FORGET and INTERRUPT.
+            // One reader for FORGET and INTERRUPT.
             Readers::new(1).beside_rings(rings.len(), alone)
         } else {
             Readers::new(alone)
@@ -114,7 +116,7 @@ impl<S: Service> Session<S> {
     }
 }
 
-/// The rings, if requests are to come by them, and how they come.
+/// Creates the rings, if requests are to come by them, and returns the transport.
 fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
     let by_read = |why| (Rings::new(), Carried::ByRead(why));
     match wanted {
@@ -128,7 +130,7 @@ fn choose(wanted: Transport, offer: &Offer) -> (Rings, Carried) {
 }
 
 impl<S: Service> Shared<'_, S> {
-    /// Starts all threads, and waits until they have ended.
+    /// Starts all threads, and waits until they have terminated.
     fn serve<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -136,7 +138,7 @@ impl<S: Service> Shared<'_, S> {
         mut carried: Carried,
     ) -> Ended {
         let pauses = thread::Builder::new().name("fuse-pause".into());
-        // Without this thread there is the commit interval.
+        // If this thread cannot start, changes are still committed at the commit interval.
         let _ = pauses.spawn_scoped(scope, || {
             while self.readers.wait_for_pause() {
                 self.server.paused();
@@ -171,17 +173,17 @@ impl<S: Service> Shared<'_, S> {
         ended
     }
 
-    /// Ends all threads; what they came to.
+    /// Makes all threads terminate, and returns the last request or the first error.
     fn end(&self, threads: Vec<ScopedJoinHandle<'_, Ended>>) -> Ended {
         self.readers.end();
         self.workers.end();
         self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
         while !threads.iter().all(ScopedJoinHandle::is_finished) {
-            // Again and again: a thread that is about to call read(2) misses a signal.
+            // Repeated: a thread that is about to call read(2) misses a signal.
             wake::interrupt(self.readers.running());
             thread::sleep(Duration::from_millis(1));
         }
-        // All of them, before the first that failed is told.
+        // Joins all threads before it returns the first error.
         let panicked = |_| Err(io::Error::other("a serving thread panicked"));
         let join = |thread: ScopedJoinHandle<'_, Ended>| thread.join().unwrap_or_else(panicked);
         let mut ended: Vec<Ended> = threads.into_iter().map(join).collect();
@@ -192,7 +194,7 @@ impl<S: Service> Shared<'_, S> {
     }
 }
 
-/// The answer to the unmount, if that waits for one: given when this is dropped.
+/// The reply to DESTROY, if there was one; sent when this value is dropped.
 pub struct Farewell {
     channel: Channel,
     last: Option<Last>,
@@ -210,7 +212,7 @@ impl Drop for Farewell {
             Some(Last::Read(unique)) => self.channel.reply(unique, &mut outbox, None),
             Some(Last::Ring(mut entry)) => {
                 entry.finish(&outbox, None);
-                // If this fails, closing the descriptor is the answer.
+                // If this fails, closing the descriptor has the effect of a reply.
                 let _ = ring::answer(self.channel.as_fd(), &entry);
             }
         }

@@ -1,42 +1,43 @@
-//! Which requests are expected to be slow: those of a kind that was slow lately. A cold read is followed
-//! by others, and so is an fsync; on memory neither is slow.
+//! Predicts which requests will be slow: those of a kind that was slow recently. A cold read or an
+//! fsync is usually followed by others of its kind; on a RAM device neither is slow.
 
 use std::time::Duration;
 
-/// A request that takes longer was slow: longer than it takes to wake another thread.
+/// The time above which a request counts as slow: more than waking another thread takes.
 const SLOW: Duration = Duration::from_micros(100);
-/// What a slow request adds; a quick one takes 1 away. One alone proves nothing: the thread may have
-/// lost its processor meanwhile.
+/// The increase of the score for a slow request; a quick one decreases it by 1. One slow request
+/// proves nothing: the thread may have lost its processor meanwhile.
 const STEP: u8 = 16;
-/// From here on requests of a kind are expected to be slow: two in 16.
+/// The score from which requests of a kind are expected to be slow: two slow ones in 16.
 const EXPECTED: u8 = 2 * STEP;
 const MOST: u8 = 2 * EXPECTED;
-/// Opcodes told apart; more share a place.
+/// The number of scores; opcodes above share them.
 const KINDS: usize = 64;
 
-/// What one thread has seen of each kind of request.
+/// One thread's scores of each kind of request.
 pub struct Pace {
     seen: [u8; KINDS],
 }
 
 impl Pace {
-    /// Of a thread that has served nothing: the first request of each kind is expected to be slow, since
-    /// threads are started when requests are.
+    /// Creates the scores of a new thread: the first request of each kind is expected to be slow,
+    /// since threads are started while requests wait.
     pub fn new() -> Pace {
         Pace { seen: [EXPECTED; KINDS] }
     }
 
-    /// Whether a request of this kind is expected to be slow.
+    /// Returns whether a request of this kind is expected to be slow.
     pub fn is_slow(&self, opcode: u32) -> bool {
         self.seen[opcode as usize % KINDS] >= EXPECTED
     }
 
-    /// Whether a request of this kind was slow lately, though it need not be expected.
+    /// Returns whether a request of this kind was slow recently, even if the next is expected to be
+    /// quick.
     pub fn is_suspect(&self, opcode: u32) -> bool {
         self.seen[opcode as usize % KINDS] > 0
     }
 
-    /// A request of this kind took so long.
+    /// Records the service time of a request of this kind.
     pub fn took(&mut self, opcode: u32, time: Duration) {
         let seen = &mut self.seen[opcode as usize % KINDS];
         *seen = if time > SLOW { (*seen + STEP).min(MOST) } else { seen.saturating_sub(1) };

@@ -1,20 +1,20 @@
-//! The processors of the machine: the kernel has a queue for each that can ever be there.
+//! The processors of the machine: the kernel has a queue for each possible processor.
 
 use std::io;
 
-/// Processors by number.
+/// The processors by number.
 pub struct Processors {
-    /// How many there can be: queues are numbered from 0.
+    /// The number of possible processors: queues are numbered from 0.
     pub possible: u16,
-    /// Those that are there now.
+    /// The numbers of the processors that are online.
     pub online: Vec<u16>,
 }
 
 impl Processors {
-    /// Of this machine.
+    /// Reads the processors of this machine.
     ///
     /// # Errors
-    /// The host does not tell.
+    /// The host does not provide their numbers.
     pub fn here() -> io::Result<Processors> {
         let list = |name: &str| {
             let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{name}"))?;
@@ -25,7 +25,8 @@ impl Processors {
         Ok(Processors { possible, online })
     }
 
-    /// For each processor that is there its queue, and of the queues of those that are not there a share.
+    /// Returns for each online processor its queue, and a share of the queues of offline
+    /// processors.
     pub fn queues(&self) -> Vec<Vec<u16>> {
         let mut queues: Vec<Vec<u16>> = self.online.iter().map(|n| vec![*n]).collect();
         let absent = (0..self.possible).filter(|n| !self.online.contains(n));
@@ -39,7 +40,7 @@ impl Processors {
     }
 }
 
-/// The numbers of a list as `0-3,5`.
+/// Parses a list such as `0-3,5`.
 fn numbers(text: &str) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for part in text.trim().split(',') {
@@ -49,7 +50,8 @@ fn numbers(text: &str) -> Option<Vec<u16>> {
     Some(all)
 }
 
-/// Binds the calling thread to a processor. Where that is not allowed it stays as it is: slower, no more.
+/// Binds the calling thread to a processor. If that is not allowed the thread stays unbound, which
+/// is slower but correct.
 pub fn bind(processor: u16) {
     let mut set = rustix::thread::CpuSet::new();
     if usize::from(processor) < rustix::thread::CpuSet::MAX_CPU {
@@ -58,7 +60,7 @@ pub fn bind(processor: u16) {
     }
 }
 
-/// Lets the calling thread, which may be one that a bound thread has started, run where `allowed` says.
+/// Lets the calling thread, which a bound thread may have started, run on the processors `allowed`.
 pub fn unbind(allowed: &rustix::thread::CpuSet) {
     let _ = rustix::thread::sched_setaffinity(None, allowed);
 }

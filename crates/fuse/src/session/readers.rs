@@ -1,37 +1,39 @@
-//! How many threads read requests: a few, each of which answers what it read, and one more for each
-//! that waits for the device.
+//! Manages the threads that read requests: a few, each of which serves the request that it read,
+//! and one more for each thread that waits for the device.
 //!
 //! A quick request touches only the thread's own [`Post`]. Before a request that is expected to be
-//! slow, the thread *leaves* the readers; if too few are left, a parked thread is woken or a new one
-//! started. A request that was expected to be quick and takes longer than [`PATIENCE`] is found by
-//! the watch, which makes the thread leave. When the slow request is answered, the thread joins the
-//! readers again, or parks if there are enough.
+//! slow, the thread *leaves* the readers; if too few remain, a parked thread is woken or a new one
+//! started. The watch thread finds a request that was expected to be quick and takes longer than
+//! [`PATIENCE`], and makes its thread leave. After a slow request, the thread joins the readers
+//! again, or parks if there are enough.
 //!
-//! *Locking*: `spares` is a leaf, taken when threads are called or parked, never while serving.
+//! *Locking*: `spares` is a leaf, taken to wake or park threads, never held while serving.
 
 use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, Padded, Rank};
 use std::time::Duration;
 
-/// Threads beyond the readers: as many requests may wait for the device at once. Further ones wait in
-/// the kernel's queue.
+/// The most threads beyond the readers, and so the most requests that may wait for the device at
+/// once. Further ones wait in the kernel's queue.
 pub const WAITING: usize = 64;
-/// Fewest readers: with fewer, a thread is called before a slow request is served.
+/// The fewest readers: if fewer remain, a thread is woken or started before a slow request is
+/// served.
 const FEWEST: usize = 1;
-/// How long a request that is expected to be quick may take before another thread is called.
+/// The time that a request expected to be quick may take before another thread is woken or started.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Looks without any request after which the session pauses: 40 ms.
+/// The number of looks without any request after which the session counts as paused: 40 ms.
 const PAUSED_LOOKS: u32 = 8;
-/// Looks without any request after which the watch sleeps until the next one.
+/// The number of looks without any request after which the watch sleeps until the next request.
 const QUIET_LOOKS: u32 = 20;
-/// A thread that was parked for so long gives its buffers back.
+/// The time after which a parked thread returns its buffers.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// The threads of a session.
 pub struct Readers {
-    /// Threads that read or serve what is expected to be quick. Changes around slow requests only.
+    /// The number of threads that read, or serve a quick request. Changes around slow requests
+    /// only.
     ready: Padded<AtomicUsize>,
-    /// Whether the watch waits for the next request. Changes seldom.
+    /// Whether the watch waits for the next request. Changes rarely.
     watch_sleeps: Padded<AtomicBool>,
     spares: Mutex<Spares>,
     wake_watch: Condvar,
@@ -39,48 +41,50 @@ pub struct Readers {
     posts: Vec<Padded<Post>>,
     /// For each ring, a number that grows with its requests.
     rings: Vec<Padded<AtomicU64>>,
-    /// With more readers, a thread that comes back from a slow request parks. Changes at the start only.
+    /// The number of readers from which a thread parks after a slow request. Changes at the start
+    /// only.
     enough: AtomicUsize,
 }
 
-/// What one thread shares with the watch.
+/// State that one thread shares with the watch.
 #[derive(Debug, Default)]
 struct Post {
-    /// Grows with each request; odd while it serves one that is expected to be quick. The watch makes the
-    /// thread leave by changing an odd one.
+    /// Grows with each request; odd while the thread serves a request that is expected to be quick.
+    /// The watch makes the thread leave by changing an odd number.
     serving: AtomicU64,
-    /// Where it is parked.
+    /// The condition on which the thread parks.
     parked: Condvar,
-    /// The number that the host gave the thread; 0 before it runs and after it has ended.
+    /// The host's thread id; 0 before the thread runs and after it has terminated.
     thread: AtomicU32,
 }
 
 #[derive(Debug)]
 struct Spares {
     ended: bool,
-    /// Requests have paused, and nobody was told yet.
+    /// Requests have paused, and the service has not been called for that yet.
     paused: bool,
-    /// Parked threads, the last one to come at the end: its buffers are the warmest.
+    /// The parked threads; the last to park is at the end, since its buffers are the warmest in
+    /// caches.
     parked: Vec<usize>,
-    /// How many threads the watch has still to start.
+    /// The number of threads that the watch has to start.
     to_start: usize,
-    /// How many more there may be.
+    /// The number of further threads that may be started.
     allowed: usize,
 }
 
-/// What a parked thread does next.
+/// The next step of a parked thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// Reads on.
+    /// The thread reads requests.
     Reader,
-    /// Gives its buffers back and parks again.
+    /// The thread returns its buffers and parks again.
     Idle,
-    /// Ends: there is nothing more to read.
+    /// The thread terminates: no more requests will come.
     End,
 }
 
 impl Readers {
-    /// For `enough` readers, of which none is started yet.
+    /// Creates the state of `enough` readers, which are not started yet.
     pub fn new(enough: usize) -> Readers {
         let parked = Vec::with_capacity(enough + WAITING);
         let spares =
@@ -88,7 +92,7 @@ impl Readers {
         Readers {
             ready: Padded(AtomicUsize::new(enough)),
             watch_sleeps: Padded::default(),
-            // Rank: a leaf, like a bucket of a wait queue, and taken with nothing held.
+            // Rank: a leaf, like a bucket of a wait queue. No lock is held when it is taken.
             spares: Mutex::new(Rank::Bucket, spares),
             wake_watch: Condvar::new(),
             pause: Condvar::new(),
@@ -98,8 +102,8 @@ impl Readers {
         }
     }
 
-    /// Beside `rings` rings, whose requests count for the pauses; [`Readers::enlarge`] may add `later`
-    /// readers.
+    /// Adds `rings` rings, whose requests count for the pauses. [`Readers::enlarge`] may add
+    /// `later` readers.
     #[must_use]
     pub fn beside_rings(mut self, rings: usize, later: usize) -> Readers {
         self.rings = (0..rings).map(|_| Padded::default()).collect();
@@ -107,7 +111,7 @@ impl Readers {
         self
     }
 
-    /// So many more readers.
+    /// Adds `more` readers.
     pub fn enlarge(&self, more: usize) {
         let mut spares = self.spares.lock();
         spares.to_start += more;
@@ -116,14 +120,15 @@ impl Readers {
         self.wake_watch.notify_one();
     }
 
-    /// A ring's thread has a request.
+    /// Records that a ring's thread has a request.
     pub fn ring_serves(&self, ring: usize) {
         let Some(served) = self.rings.get(ring) else { return };
         served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.tell_watch();
     }
 
-    /// Thread `me` begins a request that is expected to be quick; gives what [`Readers::done`] wants.
+    /// Records that thread `me` starts a request expected to be quick; returns the argument for
+    /// [`Readers::done`].
     pub fn begin(&self, me: usize) -> u64 {
         self.note(me, 1)
     }
@@ -137,7 +142,8 @@ impl Readers {
     }
 
     fn tell_watch(&self) {
-        // Against the watch's: either it sees this request, or this thread sees that it sleeps.
+        // Pairs with the fence in `watch`: either the watch sees this request, or this thread sees
+        // that the watch sleeps.
         fence(Ordering::SeqCst);
         if self.watch_sleeps.load(Ordering::Relaxed) {
             let _spares = self.spares.lock();
@@ -145,15 +151,14 @@ impl Readers {
         }
     }
 
-    /// The quick request is answered: whether the thread is still one of the readers. If not, it joins
-    /// them again.
+    /// Records that the quick request is done. Returns whether the thread is still a reader; if
+    /// not, it must join the readers again.
     pub fn done(&self, me: usize, serving: u64) -> bool {
         let post = &self.posts[me].serving;
         post.compare_exchange(serving, serving + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Thread `me` is about to serve a request that is expected to be slow: it is no reader until it
-    /// joins again.
+    /// Makes thread `me` leave the readers before it serves a request expected to be slow.
     pub fn leave(&self, me: usize) {
         self.note(me, 2);
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
@@ -173,16 +178,17 @@ impl Readers {
         }
     }
 
-    /// Thread `me` has answered a slow request: reads on, or parks if there are readers enough.
+    /// Joins thread `me` to the readers after a slow request, or parks it if there are enough
+    /// readers.
     pub fn join(&self, me: usize) -> Join {
-        // The slow request is over: whatever pauses, pauses from now on.
+        // The slow request is done: a pause can start only now.
         self.note(me, 2);
         if self.ready.fetch_add(1, Ordering::AcqRel) < self.enough.load(Ordering::Relaxed) {
             return Join::Reader;
         }
         let mut spares = self.spares.lock();
         if self.ready.fetch_sub(1, Ordering::AcqRel) <= FEWEST {
-            // Others have left meanwhile.
+            // Other threads have left meanwhile.
             self.ready.fetch_add(1, Ordering::AcqRel);
             return Join::Reader;
         }
@@ -191,7 +197,7 @@ impl Readers {
         self.park(me, true)
     }
 
-    /// Waits until thread `me` is called.
+    /// Waits until thread `me` is woken as a reader, is idle, or must terminate.
     pub fn park(&self, me: usize, may_be_idle: bool) -> Join {
         let mut spares = self.spares.lock();
         while !spares.ended && spares.parked.contains(&me) {
@@ -204,7 +210,7 @@ impl Readers {
         if spares.ended { Join::End } else { Join::Reader }
     }
 
-    /// The connection is over: nothing more is to be read.
+    /// Ends the session: no more requests will come.
     pub fn end(&self) {
         self.spares.lock().ended = true;
         self.posts.iter().for_each(|post| {
@@ -214,23 +220,24 @@ impl Readers {
         self.pause.notify_all();
     }
 
-    /// Whether [`Readers::end`] was called.
+    /// Returns whether [`Readers::end`] was called.
     pub fn is_over(&self) -> bool {
         self.spares.lock().ended
     }
 
-    /// Thread `me` has the number `thread` of the host; 0 when it ends.
+    /// Records the host's id of thread `me`; 0 when the thread terminates.
     pub fn runs_as(&self, me: usize, thread: u32) {
         self.posts[me].thread.store(thread, Ordering::Relaxed);
     }
 
-    /// The host's numbers of the threads that run.
+    /// Returns the host's ids of the running threads.
     pub fn running(&self) -> impl Iterator<Item = u32> {
         let numbers = self.posts.iter().map(|post| post.thread.load(Ordering::Relaxed));
         numbers.filter(|number| *number != 0)
     }
 
-    /// Waits until there were requests and then none for [`PAUSED_LOOKS`] looks; false at the end.
+    /// Waits until requests came and then paused for [`PAUSED_LOOKS`] looks; returns false when the
+    /// session ends.
     pub fn wait_for_pause(&self) -> bool {
         let mut spares = self.spares.lock();
         while !spares.ended && !spares.paused {
@@ -240,9 +247,10 @@ impl Readers {
         !spares.ended
     }
 
-    /// The watch: starts threads as they are needed, and calls one for each that is found serving one
-    /// request for too long. `start` gets the number of a thread; false if the host has no room for it.
-    /// Returns at the end, or if no thread can be started.
+    /// Runs the watch: starts threads as needed, and wakes or starts one for each thread that
+    /// serves one request for too long. `start` gets the number of a thread, and returns false if
+    /// the host cannot start another. Returns when the session ends, or if no thread can be
+    /// started.
     pub fn watch(&self, mut start: impl FnMut(usize) -> bool) {
         let mut seen = Vec::with_capacity(self.posts.len());
         let mut seen_rings = vec![0; self.rings.len()];
@@ -278,7 +286,7 @@ impl Readers {
         }
     }
 
-    /// Starts what is to be started; `seen` has an entry for each thread.
+    /// Starts the threads in `to_start`; `seen` has an entry for each thread.
     fn start_threads(
         &self,
         spares: &mut Spares,
@@ -290,14 +298,14 @@ impl Readers {
             if start(seen.len()) {
                 seen.push(0);
             } else {
-                // There are as many as the host has room for.
+                // The host cannot run more threads than there are.
                 spares.allowed = 0;
                 self.ready.fetch_sub(1, Ordering::AcqRel);
             }
         }
     }
 
-    /// Whether there were requests on rings.
+    /// Returns whether requests came on rings since the last look.
     fn look_at_rings(&self, seen: &mut [u64]) -> bool {
         let mut busy = false;
         for (served, seen) in self.rings.iter().zip(seen) {
@@ -307,14 +315,15 @@ impl Readers {
         busy
     }
 
-    /// Makes threads leave that serve what they served at the last look. Whether there were requests.
+    /// Makes threads leave that serve the same request as at the last look. Returns whether there
+    /// were requests.
     fn look(&self, seen: &mut [u64], spares: &mut Spares) -> bool {
         let mut busy = false;
         for (post, seen) in self.posts.iter().zip(seen) {
             let now = post.serving.load(Ordering::Relaxed);
             busy |= now != *seen;
             if now == *seen && now % 2 == 1 {
-                // Even again, but a number that the thread does not expect.
+                // The new number is even, but not the one that the thread expects.
                 let (old, new) = (now, now + 3);
                 let relaxed = Ordering::Relaxed;
                 if post.serving.compare_exchange(old, new, relaxed, relaxed).is_ok()

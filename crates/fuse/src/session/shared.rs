@@ -1,4 +1,4 @@
-//! What the threads of a session share.
+//! State that the threads of a session share.
 
 use super::readers::Readers;
 use super::workers::Workers;
@@ -8,16 +8,16 @@ use lanefs_lanes::sync::atomic::AtomicBool;
 use rustix::thread::CpuSet;
 use std::io;
 
-/// DESTROY, by either way.
+/// The request DESTROY, by either transport.
 pub enum Last {
     Read(u64),
     Ring(Entry),
 }
 
-/// What a thread came to: the last request, if it was this thread that got it.
+/// The result of a thread: the last request, if this thread received it.
 pub type Ended = io::Result<Option<Last>>;
 
-/// What the threads of a session share.
+/// State that the threads of a session share.
 pub struct Shared<'a, S> {
     pub server: &'a S,
     pub channel: &'a Channel,
@@ -27,11 +27,11 @@ pub struct Shared<'a, S> {
     /// The kernel refused the rings; all requests come by read(2).
     pub without_rings: AtomicBool,
     pub worker_panicked: AtomicBool,
-    /// The processors that threads may run on.
+    /// The processors on which threads may run.
     pub allowed: Option<CpuSet>,
 }
 
-/// A request that is expected to be slow, and the ring that it came by.
+/// A request that is expected to be slow, and its ring.
 pub struct Job {
     pub entry: Entry,
     pub ring: usize,

@@ -1,4 +1,4 @@
-//! Rings that go wrong, on a real mount of a service with nothing behind it.
+//! Tests failures of rings on a real mount, with a service that has no file system.
 
 use super::*;
 use crate::mount::{Busy, MountPoint, Options};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Answers statfs(2), which the kernel always asks, or panics.
+/// A service that replies to statfs(2), which the kernel never caches, or panics.
 struct Tiny {
     panics: bool,
 }
@@ -57,7 +57,7 @@ impl Service for Tiny {
     }
 }
 
-/// Whether this run is one of `scripts/with-ring`; otherwise says that it is not.
+/// Returns whether `scripts/with-ring` runs this test; otherwise prints that it does not.
 fn is_ring_wanted() -> bool {
     let wanted = std::env::var_os("LANEFS_TRANSPORT").is_some_and(|name| name == "ring");
     if !wanted {
@@ -66,7 +66,7 @@ fn is_ring_wanted() -> bool {
     wanted
 }
 
-/// A new mount on a new directory.
+/// Mounts on a new directory.
 fn attach() -> (TempDir, OwnedFd, MountPoint) {
     let dir = tempfile::tempdir().unwrap();
     let made = MountPoint::attach(dir.path(), OsStr::new("nothing"), &Options::default());
@@ -74,7 +74,7 @@ fn attach() -> (TempDir, OwnedFd, MountPoint) {
     (dir, device, point)
 }
 
-/// statfs(2) by another process; it must not hang.
+/// Calls statfs(2) in another process; it must not hang.
 fn stat_fs(path: &Path) -> bool {
     let mut command = Command::new("timeout");
     let status = command.args(["-s", "KILL", "20", "stat", "-f"]).arg(path).output().unwrap();
@@ -88,7 +88,7 @@ fn rings_that_the_kernel_refuses_give_way_to_reading() {
     if !is_ring_wanted() {
         return;
     }
-    // Of a queue that no machine has: alone, and beside one that the kernel takes.
+    // A queue that no machine has, first as the only one, then together with a valid queue.
     for queues in [vec![vec![u16::MAX]], vec![vec![0], vec![u16::MAX]]] {
         let (dir, device, point) = attach();
         let mut session = Session::start(device, Tiny { panics: false }).unwrap();

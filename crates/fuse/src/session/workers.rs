@@ -1,16 +1,17 @@
-//! Threads that serve what is expected to be slow, so that no ring stands still meanwhile.
+//! Runs requests that are expected to be slow on other threads, so that they never block a ring.
 //!
-//! *Locking*: the state is a leaf, held to put a job in or take one out.
+//! *Locking*: the state is a leaf, held only to put in a job or take one out.
 
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::collections::VecDeque;
 
-/// The most threads: as many requests may wait for the device at once. Further ones wait here.
+/// The most threads, and so the most requests that may wait for the device at once. Further ones
+/// wait here.
 const MOST: usize = 64;
-/// With fewer, a request that waits for another could hold up all others.
+/// The fewest threads: with fewer, a request that waits for another could block all others.
 pub const FEWEST: usize = 2;
 
-/// Jobs, and the threads that do them.
+/// The queue of jobs, and the threads that run them.
 pub struct Workers<J> {
     state: Mutex<State<J>>,
     wake: Condvar,
@@ -18,29 +19,30 @@ pub struct Workers<J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Threads that wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
     threads: usize,
     ended: bool,
 }
 
-/// Whether another thread is to be started.
+/// Whether the caller must start another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// There are enough.
+    /// There are enough threads.
     Enough,
-    /// One more, which calls [`Workers::next`]; if it cannot start, [`Workers::not_started`].
+    /// One more is needed. It must call [`Workers::next`]; if it cannot start, the caller calls
+    /// [`Workers::not_started`].
     OneMore,
 }
 
 impl<J> Workers<J> {
-    /// None yet, and nothing to do.
+    /// Creates an empty queue without threads.
     pub fn new() -> Workers<J> {
         let state = State { jobs: VecDeque::new(), idle: 0, threads: FEWEST, ended: false };
         Workers { state: Mutex::new(Rank::Bucket, state), wake: Condvar::new() }
     }
 
-    /// Leaves a job to a thread that has nothing to do, now or soon.
+    /// Queues a job for a thread that is idle now or will be.
     pub fn give(&self, job: J) -> Threads {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
@@ -53,13 +55,13 @@ impl<J> Workers<J> {
         Threads::Enough
     }
 
-    /// The host has no room for another thread: the job waits for one of those that there are.
+    /// Records that the host cannot start another thread: the job waits for an existing one.
     pub fn not_started(&self) {
         self.state.lock().threads -= 1;
         self.wake.notify_one();
     }
 
-    /// Waits for a job; `None` at the end.
+    /// Waits for a job; `None` when the queue is closed and empty.
     pub fn next(&self) -> Option<J> {
         let mut state = self.state.lock();
         loop {
@@ -75,7 +77,7 @@ impl<J> Workers<J> {
         }
     }
 
-    /// Nothing more is to come; what is there is still done.
+    /// Closes the queue: jobs that are in it are still done.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.wake.notify_all();

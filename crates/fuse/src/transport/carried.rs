@@ -1,29 +1,29 @@
-//! Which transport a session has, and why.
+//! The transport of a session, and the reason for it.
 
 use std::fmt;
 use std::path::Path;
 
-/// How the requests of a session come.
+/// The transport of a session's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Carried {
-    /// By io_uring, with so many queues; FORGET and INTERRUPT by read(2).
+    /// io_uring, with this number of queues; FORGET and INTERRUPT come by read(2).
     ByRing(usize),
-    /// All by read(2).
+    /// All requests come by read(2).
     ByRead(ByRead),
 }
 
 /// Why requests come by read(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByRead {
-    /// The mount was told so.
+    /// A mount option asked for it.
     Wanted,
     /// The kernel does not offer rings.
     NotOffered,
-    /// The host or the kernel refused them.
+    /// The host or the kernel refused the rings.
     Refused(String),
 }
 
-/// Where root switches rings on.
+/// The file in which root enables rings.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 impl fmt::Display for Carried {

@@ -1,4 +1,4 @@
-//! A place for one request of a ring: the kernel writes the request into it and takes the reply from it.
+//! An entry of a ring: the kernel writes one request into it and takes the reply from it.
 
 use crate::protocol::abi::{InHeader, OutHeader, UringReqHeader};
 use crate::protocol::pages::Pages;
@@ -6,22 +6,22 @@ use crate::protocol::{Errno, Outbox, Request};
 use std::io;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Memory for one request and its reply. While the kernel has it, no thread has a reference to it
-/// ([`super::Ring`]).
+/// The memory of one request and its reply. While the kernel owns it, no thread has a reference to
+/// it ([`super::Ring`]).
 pub struct Entry {
-    /// A [`UringReqHeader`], and further on the two vectors that REGISTER takes.
+    /// A [`UringReqHeader`], and after it the two vectors for REGISTER.
     header: Pages,
-    /// What the kernel calls payload: the rest of the request, then the reply.
+    /// The payload, in the kernel's term: the rest of the request, later the reply.
     reply: Outbox,
-    /// The queue that it was registered for.
+    /// The queue for which the entry was registered.
     pub queue: u16,
 }
 
 impl Entry {
-    /// Where the vectors are, in the page of the header.
+    /// The offset of the vectors in the header's page.
     const VECTORS: usize = 1024;
 
-    /// For queue `queue`.
+    /// Creates an entry for `queue`.
     ///
     /// # Errors
     /// The host has no memory.
@@ -29,7 +29,7 @@ impl Entry {
         Ok(Entry { header: Pages::new(1)?, reply: Outbox::of_payload()?, queue })
     }
 
-    /// Where REGISTER finds header and payload: the address of two `struct iovec`.
+    /// Returns the address of two `struct iovec`, by which REGISTER finds header and payload.
     pub fn vectors(&mut self) -> *mut u8 {
         let (payload, room) = self.reply.payload();
         let header = self.header.address(0);
@@ -40,22 +40,22 @@ impl Entry {
     }
 
     fn head(&self) -> UringReqHeader {
-        // A page is longer and better aligned than the record.
+        // A page is longer than the record, and sufficiently aligned.
         UringReqHeader::read_from_prefix(self.header.bytes()).expect("a page").0
     }
 
-    /// The number under which the kernel wants the reply.
+    /// Returns the number that the kernel wants with the reply.
     pub fn commit_id(&self) -> u64 {
         self.head().commit_id
     }
 
-    /// The header of the request.
+    /// Returns the header of the request.
     pub fn request_header(&self) -> InHeader {
         InHeader::read_from_prefix(&self.head().in_out).expect("128 bytes").0
     }
 
-    /// The request, and where its reply is put together: in place if the request has no payload, else in
-    /// `beside`. `None` if the lengths contradict each other.
+    /// Returns the request and the buffer for its reply: the payload itself if the request has
+    /// none, else `beside`. Returns `None` if the lengths contradict each other.
     pub fn request<'a>(
         &'a mut self,
         beside: &'a mut Outbox,
@@ -75,7 +75,8 @@ impl Entry {
         Some((Request::of_parts(header, operation, payload), beside))
     }
 
-    /// Makes the reply complete: what was put where [`Entry::request`] said, or an error.
+    /// Completes the reply: with the contents of the buffer that [`Entry::request`] returned, or an
+    /// error.
     pub fn finish(&mut self, beside: &Outbox, error: Option<Errno>) {
         let mut head = self.head();
         let unique = self.request_header().unique;
@@ -94,7 +95,7 @@ impl Entry {
         self.header.bytes_mut()[..size_of::<UringReqHeader>()].copy_from_slice(head.as_bytes());
     }
 
-    /// Gives memory for bulk data back to the host until it is needed.
+    /// Returns memory for bulk data to the host until the next use.
     pub fn give_back(&mut self) {
         self.reply.give_back();
     }
@@ -106,7 +107,7 @@ mod tests {
     use crate::protocol::abi::{GetxattrIn, LseekIn};
     use zerocopy::FromZeros;
 
-    /// As the kernel leaves a request; `len` is what its header says.
+    /// Returns an entry as the kernel fills it; `len` is the length in the request's header.
     fn arrived(operation: &[u8], payload: &[u8], len: usize) -> Entry {
         let mut entry = Entry::new(3).unwrap();
         let mut header = InHeader::new_zeroed();

@@ -1,11 +1,11 @@
-//! Where a request is read to, header and data in one piece, so that one read(2) moves it.
+//! The buffer of a request. Header and data are contiguous, so one read(2) fills it.
 
 use crate::protocol::MAX_DATA;
 use crate::protocol::abi::{InHeader, WriteIn};
 use crate::protocol::pages::{PAGE, Pages};
 
-/// Room for one request. The data of a write lies on a page boundary, so that it can go to a device
-/// opened for direct I/O without a copy.
+/// The buffer of one request. The data of a write is on a page boundary, so that a device opened
+/// for direct I/O can take it without a copy.
 pub struct Inbox {
     pages: Pages,
 }
@@ -13,10 +13,10 @@ pub struct Inbox {
 impl Inbox {
     const LEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
     const LEN: usize = Self::LEAD + MAX_DATA + PAGE;
-    /// Where the header begins.
+    /// The start of the header.
     const START: usize = PAGE - Self::LEAD;
 
-    /// Room for the largest request.
+    /// Allocates memory for the largest request.
     ///
     /// # Panics
     /// If the host has no memory.
@@ -25,12 +25,12 @@ impl Inbox {
         Inbox { pages }
     }
 
-    /// All of the room.
+    /// Returns the whole buffer.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.pages.bytes_mut()[Self::START..Self::START + Self::LEN]
     }
 
-    /// The first `len` bytes of it.
+    /// Returns the first `len` bytes of the buffer.
     pub fn filled(&self, len: usize) -> &[u8] {
         &self.pages.bytes()[Self::START..Self::START + len.min(Self::LEN)]
     }

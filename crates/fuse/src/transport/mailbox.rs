@@ -1,4 +1,4 @@
-//! Where other threads leave what a ring's thread is to send off.
+//! The queue in which other threads put served requests for a ring's thread to commit.
 
 use super::entry::Entry;
 use lanefs_lanes::{Mutex, Rank};
@@ -7,50 +7,51 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::Duration;
 
-/// A request that was answered.
+/// A request that was served.
 pub struct Answered {
-    /// With the reply.
+    /// The entry, with the reply.
     pub entry: Entry,
-    /// What it asked for.
+    /// The opcode of the request.
     pub opcode: u32,
-    /// How long that took.
+    /// The service time.
     pub took: Duration,
 }
 
-/// Answered requests of one ring. *Locking*: a leaf, held to put in or take out.
+/// The served requests of one ring. *Locking*: a leaf, held only to put in a request or take one
+/// out.
 pub struct Mailbox {
     answered: Mutex<Vec<Answered>>,
     bell: OwnedFd,
 }
 
 impl Mailbox {
-    /// An empty one.
+    /// Creates an empty mailbox.
     ///
     /// # Errors
-    /// The host has no descriptor left.
+    /// The host has no file descriptor left.
     pub fn new() -> io::Result<Mailbox> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox { answered: Mutex::new(Rank::Bucket, Vec::new()), bell })
     }
 
-    /// Leaves an answered request, and wakes the ring's thread.
+    /// Puts in a served request, and wakes the ring's thread.
     pub fn put(&self, answered: Answered) {
         self.answered.lock().push(answered);
         self.wake();
     }
 
-    /// Takes one of what was left.
+    /// Takes out a request.
     pub fn take(&self) -> Option<Answered> {
         self.answered.lock().pop()
     }
 
-    /// Wakes the ring's thread. The ring looks at each write, so that the sum is never read; it would be
-    /// full after 2^64 of them.
+    /// Wakes the ring's thread. The ring sees each write to the eventfd, so its counter is never
+    /// read; it would overflow after 2^64 wake-ups.
     pub fn wake(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// What the ring watches.
+    /// Returns the eventfd that the ring polls.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

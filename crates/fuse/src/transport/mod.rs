@@ -1,4 +1,4 @@
-//! How requests arrive and replies leave: by read(2) and write(2), or by io_uring.
+//! The transport of requests and replies: read(2) and write(2), or io_uring.
 
 mod carried;
 mod channel;

@@ -1,12 +1,14 @@
-//! Requests by io_uring: a ring of its own for each thread, of entries that the kernel fills.
+//! Transports requests by io_uring: each thread has a ring, and each ring entries that the kernel
+//! fills.
 //!
-//! REGISTER gives an entry to the kernel. A completion says that a request is in it. COMMIT_AND_FETCH
-//! gives it back with the reply. Sources: Documentation/filesystems/fuse/fuse-io-uring.rst and
-//! `<linux/fuse.h>` 7.42 for the commands, `<linux/io_uring.h>` (MIT or GPL) for the place of `len` in an SQE.
+//! REGISTER gives an entry to the kernel. Its completion means that it has a request.
+//! COMMIT_AND_FETCH returns it to the kernel with the reply. Sources:
+//! Documentation/filesystems/fuse/fuse-io-uring.rst and `<linux/fuse.h>` 7.42 for the commands,
+//! `<linux/io_uring.h>` (MIT or GPL) for the place of `len` in an SQE.
 //!
-//! With SINGLE_ISSUER and DEFER_TASKRUN the kernel touches an entry only inside io_uring_enter(2) of the
-//! one thread that uses the ring, so never while a reference to the entry is there: that thread has
-//! either given the entry to the ring, or taken it out.
+//! With SINGLE_ISSUER and DEFER_TASKRUN the kernel accesses an entry only inside io_uring_enter(2)
+//! of the one thread that uses the ring. At that time no reference to the entry exists: that thread
+//! has either given the entry to the ring, or taken it out.
 
 use super::entry::Entry;
 use super::mailbox::Mailbox;
@@ -19,41 +21,41 @@ use std::io;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Completions of the mailbox's bell; those of entries have the number of their place.
+/// Marks completions of the mailbox's bell; those of entries have the entry's place.
 const BELL: u64 = u64::MAX;
-/// The device in the ring's table of files. A descriptor would be counted in a line that all threads of
-/// the process share.
+/// The device in the ring's file table. A plain descriptor would be reference-counted in a cache
+/// line that all threads of the process share.
 const DEVICE: types::Fixed = types::Fixed(0);
-/// Where REGISTER says how many vectors there are: `len` of `struct io_uring_sqe`.
+/// The offset of `len` in `struct io_uring_sqe`; REGISTER has the number of vectors there.
 const SQE_LEN: usize = 24;
 
-/// What a ring has to say.
+/// An event of a ring.
 pub enum Event {
-    /// A request is in the entry.
+    /// The entry has a request.
     Request(Entry),
-    /// The mailbox was rung.
+    /// The mailbox has served requests.
     Bell,
-    /// The kernel gave an entry back for good.
+    /// The kernel returned an entry and will not fill it again.
     Gone(rustix::io::Errno),
 }
 
 /// A ring, used by one thread.
 pub struct Ring {
-    // Dropped first: the kernel must let go of the entries before their memory goes.
+    // Dropped first: the kernel must release the entries before their memory is freed.
     ring: IoUring<Entry128, cqueue::Entry>,
     entries: Vec<Option<Entry>>,
-    /// Places without an entry: those of requests that are being served.
+    /// The places without an entry: their requests are being served.
     free: Vec<usize>,
-    /// The queues that it is for.
+    /// The queues of this ring.
     queues: Vec<u16>,
-    /// What happened before the kernel had all entries.
+    /// The events before the kernel had all entries.
     early: Vec<Event>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Ring {
-    /// With `count` entries for the first of `queues` and one for each of the others. It does nothing until
-    /// [`Ring::register`].
+    /// Creates a ring with `count` entries for the first of `queues` and one for each other queue.
+    /// It is inactive until [`Ring::register`].
     ///
     /// # Errors
     /// The host has no io_uring (for this process), no memory, or no descriptors.
@@ -66,7 +68,7 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_r_disabled()
-            // Each entry is submitted once at a time, and so is the watch over the bell.
+            // Each entry is submitted at most once at a time, and so is the poll of the bell.
             .build(entries.len() as u32 + 1)?;
         Ok(Ring {
             ring,
@@ -78,16 +80,16 @@ impl Ring {
         })
     }
 
-    /// Where other threads leave answered requests.
+    /// Returns the mailbox, in which other threads put served requests.
     pub fn mailbox(&self) -> Arc<Mailbox> {
         self.mailbox.clone()
     }
 
-    /// Gives all entries to the kernel: the calling thread is the one that uses the ring from now on.
-    /// False if the kernel took none for one of the queues; then it sends all requests by read(2).
+    /// Gives all entries to the kernel: from now on only the calling thread uses the ring. Returns
+    /// false if the kernel refused every entry of one queue; then it sends all requests by read(2).
     ///
     /// # Errors
-    /// io_uring failed, and it is not known what the kernel has.
+    /// io_uring failed, and it is unknown which entries the kernel has.
     pub fn register(&mut self, device: BorrowedFd<'_>) -> io::Result<bool> {
         if self.prepare(device).is_err() {
             return Ok(false);
@@ -133,16 +135,16 @@ impl Ring {
     }
 
     fn push(&mut self, sqe: &Entry128) -> io::Result<()> {
-        // SAFETY: what the entry points to is a descriptor of the mailbox, or memory of an `Entry` that is in
-        // `entries` until its completion; both live as long as the ring, which goes first.
+        // SAFETY: the SQE refers to the mailbox's descriptor, or to memory of an `Entry` that stays
+        // in `entries` until its completion; both outlive the ring, which is dropped first.
         let pushed = unsafe { self.ring.submission().push(sqe) };
         pushed.map_err(|_| io::Error::other("the submission queue of a ring is full"))
     }
 
-    /// Gives an answered request to the kernel, at the next [`Ring::wait`].
+    /// Gives a served request to the kernel, at the next [`Ring::wait`].
     ///
     /// # Errors
-    /// There is no place for it: it is not of this ring.
+    /// The ring has no free place: the entry is of another ring.
     pub fn commit(&mut self, entry: Entry) -> io::Result<()> {
         let place = self.free.pop().ok_or_else(|| io::Error::other("an entry too many"))?;
         let id = entry.commit_id();
@@ -153,7 +155,7 @@ impl Ring {
         self.push(&sqe)
     }
 
-    /// Submits, and waits until something happened or `limit` has passed: false then.
+    /// Submits, and waits for an event or for `limit`; returns false if the time ran out.
     ///
     /// # Errors
     /// io_uring failed.
@@ -176,10 +178,10 @@ impl Ring {
         }
     }
 
-    /// What has happened.
+    /// Returns the next event.
     ///
     /// # Errors
-    /// The bell cannot be watched any more.
+    /// The bell cannot be polled any more.
     pub fn next(&mut self) -> io::Result<Option<Event>> {
         if let Some(event) = self.early.pop() {
             return Ok(Some(event));
@@ -202,14 +204,14 @@ impl Ring {
         Ok(Some(Event::Request(entry)))
     }
 
-    /// Gives memory for bulk data back to the host until it is needed.
+    /// Returns memory for bulk data to the host until the next use.
     pub fn give_back(&mut self) {
-        // The kernel has these entries, but writes there in a call of this thread only.
+        // The kernel owns these entries, but accesses them only within a call of this thread.
         self.entries.iter_mut().flatten().for_each(|entry| entry.give_back());
     }
 }
 
-/// A command to /dev/fuse.
+/// Builds a command to /dev/fuse.
 fn command(what: u32, queue: u16, id: u64, addr: u64, len: u32, place: u64) -> Entry128 {
     let request = UringCmdReq { commit_id: id, qid: queue, ..UringCmdReq::default() };
     let mut area = [0; 80];
@@ -218,17 +220,18 @@ fn command(what: u32, queue: u16, id: u64, addr: u64, len: u32, place: u64) -> E
     with_len(built.user_data(place), len)
 }
 
-/// The library sets all fields of a command but this one.
+/// Sets `len`: the library sets all fields of a command except this one.
 fn with_len(sqe: Entry128, len: u32) -> Entry128 {
-    // SAFETY: `Entry128` is `repr(C)` and the kernel's `struct io_uring_sqe` of 128 bytes, plain integers.
+    // SAFETY: `Entry128` is `repr(C)` and the kernel's `struct io_uring_sqe` of 128 bytes, plain
+    // integers.
     let mut bytes = unsafe { std::mem::transmute::<Entry128, [u8; 128]>(sqe) };
     bytes[SQE_LEN..SQE_LEN + 4].copy_from_slice(&len.to_ne_bytes());
-    // SAFETY: as above; any 128 bytes are such a struct.
+    // SAFETY: as above; any 128 bytes are a valid value of the struct.
     unsafe { std::mem::transmute::<[u8; 128], Entry128>(bytes) }
 }
 
-/// Has the kernel send requests by read(2), as long as it has not begun to send them by rings: a REGISTER
-/// that it refuses does that.
+/// Makes the kernel send requests by read(2), unless it has started to send them by rings already:
+/// it does so after it has refused a REGISTER.
 ///
 /// # Errors
 /// io_uring failed: requests may wait for ever.
@@ -236,22 +239,22 @@ pub fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;
     let sqe = command(uring_cmd::REGISTER, u16::MAX, 0, 0, 0, 0);
-    // SAFETY: it points to nothing.
+    // SAFETY: the SQE has no pointers.
     unsafe { ring.submission().push(&sqe) }.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;
     Ok(())
 }
 
-/// Answers a request from a thread that has no ring, after the rings are gone.
+/// Replies to a request on a thread that has no ring, after all rings are dropped.
 ///
 /// # Errors
-/// io_uring failed; then the end of the connection is the answer.
+/// io_uring failed; then closing the connection has the effect of a reply.
 pub fn answer(device: BorrowedFd<'_>, entry: &Entry) -> io::Result<()> {
     let mut ring: IoUring<Entry128, cqueue::Entry> = IoUring::builder().build(1)?;
     ring.submitter().register_files(&[device.as_raw_fd()])?;
     let sqe = command(uring_cmd::COMMIT_AND_FETCH, entry.queue, entry.commit_id(), 0, 0, 0);
-    // SAFETY: the kernel takes the reply from the entry in this call, and sends nothing more to it: the
-    // request was the last one.
+    // SAFETY: the kernel takes the reply from the entry during this call and sends nothing more to
+    // it: the request was the last one.
     unsafe { ring.submission().push(&sqe) }.map_err(io::Error::other)?;
     ring.submit()?;
     Ok(())

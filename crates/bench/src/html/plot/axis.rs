@@ -28,18 +28,18 @@ const STEPS: [&[f64]; 4] = [
 const ENOUGH: usize = 3;
 
 impl Axis {
-    /// Over all positive `values`.
+    /// Creates an axis over all positive `values`.
     pub fn logarithmic(values: impl Iterator<Item = f64>) -> Axis {
         let values = values.filter(|value| *value > 0.0).map(f64::ln);
         Axis::over(values, Scale::Logarithmic, 0.1)
     }
 
-    /// Over all `values`.
+    /// Creates an axis over all `values`.
     pub fn linear(values: impl Iterator<Item = f64>) -> Axis {
         Axis::over(values, Scale::Linear, 0.5)
     }
 
-    /// `least`: the least margin at either end.
+    /// Creates an axis; `least` is the smallest margin at either end.
     fn over(values: impl Iterator<Item = f64>, scale: Scale, least: f64) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
@@ -52,7 +52,7 @@ impl Axis {
         Axis { low: low - margin, high: high + margin, scale }
     }
 
-    /// From 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         let value = match self.scale {
             Scale::Linear => value,
@@ -61,7 +61,7 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Round values to label on a logarithmic axis.
+    /// Returns round values to label on a logarithmic axis.
     pub fn marks(&self) -> Vec<f64> {
         let mut marks = Vec::new();
         for steps in STEPS {
@@ -73,7 +73,7 @@ impl Axis {
         if marks.len() < ENOUGH {
             marks = self.even_marks();
         }
-        // Many powers of ten: every other one, or fewer.
+        // With many powers of ten, only every second one or fewer get a label.
         let each = marks.len().div_ceil(10).max(1);
         marks.into_iter().step_by(each).collect()
     }
@@ -85,7 +85,8 @@ impl Axis {
             decades.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
         marks.filter(|mark| (0.0..=1.0).contains(&self.place(*mark))).collect()
     }
-    /// Round values at even distances, where the range is so narrow that a logarithm is a line.
+    /// Returns round values at equal distances, for a range so narrow that the logarithm is almost
+    /// linear.
     fn even_marks(&self) -> Vec<f64> {
         let (low, high) = (self.low.exp(), self.high.exp());
         let least = (high - low) / 5.0;

@@ -1,4 +1,4 @@
-//! What fsmark gave: for people, and in the form of all other results.
+//! The results of fsmark: as text, and in the format of all other results.
 
 use crate::cpu::Cpu;
 use crate::figures::{Count, Figures, Measured, Outcome};
@@ -9,30 +9,30 @@ use lanefs_raid5::{Statistics, StripeWake};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What one policy did with one array and number of workers, over all its turns.
+/// The results of one policy with one array and number of workers, over all its slices.
 #[derive(Debug, Clone)]
 pub struct FsMarkLine {
     /// Members of the array.
     pub members: usize,
-    /// What each operation of a member takes.
+    /// The latency of a member's operation.
     pub latency: Duration,
     /// Workers.
     pub threads: u32,
     /// The policy.
     pub wake: StripeWake,
-    /// Files in each second, by turn.
+    /// Files per second, by slice.
     pub rates: Vec<f64>,
-    /// Files in all turns.
+    /// The number of files in all slices.
     pub files: u64,
     /// CPU time in user mode and in the kernel, of the process.
     pub user: Duration,
-    /// See `user`.
+    /// The part in the kernel; see `user`.
     pub system: Duration,
     /// Context switches of the workers, voluntary and not.
     pub switches: u64,
-    /// From one file's close to the next one's, of each file.
+    /// The time from each file's close to the next one's.
     pub latencies: Latencies,
-    /// What the array counted.
+    /// The array's counters.
     pub counted: Statistics,
 }
 
@@ -58,7 +58,7 @@ impl FsMarkLine {
         }
     }
 
-    /// The policy by its name.
+    /// Returns the name of the policy.
     pub fn policy(&self) -> &'static str {
         match self.wake {
             StripeWake::All => "all",
@@ -66,17 +66,17 @@ impl FsMarkLine {
         }
     }
 
-    /// Waits for each unit of the row budget that came free.
+    /// Returns the number of waits per released unit of the row budget.
     fn waits_per_unit(&self) -> f64 {
         self.counted.budget_waits as f64 / self.counted.units_freed.max(1) as f64
     }
 
-    /// Wake-ups for each unit of the row budget that came free.
+    /// Returns the number of wake-ups per released unit of the row budget.
     pub fn wakes_per_unit(&self) -> f64 {
         self.counted.budget_wake_ups as f64 / self.counted.units_freed.max(1) as f64
     }
 
-    /// The line of the table.
+    /// Returns the line of the table.
     pub fn text(&self) -> String {
         let rate = Summary::of(self.rates.iter().copied());
         let of_rate = |part: fn(Summary) -> f64| rate.map_or(0.0, part);
@@ -119,7 +119,7 @@ impl FsMarkLine {
         }
     }
 
-    /// The array that it ran on.
+    /// Returns the name of the array that it ran on.
     fn array(&self) -> String {
         let latency = match self.latency.as_micros() {
             0 => "that answer at once".into(),
@@ -128,7 +128,7 @@ impl FsMarkLine {
         format!("S4 fsmark: {} members {latency}", self.members)
     }
 
-    /// The results under a heading for each array; the policies are the targets, in turn.
+    /// Returns the results under a heading for each array; the policies are the targets.
     pub fn chapters(lines: &[FsMarkLine]) -> Vec<Chapter> {
         let mut chapters: Vec<Chapter> = Vec::new();
         for line in lines {

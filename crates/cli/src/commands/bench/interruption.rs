@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 /// signal that its whole process group has received.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// Watches for SIGINT and SIGTERM. The first signal lets the run remove what it made; a later one ends
-/// the process at once.
+/// Watches for SIGINT and SIGTERM. After the first signal the run removes its files; a later one
+/// kills the process at once.
 pub struct Interruption {
     stop: Arc<Stop>,
-    /// The number of the signal that came, or 0.
+    /// The number of the received signal, or 0.
     signal: Arc<AtomicU32>,
 }
 
 impl Interruption {
-    /// Starts watching. Must be called before other threads and programs start: they inherit the blocked
-    /// signals.
+    /// Starts watching. Must be called before other threads and programs start: they inherit the
+    /// blocked signals.
     ///
     /// # Errors
     /// The host refuses the signal mask or the thread.
@@ -53,17 +53,18 @@ impl Interruption {
         Ok(watched)
     }
 
-    /// The flag that the run checks.
+    /// Returns the flag that the run checks.
     pub fn stop(&self) -> Arc<Stop> {
         self.stop.clone()
     }
 
-    /// True once a signal came.
+    /// Returns whether a signal was received.
     pub fn came(&self) -> bool {
         self.stop.is_asked()
     }
 
-    /// The exit code after a signal, 128 plus its number as in shells; `None` if none came.
+    /// Returns the exit code after a signal, 128 plus its number as in shells; `None` without a
+    /// signal.
     pub fn exit(&self) -> Option<ExitCode> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,

@@ -1,4 +1,4 @@
-//! The files that results are written to.
+//! The files for results.
 
 use super::Arguments;
 use crate::cli::Failure;
@@ -8,8 +8,8 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path fails at
-/// once. Their contents stay until there are results to write.
+/// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path
+/// fails at once. Their contents stay until there are results to write.
 pub struct Output {
     json: Option<Place>,
     report: Option<Place>,
@@ -53,7 +53,7 @@ impl Output {
     }
 }
 
-/// The files and devices that hold a target.
+/// Returns the files and devices of a target.
 fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
     let TargetSpec::Image(path) = spec else { return Vec::new() };
     match path.to_str().and_then(|path| path.strip_prefix("md:")) {
@@ -62,7 +62,8 @@ fn parts(spec: &TargetSpec) -> Vec<PathBuf> {
     }
 }
 
-/// Whether both paths name one regular file or block device. False for a terminal or a null device.
+/// Returns whether both are the same regular file or block device. False for a terminal or a null
+/// device.
 fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
     let is_kept = one.is_file() || one.file_type().is_block_device();
     is_kept && (one.dev(), one.ino()) == (other.dev(), other.ino())
@@ -83,8 +84,10 @@ impl Place {
         Ok(Place { path: path.into(), file, is_empty })
     }
 
+    /// Checks that `path` is another file.
+    ///
     /// # Errors
-    /// `path` names the same file.
+    /// `path` is the same file.
     fn check_is_not(&self, path: &Path) -> Result<(), Failure> {
         let (Ok(mine), Ok(other)) = (self.file.metadata(), path.metadata()) else { return Ok(()) };
         match is_one_file(&mine, &other) {
@@ -117,7 +120,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.is_empty {
-            // An empty file is no result. A failure to remove it is not worth an error.
+            // An empty file is not a result. An error while removing it is ignored.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -49,7 +49,7 @@ impl Progress {
             done => format!(", about {} s left", passed * (all - done) as u64 / done as u64),
         };
         eprint!("\r\x1b[K[{}/{all}] {step}{left}", done + 1);
-        // Progress is not worth an error.
+        // Errors of the progress line are ignored.
         let _ = std::io::stderr().flush();
     }
 }

@@ -1,4 +1,4 @@
-//! What a command line measures, and the check that its options have an effect.
+//! Determines the task of a command line, and checks that its options have an effect.
 
 use super::Arguments;
 use lanefs_bench::{AIMS, Seed, TargetSpec, Workload};
@@ -42,7 +42,7 @@ impl FromStr for What {
     }
 }
 
-/// What is to be measured.
+/// The task of a run.
 #[derive(Debug)]
 pub enum Task {
     /// These workloads, on the targets.
@@ -63,7 +63,7 @@ pub enum Arrays {
 }
 
 impl Task {
-    /// The task of a command line.
+    /// Returns the task of a command line.
     ///
     /// # Errors
     /// Arguments that contradict each other, as a message for the user.
@@ -77,7 +77,7 @@ impl Task {
         Ok(task)
     }
 
-    /// Refuses options without effect: the user expects one.
+    /// Refuses options without effect, since the user expects one.
     fn check(&self, arguments: &Arguments) -> Result<(), String> {
         let given = [
             ("--target", !arguments.targets.is_empty()),
@@ -103,7 +103,7 @@ impl Task {
         }
     }
 
-    /// Why an option has no effect; `None` if it has one.
+    /// Returns why an option has no effect; `None` if it has one.
     fn refuses(&self, option: &str, arguments: &Arguments) -> Option<String> {
         let workloads = match self {
             Task::Seeds(..) => {

@@ -1,8 +1,8 @@
-//! The mount of a block device. The kernel claims the device as for its own file systems.
+//! Mounts a block device. The kernel claims the device as for its own file systems.
 //!
-//! Data is read only while the device is claimed. The order is: lock and claim the device, release the
-//! claim for mount(2) alone, check that the kernel has the claim, and only then read. The lock (flock)
-//! is held throughout. The mount's first request waits meanwhile.
+//! Data is read only while the device is claimed. The order is: lock and claim the device, release
+//! the claim only for mount(2), check that the kernel has the claim, and then read. The lock
+//! (flock) is held throughout. Meanwhile the mount's first request waits.
 
 use super::warn;
 use lanefs_device::{Device, FileDevice};
@@ -18,14 +18,14 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// The results of [`MountPoint::attach`].
+    /// Creates it from the results of [`MountPoint::attach`].
     pub fn new(
         made: Result<(OwnedFd, MountPoint), MountError>,
     ) -> Result<Attached, Box<dyn Error>> {
         Ok(Attached { parts: Some(made?) })
     }
 
-    /// The same mount, read-only from now on.
+    /// Makes the mount read-only.
     pub fn read_only(self, options: &Options) -> Result<Attached, Box<dyn Error>> {
         if let Some((_, point)) = &self.parts {
             point.make_read_only(options)?;
@@ -59,9 +59,10 @@ impl Drop for Attached {
     }
 }
 
-/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for writing, and
-/// the mount shows it under its own name. Must be called before anything is read from the device. Returns
-/// `None` if the mount has to be of type `fuse`, with a warning if the kernel refused `fuseblk`.
+/// Mounts `device` as type `fuseblk` if possible: root has claimed a whole block device for
+/// writing, and the mount shows it under its own name. Must be called before anything is read from
+/// the device. Returns `None` if the mount has to be of type `fuse`, with a warning if the kernel
+/// refused `fuseblk`.
 pub fn attach(
     path: &Path,
     device: &mut FileDevice,
@@ -101,7 +102,8 @@ pub fn attach(
     }
 }
 
-/// Whether `device` is the whole block device and a whole number of pages, the unit of the kernel.
+/// Returns whether `device` is the whole block device and a whole number of pages, the unit of the
+/// kernel.
 fn is_whole(device: &FileDevice, options: &Options) -> bool {
     let whole = options.offset == 0 && options.size_limit.is_none();
     whole && device.len().is_multiple_of(rustix::param::page_size() as u64)

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The step of a change that is under way.
+/// The current step of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// All rows of the new member are rebuilt.
+    /// All rows of the new member are being rebuilt.
     Rebuilding,
-    /// Rows that the former member missed are rebuilt.
+    /// The rows that the former member missed are being rebuilt.
     CatchingUp,
-    /// The replaced member is copied.
+    /// The replaced member is being copied.
     Copying,
 }
 
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    /// The step with this name.
+    /// Returns the step with this name.
     pub fn named(name: &str) -> Option<Step> {
         let all = [Step::Rebuilding, Step::CatchingUp, Step::Copying];
         all.into_iter().find(|step| step.name() == name)
@@ -51,9 +51,9 @@ pub enum Change {
     Add {
         /// The device.
         device: PathBuf,
-        /// What the caller calls it.
+        /// The caller's name for the device.
         shown: String,
-        /// Whatever it holds.
+        /// Replace its contents, whatever they are.
         force: bool,
     },
     /// Copies a member, by name or slot, to a device, which then takes its slot.
@@ -62,15 +62,15 @@ pub enum Change {
         member: PathBuf,
         /// The device.
         device: PathBuf,
-        /// What the caller calls it.
+        /// The caller's name for the device.
         shown: String,
-        /// Whatever it holds.
+        /// Replace its contents, whatever they are.
         force: bool,
     },
 }
 
 impl Change {
-    /// The device or member that it concerns, with the caller's name for it.
+    /// Returns the device or member of the change, with the caller's name for it.
     pub fn subject(&self) -> String {
         match self {
             Change::Fail { member } => member.display().to_string(),
@@ -79,7 +79,7 @@ impl Change {
         }
     }
 
-    /// The request to a server.
+    /// Encodes the change as a request to a server.
     pub fn to_json(&self) -> Value {
         match self {
             Change::Fail { member } => json!({ "change": "fail", "member": member }),
@@ -94,7 +94,7 @@ impl Change {
         }
     }
 
-    /// The change in a request to a server.
+    /// Decodes the change in a request to a server.
     pub fn from_json(value: &Value) -> Option<Change> {
         let text = |name: &str| value.get(name)?.as_str();
         Some(match text("change")? {
@@ -115,8 +115,8 @@ impl Change {
         })
     }
 
-    /// Carries it out and returns a line that says what was done. `step` is called during long work and
-    /// may stop it; the work goes on when the array is used next.
+    /// Carries the change out and returns a line with the result. `step` is called during long work
+    /// and may stop it; the work continues when the array is used next.
     pub fn carry_out(
         &self,
         array: &OpenArray,
@@ -167,7 +167,7 @@ fn add_member(
     bring_in_step(array, added, shown, step)
 }
 
-/// Rebuilds a member that has its slot; returns a line that says what was done.
+/// Rebuilds a member that has its slot; returns a line with the result.
 fn bring_in_step(
     array: &OpenArray,
     added: Added,

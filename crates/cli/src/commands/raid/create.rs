@@ -86,12 +86,12 @@ fn random_uuid() -> Uuid {
 }
 
 impl Arguments {
-    /// The members that exist or are to be made.
+    /// Returns the members that exist or are to be created.
     fn paths(&self) -> impl Iterator<Item = &Path> {
         self.members.iter().map(PathBuf::as_path).filter(|path| path.as_os_str() != MISSING)
     }
 
-    /// The slot that gets no member.
+    /// Returns the slot without a member.
     fn missing(&self) -> Result<Option<usize>, Failure> {
         let is_missing = |path: &PathBuf| path.as_os_str() == MISSING;
         match self.members.len() - self.paths().count() {
@@ -123,7 +123,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(line) if !arguments.quiet => report.printed(writeln!(std::io::stdout(), "{line}")),
         Ok(_) => {}
         Err(failure) => {
-            // An incomplete array is of no use.
+            // An incomplete array is useless.
             made.iter().for_each(|path| drop(std::fs::remove_file(path)));
             report.fail(failure);
         }
@@ -157,7 +157,7 @@ fn make(arguments: &Arguments, made: &[&Path]) -> Result<String, Failure> {
         missing,
     };
     let first = arguments.paths().next().unwrap_or(Path::new("array"));
-    // The failure names the option or the member that it concerns, if there is one.
+    // The failure names the option or the member that caused it, if there is one.
     let about = |error: AssembleError| {
         if let AssembleError::Geometry { error: error @ GeometryError::Chunk { .. }, .. } = error {
             return Failure::new("--chunk", error);
@@ -217,7 +217,7 @@ fn open_members(arguments: &Arguments, made: &[&Path]) -> Result<Vec<Opened>, Fa
     arguments.paths().map(open).collect()
 }
 
-/// The full name as in mdadm: HOST:NAME.
+/// Returns the full name as in mdadm: HOST:NAME.
 fn full_name(name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {

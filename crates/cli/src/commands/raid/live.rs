@@ -1,9 +1,10 @@
-//! Changes of a mounted array. The server of the mount has the members open and locked, so the command
-//! sends it a request, and the server makes the change while it serves reads and writes.
+//! Changes of a mounted array. The server of the mount has the members open and locked, so the
+//! command sends it a request, and the server makes the change while it serves reads and writes.
 //!
-//! A request is a JSON object, set as the value of an extended attribute of the mount's root. Reading the
-//! attribute returns the state of the latest requests. Only root and the server's user may do so. The
-//! server works on a separate thread, so the change goes on if the command is interrupted.
+//! A request is a JSON object, set as the value of an extended attribute of the mount's root.
+//! Reading the attribute returns the state of the latest requests. Only root and the server's user
+//! may do so. The server works on a separate thread, so the change continues if the command is
+//! interrupted.
 
 use super::change::{Change, Step};
 use crate::cli::Failure;
@@ -19,16 +20,16 @@ use std::path::Path;
 use std::time::Duration;
 
 const ATTRIBUTE: &str = "system.lanefs_array";
-/// The largest value that an attribute can have.
+/// The largest size of an attribute's value.
 const ROOM: usize = 64 << 10;
-/// Number of requests that are remembered, finished or not.
+/// The number of requests, finished or not, whose state is kept.
 const REMEMBERED: usize = 8;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// The array of a mount, as its server has it.
+/// The array of a mount, in its server.
 pub struct LiveArray {
     array: Arc<OpenArray>,
-    /// Set when the mount ends: a change under way stops, and goes on when the array is used next.
+    /// Set at the unmount: a change under way stops, and continues when the array is used next.
     ends: AtomicBool,
     jobs: Mutex<Vec<Job>>,
 }
@@ -53,13 +54,13 @@ impl Control for LiveControl {
 }
 
 impl LiveArray {
-    /// For a new mount.
+    /// Creates the state of a new mount.
     pub fn new(array: Arc<OpenArray>) -> LiveArray {
         let jobs = Mutex::new(Rank::Bucket, Vec::new());
         LiveArray { array, ends: AtomicBool::new(false), jobs }
     }
 
-    /// Ends with the mount: waits until a change under way has stopped, and returns the array.
+    /// Stops at the unmount: waits until a change under way has stopped, and returns the array.
     pub fn end(self: Arc<LiveArray>) -> Arc<OpenArray> {
         self.ends.store(true, Ordering::Release);
         let threads: Vec<_> = self.jobs.lock().iter_mut().filter_map(|j| j.thread.take()).collect();
@@ -74,7 +75,7 @@ impl LiveArray {
         self.jobs.lock().iter().map(|job| job.told.clone()).collect()
     }
 
-    /// Begins the change of a request.
+    /// Starts the change of a request.
     fn take(this: &Arc<LiveArray>, value: &[u8]) -> Result<(), Errno> {
         let request: Value = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
         let id = request.get("id").and_then(Value::as_str).ok_or(Errno::INVAL)?.to_owned();
@@ -120,8 +121,8 @@ impl LiveArray {
     }
 }
 
-/// Sends a change to the server of the mount on `place`. Returns what was done when the change is
-/// complete, or when `step` ends the wait.
+/// Sends a change to the server of the mount on `place`. Returns its result when the change is
+/// complete, or when `step` stops the wait.
 pub fn ask(
     place: &Path,
     change: &Change,

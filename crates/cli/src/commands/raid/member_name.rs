@@ -4,14 +4,14 @@ use crate::cli::Failure;
 use lanefs::raid5::OpenArray;
 use std::path::{Path, PathBuf};
 
-/// The name of the member in `slot`.
+/// Returns the name of the member in `slot`.
 pub fn name_of(array: &OpenArray, slot: usize) -> String {
     let members = array.metadata().members();
     let member = members.iter().find(|member| member.slot == Some(slot));
     member.map_or_else(|| format!("slot {slot}"), |member| member.name.display().to_string())
 }
 
-/// The slot of the member with this path or slot number.
+/// Returns the slot of the member with this path or slot number.
 pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     let members = array.metadata().members();
     let same = |name: &Path| name == member || real(name).is_some_and(|r| Some(r) == real(member));
@@ -22,17 +22,17 @@ pub fn slot_of(array: &OpenArray, member: &Path) -> Result<usize, Failure> {
     slot.ok_or_else(|| Failure::new(member.display(), "not a member in use of the array"))
 }
 
-/// The absolute path without symbolic links, if the file exists.
+/// Returns the absolute path without symbolic links, if the file exists.
 pub fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
-/// The absolute path: a server has another working directory.
+/// Returns the absolute path: a server has another working directory.
 pub fn absolute(path: &Path) -> PathBuf {
     real(path).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into())
 }
 
-/// The absolute path of the member, or the slot number unchanged.
+/// Returns the absolute path of the member; a slot number stays unchanged.
 pub fn real_or_as_is(member: &Path) -> PathBuf {
     real(member).unwrap_or_else(|| member.into())
 }

@@ -75,18 +75,18 @@ pub struct ReplaceArguments {
     force: bool,
 }
 
-/// `fail`
+/// Runs `lanefs raid fail`.
 pub fn fail(arguments: &FailArguments) -> ExitCode {
     let change = Change::Fail { member: real_or_as_is(&arguments.member) };
     run("raid fail", &arguments.array, &change, Wait::ToTheEnd)
 }
 
-/// `remove`
+/// Runs `lanefs raid remove`.
 pub fn remove(arguments: &RemoveArguments) -> ExitCode {
     run("raid remove", &arguments.array, &Change::Remove, Wait::ToTheEnd)
 }
 
-/// `add`
+/// Runs `lanefs raid add`.
 pub fn add(arguments: &AddArguments) -> ExitCode {
     let change = Change::Add {
         device: absolute(&arguments.device),
@@ -97,16 +97,16 @@ pub fn add(arguments: &AddArguments) -> ExitCode {
     run("raid add", &arguments.array, &change, wait)
 }
 
-/// How long a command waits.
+/// The condition until which a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// Until the change is complete.
     ToTheEnd,
-    /// Until the new member has its slot: the next user of the array rebuilds.
+    /// Until the new member has its slot: the next user of the array rebuilds it.
     ForTheSlot,
 }
 
-/// Carries out a change, in this process or by the server of the array's mount.
+/// Carries out a change, in this process or in the server of the array's mount.
 fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait) -> ExitCode {
     let report = Report::new(command);
     let mut bar: Option<(Step, Bar)> = None;
@@ -133,7 +133,7 @@ fn run(command: &'static str, array: &ArrayArgument, change: &Change, wait: Wait
     report.exit()
 }
 
-/// `replace`
+/// Runs `lanefs raid replace`.
 pub fn replace(arguments: &ReplaceArguments) -> ExitCode {
     let change = Change::Replace {
         member: real_or_as_is(&arguments.member),

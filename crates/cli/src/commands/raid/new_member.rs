@@ -1,4 +1,5 @@
-//! A device or file that becomes a member: made if needed, opened, and refused if it holds data.
+//! Opens a device or file that becomes a member: creates it if needed, and refuses it if it has
+//! data.
 
 use super::member_name::real;
 use crate::cli::{Failure, open_image};
@@ -9,14 +10,14 @@ use lanefs_ondisk::md::Role;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An image file made for a new member; removed on drop unless it has become one.
+/// An image file created for a new member; removed on drop unless it has become a member.
 pub struct MadeFile<'a>(Option<&'a Path>);
 
 impl MadeFile<'_> {
-    /// Makes `path` if it does not exist, with the length of the array's shortest member, or more if
-    /// needed.
+    /// Creates `path` if it does not exist, with the length of the array's shortest member, or more
+    /// if needed.
     pub fn for_member<'a>(path: &'a Path, array: &OpenArray) -> Result<MadeFile<'a>, Failure> {
-        // A missing path in /dev is a mistyped device, not a new file.
+        // A missing path in /dev is a typing mistake, not a new file.
         if path.symlink_metadata().is_ok()
             || path.starts_with("/dev/") && !path.starts_with("/dev/shm")
         {
@@ -36,7 +37,7 @@ impl MadeFile<'_> {
         Ok(made)
     }
 
-    /// Keeps the file, which is a member now.
+    /// Keeps the file: it is a member now.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -45,7 +46,7 @@ impl MadeFile<'_> {
 impl Drop for MadeFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
-            // The first error is reported; a failure to remove the file adds nothing.
+            // The first error is reported; an error while removing the file is ignored.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// For work of this name.
+    /// Creates the bar for work of this name.
     pub fn new(what: &'static str) -> Bar {
         let target = match std::io::stderr().is_terminal() {
             true => ProgressDrawTarget::stderr(),
@@ -23,13 +23,13 @@ impl Bar {
         Bar(bar)
     }
 
-    /// Shows it.
+    /// Prints the bar.
     pub fn show(&self, progress: Progress) {
         self.0.set_length(progress.total);
         self.0.set_position(progress.done);
     }
 
-    /// Shows it, and goes on.
+    /// Prints the bar, and continues the work.
     pub fn go_on(&self, progress: Progress) -> ControlFlow<()> {
         self.show(progress);
         ControlFlow::Continue(())

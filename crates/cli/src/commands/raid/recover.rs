@@ -46,7 +46,7 @@ pub fn bring_in_step(array: &OpenArray) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// `recover`
+/// Runs `lanefs raid recover`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let report = Report::new("raid recover");
     let work = || -> Result<Vec<String>, Failure> {
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report.exit()
 }
 
-/// The lines that say what recovery did.
+/// Returns the lines about the results of recovery.
 fn recovered(found: &Status, log: Option<LogOutcome>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(log) = log {

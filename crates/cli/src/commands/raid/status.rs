@@ -57,7 +57,8 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // Recorded by the others; a member that was merely not given still has its role there.
+            // The other members recorded a failure; a member that was just not given still has its
+            // role there.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {

@@ -1,4 +1,4 @@
-//! Attributes: GETATTR, STATX, SETATTR.
+//! Serves GETATTR, STATX and SETATTR.
 
 use super::{FOREVER, Server};
 use crate::protocol::abi::{self, fattr};
@@ -9,25 +9,25 @@ use lanefs_ext4::{Attr, Error, InodeRef, Privilege, Rdev, Rights, SetAttr, SetTi
 use lanefs_ondisk::{FileType, Time};
 use lanefs_vfs::rules::{self, Change, Member, without_set_id};
 
-/// The attribute that gives capabilities to a program; lost with set-user-ID.
+/// The attribute with a program's capabilities; removed together with set-user-ID.
 pub(super) const CAPABILITIES: &[u8] = b"security.capability";
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
-/// A device number as the kernel's 32-bit `dev_t` has it.
+/// Encodes a device number as the kernel's 32-bit `dev_t`.
 pub fn rdev_word(rdev: Rdev) -> u32 {
     (rdev.minor & 0xff) | (rdev.major & 0xfff) << 8 | (rdev.minor & !0xff) << 12
 }
 
-/// The device number in a 32-bit `dev_t`.
+/// Decodes the device number of a 32-bit `dev_t`.
 pub fn rdev_of(word: u32) -> Rdev {
     Rdev { major: (word >> 8) & 0xfff, minor: (word & 0xff) | ((word >> 12) & 0xfff00) }
 }
 
-/// Whether `set` is but the times that the file has. With the writeback cache the kernel sends its
-/// own times of a file after each unlink, link and rename of it; as a rule those are of the same tick
-/// of the clock as ours, and then need no transaction.
+/// Returns whether `set` changes nothing: it has times only, and the file has them already. With
+/// the writeback cache the kernel sends its own times of a file after each unlink, link and rename
+/// of it. Usually those are of the same clock tick as ours, and then need no transaction.
 fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
     let SetAttr { permissions, uid, gid, size, atime, mtime, ctime, crtime, flags } = *set;
     let only_times = permissions.is_none()
@@ -41,7 +41,7 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         Some(SetTime::At(time)) => time == is,
         Some(SetTime::Now) => false,
     };
-    // Of an immutable file, even that is refused.
+    // An immutable file refuses even such a request.
     !rules::is_immutable(&now.rights())
         && only_times
         && ctime == Some(now.ctime)
@@ -49,10 +49,10 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
         && same(mtime, now.mtime)
 }
 
-/// What flags may forbid of a change. With its writeback cache the kernel also sends times of its own,
-/// with the handle of a file that was written: the time of the change, and that of the data, which is the
-/// same then. It does not say whether a program set a time to now or it does that itself, but the
-/// times of the two are the same only then.
+/// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
+/// also sends times of its own, with the handle of a file that was written: the change time and the
+/// modification time, which are equal then. It does not say whether a program or the kernel itself
+/// set a time to now, but only in these cases are the two times equal.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };
@@ -62,7 +62,7 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let by_kernel = given(fattr::FH) && is_now && !given(fattr::MTIME_NOW);
     let times = match (given(fattr::ATIME), given(fattr::MTIME)) {
         (false, false) => Change::empty(),
-        // The size brings times with it.
+        // A change of the size includes times.
         _ if given(fattr::SIZE) => Change::empty(),
         (true, true) if given(fattr::ATIME_NOW) && is_now => Change::TOUCH,
         (false, true) if by_kernel => Change::empty(),
@@ -75,8 +75,8 @@ fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     change
 }
 
-/// What a caller leaves of `rights` that may not keep set-ID bits: the permissions, if they change, and if
-/// flags let them. The kernel does not tell the groups of the caller.
+/// Returns the permissions to set if the caller may not keep set-ID bits: without those bits, if
+/// that is a change and flags allow it. The kernel does not send the caller's groups.
 fn stripped(rights: &Rights, asked: Option<u16>) -> Result<Option<u16>, Error> {
     let before = asked.unwrap_or(rights.permissions);
     let left = without_set_id(before, Member::Possibly);
@@ -92,7 +92,7 @@ fn sx_time(time: Time) -> abi::SxTime {
 }
 
 impl Server {
-    /// Attributes as the kernel wants them.
+    /// Encodes attributes for the kernel.
     pub(super) fn wire_attr(&self, attr: &Attr) -> abi::Attr {
         abi::Attr {
             ino: u64::from(attr.ino.0),
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// The reply that gives a node; its hold is taken by the caller.
+    /// Returns the reply with an inode's node. The caller counts the look-up.
     pub(super) fn entry(&self, attr: &Attr) -> abi::EntryOut {
         abi::EntryOut {
             nodeid: Node::id(attr.ino, attr.generation),
@@ -214,7 +214,8 @@ impl Server {
             flags: None,
         };
         let now = inode.attr();
-        // Nothing is asked for before a write that takes set-ID bits: the write itself says so.
+        // A request without changes can precede a write that removes set-ID bits: the WRITE itself
+        // has a flag for that.
         if is_told_already(&set, &now) || input.valid & !(fattr::FH | fattr::LOCK_OWNER) == 0 {
             self.put_attr(&now, outbox);
             return Ok(());
@@ -226,7 +227,8 @@ impl Server {
         if costs {
             self.drop_capabilities(&inode, &now)?;
         }
-        // A new owner always costs the privileges; a new size only if the kernel says so.
+        // A new owner always removes the privileges; a new size does so only if the kernel sets the
+        // flag.
         let drops = costs && (chown || given(fattr::KILL_SUIDGID));
         let attr = self.fs().set_attr_as(&inode, |now| {
             let rights = now.rights();
@@ -239,13 +241,14 @@ impl Server {
         Ok(())
     }
 
-    /// Takes set-user-ID, set-group-ID and capabilities away, as a write does. No reply to a write
-    /// says so, and the kernel goes on with the mode that it knows: it is told to ask again, before
-    /// the reply, so that nobody executes the new contents with the old mode.
+    /// Removes set-user-ID, set-group-ID and capabilities, as a write does. A reply to a write
+    /// cannot report the new mode, and the kernel would go on with its cached mode. So a
+    /// notification before the reply drops the cached attributes, and no program can execute the
+    /// new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {
         let now = inode.attr();
         if stripped(&now.rights(), None)?.is_some() {
-            // Of the mode as it is then: a write may be overtaken by chmod(2).
+            // The mode is read in the transaction: chmod(2) may run before the write.
             self.fs().set_attr_as(inode, |now| {
                 let permissions = stripped(&now.rights(), None)?;
                 Ok(permissions.map(|_| SetAttr { permissions, ..SetAttr::default() }))
@@ -255,8 +258,8 @@ impl Server {
         self.drop_capabilities(inode, &now)
     }
 
-    /// [`Server::drop_privileges`] for requests that do not say whether privileges must go: whoever
-    /// is not root loses them.
+    /// Does the same as [`Server::drop_privileges`], for requests without a flag for it: the
+    /// privileges are removed unless the caller is root.
     pub(super) fn drop_privileges_for(
         &self,
         by: Privilege,
@@ -269,7 +272,7 @@ impl Server {
         }
     }
 
-    /// Takes capabilities away; only what can be executed has any that matter.
+    /// Removes capabilities; they matter only on files that can be executed.
     pub(super) fn drop_capabilities(&self, inode: &InodeRef, now: &Attr) -> Result<(), Errno> {
         if now.file_type != FileType::Regular || now.permissions & 0o111 == 0 {
             return Ok(());
@@ -353,19 +356,19 @@ mod tests {
         };
         let (atime, mtime, ctime) = (fattr::ATIME, fattr::MTIME, fattr::CTIME);
         let (atime_now, mtime_now) = (atime | fattr::ATIME_NOW, mtime | fattr::MTIME_NOW);
-        // The kernel's own, of a file that was written; after a change of the inode alone.
+        // The kernel's own times of a file that was written; then of one whose inode was changed.
         assert_eq!(change(mtime | ctime | fattr::FH, 5, 5), Change::empty());
         assert_eq!(change(ctime, 0, 5), Change::empty());
         // touch(1), with the writeback cache and without.
         assert_eq!(change(atime_now | mtime | ctime, 5, 5), Change::TOUCH);
         assert_eq!(change(atime_now | mtime_now, 0, 0), Change::TOUCH);
-        // A time that is given, or left out.
+        // A time that is given, and a time that is left out.
         assert_eq!(change(atime_now | mtime | ctime, 4, 5), Change::TIMES);
         assert_eq!(change(atime_now | ctime, 0, 5), Change::TIMES);
         assert_eq!(change(mtime_now, 0, 0), Change::TIMES);
         assert_eq!(change(mtime | ctime, 5, 5), Change::TIMES);
         assert_eq!(change(atime | mtime | ctime, 5, 5), Change::TIMES);
-        // truncate(2) brings times with it.
+        // truncate(2) sets times too.
         assert_eq!(change(fattr::SIZE | mtime | ctime, 4, 5), Change::SIZE);
     }
 }

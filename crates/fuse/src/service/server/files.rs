@@ -1,4 +1,4 @@
-//! Files: opening, reading, writing, space, holes.
+//! Serves requests on files: open, read, write, allocation, holes.
 
 use super::Server;
 use crate::protocol::abi::{self, fopen};
@@ -10,7 +10,7 @@ use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Ino;
 use lanefs_vfs::rules::{self, Opening};
 
-/// With so many blocks free, a file that found no room may try again.
+/// The number of free blocks with which a file that found no space may try again.
 const ENOUGH_BLOCKS: u64 = 64;
 /// Modes of fallocate(2).
 const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
@@ -27,15 +27,15 @@ fn opening(flags: i32) -> Opening {
 }
 
 impl Server {
-    /// The handle of whoever may write; others have 0. That is all that handles are for: the inode
-    /// says the rest.
+    /// The handle of a file that is open for writing; other handles are 0. A handle carries only
+    /// this: everything else is in the inode.
     pub(super) const WRITES: u64 = 1;
 
-    /// The reply to an open with `flags`. Direct writes of one file may overlap, for the file system
-    /// orders those that allocate. The kernel runs them one by one while the file is open cached, or
-    /// mapped shared.
+    /// Returns the reply to an open with `flags`. Direct writes of one file may overlap: the file
+    /// system orders the writes that allocate. The kernel runs them one by one while the file is
+    /// also open cached, or mapped shared.
     pub(super) fn opened(&self, ino: Ino, flags: i32) -> abi::OpenOut {
-        // Without OPEN there is no RELEASE either.
+        // Without OPEN the kernel sends no RELEASE either.
         let writes = self.wishes.opens == Opens::Asked && flags & libc::O_ACCMODE != libc::O_RDONLY;
         if writes {
             self.writers.add(ino);
@@ -54,7 +54,7 @@ impl Server {
         kernel: &Channel,
     ) -> Result<(), Errno> {
         if self.wishes.opens == Opens::NotAsked {
-            // The kernel does without from now on.
+            // The kernel stops sending OPEN.
             return Err(Errno::NOSYS);
         }
         let input: abi::OpenIn = request.take()?;
@@ -89,7 +89,8 @@ impl Server {
         let n = self.fs().read_at(&inode, input.offset, room)?;
         outbox.set_len(n);
         let flags = input.flags as i32;
-        // What is not open to be read, the kernel reads to write part of a page.
+        // The kernel itself reads a file that is open for writing only, before it writes part of a
+        // page.
         let by_program = flags & libc::O_ACCMODE != libc::O_WRONLY;
         if by_program && flags & libc::O_NOATIME == 0 {
             self.record_read(&inode);
@@ -109,7 +110,7 @@ impl Server {
         let n = if input.write_flags & abi::WRITE_CACHE != 0 {
             let written = self.write_pages(&inode, input.offset, data);
             if self.wishes.caching == Caching::Writethrough {
-                // The times that we have set are news to the kernel.
+                // The kernel's cached times are old now.
                 kernel.forget_attributes(request.header.nodeid);
             }
             if matches!(written, Err(Errno::NOSPC)) {
@@ -130,13 +131,14 @@ impl Server {
         Ok(())
     }
 
-    /// Writes pages that the kernel kept: with its writeback cache that never sets times nor takes
-    /// privileges away, for it may come long after the program's own write, and after a utimensat(2) or
-    /// chmod(2) that followed it. Without, these are pages that were changed through a mapping, and
-    /// nobody but us would set the time of that. All of it or an error: the kernel does not look at how
-    /// much was written.
+    /// Writes dirty pages of the kernel's cache. With the writeback cache this sets no times and
+    /// removes no privileges: the request may come long after the program's write, and after a
+    /// utimensat(2) or chmod(2) that followed it. Without that cache these are pages that were
+    /// changed through a mapping, and then only the server can set the time. Writes everything or
+    /// returns an error: the kernel does not check the number of bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        // The kernel does not say whose pages these are; the owner's are the best guess.
+        // The kernel does not send the user who wrote these pages; the file's owner is the best
+        // guess.
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -153,19 +155,20 @@ impl Server {
         Ok(())
     }
 
-    /// Records that `inode` was read. A time that cannot be stored does not make the read fail.
+    /// Records that `inode` was read. The read succeeds even if the time cannot be stored.
     pub(super) fn record_read(&self, inode: &InodeRef) {
         let _ = self.fs().touch_atime(inode);
     }
 
-    /// Whether the kernel may have data of a file that the server has not.
+    /// Returns whether the kernel may have data of a file that the server does not have yet.
     fn may_be_written(&self, ino: Ino) -> bool {
         self.wishes.opens == Opens::NotAsked || self.writers.has(ino)
     }
 
-    /// Whether a program may go on writing to a file whose pages found no room. The kernel would take
-    /// its data for ever and tell it at the next fsync; so after such a failure it is made to ask for
-    /// the size, as it does before each write when it does not know it, and is told then.
+    /// Returns an error if a file's pages recently found no space, and there is still none.
+    /// Otherwise the kernel would accept data without limit and report the failure at the next
+    /// fsync. So after such a failure its cached attributes are dropped: it then asks for the size
+    /// before each write, and gets this error.
     pub(super) fn check_space(&self, ino: Ino, uid: u32) -> Result<(), Errno> {
         if !self.writers.is_out_of_space(ino) {
             return Ok(());
@@ -203,8 +206,9 @@ impl Server {
         Ok(self.fs().fallocate(&inode, how, input.offset, input.length, by)?)
     }
 
-    /// Has the kernel write the dirty pages of a file, if it can have any. One request at a time does
-    /// that, for it keeps its thread while others serve the writes: false if another one is at it.
+    /// Has the kernel write the dirty pages of a file, if it may have any. Only one request at a
+    /// time does that: it blocks its thread while others serve the writes. Returns false if another
+    /// request does it now.
     pub(super) fn flush_pages(&self, inode: &InodeRef, id: u64, kernel: &Channel) -> bool {
         if !self.may_be_written(inode.ino()) {
             return true;
@@ -217,10 +221,11 @@ impl Server {
         true
     }
 
-    /// The kernel asks without writing its dirty pages first, which may lie in what is a hole here;
-    /// whoever copies the file by its holes would lose them. So they are flushed first if there may be
-    /// any. One seek at a time does that, for it keeps its thread while others serve the writes; the
-    /// rest are told that holes are not known, and programs then take all for data.
+    /// Searches for data or a hole. The kernel sends LSEEK without writing its dirty pages first.
+    /// Those may lie in a hole of the file here, and a program that copies the file by its holes
+    /// would lose them. So they are flushed first if there may be any. Only one seek at a time does
+    /// that: it blocks its thread while others serve the writes. The others fail, and programs then
+    /// treat everything as data.
     pub(super) fn lseek(
         &self,
         request: &mut Request<'_>,
@@ -242,7 +247,8 @@ impl Server {
         Ok(())
     }
 
-    /// Copies at most [`MAX_DATA`] bytes: copy_file_range(2) may do less than asked, and callers go on.
+    /// Copies at most [`MAX_DATA`] bytes: copy_file_range(2) may copy less than asked, and callers
+    /// repeat it.
     pub(super) fn copy_file_range(
         &self,
         request: &mut Request<'_>,
@@ -271,7 +277,7 @@ impl Server {
     }
 }
 
-/// Who may use the blocks that are reserved for root.
+/// Returns whether a user may use the blocks that are reserved for root.
 fn privilege(uid: u32) -> Privilege {
     if uid == 0 { Privilege::Root } else { Privilege::Ordinary }
 }

@@ -1,4 +1,4 @@
-//! ioctl(2): the flags of chattr and lsattr, and the generation.
+//! Serves ioctl(2): the flags of chattr and lsattr, and the generation.
 
 use super::Server;
 use crate::protocol::{Errno, Outbox, Request, abi};
@@ -15,10 +15,10 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
 const FS_GET_XATTR: u32 = 0x801c_581f;
 const FS_SET_XATTR: u32 = 0x401c_5820;
-/// Bytes of `struct fsxattr`.
+/// The size of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 
-/// The flags that `struct fsxattr` and ext4 share: (there, here).
+/// The flags that both `struct fsxattr` and ext4 have: (fsxattr, ext4).
 const SHARED_FLAGS: [(u32, u32); 5] = [
     (0x08, 0x10), // immutable
     (0x10, 0x20), // append only
@@ -27,14 +27,15 @@ const SHARED_FLAGS: [(u32, u32); 5] = [
     (0x80, 0x40), // no dump
 ];
 
-/// What `lsattr` may see: `EXT4_FL_USER_VISIBLE`.
+/// The flags that `lsattr` shows: `EXT4_FL_USER_VISIBLE`.
 const VISIBLE: u32 = 0x705b_dfff;
 
 fn fsxattr_flags(flags: u32) -> u32 {
     SHARED_FLAGS.iter().filter(|(_, ours)| flags & ours != 0).map(|(theirs, _)| theirs).sum()
 }
 
-/// `flags` with the shared ones as `xflags` has them; `None` if it has one that ext4 lacks.
+/// Returns `flags` with the shared flags replaced by those of `xflags`; `None` if `xflags` has a
+/// flag that ext4 lacks.
 fn with_fsxattr_flags(flags: u32, xflags: u32) -> Option<u32> {
     let known: u32 = SHARED_FLAGS.iter().map(|(theirs, _)| theirs).sum();
     if xflags & !known != 0 {
@@ -78,12 +79,12 @@ impl Server {
         Ok(())
     }
 
-    /// Sets flags, of which the kernel has asked whether the caller may change them. The time of the
-    /// change is news to the kernel.
+    /// Sets flags; the kernel has already checked that the caller may change them. Then drops the
+    /// kernel's cached attributes, since the change time is new.
     fn set_flags(&self, inode: &InodeRef, flags: u32, kernel: &Channel) -> Result<(), Errno> {
         let id = Node::id(inode.ino(), inode.generation());
         let marks = flags & IMMUTABLE != 0 && !rules::is_immutable(&inode.rights());
-        // What programs wrote before is stored, and would be refused if it came later.
+        // Data that programs wrote before must be stored now: after the change it would be refused.
         if marks && !self.flush_pages(inode, id, kernel) {
             return Err(Errno::BUSY);
         }
@@ -101,7 +102,7 @@ fn word(data: &[u8]) -> Result<u32, Errno> {
     data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Errno::INVAL)
 }
 
-/// A number of 32 bits where the caller may have room for 64: the rest is zeros.
+/// Appends a 32-bit number; if the caller has room for 64 bits, zeros follow.
 fn put_word(value: u32, input: &abi::IoctlIn, outbox: &mut Outbox) {
     let wide = u64::from(value).to_le_bytes();
     outbox.put_bytes(&wide[..wide.len().min(input.out_size as usize)]);

@@ -1,4 +1,4 @@
-//! Requests that no kernel sends: whoever will stand where the kernel stands (a guest with its own
+//! Tests requests that no kernel sends. A peer other than the kernel (a guest with its own
 //! transport) must get errors, never a panic, a hang or a damaged file system.
 
 use super::Server;
@@ -17,13 +17,13 @@ use zerocopy::IntoBytes;
 const SIZE: u64 = 8 << 20;
 const REQUESTS: usize = 5000;
 
-/// A server without a kernel, and the nodes that it has told of.
+/// A server without a kernel, and the nodes that its replies had.
 struct Scene {
     server: Server,
     outbox: Outbox,
     nowhere: Channel,
     nodes: Vec<u64>,
-    /// Requests come in pieces, as by io_uring, cut here.
+    /// The offset at which requests are cut into two parts, as by io_uring.
     cut: Option<usize>,
 }
 
@@ -66,7 +66,7 @@ impl Scene {
     }
 }
 
-/// A number as requests have them: seldom a sensible one.
+/// Returns a random number for a request field, usually an invalid one.
 fn number(rng: &mut Rng, nodes: &[u64]) -> u64 {
     match rng.u32(..10) {
         0 => u64::MAX,
@@ -74,7 +74,7 @@ fn number(rng: &mut Rng, nodes: &[u64]) -> u64 {
         2 => (1 << rng.u32(..64)) - 1,
         3 => rng.u64(..),
         4 => nodes[rng.usize(..nodes.len())],
-        // Inodes that no program may see: the journal's and its neighbours.
+        // Inodes that are hidden from programs: the journal's and its neighbours.
         5 => rng.u64(..12),
         _ => rng.u64(..5000),
     }
@@ -98,7 +98,8 @@ fn name(rng: &mut Rng) -> Vec<u8> {
     name
 }
 
-/// Words, then names, then anything; whether that fits the operation is left to chance.
+/// Returns a random body: words, then names, then random bytes. It may or may not fit the
+/// operation.
 fn body(rng: &mut Rng, nodes: &[u64]) -> Vec<u8> {
     let mut body = Vec::new();
     for _ in 0..rng.usize(..12) {
@@ -116,8 +117,8 @@ fn body(rng: &mut Rng, nodes: &[u64]) -> Vec<u8> {
     body
 }
 
-/// What comes before the names in a request of this kind, in bytes: with it, more than chance finds
-/// its way to the file system.
+/// Returns the number of bytes before the names in a request of this kind. With this length, more
+/// random requests pass the parser and reach the file system.
 fn lead(opcode: u32) -> usize {
     match opcode {
         opcode::MKDIR | opcode::RENAME | opcode::LINK | opcode::GETXATTR => 8,
@@ -148,7 +149,7 @@ fn one_run(seed: u64) {
             bytes.extend(name(&mut rng));
             bytes.extend(name(&mut rng));
         }
-        // The record of the operation and the rest, as they should be or not.
+        // The length of the operation's record is right or random.
         scene.cut = [None, Some(lead(opcode)), Some(rng.usize(..130))][rng.usize(..3)];
         scene.ask(opcode, node, &bytes);
         assert!(!scene.server.is_broken(), "seed {seed}: request {n}, {opcode} of {node:#x}");
@@ -157,7 +158,7 @@ fn one_run(seed: u64) {
     check(seed, &device);
 }
 
-/// What e2fsck says, if there is one.
+/// Runs e2fsck, if it is installed.
 fn check(seed: u64, device: &RamDevice) {
     let image = tempfile::NamedTempFile::new().unwrap();
     let mut bytes = vec![0; SIZE as usize];

@@ -1,4 +1,4 @@
-//! Names: look-ups, what makes and removes them, and reading directories.
+//! Serves requests on names: look-ups, creations, deletions, and directory listings.
 
 use super::attrs::rdev_of;
 use super::{FOREVER, Server};
@@ -7,7 +7,7 @@ use lanefs_ext4::{DirEntry, InodeRef, NewInode, NewKind, Rename};
 use lanefs_ondisk::{FileType, Ino};
 use std::ops::ControlFlow;
 
-/// A name that was not there: the kernel may keep that too.
+/// The reply for a missing name: the kernel may cache that too.
 const NO_ENTRY: abi::EntryOut = abi::EntryOut {
     nodeid: 0,
     generation: 0,
@@ -36,13 +36,13 @@ const NO_ATTR: abi::Attr = abi::Attr {
     flags: 0,
 };
 
-/// `DT_*` of a directory entry.
+/// Returns the `DT_*` value of a directory entry.
 fn entry_kind(file_type: Option<FileType>) -> u32 {
     file_type.map_or(0, |kind| u32::from(kind.mode_bits() >> 12))
 }
 
 impl Server {
-    /// Replies with a node, and counts the look-up that the kernel will one day forget.
+    /// Appends the reply with an inode's node, and counts the look-up, which a later FORGET undoes.
     fn put_node(&self, inode: &InodeRef, outbox: &mut Outbox) {
         outbox.put(&self.entry(&inode.attr()));
         self.fs().hold(inode, 1);
@@ -55,7 +55,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let dir = self.inode(request.header.nodeid)?;
         let name = request.name()?;
-        // A file handle of a network server comes back as the look-up of "." in a node of any type.
+        // A file handle of a network file server arrives as a look-up of "." in a node of any type.
         if name == b"." {
             self.put_node(&dir, outbox);
             return Ok(());
@@ -235,9 +235,9 @@ impl Server {
         Ok(())
     }
 
-    /// As READDIR, with each entry's node. The entries are gathered before their inodes are read, so
-    /// that nothing is read while the directory is locked; the kernel, the only one to change names
-    /// here, keeps changes of this directory out meanwhile.
+    /// Serves READDIRPLUS: READDIR with each entry's node. All entries are read before their
+    /// inodes, so that no inode is read while the directory is locked. Meanwhile the kernel allows
+    /// no changes of this directory, and only the kernel changes names here.
     pub(super) fn readdirplus(
         &self,
         request: &mut Request<'_>,
@@ -261,8 +261,8 @@ impl Server {
         })?;
         for (ino, next, file_type, name) in entries {
             let name = &names[name];
-            // The kernel wants no nodes of these two; nor is there one of an inode that is damaged,
-            // and its name must still be seen.
+            // The kernel wants no nodes for these two. A damaged inode has no node either, but its
+            // name must still be listed.
             let inode = match name {
                 b"." | b".." => None,
                 _ => self.fs().get(ino, None).ok(),
@@ -285,7 +285,7 @@ fn dirent(ino: Ino, off: u64, file_type: Option<FileType>, name: &[u8]) -> abi::
     abi::Dirent { ino: u64::from(ino.0), off, namelen: name.len() as u32, kind }
 }
 
-/// Bytes of an entry with this name.
+/// Returns the length in bytes of an entry with this name.
 fn dirent_len(name: &[u8]) -> usize {
     (size_of::<abi::Dirent>() + name.len()).next_multiple_of(8)
 }

@@ -1,7 +1,7 @@
-//! How many requests of each kind there were, and how long they took.
+//! Counts requests of each kind, and their service times.
 //!
-//! Each thread adds on its own lane's lines; who asks adds the lanes up. The kernel's own caches
-//! answer much without asking, so these are requests and not system calls.
+//! Each thread adds to its own lane's counters; a reader sums up the lanes. The kernel serves many
+//! system calls from its caches, so these are counts of requests, not of system calls.
 
 use crate::protocol::abi::opcode;
 use crate::transport::{ByRead, Carried};
@@ -10,11 +10,11 @@ use lanefs_lanes::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The attribute of the root that says it all, to the owner of the mount and to root. It is in no
-/// list, and is nothing that is on the disk.
+/// The attribute of the root that has the counters as text, for the owner of the mount and root.
+/// listxattr does not list it, and it is never on disk.
 pub const ATTRIBUTE: &[u8] = b"system.lanefs_statistics";
 
-/// The kinds told apart, by the names of their counters.
+/// The operations that are counted separately, and the names of their counters.
 const KINDS: [(u32, &str); 24] = [
     (opcode::LOOKUP, "lookup"),
     (opcode::FORGET, "forget"),
@@ -41,10 +41,10 @@ const KINDS: [(u32, &str); 24] = [
     (opcode::SETXATTR, "setxattr"),
     (opcode::STATFS, "statfs"),
 ];
-/// The rest together.
+/// The row of all other operations.
 const OTHER: usize = KINDS.len();
 
-/// Times under 1 us, 4 us, 16 us and so on; the last has no limit.
+/// The number of time classes: under 1 us, 4 us, 16 us and so on; the last class has no limit.
 const STEPS: usize = 9;
 
 /// The requests of one kind, on one lane.
@@ -55,20 +55,20 @@ struct Row {
     under: [AtomicU64; STEPS],
 }
 
-/// All requests of a mount.
+/// The requests of a mount.
 pub(super) struct Tally {
     lanes: PerLane<[Row; OTHER + 1]>,
-    /// By opcode, the row.
+    /// The row for each opcode.
     rows: [u8; 64],
-    /// Queues of io_uring by which requests come; 0: by read(2).
+    /// The number of io_uring queues by which requests come; 0: requests come by read(2).
     queues: AtomicU64,
-    /// Whether the kernel has rings.
+    /// Whether the kernel offers io_uring.
     has_rings: AtomicBool,
 }
 
 fn step_of(nanos: u64) -> usize {
     let micros = nanos / 1000;
-    // Two bits a step.
+    // Two bits a class.
     (micros.checked_ilog2().map_or(0, |bits| bits as usize / 2 + 1)).min(STEPS - 1)
 }
 
@@ -100,7 +100,7 @@ impl Tally {
         self.has_rings.store(has_rings, Ordering::Relaxed);
     }
 
-    /// One request took so long.
+    /// Counts one request and its service time.
     pub(super) fn count(&self, opcode: u32, time: Duration) {
         let row = self.rows.get(opcode as usize).map_or(OTHER, |row| usize::from(*row));
         let Some(row) = self.lanes.mine().get(row) else { return };
@@ -112,7 +112,7 @@ impl Tally {
         }
     }
 
-    /// A line for each figure of each kind that there was.
+    /// Appends one line for each non-zero figure of each kind.
     pub(super) fn tell(&self, text: &mut String) {
         let _ = writeln!(text, "transport.queues {}", self.queues.load(Ordering::Relaxed));
         let offered = u8::from(self.has_rings.load(Ordering::Relaxed));
@@ -120,7 +120,7 @@ impl Tally {
         let names = KINDS.iter().map(|(_, name)| *name).chain(["other"]);
         for (row, name) in names.enumerate() {
             let rows: Vec<&Row> = self.lanes.iter().filter_map(|rows| rows.get(row)).collect();
-            // A lane's counter wraps, and so does what they make together.
+            // A lane's counter wraps, and so does their sum.
             let sum = |of: &dyn Fn(&Row) -> Option<&AtomicU64>| -> u64 {
                 let counters = rows.iter().filter_map(|row| of(row));
                 counters.map(|n| n.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn requests_are_counted_by_kind_over_all_threads() {
         let tally = Tally::new();
-        // Threads that live at one time have lanes of their own.
+        // Threads that exist at the same time have different lanes.
         let all_alive = lanefs_lanes::sync::unscheduled::Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,29 +1,30 @@
-//! Which files are open for writing: only of these can the kernel have data that we have not.
+//! Tracks the files that are open for writing: only for these can the kernel have dirty data.
 
 use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Parts, each with its own lock: opens of different files rarely meet.
+/// The number of shards, each with its own lock: opens of different files rarely contend.
 const SHARDS: usize = 64;
 
 /// A file that is open for writing.
 #[derive(Debug, Default, Clone, Copy)]
 struct Written {
-    /// Open files.
+    /// The number of handles open for writing.
     handles: u32,
-    /// Pages of it found no room: until there is some, programs are told so at once.
+    /// Whether pages of the file found no space. Writes then fail at once, until there is space.
     out_of_space: bool,
 }
 
-/// Files open for writing. *Locking*: a shard is a leaf, held for a look at its map only.
+/// The files that are open for writing. *Locking*: a shard's lock is a leaf, held only to access
+/// its map.
 pub struct Writers {
     shards: Vec<Mutex<HashMap<Ino, Written>>>,
 }
 
 impl Writers {
-    /// None.
+    /// Creates an empty set.
     pub fn new() -> Writers {
         let shard = |_| Mutex::new(Rank::Bucket, HashMap::new());
         Writers { shards: (0..SHARDS).map(shard).collect() }
@@ -33,12 +34,12 @@ impl Writers {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
-    /// One more handle writes `ino`.
+    /// Adds a handle open for writing of `ino`.
     pub fn add(&self, ino: Ino) {
         self.shard(ino).lock().entry(ino).or_default().handles += 1;
     }
 
-    /// One fewer.
+    /// Removes a handle of `ino`.
     pub fn remove(&self, ino: Ino) {
         if let Entry::Occupied(mut written) = self.shard(ino).lock().entry(ino) {
             written.get_mut().handles = written.get().handles.saturating_sub(1);
@@ -48,19 +49,19 @@ impl Writers {
         }
     }
 
-    /// Whether any handle writes `ino`.
+    /// Returns whether any handle of `ino` is open for writing.
     pub fn has(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
     }
 
-    /// Remembers whether pages of `ino` found room, if it is open for writing.
+    /// Records whether pages of `ino` found no space, if the file is open for writing.
     pub fn set_out_of_space(&self, ino: Ino, out_of_space: bool) {
         if let Some(written) = self.shard(ino).lock().get_mut(&ino) {
             written.out_of_space = out_of_space;
         }
     }
 
-    /// Whether pages of `ino` found no room.
+    /// Returns whether pages of `ino` found no space.
     pub fn is_out_of_space(&self, ino: Ino) -> bool {
         self.shard(ino).lock().get(&ino).is_some_and(|written| written.out_of_space)
     }

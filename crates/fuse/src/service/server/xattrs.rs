@@ -1,4 +1,4 @@
-//! Extended attributes, POSIX ACLs among them.
+//! Serves requests on extended attributes, including POSIX ACLs.
 
 use super::Server;
 use super::attrs::CAPABILITIES;
@@ -6,7 +6,7 @@ use crate::protocol::{Errno, MAX_DATA, Outbox, Request, abi};
 use lanefs_ext4::SetXattr;
 use lanefs_vfs::rules::{self, SGID};
 
-/// A value for a caller with room for `room` bytes; no room at all asks for the length.
+/// Appends a value of at most `room` bytes; with `room` 0 the reply has the value's length.
 fn put_sized(value: &[u8], room: u32, outbox: &mut Outbox) -> Result<(), Errno> {
     if room == 0 {
         outbox.put(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
@@ -47,7 +47,7 @@ impl Server {
         let mut names = Vec::new();
         let inode = self.inode(request.header.nodeid)?;
         let all = self.fs().list_xattr(&inode)?;
-        // The kernel does not tell of capabilities.
+        // The kernel does not send the caller's capabilities.
         let superuser = request.header.uid == 0;
         for name in all.into_iter().filter(|name| rules::is_listed(name, superuser)) {
             names.extend_from_slice(&name);
@@ -81,7 +81,7 @@ impl Server {
         let inode = self.inode(request.header.nodeid)?;
         let name = request.name()?;
         Ok(self.fs().remove_xattr_as(&inode, name, |now| match name {
-            // By the kernel itself, before a write: to an append-only file too.
+            // The kernel itself sends this before a write, also for an append-only file.
             CAPABILITIES => Ok(()),
             _ => rules::check_xattrs(&now.rights()),
         })?)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Readers with a watch; the numbers of the threads that it starts arrive at the receiver.
+/// Starts readers and a watch; the receiver gets the numbers of the threads that the watch starts.
 fn watched(enough: usize) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
     let readers = Arc::new(Readers::new(enough));
     let (tell, started) = mpsc::channel();
@@ -45,7 +45,7 @@ fn the_last_reader_is_replaced_before_it_serves_a_slow_request() {
     readers.leave(0);
     readers.leave(1);
     assert_eq!(started.recv_timeout(SOON), Ok(2));
-    // Back again, the first makes two readers, which is enough; the next one parks.
+    // After the first has joined again there are two readers, which is enough; the next one parks.
     assert_eq!(readers.join(0), Join::Reader);
     let parked = std::thread::spawn({
         let readers = readers.clone();
@@ -66,7 +66,7 @@ fn a_parked_thread_ends_with_the_session() {
     let (readers, _started, end) = watched(2);
     let parked = std::thread::spawn({
         let readers = readers.clone();
-        // As if it came back from a slow request.
+        // Joins, as a thread does after a slow request.
         move || {
             readers.ready.fetch_add(1, Ordering::AcqRel);
             readers.join(2)
@@ -84,7 +84,7 @@ fn a_request_that_turns_out_slow_is_found_by_the_watch() {
     let (readers, started, end) = watched(2);
     (0..2).for_each(|n| assert_eq!(started.recv_timeout(SOON), Ok(n)));
     for (pause, next) in [(0, 2), (300, 3)] {
-        // Also after the watch fell asleep.
+        // The same holds after the watch fell asleep.
         std::thread::sleep(Duration::from_millis(pause));
         let serving = [readers.begin(0), readers.begin(1)];
         let begun = Instant::now();
@@ -96,7 +96,7 @@ fn a_request_that_turns_out_slow_is_found_by_the_watch() {
         }
         let serving = readers.begin(0);
         assert!(readers.done(0, serving));
-        // As if the threads beyond the second had never been.
+        // Restores the count to two, as if the further threads had never joined.
         readers.ready.store(2, Ordering::Release);
     }
     end();
