@@ -143,7 +143,7 @@ fn a_planted_import_from_above_is_seen() {
     for text in [
         "use crate::middle::One;\n",
         "use crate::{middle::{One}};\n",
-        "fn f() -> crate::middle::One { todo!() }\n",
+        "fn f() -> crate::middle::One { loop {} }\n",
         "use super::middle::One;\n",
     ] {
         let found = planted("base.rs", text);

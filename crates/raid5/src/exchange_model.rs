@@ -31,13 +31,9 @@ fn member(device: Arc<Memory>, log: LogArea, recovered: u64) -> Member {
     Member { device, data_offset: DATA_OFFSET, log: Some(log), recovered }
 }
 
-/// Models one thread that writes parts of blocks to a row. The member with the row's parity, or
-/// with the data, fails, is removed, and another one is added and rebuilt.
-fn exchange(data: bool) {
-    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
-    let devices: Vec<_> = (0..3).map(|_| memory()).collect();
-    let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
-    let array = Array::start(Setup {
+/// Starts an array with a parity log on `devices`, all in sync.
+fn start(shape: Geometry, devices: &[Arc<Memory>]) -> Arc<Array> {
+    let setup = Setup {
         geometry: shape,
         members: devices.iter().map(|d| Some(member(d.clone(), LOG, u64::MAX))).collect(),
         record: Arc::new(Unrecorded),
@@ -45,9 +41,17 @@ fn exchange(data: bool) {
         active: true,
         unsynced_from: u64::MAX,
         policies: Policies { rows: 2, ..Policies::default() },
-    })
-    .unwrap();
-    let array = Arc::new(array);
+    };
+    Arc::new(Array::start(setup).unwrap())
+}
+
+/// Models one thread that writes parts of blocks to a row. The member with the row's parity, or
+/// with the data, fails, is removed, and another one is added and rebuilt.
+fn exchange(data: bool) {
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
+    let devices: Vec<_> = (0..3).map(|_| memory()).collect();
+    let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
+    let array = start(shape, &devices);
     let (written, read) = (array.clone(), array.clone());
     let writer = thread::spawn(move || {
         for round in 1..3u8 {
@@ -81,17 +85,7 @@ fn replace(data: bool) {
     let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, ROWS * CHUNK).unwrap();
     let mut devices: Vec<_> = (0..3).map(|_| memory()).collect();
     let slot = if data { shape.data_slot(0, 0) } else { shape.parity_slot(0) };
-    let array = Array::start(Setup {
-        geometry: shape,
-        members: devices.iter().map(|d| Some(member(d.clone(), LOG, u64::MAX))).collect(),
-        record: Arc::new(Unrecorded),
-        consistency: Consistency::PartialParity { signature: 7 },
-        active: true,
-        unsynced_from: u64::MAX,
-        policies: Policies { rows: 2, ..Policies::default() },
-    })
-    .unwrap();
-    let array = Arc::new(array);
+    let array = start(shape, &devices);
     let written = array.clone();
     let writer = thread::spawn(move || {
         for round in 1..4u8 {

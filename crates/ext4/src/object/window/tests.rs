@@ -4,17 +4,24 @@ use crate::{Mount, MountOptions, NewInode, NewKind, Privilege};
 use lanefs_device::RamDevice;
 use lanefs_lanes::sync::Arc;
 
-#[test]
-fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
+const FILE: NewInode =
+    NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
+
+/// Mounts a new file system in memory.
+fn mounted() -> Mount {
     let ram = RamDevice::create(64 << 20).expect("memory");
     let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
     mkfs(&ram, &options).expect("room for a file system");
-    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
+}
+
+#[test]
+fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
+    let mount = mounted();
     let fs = mount.fs();
     let root = fs.root().expect("a root");
-    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
     let files: Vec<_> = (0..500)
-        .map(|n| fs.create(&root, format!("{n}").as_bytes(), &new).expect("room"))
+        .map(|n| fs.create(&root, format!("{n}").as_bytes(), &FILE).expect("room"))
         .collect();
     assert!(fs.cached().0 > 500);
     assert_eq!(fs.objects.drop_windows(), 0);
@@ -38,14 +45,10 @@ fn taking_windows_back_looks_at_the_inodes_that_have_one_and_at_no_other() {
 
 #[test]
 fn a_window_that_is_given_back_leaves_the_next_one_on_the_list() {
-    let ram = RamDevice::create(64 << 20).expect("memory");
-    let options = MkfsOptions { contents: Contents::Zeros, ..MkfsOptions::default() };
-    mkfs(&ram, &options).expect("room for a file system");
-    let mount = Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one");
+    let mount = mounted();
     let fs = mount.fs();
     let root = fs.root().expect("a root");
-    let new = NewInode { kind: NewKind::Regular, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-    let file = fs.create(&root, b"file", &new).expect("room");
+    let file = fs.create(&root, b"file", &FILE).expect("room");
     let ends = AtomicBool::new(false);
     std::thread::scope(|s| {
         // Closes the inode again and again, as another open file would.
