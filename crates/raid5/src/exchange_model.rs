@@ -195,6 +195,57 @@ fn replace_failing() {
     }
 }
 
+/// Models one thread that writes a chunk of a row which misses its other data chunk, while the
+/// member with the written chunk, or with the parity, fails all writes and is replaced.
+fn replace_failing_degraded(parity: bool) {
+    let shape = Geometry::new(Layout::LeftSymmetric, 3, CHUNK, CHUNK).unwrap();
+    let devices: Vec<_> = (0..3).map(|_| Memory::new(CHUNK)).collect();
+    let slot = if parity { shape.parity_slot(0) } else { shape.data_slot(0, 0) };
+    let failing = Arc::new(FailsWrites {
+        below: devices[slot].clone(),
+        from: 0,
+        fails: AtomicBool::new(false),
+    });
+    let member = |device| Member { device, data_offset: 0, log: None, recovered: u64::MAX };
+    let members = (0..3).map(|at| match at == slot {
+        true => Some(member(failing.clone() as Arc<dyn Device>)),
+        false => Some(member(devices[at].clone() as Arc<dyn Device>)),
+    });
+    let array = Array::start(Setup {
+        geometry: shape,
+        members: members.collect(),
+        record: Arc::new(Unrecorded),
+        consistency: Consistency::Resync,
+        active: true,
+        unsynced_from: u64::MAX,
+        policies: Policies { rows: 2, ..Policies::default() },
+    });
+    let array = Arc::new(array.unwrap());
+    array.write_at(0, &[1; 2 * CHUNK as usize]).expect("a full row");
+    array.fail(shape.data_slot(0, 1)).expect("one may fail");
+    let id = array.add_shadow(slot, member(Memory::new(CHUNK))).expect("a shadow");
+    let copied = array.copy_to_shadow(id, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(copied.expect("a copy"), Ended::Done);
+    failing.fails.store(true, Ordering::Relaxed);
+    let written = array.clone();
+    let writer = thread::spawn(move || written.write_at(0, &[7; CHUNK as usize]).is_ok());
+    let _ = array.exchange(id, || Ok(Slots::NONE));
+    let acknowledged = writer.join().expect("the writer");
+    let mut got = [0; 2 * CHUNK as usize];
+    array.read_at(0, &mut got).expect("a read");
+    let (first, second) = got.split_at(CHUNK as usize);
+    assert!(second.iter().all(|byte| *byte == 1), "the chunk of the missing member changed");
+    if acknowledged {
+        assert!(first.iter().all(|byte| *byte == 7), "an acknowledged write is lost");
+    }
+}
+
+#[test]
+fn shuttle_a_degraded_array_keeps_its_data_when_a_replaced_member_fails() {
+    explore(5000, || replace_failing_degraded(false));
+    explore(5000, || replace_failing_degraded(true));
+}
+
 #[test]
 fn shuttle_a_member_that_fails_as_it_is_replaced_leaves_the_new_one_all_parity() {
     explore(5000, replace_failing);

@@ -6,7 +6,7 @@ use crate::failure::Lost;
 use crate::member_check::{check_log, check_size};
 use crate::parity_log::LogHome;
 use crate::slots::Slots;
-use crate::standing::Member;
+use crate::standing::{Member, MemberId};
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::Arc;
 
@@ -51,6 +51,15 @@ impl Array {
         let _state = self.state();
         self.members.drop_shadow(lost.member, Some(&lost.error));
         self.members.still(lost.member).is_some()
+    }
+
+    /// Decides whether a write counts that its shadow has and its member does not: returns `true`
+    /// if the shadow has become the member. Otherwise drops the shadow, so that the member's
+    /// failure is the slot's, and no exchange comes between the failure and its record.
+    pub(crate) fn promoted_or_dropped(&self, shadow: MemberId) -> bool {
+        let _state = self.state();
+        self.members.drop_shadow(shadow, None);
+        self.members.still(shadow).is_some()
     }
 
     /// # Locking

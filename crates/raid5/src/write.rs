@@ -84,14 +84,7 @@ impl Array {
         if !missing.contains(slot) && failed.allows_more(missing) {
             self.write_parity(write, base, &parity, &mut failed);
         }
-        let failed_parity = failed.slots.contains(slot);
         self.settle_failures(write, &prepared, missing, failed)?;
-        if failed_parity && !self.members.missing(write.row).contains(slot) {
-            // Its shadow got the slot before the failure was recorded, and may miss some of it.
-            let mut failed = Failed::default();
-            self.write_parity(write, base, &parity, &mut failed);
-            self.settle_failures(write, &prepared, missing, failed)?;
-        }
         match (logged, write.how) {
             (Some((log, ticket)), Durability::Cached) => log.written(ticket, self.gate.begun()),
             (Some((log, ticket)), Durability::Durable) => log.finished(ticket),
@@ -287,11 +280,11 @@ impl Array {
         };
         let mut done = put(&member);
         if let Some(shadow) = shadow.filter(|shadow| shadow.id != member.id) {
-            done = match put(&shadow) {
-                // The shadow may have become the member; then this write counts.
-                Ok(()) => done.or_else(|lost| self.members.still(shadow.id).map(drop).ok_or(lost)),
-                Err(lost) if self.lose_shadow(&lost) => Err(lost),
-                Err(_) => done,
+            done = match (done, put(&shadow)) {
+                (done, Err(lost)) if !self.lose_shadow(&lost) => done,
+                (_, Err(lost)) => Err(lost),
+                (Err(_), Ok(())) if self.promoted_or_dropped(shadow.id) => Ok(()),
+                (done, Ok(())) => done,
             };
         }
         match done {
