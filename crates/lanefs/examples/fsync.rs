@@ -69,7 +69,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let flush = Duration::from_micros(arguments.next().map_or(Ok(1000), |us| us.parse())?);
     let time = Duration::from_secs_f64(arguments.next().map_or(Ok(1.0), |s| s.parse())?);
-    println!("a flush or durable write takes {flush:?}; per fsync, each thread on a file of its own");
+    println!(
+        "a flush or durable write takes {flush:?}; per fsync, each thread on a file of its own"
+    );
     println!("work      threads   fsyncs/s   writes  flushes  durable  fsyncs per flush");
     for work in [Work::Append, Work::Overwrite] {
         for threads in [1, 2, 8, 64] {
