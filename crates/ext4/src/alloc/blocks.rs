@@ -1,18 +1,15 @@
 //! Claims of blocks.
 
-use super::choose::{Ask, Attempt, Candidates, Goal, Run, Wait, choose};
+use super::choose::{Ask, Attempt, Candidates, Goal, Wait, choose};
 use super::claim::Claim;
-use super::group::Maps;
 use super::groups::{Found, Groups, Request};
 use super::region;
 use super::runs::Rows;
 use super::space::{Alone, Draw};
+use super::visit::Visit;
 use crate::error::Error;
-use crate::policy::GroupSearch;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::Lane;
-#[cfg(test)]
-use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::Group;
 
 /// How often all groups are searched for blocks that are surely there.
@@ -48,18 +45,14 @@ impl Groups {
         let home = region::home(Lane::current(), shared.summaries.groups()).start;
         let place = shared.format.geometry.group_of(request.goal);
         let (group, bit) = place.map_or((home, 0), |(group, bit)| (group.0, bit));
-        let stream_goal = request.stream.and_then(|ino| {
-            let count = self.streams.len().max(1);
-            self.streams.get(ino.0 as usize % count)
-        });
-        let stream = stream_goal.map(|last| *last.lock());
-        let goal = Goal { group, bit, home, stream };
-        let search = Search { groups: self, read };
+        let stream = request.stream.and_then(|ino| self.policy.stream_goal(ino));
+        let goal = Goal { group, if_busy: home, if_lacking: stream.unwrap_or(group + 1) };
+        let groups = BlockSearch { groups: self, read };
         for _ in 0..ROUNDS {
-            let least = request.at_least.min(drawn);
-            if let Some(run) = choose(&search, goal, drawn, least, self.policies.busy_group)? {
-                if let Some(last) = stream_goal {
-                    *last.lock() = run.group;
+            let asks = Ask::in_turn(bit, drawn, request.at_least.min(drawn));
+            if let Some(run) = choose(&groups, goal, asks, self.policy.busy_group())? {
+                if let Some(ino) = request.stream {
+                    self.policy.note_stream(ino, run.group);
                 }
                 return Ok(run);
             }
@@ -69,73 +62,57 @@ impl Groups {
     }
 }
 
-/// The groups as the chooser sees them.
-struct Search<'a> {
+/// A claimed run within a group.
+struct Run {
+    group: u32,
+    bit: u32,
+    len: u32,
+}
+
+/// The groups, searched for blocks.
+struct BlockSearch<'a> {
     groups: &'a Groups,
     read: &'a dyn BlockReader,
 }
 
-impl Candidates for Search<'_> {
+impl Candidates for BlockSearch<'_> {
+    type Ask = Ask;
+    type Claim = Run;
     type Error = Error;
 
     fn groups(&self) -> u32 {
         self.groups.shared.summaries.groups()
     }
 
-    fn open_blocks(&self, group: u32) -> u32 {
-        #[cfg(test)]
-        self.groups.looked.fetch_add(1, Ordering::Relaxed);
-        self.groups.shared.summaries.open_blocks(group)
+    fn has_any(&self, group: u32) -> bool {
+        self.groups.shared.summaries.open_blocks(group) > 0
     }
 
-    fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
-        let summaries = &self.groups.shared.summaries;
-        match self.groups.policies.group_search {
-            GroupSearch::Index => summaries.next_with_order(order, from),
-            GroupSearch::Scan => summaries.scan_for_order(order, from),
-        }
+    fn next(&self, ask: &Ask, from: u32) -> Option<u32> {
+        self.groups.policy.next_with_order(&self.groups.shared.summaries, ask.order, from)
     }
 
-    fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Error> {
-        #[cfg(test)]
-        self.groups.looked.fetch_add(1, Ordering::Relaxed);
-        let shared = &self.groups.shared;
-        if shared.summaries.open_blocks(group) == 0 {
+    fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt<Run>, Error> {
+        if !self.has_any(group) {
             return Ok(Attempt::Lacking);
         }
-        let cell = &shared.cells[group as usize];
-        let mut _hold = None;
-        loop {
-            let guard = match wait {
-                Wait::Wait => Some(cell.state.lock()),
-                Wait::Skip => cell.state.try_lock(),
-            };
-            let Some(mut state) = guard else { return Ok(Attempt::Busy) };
-            let ready = match &mut state.maps {
-                Maps::Ready(ready) => ready,
-                Maps::Damaged(_) => return Ok(Attempt::Lacking),
-                Maps::Unread => {
-                    drop(state);
-                    _hold = Some(self.groups.load(self.read, Group(group))?);
-                    continue;
+        let shared = &*self.groups.shared;
+        let first = shared.format.geometry.group_first_block(Group(group));
+        let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
+        let visit = Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait };
+        visit.enter(|ready| match ready.claim_run(ask, shared.summaries.bound(group), rows) {
+            Ok(run) => {
+                let open = ready.blocks.open;
+                shared.summaries.set_open_blocks(group, open);
+                if open == 0 {
+                    shared.summaries.set_longest(group, 0);
                 }
-            };
-            let first = shared.format.geometry.group_first_block(Group(group));
-            let rows = Rows::in_group(shared.row, first.map_or(0, |block| block.0));
-            return Ok(match ready.claim_run(ask, shared.summaries.bound(group), rows) {
-                Ok(run) => {
-                    let open = ready.blocks.open;
-                    shared.summaries.set_open_blocks(group, open);
-                    if open == 0 {
-                        shared.summaries.set_longest(group, 0);
-                    }
-                    Attempt::Taken(Run { group, bit: run.start, len: run.end - run.start })
-                }
-                Err(longest) => {
-                    shared.summaries.set_longest(group, longest);
-                    Attempt::Lacking
-                }
-            });
-        }
+                Some(Run { group, bit: run.start, len: run.end - run.start })
+            }
+            Err(longest) => {
+                shared.summaries.set_longest(group, longest);
+                None
+            }
+        })
     }
 }

@@ -3,17 +3,19 @@
 //! The passes follow mballoc: first the goal; then groups with room for all wanted blocks; then
 //! groups with the longest runs, down to the caller's minimum; last any group, waiting for its
 //! guard. Every pass but the last skips groups whose guard is held, and tries a bounded number of
-//! groups, which the index finds. So the cost does not grow with the number of groups.
+//! groups, which the index finds. So the cost does not grow with the number of groups. Inode
+//! numbers are searched in the same way, with a single pass between goal and last resort.
 
 use super::summary::{order_for, order_of};
-use crate::policy::BusyGroup;
 
 /// How many groups one pass tries before the next takes over.
 const TRIES: usize = 24;
 
-/// Describes the run that is wanted from a group.
+/// Describes the run of blocks that is wanted from a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
+    /// The order of runs that a group must have to be tried.
+    pub order: u32,
     /// The bit to start at; 0 means anywhere.
     pub from: u32,
     /// Wanted blocks; a run is never longer.
@@ -24,23 +26,25 @@ pub(crate) struct Ask {
     pub least: u32,
 }
 
-/// A claimed run within a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub group: u32,
-    pub bit: u32,
-    pub len: u32,
-}
-
 /// The result of trying a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attempt {
-    /// The run was claimed for the caller.
-    Taken(Run),
+pub(crate) enum Attempt<T> {
+    /// This was claimed for the caller.
+    Taken(T),
     /// Another thread held the guard.
     Busy,
-    /// The group has no such run; its hints were updated.
+    /// The group does not have it; its hints were updated.
     Lacking,
+}
+
+impl<T> Attempt<T> {
+    pub(crate) fn map<U>(self, claim: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Attempt::Taken(taken) => Attempt::Taken(claim(taken)),
+            Attempt::Busy => Attempt::Busy,
+            Attempt::Lacking => Attempt::Lacking,
+        }
+    }
 }
 
 /// Whether to wait for a guard.
@@ -50,109 +54,125 @@ pub(crate) enum Wait {
     Wait,
 }
 
-/// The groups of a file system.
+/// The groups of a file system, searched for blocks or for inode numbers.
 pub(crate) trait Candidates {
+    /// What is wanted from a group.
+    type Ask;
+    /// What was claimed.
+    type Claim;
     type Error;
     fn groups(&self) -> u32;
-    fn open_blocks(&self, group: u32) -> u32;
-    /// Returns the next group at `from` or later that may have a run of `order`. A group that has
-    /// one is missed only briefly, since the hints may be old.
-    fn next_with_order(&self, order: u32, from: u32) -> Option<u32>;
-    fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Self::Error>;
+    /// Returns whether the group has anything that can be claimed.
+    fn has_any(&self, group: u32) -> bool;
+    /// Returns the next group at `from` or later that may have what is asked. A group that has it
+    /// is missed only briefly, since the hints may be old.
+    fn next(&self, ask: &Self::Ask, from: u32) -> Option<u32>;
+    fn attempt(
+        &self,
+        group: u32,
+        ask: &Self::Ask,
+        wait: Wait,
+    ) -> Result<Attempt<Self::Claim>, Self::Error>;
 }
 
 /// Where the search starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
-    pub bit: u32,
     /// The group to try next if the goal's group is busy, so that threads that contend there
     /// separate.
-    pub home: u32,
-    /// The group to try next if the goal's group has no room: the stream goal, if one is set.
-    pub stream: Option<u32>,
+    pub if_busy: u32,
+    /// The group to try next if the goal's group lacks what is wanted.
+    pub if_lacking: u32,
 }
 
-/// Claims a run of `want` blocks near `goal`; if there is none, a shorter run of at least
-/// `at_least` blocks; at last a run of any length. `None` if all groups are full.
+/// What is wanted from the groups, in the order of the passes.
+pub(crate) struct Asks<A, P> {
+    pub at_goal: A,
+    pub passes: P,
+    pub last: A,
+}
+
+impl Ask {
+    /// Asks for a run of `want` blocks at the bit `from` of the goal's group; then for one
+    /// elsewhere; if there is none, for a shorter run of at least `at_least` blocks; at last for a
+    /// run of any length.
+    pub(crate) fn in_turn(
+        from: u32,
+        want: u32,
+        at_least: u32,
+    ) -> Asks<Ask, impl Iterator<Item = Ask>> {
+        let at_least = at_least.clamp(1, want);
+        let whole = Ask { order: order_for(want), from: 0, want, least_at_goal: want, least: want };
+        let best = move |order| Ask { order, least: at_least, ..whole };
+        let shorter = (order_of(at_least)..=order_of(want)).rev().map(best);
+        Asks {
+            at_goal: Ask { from, least_at_goal: at_least, ..whole },
+            passes: std::iter::once(whole).chain(shorter),
+            last: Ask { order: 0, least: 1, ..whole },
+        }
+    }
+}
+
+/// Claims what is asked for, near `goal` if possible. All passes but the last treat busy groups as
+/// `busy` says. `None` if no group has what the last pass asks for.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,
-    want: u32,
-    at_least: u32,
-    busy: BusyGroup,
-) -> Result<Option<Run>, C::Error> {
-    let at_least = at_least.clamp(1, want);
-    let wait = match busy {
-        BusyGroup::Skip => Wait::Skip,
-        BusyGroup::Wait => Wait::Wait,
+    asks: Asks<C::Ask, impl Iterator<Item = C::Ask>>,
+    busy: Wait,
+) -> Result<Option<C::Claim>, C::Error> {
+    let start = match groups.attempt(goal.group, &asks.at_goal, busy)? {
+        Attempt::Taken(claim) => return Ok(Some(claim)),
+        Attempt::Lacking => goal.if_lacking,
+        Attempt::Busy => goal.if_busy,
     };
-    let ask = Ask { from: goal.bit, want, least_at_goal: at_least, least: want };
-    let start = match groups.attempt(goal.group, &ask, wait)? {
-        Attempt::Taken(run) => return Ok(Some(run)),
-        Attempt::Lacking => goal.stream.unwrap_or(goal.group + 1),
-        Attempt::Busy => goal.home,
-    };
-    let chooser = Chooser { groups, start: start % groups.groups(), wait };
-    let whole = Ask { from: 0, want, least_at_goal: want, least: want };
-    if let Some(run) = chooser.pass(order_for(want), &whole)? {
-        return Ok(Some(run));
-    }
-    let best = Ask { least: at_least, ..whole };
-    for order in (order_of(at_least)..=order_of(want)).rev() {
-        if let Some(run) = chooser.pass(order, &best)? {
-            return Ok(Some(run));
+    let chooser = Chooser { groups, start: start % groups.groups() };
+    for ask in asks.passes {
+        if let Some(claim) = chooser.pass(&ask, busy, TRIES)? {
+            return Ok(Some(claim));
         }
     }
-    chooser.any(&Ask { least: 1, ..whole })
+    // The last resort. The groups in the index come first, because a scan of a million full groups
+    // takes long; then all groups, because the index is only a hint.
+    match chooser.pass(&asks.last, Wait::Wait, usize::MAX)? {
+        None => chooser.all(&asks.last),
+        claim => Ok(claim),
+    }
 }
 
 struct Chooser<'a, C> {
     groups: &'a C,
     start: u32,
-    wait: Wait,
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Tries the groups that may have a run of `order`, from the start around to it again.
-    fn pass(&self, order: u32, ask: &Ask) -> Result<Option<Run>, C::Error> {
-        let mut tries = 0;
+    /// Tries up to `tries` groups that may have what is asked, from the start around to it again.
+    fn pass(&self, ask: &C::Ask, wait: Wait, tries: usize) -> Result<Option<C::Claim>, C::Error> {
+        let mut tried = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {
             let mut from = part.start;
-            while let Some(group) = self.groups.next_with_order(order, from)
+            while let Some(group) = self.groups.next(ask, from)
                 && group < part.end
-                && tries < TRIES
+                && tried < tries
             {
-                if let Attempt::Taken(run) = self.groups.attempt(group, ask, self.wait)? {
-                    return Ok(Some(run));
+                if let Attempt::Taken(claim) = self.groups.attempt(group, ask, wait)? {
+                    return Ok(Some(claim));
                 }
                 from = group + 1;
-                tries += 1;
+                tried += 1;
             }
         }
         Ok(None)
     }
 
-    /// The last resort: tries every group that is not full, and waits for its guard. The groups in
-    /// the index come first, because a scan of a million full groups takes long.
-    fn any(&self, ask: &Ask) -> Result<Option<Run>, C::Error> {
-        for part in [self.start..self.groups.groups(), 0..self.start] {
-            let mut from = part.start;
-            while let Some(group) = self.groups.next_with_order(0, from)
-                && group < part.end
-            {
-                if let Attempt::Taken(run) = self.groups.attempt(group, ask, Wait::Wait)? {
-                    return Ok(Some(run));
-                }
-                from = group + 1;
-            }
-        }
+    /// Tries every group that is not full, and waits for its guard.
+    fn all(&self, ask: &C::Ask) -> Result<Option<C::Claim>, C::Error> {
         for group in (self.start..self.groups.groups()).chain(0..self.start) {
-            if self.groups.open_blocks(group) == 0 {
-                continue;
-            }
-            if let Attempt::Taken(run) = self.groups.attempt(group, ask, Wait::Wait)? {
-                return Ok(Some(run));
+            if self.groups.has_any(group)
+                && let Attempt::Taken(claim) = self.groups.attempt(group, ask, Wait::Wait)?
+            {
+                return Ok(Some(claim));
             }
         }
         Ok(None)
@@ -179,9 +199,10 @@ mod tests {
             Fake { runs, busy, tried: RefCell::default(), looked: std::cell::Cell::default() }
         }
 
-        fn choose(&self, group: u32, want: u32, at_least: u32) -> Option<Run> {
-            let goal = Goal { group, bit: 0, home: 3, stream: None };
-            let Ok(run) = choose(self, goal, want, at_least, BusyGroup::Skip);
+        /// Returns the group and the length of the run.
+        fn choose(&self, group: u32, want: u32, at_least: u32) -> Option<(u32, u32)> {
+            let goal = Goal { group, if_busy: 3, if_lacking: group + 1 };
+            let Ok(run) = choose(self, goal, Ask::in_turn(0, want, at_least), Wait::Skip);
             run
         }
 
@@ -191,25 +212,32 @@ mod tests {
     }
 
     impl Candidates for Fake {
+        type Ask = Ask;
+        type Claim = (u32, u32);
         type Error = Infallible;
 
         fn groups(&self) -> u32 {
             self.runs.len() as u32
         }
 
-        fn open_blocks(&self, group: u32) -> u32 {
+        fn has_any(&self, group: u32) -> bool {
             self.looked.set(self.looked.get() + 1);
-            self.runs[group as usize]
+            self.runs[group as usize] > 0
         }
 
-        fn next_with_order(&self, order: u32, from: u32) -> Option<u32> {
+        fn next(&self, ask: &Ask, from: u32) -> Option<u32> {
             (from..self.groups()).find(|group| {
                 let run = self.runs[*group as usize];
-                run > 0 && order_of(run) >= order
+                run > 0 && order_of(run) >= ask.order
             })
         }
 
-        fn attempt(&self, group: u32, ask: &Ask, wait: Wait) -> Result<Attempt, Infallible> {
+        fn attempt(
+            &self,
+            group: u32,
+            ask: &Ask,
+            wait: Wait,
+        ) -> Result<Attempt<(u32, u32)>, Infallible> {
             self.tried.borrow_mut().push((group, wait));
             if self.busy[group as usize] && wait == Wait::Skip {
                 return Ok(Attempt::Busy);
@@ -217,44 +245,40 @@ mod tests {
             let len = self.runs[group as usize].min(ask.want);
             let least = ask.least.min(ask.least_at_goal);
             Ok(if len > 0 && len >= least {
-                Attempt::Taken(Run { group, bit: 0, len })
+                Attempt::Taken((group, len))
             } else {
                 Attempt::Lacking
             })
         }
     }
 
-    fn taken(run: Option<Run>) -> Option<(u32, u32)> {
-        run.map(|run| (run.group, run.len))
-    }
-
     #[test]
     fn the_goal_comes_first_and_then_the_next_group_with_room_for_all() {
         let fake = Fake::new(&[100, 10, 20, 64, 100]);
-        assert_eq!(taken(fake.choose(1, 10, 10)), Some((1, 10)));
-        assert_eq!(taken(fake.choose(1, 50, 50)), Some((3, 50)));
-        assert_eq!(taken(fake.choose(1, 65, 65)), Some((4, 65)), "a lower order may do too");
-        assert_eq!(taken(fake.choose(4, 20, 20)), Some((4, 20)));
+        assert_eq!(fake.choose(1, 10, 10), Some((1, 10)));
+        assert_eq!(fake.choose(1, 50, 50), Some((3, 50)));
+        assert_eq!(fake.choose(1, 65, 65), Some((4, 65)), "a lower order may do too");
+        assert_eq!(fake.choose(4, 20, 20), Some((4, 20)));
     }
 
     #[test]
     fn less_than_wanted_is_taken_from_the_best_group_and_not_under_the_least() {
         let fake = Fake::new(&[8, 10, 20, 33, 9]);
-        assert_eq!(taken(fake.choose(0, 100, 30)), Some((3, 33)));
-        assert_eq!(taken(fake.choose(0, 100, 8)), Some((0, 8)), "the goal is better still");
+        assert_eq!(fake.choose(0, 100, 30), Some((3, 33)));
+        assert_eq!(fake.choose(0, 100, 8), Some((0, 8)), "the goal is better still");
         let small = Fake::new(&[0, 3, 5, 0, 1]);
-        assert_eq!(taken(small.choose(0, 100, 50)), Some((1, 3)), "anything at last");
-        assert_eq!(taken(Fake::new(&[0, 0]).choose(1, 1, 1)), None);
+        assert_eq!(small.choose(0, 100, 50), Some((1, 3)), "anything at last");
+        assert_eq!(Fake::new(&[0, 0]).choose(1, 1, 1), None);
     }
 
     #[test]
     fn busy_groups_are_skipped_and_waited_for_at_last() {
         let mut fake = Fake::new(&[100; 6]);
         fake.busy = vec![true, false, false, true, false, false];
-        assert_eq!(taken(fake.choose(0, 10, 10)), Some((4, 10)), "from home on, not from the goal");
+        assert_eq!(fake.choose(0, 10, 10), Some((4, 10)), "from home on, not from the goal");
         assert_eq!(fake.tried(), [0, 3, 4]);
         fake.busy = vec![true; 6];
-        assert_eq!(taken(fake.choose(1, 10, 10)), Some((3, 10)));
+        assert_eq!(fake.choose(1, 10, 10), Some((3, 10)));
         assert_eq!(fake.tried.borrow().last(), Some(&(3, Wait::Wait)));
     }
 
@@ -264,7 +288,7 @@ mod tests {
             let mut runs = vec![5; groups];
             runs[groups - 1] = 4096;
             let fake = Fake::new(&runs);
-            assert_eq!(taken(fake.choose(0, 4096, 4096)), Some((groups as u32 - 1, 4096)));
+            assert_eq!(fake.choose(0, 4096, 4096), Some((groups as u32 - 1, 4096)));
             assert_eq!(fake.tried().len(), 2);
         }
     }
@@ -274,7 +298,7 @@ mod tests {
         let mut runs = vec![0; 1_000_000];
         runs[999_998] = 3;
         let fake = Fake::new(&runs);
-        assert_eq!(taken(fake.choose(5, 64, 64)), Some((999_998, 3)));
+        assert_eq!(fake.choose(5, 64, 64), Some((999_998, 3)));
         assert_eq!(fake.looked.get(), 0, "at groups that the index does not know");
         assert!(fake.tried().len() < 4);
     }
@@ -283,8 +307,8 @@ mod tests {
     fn with_the_waiting_policy_no_group_is_skipped() {
         let mut fake = Fake::new(&[100; 4]);
         fake.busy[2] = true;
-        let goal = Goal { group: 2, bit: 0, home: 0, stream: None };
-        let Ok(run) = choose(&fake, goal, 10, 10, BusyGroup::Wait);
-        assert_eq!(taken(run), Some((2, 10)));
+        let goal = Goal { group: 2, if_busy: 0, if_lacking: 3 };
+        let Ok(run) = choose(&fake, goal, Ask::in_turn(0, 10, 10), Wait::Wait);
+        assert_eq!(run, Some((2, 10)));
     }
 }

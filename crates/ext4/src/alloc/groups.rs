@@ -1,17 +1,18 @@
 //! All groups of a mounted file system: claims, allocation and freeing of blocks.
 
 use super::claim::Claim;
-use super::group::{Dirtied, GroupState, Maps};
-use super::presence::{GroupHold, Presence};
+use super::group::{Dirtied, GroupState};
+use super::load::Bitmaps;
+use super::older;
+use super::policy::AllocPolicy;
+use super::presence::Presence;
 use super::read::{Format, damage};
 use super::region;
-use super::resident::Residents;
 use super::shared::{Cell, Shared};
 use super::space::{Alone, Drawn, Privilege, Space};
 use super::summary::Summaries;
 use crate::error::Error;
-use crate::policy::{Placement, Policies, StreamGoal};
-use crate::volume::reader::BlockReader;
+use crate::policy::{Placement, Policies};
 use crate::volume::system::SystemBlocks;
 use lanefs_journal::Tid;
 use lanefs_lanes::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,11 +21,10 @@ use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::checksum::Checksums;
 use lanefs_ondisk::group_desc::GroupDesc;
 use lanefs_ondisk::superblock::Geometry;
-use lanefs_ondisk::{Block, Corruption, Group, Ino};
+use lanefs_ondisk::{Block, Group, Ino};
 use std::ops::Range;
 use std::sync::Arc;
 
-const LOADERS: usize = 64;
 /// A request for blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
@@ -41,7 +41,7 @@ pub(crate) struct Request {
     pub at_least: u32,
     /// Whether the reserved blocks may be used.
     pub privilege: Privilege,
-    /// The inode of the file, if the file is large: for [`StreamGoal`].
+    /// The inode of the file, if the file is large: for [`StreamGoal`](crate::StreamGoal).
     pub stream: Option<Ino>,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct Setup {
 pub(crate) struct Groups {
     /// Also referenced by the claims, which every lane creates.
     pub(super) shared: LaneArc<Shared>,
-    pub(super) policies: Policies,
-    /// Serialises readers of a group's bitmaps. [rank Load]
-    loaders: Box<[Mutex<()>]>,
+    pub(crate) bitmaps: Bitmaps,
+    pub(super) policy: Box<dyn AllocPolicy>,
+    pub(super) placement: Placement,
     /// Blocks that are not allocated, claimed or not.
     free_blocks: LaneCounter,
     pub(super) free_inodes: LaneCounter,
@@ -101,13 +101,6 @@ pub(crate) struct Groups {
     descriptors_charged: Box<[AtomicU64]>,
     /// Number of directories that each lane has placed.
     pub(super) placed: PerLane<AtomicU32>,
-    /// The groups of the last streams: one goal, or several for [`StreamGoal::Hashed`]. [rank
-    /// Guard]
-    pub(super) streams: Box<[Padded<Mutex<u32>>]>,
-    pub(super) residents: Residents,
-    /// Number of times a chooser tried a group.
-    #[cfg(test)]
-    pub(super) looked: AtomicU64,
     /// Free blocks and inodes as captured. [rank Guard]
     pub(super) captured: Mutex<(i64, i64)>,
 }
@@ -144,20 +137,16 @@ impl Groups {
             space: Space::new(blocks, reserved),
             row,
         });
-        let residents = Residents::new(geometry.group_count(), bitmap_bytes, shared.bitmap_bytes());
         Groups {
+            bitmaps: Bitmaps::new(shared.clone(), bitmap_bytes),
             shared,
-            policies,
-            loaders: (0..LOADERS).map(|_| Mutex::new(Rank::Load, ())).collect(),
+            policy: older::implementation(&policies, geometry.group_count()),
+            placement: policies.placement,
             free_blocks: LaneCounter::new(blocks as i64),
             free_inodes: LaneCounter::new(inodes as i64),
             pending: LaneCounter::new(0),
             descriptors_charged: (0..geometry.desc_blocks()).map(|_| AtomicU64::new(0)).collect(),
             placed: PerLane::new(|_| AtomicU32::new(0)),
-            streams: stream_goals(policies.stream_goal, geometry.group_count()),
-            residents,
-            #[cfg(test)]
-            looked: AtomicU64::new(0),
             captured: Mutex::new(Rank::Guard, (blocks as i64, inodes as i64)),
         }
     }
@@ -166,7 +155,7 @@ impl Groups {
     /// lane's home region or if all lanes share one, else a group of the lane's own.
     pub(crate) fn near(&self, group: Group) -> Group {
         let home = region::home(Lane::current(), self.shared.summaries.groups());
-        if self.policies.placement == Placement::Shared || home.contains(&group.0) {
+        if self.placement == Placement::Shared || home.contains(&group.0) {
             return group;
         }
         Group(home.start + group.0 % (home.end - home.start))
@@ -176,121 +165,6 @@ impl Groups {
     /// must have no claim under way and hold no handle.
     pub(crate) fn alone(&self) -> Alone<'_> {
         self.shared.space.alone()
-    }
-
-    /// Prepares a change of the bits of `group`: its bitmaps stay in memory while the hold lives.
-    /// Sleeps.
-    ///
-    /// # Errors
-    /// Damage, or an I/O error.
-    pub(crate) fn load(
-        &self,
-        read: &dyn BlockReader,
-        group: Group,
-    ) -> Result<GroupHold<'_>, Error> {
-        if let Some(hold) = self.hold_ready(group) {
-            return Ok(hold);
-        }
-        let hold = self.read_bitmaps(read, group)?;
-        self.residents.make_room(&self.shared, read);
-        Ok(hold)
-    }
-
-    /// Prepare: loads and holds the bitmaps of the groups of a run of blocks.
-    pub(crate) fn load_run<'g>(
-        &'g self,
-        read: &dyn BlockReader,
-        start: Block,
-        len: u32,
-        holds: &mut Vec<GroupHold<'g>>,
-    ) -> Result<(), Error> {
-        let geometry = &self.shared.format.geometry;
-        let (mut at, end) = (start.0, start.0 + u64::from(len));
-        while at < end {
-            let outside = Error::OutsideFileSystem { block: Block(at) };
-            let Some((group, _)) = geometry.group_of(Block(at)) else { return Err(outside) };
-            let Some(last) = geometry.group_last_block(group) else { return Err(outside) };
-            holds.push(self.load(read, group)?);
-            at = last.0 + 1;
-        }
-        Ok(())
-    }
-
-    /// Prepare: loads and holds the bitmaps of a block's group.
-    pub(crate) fn load_group_of(
-        &self,
-        read: &dyn BlockReader,
-        block: Block,
-    ) -> Result<GroupHold<'_>, Error> {
-        match self.shared.format.geometry.group_of(block) {
-            Some((group, _)) => self.load(read, group),
-            None => Err(Error::OutsideFileSystem { block }),
-        }
-    }
-
-    /// Holds a group if its bitmaps are in memory.
-    pub(super) fn hold_ready(&self, group: Group) -> Option<GroupHold<'_>> {
-        GroupHold::of(&self.shared.cells.get(group.0 as usize)?.presence)
-    }
-
-    /// Reads the bitmaps of `group`, unless another thread has read them meanwhile. They are held
-    /// before the guard is released, so that eviction does not drop them right after the read.
-    fn read_bitmaps(&self, read: &dyn BlockReader, group: Group) -> Result<GroupHold<'_>, Error> {
-        let Some(cell) = self.shared.cells.get(group.0 as usize) else {
-            return Err(damage(group, Cause::NoSuchGroup));
-        };
-        let is_there = |state: &GroupState| match &state.maps {
-            Maps::Ready(_) => Some(Ok(cell.presence.hold_resident())),
-            Maps::Damaged(cause) => Some(Err(Error::Corruption(cause.as_ref().clone()))),
-            Maps::Unread => None,
-        };
-        if let Some(known) = is_there(&cell.state.lock()) {
-            return known;
-        }
-        let _loader = self.loaders[group.0 as usize % LOADERS].lock();
-        let desc = {
-            let state = cell.state.lock();
-            if let Some(known) = is_there(&state) {
-                return known;
-            }
-            state.desc
-        };
-        let format = &self.shared.format;
-        let bitmaps = format
-            .read_blocks(read, group, &desc)
-            .and_then(|blocks| Ok((blocks, format.read_inodes(read, group, &desc)?)));
-        match bitmaps {
-            Ok((blocks, inodes)) => {
-                let geometry = &format.geometry;
-                // Reserved inodes lie in group 0.
-                let reserved = if group.0 == 0 { geometry.first_ino().0 - 1 } else { 0 };
-                let mut state = cell.state.lock();
-                state.make_ready(blocks, inodes, reserved);
-                self.shared.tell(group, &mut state);
-                self.residents.note_arrival(&self.shared, group.0);
-                Ok(cell.presence.hold_resident())
-            }
-            Err(error) => {
-                if let Error::Corruption(cause) = &error {
-                    self.give_up(group, cause.clone());
-                    read.damaged(&error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Marks a group as damaged: nothing is allocated in it any more.
-    fn give_up(&self, group: Group, cause: Corruption) {
-        let mut state = self.shared.state(group);
-        state.maps = Maps::Damaged(Box::new(cause));
-        let summaries = &self.shared.summaries;
-        summaries.set_open_blocks(group.0, 0);
-        summaries.set_open_inodes(group.0, 0);
-        summaries.set_longest(group.0, 0);
-        let lost = state.desc.free_blocks;
-        drop(state);
-        self.shared.space.lose(lost);
     }
 
     /// Apply: allocates the blocks of a claim, which is used up.
@@ -313,7 +187,7 @@ impl Groups {
     /// the image maps blocks that it must not. The remaining blocks have been freed.
     ///
     /// # Panics
-    /// If [`Groups::load`] was not called before.
+    /// If [`Bitmaps::load`] was not called before.
     pub(crate) fn free_blocks(
         &self,
         handle: &mut impl Changes,
@@ -388,16 +262,6 @@ impl Groups {
         self.pending.add(-i64::from(len));
     }
 
-    /// Committer: `tid` is durable, and the blocks freed in it are released.
-    pub(crate) fn committed(&self, tid: Tid) {
-        self.residents.committed(&self.shared, tid);
-    }
-
-    /// Returns the bytes of bitmaps in memory.
-    pub(crate) fn bitmap_bytes(&self) -> u64 {
-        self.residents.count() as u64 * self.shared.bitmap_bytes()
-    }
-
     /// Returns the free blocks and inodes, claimed ones included, for statfs.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let count = |counter: &LaneCounter| counter.sum().max(0) as u64;
@@ -419,18 +283,4 @@ impl Groups {
     pub(super) fn space(&self) -> &Space {
         &self.shared.space
     }
-}
-
-/// Creates the goals that `policy` keeps, each on cache lines of its own, so that lanes share them
-/// less.
-fn stream_goals(policy: StreamGoal, groups: u32) -> Box<[Padded<Mutex<u32>>]> {
-    let count = match policy {
-        StreamGoal::Inode => 0,
-        StreamGoal::Global => 1,
-        StreamGoal::Hashed => {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            processors.min(groups as usize / 4).max(1)
-        }
-    };
-    (0..count).map(|_| Padded(Mutex::new(Rank::Guard, 0))).collect()
 }

@@ -1,28 +1,18 @@
 //! Claims, allocation and freeing of inodes.
 
-use super::choose::Wait;
+use super::choose::{Asks, Attempt, Candidates, Goal, Wait, choose};
 use super::claim::InodeClaim;
-use super::group::Maps;
 use super::groups::{Changes, Groups};
 use super::read::damage;
 use super::region;
+use super::visit::Visit;
 use crate::error::Error;
-use crate::policy::{BusyGroup, GroupSearch, InodeClaiming, Placement};
+use crate::policy::Placement;
 use crate::volume::reader::BlockReader;
 use lanefs_lanes::Lane;
 use lanefs_lanes::sync::atomic::Ordering;
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{FileType, Group, Ino};
-
-/// How many groups are tried before waiting for guards.
-const TRIES: usize = 24;
-
-/// The result of trying a group.
-enum Attempt {
-    Taken(u32),
-    Busy,
-    Lacking,
-}
 
 /// The preferred place of a file's inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +42,7 @@ impl Groups {
         let home = region::home(Lane::current(), groups);
         let place = self.shared.format.geometry.inode_place(parent);
         let near = place.map_or(home.start, |place| place.group.0);
-        let spreads = self.policies.placement == Placement::Lanes;
+        let spreads = self.placement == Placement::Lanes;
         let start = if kind == FileType::Directory && spreads {
             let placed = self.placed.mine().fetch_add(1, Ordering::Relaxed);
             home.start + placed % (home.end - home.start)
@@ -61,115 +51,16 @@ impl Groups {
         } else {
             near
         };
+        let if_busy = if spreads { home.start } else { start + 1 };
+        let goal = Goal { group: start, if_busy, if_lacking: start + 1 };
         // A directory needs room for the files that will be created in it.
-        let roomy = |group: u32| kind != FileType::Directory || summaries.open_blocks(group) > 0;
-        let wait = match self.policies.busy_group {
-            BusyGroup::Skip => Wait::Skip,
-            BusyGroup::Wait => Wait::Wait,
-        };
-        let mut from = start + 1;
-        if summaries.open_inodes(start) > 0 && roomy(start) {
-            match self.attempt_inode(read, start, wait)? {
-                Attempt::Taken(index) => return self.inode_claim(start, index),
-                Attempt::Busy if spreads => from = home.start,
-                Attempt::Busy | Attempt::Lacking => {}
-            }
-        }
-        let from = from % groups;
-        let next = |from| match self.policies.group_search {
-            GroupSearch::Index => summaries.next_with_inodes(from),
-            GroupSearch::Scan => summaries.scan_for_inodes(from),
-        };
-        let mut tries = 0;
-        for part in [from..groups, 0..from] {
-            let mut at = part.start;
-            while let Some(group) = next(at)
-                && group < part.end
-                && tries < TRIES
-            {
-                if roomy(group)
-                    && let Attempt::Taken(index) = self.attempt_inode(read, group, wait)?
-                {
-                    return self.inode_claim(group, index);
-                }
-                at = group + 1;
-                tries += 1;
-            }
-        }
-        // The last resort: accepts groups without room for files and waits for guards; first the
-        // groups in the index, then all groups, since the index is only a hint.
-        for part in [from..groups, 0..from] {
-            let mut at = part.start;
-            while let Some(group) = next(at)
-                && group < part.end
-            {
-                if let Attempt::Taken(index) = self.attempt_inode(read, group, Wait::Wait)? {
-                    return self.inode_claim(group, index);
-                }
-                at = group + 1;
-            }
-        }
-        for group in (from..groups).chain(0..from) {
-            if summaries.open_inodes(group) > 0
-                && let Attempt::Taken(index) = self.attempt_inode(read, group, Wait::Wait)?
-            {
-                return self.inode_claim(group, index);
-            }
-        }
-        Err(Error::NoSpace)
-    }
-
-    fn inode_claim(&self, group: u32, index: u32) -> Result<InodeClaim<'_>, Error> {
-        let group = Group(group);
+        let first = if kind == FileType::Directory { Room::ForFiles } else { Room::Any };
+        let asks = Asks { at_goal: first, passes: std::iter::once(first), last: Room::Any };
+        let groups = InodeSearch { groups: self, read };
+        let found = choose(&groups, goal, asks, self.policy.busy_group())?;
+        let (group, index) = found.ok_or(Error::NoSpace)?;
         let ino = self.shared.format.geometry.ino_at(group, index).ok_or(Error::NoSpace)?;
         Ok(InodeClaim::new(&self.shared, ino, group, index))
-    }
-
-    fn attempt_inode(
-        &self,
-        read: &dyn BlockReader,
-        group: u32,
-        wait: Wait,
-    ) -> Result<Attempt, Error> {
-        let shared = &self.shared;
-        let cell = &shared.cells[group as usize];
-        // Where the last search found an inode that was lost before it was taken.
-        let (mut from, mut found) = (0, None);
-        let mut _hold = None;
-        loop {
-            let guard = match wait {
-                Wait::Wait => Some(cell.state.lock()),
-                Wait::Skip => cell.state.try_lock(),
-            };
-            let Some(mut state) = guard else { return Ok(Attempt::Busy) };
-            let ready = match &mut state.maps {
-                Maps::Ready(ready) => ready,
-                Maps::Damaged(_) => return Ok(Attempt::Lacking),
-                Maps::Unread => {
-                    drop(state);
-                    _hold = Some(self.load(read, Group(group))?);
-                    continue;
-                }
-            };
-            let index = match (found, self.policies.inode_claim) {
-                (Some(index), _) => index,
-                (None, policy) => {
-                    let Some(index) = ready.find_inode(from) else {
-                        return Ok(Attempt::Lacking);
-                    };
-                    if policy == InodeClaiming::TwoStep {
-                        found = Some(index);
-                        continue;
-                    }
-                    index
-                }
-            };
-            if ready.take_inode(index) {
-                shared.summaries.set_open_inodes(group, ready.inodes.open);
-                return Ok(Attempt::Taken(index));
-            }
-            (from, found) = (index + 1, None);
-        }
     }
 
     /// Apply: allocates the inode of a claim, which is used up.
@@ -192,7 +83,7 @@ impl Groups {
     /// [`Error::Corruption`] if it is free.
     ///
     /// # Panics
-    /// If [`Groups::load`] was not called before.
+    /// If [`Bitmaps::load`] was not called before.
     pub(crate) fn free_inode(
         &self,
         handle: &mut impl Changes,
@@ -216,5 +107,48 @@ impl Groups {
         self.note(handle, group, dirtied);
         self.free_inodes.add(1);
         Ok(())
+    }
+}
+
+/// What a group must have besides a free inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Any,
+    /// Free blocks.
+    ForFiles,
+}
+
+/// The groups, searched for inode numbers.
+struct InodeSearch<'a> {
+    groups: &'a Groups,
+    read: &'a dyn BlockReader,
+}
+
+impl Candidates for InodeSearch<'_> {
+    type Ask = Room;
+    /// The group and the index in it.
+    type Claim = (Group, u32);
+    type Error = Error;
+
+    fn groups(&self) -> u32 {
+        self.groups.shared.summaries.groups()
+    }
+
+    fn has_any(&self, group: u32) -> bool {
+        self.groups.shared.summaries.open_inodes(group) > 0
+    }
+
+    fn next(&self, _: &Room, from: u32) -> Option<u32> {
+        self.groups.policy.next_with_inodes(&self.groups.shared.summaries, from)
+    }
+
+    fn attempt(&self, group: u32, room: &Room, wait: Wait) -> Result<Attempt<(Group, u32)>, Error> {
+        let summaries = &self.groups.shared.summaries;
+        let has_room = *room == Room::Any || summaries.open_blocks(group) > 0;
+        if !has_room || !self.has_any(group) {
+            return Ok(Attempt::Lacking);
+        }
+        let visit = Visit { bitmaps: &self.groups.bitmaps, read: self.read, group, wait };
+        Ok(self.groups.policy.claim_inode(&visit)?.map(|index| (Group(group), index)))
     }
 }

@@ -11,7 +11,10 @@
 //! | `shared` | the states and hints of all groups, which claims keep alive |
 //! | `resident` | which groups have their bitmaps in memory, and their eviction |
 //! | `stripe` | the stripe that large runs are aligned to |
+//! | `load` | reads the bitmaps of groups |
 //! | `choose` | the order in which groups are tried, without I/O |
+//! | `visit` | a group that is tried |
+//! | `policy`, `older` | the choices for which older kernels had another way; those ways |
 //! | `space` | how many blocks may still be claimed |
 //! | `claim` | a claimed run or inode number |
 //! | `groups`, `blocks`, `inodes`, `capture` | the operations that the rest of the crate calls |
@@ -36,6 +39,9 @@ mod claim;
 mod group;
 mod groups;
 mod inodes;
+mod load;
+mod older;
+mod policy;
 mod presence;
 mod read;
 mod region;
@@ -47,6 +53,7 @@ mod stripe;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod visit;
 
 pub(crate) use claim::{Claim, InodeClaim};
 pub(crate) use group::GroupImage;

@@ -93,17 +93,6 @@ impl Summaries {
         self.inodes.next(from)
     }
 
-    /// Like [`Summaries::next_with_order`], with a scan of the groups instead of the index.
-    pub(crate) fn scan_for_order(&self, order: u32, from: u32) -> Option<u32> {
-        (from..self.groups)
-            .find(|group| u32::from(self.of(*group).level.load(Ordering::Relaxed)) > order)
-    }
-
-    /// Like [`Summaries::next_with_inodes`], with a scan of the groups instead of the index.
-    pub(crate) fn scan_for_inodes(&self, from: u32) -> Option<u32> {
-        (from..self.groups).find(|group| self.open_inodes(*group) > 0)
-    }
-
     /// Sets the number of blocks that are not taken.
     ///
     /// # Locking
@@ -169,13 +158,6 @@ mod tests {
         all.set_longest(7, 0);
         assert_eq!(all.next_with_order(0, 0), Some(50));
         assert_eq!((all.bound(7), all.bound(50)), (0, 31));
-        for order in 0..6 {
-            for from in 0..100 {
-                let (index, scan) =
-                    (all.next_with_order(order, from), all.scan_for_order(order, from));
-                assert_eq!(index, scan, "order {order} from {from}");
-            }
-        }
     }
 
     #[test]

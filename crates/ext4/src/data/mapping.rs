@@ -159,10 +159,10 @@ impl<'m> FileData<'m> {
         }
         let mut holds = Vec::new();
         for extent in &released {
-            objects.groups.load_run(objects, extent.block, extent.len, &mut holds)?;
+            objects.groups.bitmaps.load_run(objects, extent.block, extent.len, &mut holds)?;
         }
         for node in plan.freed() {
-            objects.groups.load_run(objects, *node, 1, &mut holds)?;
+            objects.groups.bitmaps.load_run(objects, *node, 1, &mut holds)?;
         }
         let nodes = plan.nodes_needed() + plan.nodes_written() + plan.freed().len();
         let groups = plan.nodes_needed() as u32

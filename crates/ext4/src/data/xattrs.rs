@@ -142,7 +142,7 @@ impl<'m> FileData<'m> {
         let Snapshot { in_inode, block: old } = self.xattr_snapshot()?;
         let data = old.as_ref().map(|block| (block.block, block.data()));
         let plan = xattr::plan_set(&self.xattr_state(&in_inode, &data), name, value, how)?;
-        let load = |old: &MetaRef| objects.groups.load_group_of(objects, old.block);
+        let load = |old: &MetaRef| objects.groups.bitmaps.load_group_of(objects, old.block);
         let hold = old.as_ref().map(load).transpose()?;
         let block = match (plan.block, old) {
             (BlockChange::Keep, _) | (BlockChange::Remove, None) => BlockEdit::Keep,
@@ -309,7 +309,7 @@ impl<'m> FileData<'m> {
         let FileData { objects, inode } = *self;
         let Some(block) = inode.state.lock().disk.file_acl else { return Ok(None) };
         let found = objects.meta.get(objects, block, MetaKind::Xattr)?;
-        Ok(Some((found, objects.groups.load_group_of(objects, block)?)))
+        Ok(Some((found, objects.groups.bitmaps.load_group_of(objects, block)?)))
     }
 }
 

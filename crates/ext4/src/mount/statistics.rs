@@ -78,7 +78,7 @@ impl Fs {
             cached_inodes: inodes as u64,
             cached_metadata: metadata as u64,
             cached_tables: tables as u64,
-            cached_bitmaps: self.objects.groups.bitmap_bytes(),
+            cached_bitmaps: self.objects.groups.bitmaps.bytes(),
             cached_bytes: self.objects.cached_bytes(),
             cache_cap: self.cache_bytes,
             retired: lanefs_lanes::limbo() as u64,

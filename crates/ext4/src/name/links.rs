@@ -121,7 +121,7 @@ pub(crate) fn prepare_drop_link<'o>(
     objects: &'o Objects,
     victim: &Inode,
 ) -> Result<GroupHold<'o>, Error> {
-    objects.groups.load(objects, objects.volume.inode_place(victim.ino)?.group)
+    objects.groups.bitmaps.load(objects, objects.volume.inode_place(victim.ino)?.group)
 }
 
 /// Apply: removes one link of `victim`, or all links of a directory. If no link is left, the inode

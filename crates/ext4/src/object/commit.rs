@@ -38,7 +38,7 @@ impl Client<Dirty, Deferred> for Objects {
                 self.groups.release(start, len);
             }
         }
-        self.groups.committed(tid);
+        self.groups.bitmaps.committed(tid);
         Ok(())
     }
 

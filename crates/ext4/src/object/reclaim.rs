@@ -75,7 +75,7 @@ impl Objects {
     /// Returns the number of metadata blocks in memory, plus the memory of groups' bitmaps in units
     /// of one block.
     fn metadata_there(&self) -> usize {
-        let bitmaps = self.groups.bitmap_bytes().div_ceil(self.pressure.meta.bytes);
+        let bitmaps = self.groups.bitmaps.bytes().div_ceil(self.pressure.meta.bytes);
         self.meta.blocks.len() + bitmaps as usize
     }
 

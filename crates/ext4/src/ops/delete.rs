@@ -65,7 +65,7 @@ impl Fs {
         }
         let xattrs = self.data(inode).prepare_xattr_release()?;
         let group = self.objects.volume.inode_place(inode.ino)?.group;
-        let _hold = self.objects.groups.load(&self.objects, group)?;
+        let _hold = self.objects.groups.bitmaps.load(&self.objects, group)?;
         let mut handle = self.objects.join(16)?;
         if let Some((block, _hold)) = xattrs {
             release_xattr_block(&self.objects, &mut handle, block);

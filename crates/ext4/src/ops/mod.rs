@@ -6,6 +6,7 @@ pub(crate) mod delete;
 pub(crate) mod fallocate;
 pub(crate) mod link;
 pub(crate) mod lookup;
+mod older;
 pub(crate) mod read;
 pub(crate) mod rename;
 pub(crate) mod symlink;

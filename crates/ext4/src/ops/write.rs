@@ -17,22 +17,32 @@ use lanefs_ondisk::FileType;
 
 /// Selects the place of a write.
 #[derive(Debug, Clone, Copy)]
-enum At {
+pub(super) enum At {
     Offset(u64),
     End,
 }
 
 /// Selects whether a write sets the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stamp {
+pub(super) enum Stamp {
     Now,
     /// Keeps the times, for pages of a kernel's writeback cache: that kernel manages the times, and
     /// a late write would undo a utimensat(2).
     Keep,
 }
 
+/// What a caller writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Write<'a> {
+    pub at: At,
+    pub data: &'a [u8],
+    pub stamp: Stamp,
+    pub by: Privilege,
+}
+
 /// The largest number of bytes that are written and mapped in one step.
 const CHUNK: usize = 4 << 20;
+
 impl Fs {
     /// Writes `data` at `offset`. Returns the number of bytes written, less than the length of
     /// `data` only if space ran out.
@@ -43,7 +53,8 @@ impl Fs {
         data: &[u8],
         by: Privilege,
     ) -> Result<usize, Error> {
-        self.write(inode, At::Offset(offset), data, Stamp::Now, by).map(|(_, n)| n)
+        let write = Write { at: At::Offset(offset), data, stamp: Stamp::Now, by };
+        self.write(inode, &write).map(|(_, n)| n)
     }
 
     /// Does the same as [`Fs::write_at`] at the end of the file at that time, and also returns the
@@ -54,7 +65,7 @@ impl Fs {
         data: &[u8],
         by: Privilege,
     ) -> Result<(u64, usize), Error> {
-        self.write(inode, At::End, data, Stamp::Now, by)
+        self.write(inode, &Write { at: At::End, data, stamp: Stamp::Now, by })
     }
 
     /// Does the same as [`Fs::write_at`] for pages from a kernel's writeback cache, without setting
@@ -66,85 +77,57 @@ impl Fs {
         data: &[u8],
         by: Privilege,
     ) -> Result<usize, Error> {
-        self.write(inode, At::Offset(offset), data, Stamp::Keep, by).map(|(_, n)| n)
+        let write = Write { at: At::Offset(offset), data, stamp: Stamp::Keep, by };
+        self.write(inode, &write).map(|(_, n)| n)
     }
 
-    fn write(
-        &self,
-        inode: &InodeRef,
-        at: At,
-        data: &[u8],
-        stamp: Stamp,
-        by: Privilege,
-    ) -> Result<(u64, usize), Error> {
-        let written = self.write_unsynced(inode, at, data, stamp, by)?;
+    fn write(&self, inode: &InodeRef, write: &Write<'_>) -> Result<(u64, usize), Error> {
+        let written = self.write_unsynced(inode, write)?;
         self.obey_sync(inode, SyncMode::Data)?;
         Ok(written)
     }
 
     /// Does the same as [`Fs::write`], but ignores the inode's flags about durability.
-    fn write_unsynced(
-        &self,
-        inode: &Arc<Inode>,
-        at: At,
-        data: &[u8],
-        stamp: Stamp,
-        by: Privilege,
-    ) -> Result<(u64, usize), Error> {
+    fn write_unsynced(&self, inode: &Arc<Inode>, write: &Write<'_>) -> Result<(u64, usize), Error> {
         self.check_writable_data(inode)?;
-        if let At::Offset(offset) = at {
-            self.objects.volume.check_size(offset.saturating_add(data.len() as u64))?;
-            if data.is_empty() {
+        if let At::Offset(offset) = write.at {
+            self.objects.volume.check_size(offset.saturating_add(write.data.len() as u64))?;
+            if write.data.is_empty() {
                 return Ok((offset, 0));
             }
-            if self.overwrite == Overwrite::Shared && self.overwrite_shared(inode, offset, data)? {
-                if stamp == Stamp::Now {
-                    self.stamp_change(inode)?;
+        }
+        match self.overwrite {
+            Overwrite::Shared => {
+                if let Some(written) = self.overwrite_shared(inode, write)? {
+                    return Ok(written);
                 }
-                return Ok((offset, data.len()));
+                let _exclusive = inode.op.exclusive();
+                self.write_locked(inode, write)
             }
+            Overwrite::Exclusive => self.write_exclusively(inode, write),
         }
-        let _exclusive = inode.op.exclusive();
-        if let (At::Offset(offset), Overwrite::Exclusive) = (at, self.overwrite)
-            && self.overwrite_locked(inode, offset, data)?
-        {
-            if stamp == Stamp::Now {
-                self.stamp_change(inode)?;
-            }
-            return Ok((offset, data.len()));
-        }
-        let start = match at {
-            At::Offset(offset) => offset,
-            At::End => inode.attr().size,
-        };
-        self.objects.volume.check_size(start.saturating_add(data.len() as u64))?;
-        let mut done = 0;
-        while done < data.len() {
-            let end = data.len().min(done + CHUNK);
-            match self.write_chunk(inode, start + done as u64, &data[done..end], stamp, by) {
-                Ok(n) => done += n,
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((start, done))
     }
 
-    /// Runs [`Fs::overwrite_locked`] with the operation lock shared (S3), if the device can write
-    /// exactly these bytes. Otherwise the device would read and merge a block, and two threads that
-    /// write to one block would lose data.
+    /// Overwrites with the operation lock shared (S3), if the device can write exactly these bytes.
+    /// Otherwise the device would read and merge a block, and two threads that write to one block
+    /// would lose data. `None` if the write allocates or extends the file.
     fn overwrite_shared(
         &self,
         inode: &Arc<Inode>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<bool, Error> {
+        write: &Write<'_>,
+    ) -> Result<Option<(u64, usize)>, Error> {
+        let At::Offset(offset) = write.at else { return Ok(None) };
         let align = u64::from(self.objects.volume.device.alignment());
-        if !offset.is_multiple_of(align) || !(data.len() as u64).is_multiple_of(align) {
-            return Ok(false);
+        if !offset.is_multiple_of(align) || !(write.data.len() as u64).is_multiple_of(align) {
+            return Ok(None);
         }
-        let _shared = inode.op.shared();
-        self.overwrite_locked(inode, offset, data)
+        let shared = inode.op.shared();
+        if !self.overwrite_locked(inode, offset, write.data)? {
+            return Ok(None);
+        }
+        drop(shared);
+        self.stamp_overwrite(inode, write.stamp)?;
+        Ok(Some((offset, write.data.len())))
     }
 
     /// Overwrites bytes that are all mapped, written and inside the file. Returns false if they are
@@ -152,7 +135,7 @@ impl Fs {
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.
-    fn overwrite_locked(
+    pub(super) fn overwrite_locked(
         &self,
         inode: &Arc<Inode>,
         offset: u64,
@@ -174,8 +157,11 @@ impl Fs {
         Ok(true)
     }
 
-    /// Sets the times of a change of data, if the clock has ticked since the last change.
-    fn stamp_change(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+    /// Sets the times after an overwrite, if the clock has ticked since the last change.
+    pub(super) fn stamp_overwrite(&self, inode: &Arc<Inode>, stamp: Stamp) -> Result<(), Error> {
+        if stamp == Stamp::Keep {
+            return Ok(());
+        }
         let attr = inode.attr();
         let now = now();
         if attr.mtime == now && attr.ctime == now {
@@ -189,8 +175,31 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes one chunk, which may allocate, convert or grow. The caller holds the operation lock
+    /// Does a write that may allocate, convert or grow. The caller holds the operation lock
     /// exclusively.
+    pub(super) fn write_locked(
+        &self,
+        inode: &Arc<Inode>,
+        &Write { at, data, stamp, by }: &Write<'_>,
+    ) -> Result<(u64, usize), Error> {
+        let start = match at {
+            At::Offset(offset) => offset,
+            At::End => inode.attr().size,
+        };
+        self.objects.volume.check_size(start.saturating_add(data.len() as u64))?;
+        let mut done = 0;
+        while done < data.len() {
+            let end = data.len().min(done + CHUNK);
+            match self.write_chunk(inode, start + done as u64, &data[done..end], stamp, by) {
+                Ok(n) => done += n,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((start, done))
+    }
+
+    /// Writes one chunk. The caller holds the operation lock exclusively.
     fn write_chunk(
         &self,
         inode: &Arc<Inode>,

@@ -50,7 +50,7 @@ impl Run<'_> {
                 let from = self.rng.u32(0..5000);
                 let Some((&ino, &kind)) = self.model.inodes.range(from..).next() else { return };
                 let place = self.f.geometry.inode_place(Ino(ino)).expect("a group");
-                let _hold = self.f.groups.load(&self.f.device, place.group).expect("right");
+                let _hold = self.f.groups.bitmaps.load(&self.f.device, place.group).expect("right");
                 self.f.groups.free_inode(tx, Ino(ino), kind).expect("it is allocated");
                 self.model.inodes.remove(&ino);
             }
@@ -80,7 +80,7 @@ impl Run<'_> {
         let len = (1..most).find(|i| !self.model.blocks.contains(&(start + i))).unwrap_or(most);
         let before: u32 = tx.released.iter().map(|(_, len)| len).sum();
         let group_of = |block| self.f.geometry.group_of(Block(block)).expect("a group").0;
-        let load = |group| self.f.groups.load(&self.f.device, group).expect("right");
+        let load = |group| self.f.groups.bitmaps.load(&self.f.device, group).expect("right");
         let _holds = (group_of(start).0..=group_of(start + len - 1).0)
             .map(|g| load(Group(g)))
             .collect::<Vec<_>>();
@@ -120,8 +120,8 @@ fn bitmaps_that_left_memory_come_back_as_they_were() {
         run_model(&f);
         assert!(f.geometry.group_count() > 200);
         // No block is claimed any more, and every used group has had its second chance.
-        (0..3).for_each(|_| f.groups.committed(Tid(100)));
-        let resident = f.groups.bitmap_bytes() / f.groups.shared.bitmap_bytes();
+        (0..3).for_each(|_| f.groups.bitmaps.committed(Tid(100)));
+        let resident = f.groups.bitmaps.bytes() / f.groups.shared.bitmap_bytes();
         assert!(resident <= 16, "{resident} groups have their bitmaps in memory");
     }
 }
@@ -177,7 +177,7 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
         Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: u64::MAX },
     );
     for group in 0..f.geometry.group_count() {
-        let _hold = again.load(&f.device, Group(group)).expect("what was written is right");
+        let _hold = again.bitmaps.load(&f.device, Group(group)).expect("what was written is right");
     }
     for &block in model.blocks.iter().step_by(7) {
         let request = Request {

@@ -33,7 +33,7 @@ fn a_damaged_group_is_told_of_once_and_left_alone() {
     assert_eq!(total, others);
     let claim = f.claim(goal, 10).expect("other groups are right");
     assert_ne!(f.geometry.group_of(claim.start()).map(|(group, _)| group), Some(Group(0)));
-    assert!(matches!(cause(f.groups.load(&f.device, Group(0))).1, Cause::Checksum { .. }));
+    assert!(matches!(cause(f.groups.bitmaps.load(&f.device, Group(0))).1, Cause::Checksum { .. }));
     drop(claim);
     let mut all = Vec::new();
     while let Ok(claim) = f.claim(goal, 3000) {
@@ -54,13 +54,16 @@ fn free_metadata_and_wrong_counts_are_damage_even_without_checksums() {
         let other = bytes.iter().rposition(|byte| *byte == 0).expect("eight free blocks");
         bytes[other] ^= 1;
     });
-    assert_eq!(cause(f.groups.load(&f.device, group)), (group, Cause::MetadataClear { bit }));
+    assert_eq!(
+        cause(f.groups.bitmaps.load(&f.device, group)),
+        (group, Cause::MetadataClear { bit })
+    );
 
     change(&f, f.descriptors[3].block_bitmap, |bytes| {
         let free = bytes.iter().rposition(|byte| *byte == 0).expect("eight free blocks");
         bytes[free] = 1;
     });
-    let (_, found) = cause(f.groups.load(&f.device, Group(3)));
+    let (_, found) = cause(f.groups.bitmaps.load(&f.device, Group(3)));
     assert!(matches!(found, Cause::FreeCount { .. }));
 }
 
@@ -83,7 +86,7 @@ fn freeing_twice_frees_what_can_be_freed_and_says_so() {
 #[test]
 fn the_file_systems_own_blocks_are_not_freed() {
     let Some(f) = Fixture::new(32, &["-b", "1024"]) else { return };
-    let _hold = f.groups.load(&f.device, Group(0)).expect("right");
+    let _hold = f.groups.bitmaps.load(&f.device, Group(0)).expect("right");
     let mut tx = Transaction::new(5);
     for block in [Block(1), f.descriptors[0].block_bitmap, f.descriptors[3].inode_table] {
         assert!(f.groups.is_metadata(block, 1));

@@ -142,7 +142,7 @@ impl Fixture {
         for (start, len) in tx.released {
             self.groups.release(start, len);
         }
-        self.groups.committed(tx.tid);
+        self.groups.bitmaps.committed(tx.tid);
     }
 }
 

@@ -19,7 +19,7 @@ impl BlockReader for Committing<'_> {
         let before = self.rounds.fetch_add(1, Ordering::Relaxed);
         assert!(before < 100, "what was just read was taken away 100 times");
         // A used group gets a second chance, but not a third.
-        (0..3).for_each(|_| self.groups.committed(Tid(1)));
+        (0..3).for_each(|_| self.groups.bitmaps.committed(Tid(1)));
     }
 }
 
@@ -28,9 +28,9 @@ fn bitmaps_that_were_just_read_are_not_taken_away_before_they_are_used() {
     let setup = Setup { reserved: 0, policies: Policies::default(), row: 0, bitmap_bytes: 0 };
     let (groups, _) = imagined_set_up(64, setup, &|_, _| ());
     let read = Committing { groups: &groups, rounds: AtomicU64::new(0) };
-    let held = (0..64).map(|group| groups.load(&read, Group(group)).expect("no damage"));
+    let held = (0..64).map(|group| groups.bitmaps.load(&read, Group(group)).expect("no damage"));
     let held: Vec<_> = held.collect();
     assert!(read.rounds.load(Ordering::Relaxed) > 0, "there was room for all");
     drop(held);
-    assert_eq!(groups.bitmap_bytes(), 64 * groups.shared.bitmap_bytes());
+    assert_eq!(groups.bitmaps.bytes(), 64 * groups.shared.bitmap_bytes());
 }

@@ -6,6 +6,8 @@
 //! tests under `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*claim_again*'`.
 
 use super::placement::imagined_with;
+use super::policy::{AllocPolicy, Present};
+use super::summary::Summaries;
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
@@ -53,7 +55,18 @@ impl BlockReader for Bitmaps {
     }
 }
 
-/// The groups tried by all claims, the most tried by one claim, and the bitmaps read.
+/// Counts how often the next group to try is looked for.
+#[derive(Debug, Default)]
+struct Counting(Arc<AtomicU64>);
+
+impl AllocPolicy for Counting {
+    fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Present.next_with_order(groups, order, from)
+    }
+}
+
+/// The groups looked for by all claims, the most looked for by one claim, and the bitmaps read.
 #[derive(Debug)]
 struct Cost {
     looked: u64,
@@ -63,12 +76,14 @@ struct Cost {
 
 /// Measures `claims` claims, each with a size and the shortest accepted length.
 fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
-    let (fixture, geometry) = imagined_with(groups, &|group, desc| {
+    let (mut fixture, geometry) = imagined_with(groups, &|group, desc| {
         desc.free_blocks = free(group, groups).iter().map(|run| run.end - run.start).sum();
         desc.flags = lanefs_ondisk::group_desc::GroupFlags::INODE_UNINIT;
     });
     let reader = Bitmaps { geometry, free, reads: AtomicU64::new(0) };
-    let looked = || fixture.looked.load(Ordering::Relaxed);
+    let count = Arc::default();
+    fixture.policy = Box::new(Counting(Arc::clone(&count)));
+    let looked = || count.load(Ordering::Relaxed);
     let request = |n: u64| {
         let group = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % u64::from(groups);
         let (want, at_least) = sizes[n as usize % sizes.len()];
@@ -87,7 +102,7 @@ fn cost(groups: u32, free: Free, claims: u64, sizes: &[(u32, u32)]) -> Cost {
     drop(held);
     let again: Vec<Claim> =
         (0..claims).map(|n| claim_again(&fixture, &reader, &request(n))).collect();
-    println!("once more: {} looked at", looked() - cost.looked);
+    println!("once more: {} looked for", looked() - cost.looked);
     drop(again);
     cost
 }

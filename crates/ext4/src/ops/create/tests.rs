@@ -66,7 +66,7 @@ enum Left {
 /// Clears the bit of an inode in its group's bitmap, as damage would.
 fn clear_bit(fs: &Fs, ino: Ino) {
     let group = fs.objects.volume.inode_place(ino).expect("a number of the image").group;
-    let _held = fs.objects.groups.load(&fs.objects, group).expect("no fault");
+    let _held = fs.objects.groups.bitmaps.load(&fs.objects, group).expect("no fault");
     let mut handle = fs.objects.join(8).expect("room in the log");
     fs.objects.groups.free_inode(&mut handle, ino, FileType::Regular).expect("its bit is set");
 }

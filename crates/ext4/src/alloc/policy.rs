@@ -1,0 +1,50 @@
+//! The choices of the allocators for which older kernels had another way.
+
+use super::choose::{Attempt, Wait};
+use super::summary::Summaries;
+use super::visit::Visit;
+use crate::error::Error;
+use lanefs_ondisk::Ino;
+use std::fmt::Debug;
+
+/// The choices of the allocators. The methods here are the present ways; the policies that a mount
+/// selects instead are in [`older`](super::older).
+pub(super) trait AllocPolicy: Debug + Send + Sync {
+    /// Returns how all passes of a search but the last treat a group whose guard is held.
+    fn busy_group(&self) -> Wait {
+        Wait::Skip
+    }
+
+    /// Returns the next group at `from` or later that may have a run of `order` or longer.
+    fn next_with_order(&self, groups: &Summaries, order: u32, from: u32) -> Option<u32> {
+        groups.next_with_order(order, from)
+    }
+
+    /// Returns the next group at `from` or later that may have free inodes.
+    fn next_with_inodes(&self, groups: &Summaries, from: u32) -> Option<u32> {
+        groups.next_with_inodes(from)
+    }
+
+    /// Returns the group to try if the goal of the large file `ino` has no room; else the next one
+    /// is tried.
+    fn stream_goal(&self, _ino: Ino) -> Option<u32> {
+        None
+    }
+
+    /// Notes that blocks for the large file `ino` were found in `group`.
+    fn note_stream(&self, _ino: Ino, _group: u32) {}
+
+    /// Claims an inode of a group; returns its index.
+    fn claim_inode(&self, group: &Visit<'_>) -> Result<Attempt<u32>, Error> {
+        group.enter(|ready| {
+            let index = ready.find_inode(0)?;
+            group.take_inode(ready, index).then_some(index)
+        })
+    }
+}
+
+/// The present ways.
+#[derive(Debug)]
+pub(super) struct Present;
+
+impl AllocPolicy for Present {}

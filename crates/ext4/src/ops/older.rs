@@ -1,0 +1,25 @@
+//! The way in which older kernels overwrite, for comparison (`docs/seeds.md`).
+
+use super::write::{At, Write};
+use crate::error::Error;
+use crate::fs::Fs;
+use crate::object::inode::Inode;
+use lanefs_lanes::sync::Arc;
+
+impl Fs {
+    /// Writes with the operation lock exclusive from the start; the times are set under it.
+    pub(super) fn write_exclusively(
+        &self,
+        inode: &Arc<Inode>,
+        write: &Write<'_>,
+    ) -> Result<(u64, usize), Error> {
+        let _exclusive = inode.op.exclusive();
+        if let At::Offset(offset) = write.at
+            && self.overwrite_locked(inode, offset, write.data)?
+        {
+            self.stamp_overwrite(inode, write.stamp)?;
+            return Ok((offset, write.data.len()));
+        }
+        self.write_locked(inode, write)
+    }
+}
