@@ -1,9 +1,9 @@
-//! The crash suite: it runs a workload on a recording device. In every crash state that the
-//! recording allows, everything promised must be there, and nothing else.
+//! The crash suite runs a workload on a recording device. In every crash state that the recording
+//! allows, everything that was promised must be present, and nothing else.
 //!
-//! One thread runs the workload, so what survives a crash must be the tree as it was after *some*
-//! operation: not before the last one that was promised, not after the last one that was begun.
-//! Each word of data names the file, operation and position it was written for (see [`words`]).
+//! One thread runs the workload, so the tree after a crash must be the tree after *some* operation:
+//! not before the last promised one, and not after the last one that had started. Each word of data
+//! names the file, operation and position it was written for (see [`words`]).
 
 mod digest;
 pub mod judge;
@@ -29,19 +29,19 @@ pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
 ];
 
-/// How many cuts of a recording are checked.
+/// The cuts of a recording to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
-    /// All.
+    /// All cuts.
     Every,
-    /// About this many, evenly.
+    /// About this many cuts, evenly spaced.
     About(usize),
 }
 
 /// Records a workload of `ops` operations and checks its crash states, all of them by e2fsck too.
 ///
 /// # Errors
-/// A state in which a check fails, and which.
+/// Returns the first state in which a check fails.
 pub fn judge(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
     judge_workload(&Bases::default(), seed, ops, cuts, &tally)?;
@@ -85,15 +85,15 @@ fn judge_workload(
     judge.judge(&cuts, &ways).map_err(told)
 }
 
-/// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
+/// Returns bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
 /// operation that wrote them and the position in the file.
 pub fn words(id: u64, op: usize, offset: u64, len: usize) -> Vec<u8> {
     let word = |n: usize| (id << 48) | ((op as u64) << 32) | (offset / 8 + n as u64);
     (0..len / 8).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// The operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if the
-/// word belongs to another file or position.
+/// Returns the operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if
+/// the word belongs to another file or position.
 pub fn writer(word: u64, id: u64, offset: u64) -> Option<usize> {
     match word {
         0 => Some(0),

@@ -1,5 +1,5 @@
-//! The hostile suite: damaged images are opened, walked and written to. Errors must name the
-//! damage; nothing may panic, hang, take memory without bound, or write outside the file system.
+//! The hostile suite opens, walks and writes to damaged images. Errors must name the damage;
+//! nothing may panic, hang, take memory without bound, or write outside the file system.
 
 pub mod exercise;
 pub mod extremes;
@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use victim::{Left, Victim};
 
-/// Device operations after which an image counts as endless. Good images take some thousands.
+/// The number of device operations after which a run counts as endless. Undamaged images take some
+/// thousands.
 const PATIENCE: u64 = 400_000;
-/// The same limit for work without device operations.
+/// The limit for work without device operations.
 const TIME: Duration = Duration::from_secs(60);
 /// The largest memory of the process, in KiB.
 const MEMORY: u64 = 3 << 20;
@@ -29,9 +30,9 @@ const MEMORY: u64 = 3 << 20;
 pub struct Judged {
     /// Images.
     pub images: u64,
-    /// Those that could be mounted.
+    /// The number of images that could be mounted.
     pub mounted: u64,
-    /// Those with errors.
+    /// The number of images with errors.
     pub with_errors: u64,
 }
 
@@ -44,11 +45,11 @@ impl Judged {
     }
 }
 
-/// Exercises a damaged image.
+/// Runs all operations on a damaged image.
 pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
     let device = Arc::new(Guarded::new(victim.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // A damaged superblock may give another end of the file system.
+    // A damaged superblock may state another size of the file system.
     let mut end = [0; 4];
     let read = device.read_at(victim::SUPER + 4, &mut end);
     let end = u64::from(u32::from_le_bytes(end)) * victim.block_size();
@@ -58,12 +59,12 @@ pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Exercises an image, which does not change.
+/// Runs all operations on a copy of an image.
 pub fn judge_image(image: &Image, what: &str) -> Result<Outcome, String> {
     judge_device(OverlayDevice::new(image.device(), u64::MAX), what)
 }
 
-/// Exercises a device.
+/// Runs all operations on a device.
 pub fn judge_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
     in_time(Arc::new(Guarded::new(device, PATIENCE)), what)
 }
@@ -103,10 +104,10 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Options for mke2fs, for damage that no checksum shall find.
+/// Options for mke2fs without checksums, so that no checksum detects the damage.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
-/// `count` images with a few bytes of metadata changed at random.
+/// Checks `count` images with a few bytes of metadata changed at random.
 pub fn random_images(seed: u64, count: u64) -> Result<Judged, String> {
     let (options, left) = match seed % 4 {
         0 => (PLAIN, Left::Crashed),
@@ -126,13 +127,13 @@ pub fn random_images(seed: u64, count: u64) -> Result<Judged, String> {
     Ok(judged)
 }
 
-/// Changes some bytes of metadata; says which.
+/// Changes some bytes of metadata; returns them in words.
 pub fn random_damage(victim: &Victim, seed: u64) -> String {
     let mut rng = fastrand::Rng::with_seed(seed);
     let ranges = victim.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock and descriptors are few ranges among many, so they are chosen more often.
+        // The superblock and descriptors are few of many ranges, so they are chosen more often.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);

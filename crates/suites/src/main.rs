@@ -25,7 +25,7 @@ struct Arguments {
     /// Check only crash states, this many distinct ones, on all processors.
     #[arg(long)]
     states: Option<u64>,
-    /// If random operations of threads fail, report them as they are, without looking for a shorter
+    /// Report failed random operations of threads as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
     no_shrink: bool,
@@ -41,11 +41,11 @@ enum Suite {
     Fsx,
     /// Every cut of a recorded workload.
     Crash,
-    /// Every failing read, write and flush.
+    /// Every read, write and flush fails once.
     Faults,
     /// Damaged images.
     Hostile,
-    /// Random operations and one file on arrays: whole, degraded, rebuilding.
+    /// Random operations and one file, on arrays: whole, degraded, rebuilding.
     Arrays,
 }
 
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Crash states at volume.
+/// Checks crash states at volume.
 fn crash_states(seed: u64, states: u64) -> ExitCode {
     let begun = Instant::now();
     let told =
@@ -136,7 +136,7 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// Prints the current job on a terminal.
+/// Prints the current task on a terminal.
 fn progress(what: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what} …\r");

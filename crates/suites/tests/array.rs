@@ -1,4 +1,4 @@
-//! The suites on a RAID-5 array: whole, without a member, and during rebuilds.
+//! The suites on a RAID-5 array: all members present, one missing, and during rebuilds.
 
 use lanefs_suites::array::{Health, judge_file, judge_story};
 use lanefs_suites::random::{in_parallel, seeds};

@@ -1,4 +1,4 @@
-//! Crash states of workloads: recovered by Lanefs and by e2fsck, promises kept.
+//! Crash states of workloads: Lanefs and e2fsck recover them, and promises are kept.
 
 use lanefs_device::{Device, Kept};
 use lanefs_suites::crash::{Cuts, Judge, OPTIONS, Tally, Ways, judge, many, record};

@@ -1,4 +1,4 @@
-//! The n-th read, write and flush fails.
+//! Runs in which the n-th read, write or flush fails.
 
 use lanefs_suites::faults::judge;
 use lanefs_suites::random::{in_parallel, seeds};

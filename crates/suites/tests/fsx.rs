@@ -1,4 +1,4 @@
-//! One file under random operations, compared byte for byte.
+//! Random operations on one file, compared byte for byte.
 
 use lanefs_suites::fsx::judge;
 use lanefs_suites::random::{in_parallel, seeds};

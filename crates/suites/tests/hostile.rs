@@ -68,7 +68,7 @@ fn an_image_without_damage_gives_no_errors() {
     for options in [PLAIN, "-b 1024 -J size=1", "-b 4096 -J size=4"] {
         let Some(victim) = Victim::make(options, 24, Left::Clean) else { return };
         let outcome = judge(&victim, "no damage").expect("it holds");
-        // Errors that the exercise itself causes: it uses some names twice.
+        // Errors that the operations themselves cause: they use some names twice.
         let expected = |error: &&String| !error.contains("no space") && *error != "file exists";
         let errors: Vec<_> = outcome.errors.iter().filter(expected).collect();
         assert!(outcome.mounted && errors.is_empty(), "{options}: {errors:?}");
@@ -107,7 +107,7 @@ fn bytes_changed_at_random_do_no_harm() {
     in_parallel(seeds(8), |seed| bytes_changed(seed, 500));
 }
 
-/// The table in docs/results names every kind.
+/// Every kind of damage has a row in the table in docs/results.
 #[test]
 fn every_kind_is_a_row_of_the_table() {
     let table = include_str!("../../../docs/results/2026-11-22-hostile.md");
@@ -118,7 +118,7 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// The answer of Lanefs: an error with the expected words, or that it went unnoticed.
+/// Returns the reaction of Lanefs: an error with the expected words, or none.
 fn said(says: &str, judged: Result<Outcome, String>) -> String {
     match judged {
         Err(why) => format!("**{why}**"),
@@ -141,7 +141,7 @@ fn said(says: &str, judged: Result<Outcome, String>) -> String {
 #[test]
 #[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
-    // Not with the other tests: the kernel may not survive the images.
+    // This test is separate from the others: the kernel may not survive the images.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
         return;
     }
@@ -166,8 +166,8 @@ fn the_table_of_kinds_is_printed() {
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // Never on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and
-        // keeps them, before it looks at one.
+        // Not on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and keeps
+        // them, before it checks the first one.
         let Some(image) = (extreme.make)() else { return };
         let ours = said(extreme.says, judge_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);

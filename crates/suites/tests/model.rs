@@ -1,4 +1,4 @@
-//! Random operations of four threads against a model in memory.
+//! Random operations of four threads, compared with a model in memory.
 
 use lanefs_device::Device;
 use lanefs_suites::planted::{Bug, Planted};
