@@ -10,7 +10,7 @@ use lanefs_lanes::{Budget, Wake};
 /// Which waiters are woken when a unit of the row budget is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StripeWake {
-    /// All waiters, as in md: all except one find no unit and go back to sleep.
+    /// All waiters, as in md: all except one find no free unit and sleep again.
     All,
     /// One waiter, from one of several queues chosen by a hash of the row.
     #[default]
