@@ -353,7 +353,8 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
 impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
     /// Returns its value, which readers may still use.
     pub(super) fn value(&self) -> &V {
-        // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes `self` retires it.
+        // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes
+        // `self` retires it.
         unsafe { &(*self.0).value }
     }
 

@@ -34,8 +34,9 @@ static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
-/// It uses a RAM device with the journal on. It counts accesses that happen in every operation; work
-/// done once for many operations (refills of a lane's stash, ticks of the clock) is counted apart.
+/// It uses a RAM device with the journal on. It counts accesses that happen in every operation;
+/// work done once for many operations (refills of a lane's stash, ticks of the clock) is counted
+/// apart.
 #[derive(Parser)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
@@ -62,8 +63,8 @@ struct Arguments {
     /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Use these policies, to compare instructions: before, after, or some of them joined by +, such
-    /// as name_cache=global+placement=shared.
+    /// Use these policies, to compare instructions: before, after, or some of them joined by +,
+    /// such as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
     /// Print why each pair shares lines.
