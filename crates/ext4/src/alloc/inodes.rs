@@ -133,7 +133,7 @@ impl Groups {
     ) -> Result<Attempt, Error> {
         let shared = &self.shared;
         let cell = &shared.cells[group as usize];
-        // Where the last search found an inode that was lost before it was taken.
+        // Where the last search found an inode, if another thread took it first.
         let (mut from, mut found) = (0, None);
         let mut _hold = None;
         loop {

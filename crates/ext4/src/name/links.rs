@@ -36,7 +36,7 @@ impl NameChange {
         }
     }
 
-    /// Converts a change of the number of subdirectories: 1, 0 or -1.
+    /// Converts a change of the number of subdirectories (1, 0 or -1).
     pub(crate) fn of_directories(more: i32) -> NameChange {
         match more {
             1.. => NameChange::OneDirectoryMore,
@@ -56,7 +56,7 @@ impl NameChange {
 }
 
 /// Returns whether the link count is so far from its limit that all concurrent changes together,
-/// none of which sees the others, stay below it. With [`Beside::Nobody`] always true.
+/// none of which sees the others, stay below it. Always true with [`Beside::Nobody`].
 pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
     beside == Beside::Nobody || change == NameChange::Uncounted || far()
@@ -124,9 +124,9 @@ pub(crate) fn prepare_drop_link<'o>(
     objects.groups.load(objects, objects.volume.inode_place(victim.ino)?.group)
 }
 
-/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, the inode
-/// is deleted here if only its number is to be freed and the caller has the only hold. Otherwise it
-/// becomes an orphan, and the thread that drops the last hold deletes it.
+/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, and the
+/// caller has the only hold on an inode that owns nothing except its number, the inode is deleted
+/// now. Otherwise it becomes an orphan, and the thread that drops the last hold deletes it.
 pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
     let left = match victim.file_type {

@@ -33,8 +33,8 @@ pub trait Names: Send + Sync {
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
-    /// Returns the cache that keeps inodes behind the same lock as names, if this is one: the mount
-    /// then keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    /// Returns this cache if it also keeps inodes, behind the same lock as names: the mount then
+    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
         None
     }
