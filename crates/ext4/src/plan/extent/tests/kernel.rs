@@ -1,5 +1,5 @@
 //! Reads trees of the kernel, and checks planned trees with e2fsck and the kernel. Needs root, loop
-//! devices and e2fsprogs; passes with a message without them.
+//! devices and e2fsprogs; if they are missing, prints a message and passes.
 
 use super::*;
 use lanefs_ondisk::checksum::Seed;
