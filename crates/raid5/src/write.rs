@@ -10,7 +10,7 @@ use crate::band::{RowPart, Source, Strip, pieces, strips};
 use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::failure::{Lost, ReadError, Stretch};
-use crate::layout::Place;
+use crate::layout::Location;
 use crate::loads::loads;
 use crate::logging::LogOutcome;
 use crate::parity_log::{LogPart, ParityLog};
@@ -106,7 +106,7 @@ impl Array {
             contents.extend(done.given(write));
             sum(into, &contents);
         }
-        let place = Place { row: write.row, index: written.first().unwrap_or(0), offset: from };
+        let place = Location { row: write.row, index: written.first().unwrap_or(0), offset: from };
         LogPart {
             from,
             to,

@@ -252,7 +252,7 @@ impl Recorded {
 
     /// Returns whether a write in flight may change this place of a lost member: a write to its own
     /// block; without a log, also one to another block of the same parity.
-    fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Place, in_flight: &[usize]) -> bool {
+    fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Location, in_flight: &[usize]) -> bool {
         let shape = self.rig.shape;
         let block = place.offset / 4096;
         let logged = self.rig.log().is_some();

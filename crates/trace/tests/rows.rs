@@ -114,7 +114,7 @@ const SAME_LOG: usize = LOGGED + 1;
 
 /// The largest number of lines that the state of a log shares. Of 72 in a run, 64 are the 4 KiB of
 /// partial parity that the next header repeats, since md's recovery uses the newest header only.
-const BOOKS: usize = 160;
+const LOG_STATE: usize = 160;
 
 /// Environment variable with the case that a child process runs.
 const CASE: &str = "LANEFS_ROWS_CASE";
@@ -149,12 +149,12 @@ fn whole_rows_and_small_writes_of_two_threads_share_no_line() {
 
 #[test]
 #[ignore = "long: steps through a case in a process of its own"]
-fn two_rows_with_one_parity_log_share_its_books_alone() {
+fn two_rows_with_one_parity_log_share_only_its_state() {
     let said = by_itself(SAME_LOG);
     let lines = said.lines().find_map(|line| line.strip_suffix(" lines")?.parse().ok());
     let lines: usize = lines.expect("a count");
     println!("{lines} lines");
-    assert!((1..=BOOKS).contains(&lines), "{said}");
+    assert!((1..=LOG_STATE).contains(&lines), "{said}");
 }
 
 /// Runs a case in its own process; returns the output.
