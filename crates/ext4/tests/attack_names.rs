@@ -194,10 +194,10 @@ fn what_took_the_place_of_what_was_found_is_left_alone() {
         Ends::new(from, to, source.clone(), Some(target.clone())).unwrap()
     };
     let (victim, file_now) = replaced(b"file", &file(0o644));
-    assert_eq!(fs.unlink_found(&root, b"file", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(fs.unlink_found(&root, b"file", victim).unwrap(), Acted::NameChanged);
     assert_eq!(leads_to(b"file"), Some(file_now));
     let (victim, dir_now) = replaced(b"dir", &directory());
-    assert_eq!(fs.rmdir_found(&root, b"dir", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(fs.rmdir_found(&root, b"dir", victim).unwrap(), Acted::NameChanged);
     assert_eq!(leads_to(b"dir"), Some(dir_now));
 
     let (source, source_now) = replaced(b"source", &file(0o644));
@@ -206,7 +206,7 @@ fn what_took_the_place_of_what_was_found_is_left_alone() {
     for how in [Rename::Replace, Rename::Exchange] {
         for (source, target) in [(&source, &now(target_now)), (&now(source_now), &target)] {
             let done = fs.rename_found(ends(source, target), how).unwrap();
-            assert_eq!(done, Acted::LeadsElsewhere);
+            assert_eq!(done, Acted::NameChanged);
         }
         assert_eq!(
             (leads_to(b"source"), leads_to(b"target")),

@@ -450,14 +450,14 @@ fn cut_and_append(world: &World) {
         len = 8 * below(len as u32 / 8) as usize;
         let set = SetAttr { size: Some(len as u64), ..SetAttr::default() };
         fs.set_attr(&open(), &set).unwrap();
-        let commit = commit_beside(world);
+        let commit = commit_meanwhile(world);
         look_at_others(world);
         let more = words::of(1, len as u64, 8 * (1 + below(60) as usize));
         fs.append(&open(), &more, Privilege::Root).unwrap();
         len += more.len();
         commit.join().unwrap();
     }
-    let commit = commit_beside(world);
+    let commit = commit_meanwhile(world);
     look_at_others(world);
     fs.fsync(&open(), if below(2) == 0 { SyncMode::Full } else { SyncMode::Data }).unwrap();
     let model = words::of(1, 0, len);
@@ -468,7 +468,7 @@ fn cut_and_append(world: &World) {
     assert!(found[..n] == model, "{}", differences(&found[..n], &model));
 }
 
-fn commit_beside(world: &World) -> JoinHandle<()> {
+fn commit_meanwhile(world: &World) -> JoinHandle<()> {
     let fs = world.fs.clone();
     spawn(move || fs.sync().unwrap())
 }

@@ -6,7 +6,7 @@ use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::flags;
 use crate::name::directory::Directory;
-use crate::name::locks::Beside;
+use crate::name::locks::DirLocking;
 use crate::object::dirty::Handle;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
@@ -56,10 +56,10 @@ impl NameChange {
 }
 
 /// Returns whether the link count is so far from its limit that all concurrent changes together,
-/// none of which sees the others, stay below it. Always true with [`Beside::Nobody`].
-pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
+/// none of which sees the others, stay below it. Always true with [`DirLocking::Exclusive`].
+pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
-    beside == Beside::Nobody || change == NameChange::Uncounted || far()
+    locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
 }
 
 /// Fails if no name, or none of this kind, may be added to `dir`. The caller holds its operation
