@@ -91,7 +91,7 @@ impl Budget {
 
     /// Returns whether no unit is taken. If so, a thread that takes a unit later, fences and then
     /// reads sees everything that the caller stored before this call.
-    pub fn all_at_home(&self) -> bool {
+    pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();
         home >= self.total
@@ -108,9 +108,9 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(budget.take(0), None);
         }
-        assert!(budget.try_take().is_none() && !budget.all_at_home());
+        assert!(budget.try_take().is_none() && !budget.none_taken());
         (0..3).for_each(|key| budget.give_back(key));
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
     }
 }
 
@@ -136,7 +136,7 @@ mod model {
             .collect();
         serve(&budget, 0);
         others.into_iter().for_each(|t| t.join().expect("no panic"));
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
     }
 
     #[cfg(loom)]

@@ -181,7 +181,7 @@ impl Array {
     }
 
     fn clean(&self) -> Result<(), DeviceError> {
-        if self.read_only || self.stopped.get().is_some() || !self.budget.all_at_home() {
+        if self.read_only || self.stopped.get().is_some() || !self.budget.none_taken() {
             return Ok(());
         }
         self.flush()?;

@@ -48,8 +48,8 @@ impl RowBudget {
 
     /// Returns whether every thread that works on a row has seen the caller's stores before this
     /// call. Such a thread takes a unit, then fences, then reads the state.
-    pub(crate) fn all_at_home(&self) -> bool {
-        self.0.all_at_home()
+    pub(crate) fn none_taken(&self) -> bool {
+        self.0.none_taken()
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 });
             }
         });
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
         counters.sums()
     }
 

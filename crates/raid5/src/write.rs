@@ -41,7 +41,7 @@ impl Array {
         let hold = self.rows.lock(span);
         self.counters.add(Count::RowWait, u64::from(hold.waited));
         let _unit = self.budget.take(part.row, &self.counters);
-        // Take the unit before reading the state that it protects: see `RowBudget::all_at_home`.
+        // Take the unit before reading the state that it protects: see `RowBudget::none_taken`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
         self.begin()?;
