@@ -3,7 +3,7 @@
 
 use crate::fsx::Fsx;
 use crate::image::Image;
-use crate::together::{Bases, Judge};
+use crate::together::{Bases, Runner};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_raid5::{
@@ -34,10 +34,10 @@ impl Health {
 ///
 /// # Errors
 /// A fault of the array or the file system.
-pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
+pub fn check_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
     let wrap = move |device| -> Arc<dyn Device> { Arc::new(OnArray::new(device, health, seed)) };
-    let judge = Judge { bases, wrap: &wrap };
-    judge.judge_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
+    let runner = Runner { bases, wrap: &wrap };
+    runner.check_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
 }
 
 /// Runs operations on one file on an array and compares every byte; then runs e2fsck.
@@ -47,7 +47,7 @@ pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Resu
 ///
 /// # Panics
 /// When e2fsck finds something, or the host has no room.
-pub fn judge_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
+pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
     let Some(overlay) = bases.fresh("-b 1024", "32M") else { return Ok(()) };
     let overlay = Arc::new(overlay);
     let device = Arc::new(OnArray::new(overlay.clone(), health, seed));

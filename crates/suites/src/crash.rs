@@ -5,13 +5,13 @@
 //! not before the last promised one, and not after the last one that had started. Each word of data
 //! names the file, operation and position it was written for (see [`words`]).
 
+pub mod checker;
 mod digest;
-pub mod judge;
 mod tally;
 mod volume;
 pub mod workload;
 
-pub use judge::{Judge, Ways};
+pub use checker::{Checker, Ways};
 pub use tally::{Findings, Tally};
 pub use volume::many;
 pub use workload::{History, record};
@@ -42,14 +42,14 @@ pub enum Cuts {
 ///
 /// # Errors
 /// Returns the first state in which a check fails.
-pub fn judge(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
+pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
-    judge_workload(&Bases::default(), seed, ops, cuts, &tally)?;
+    check_workload(&Bases::default(), seed, ops, cuts, &tally)?;
     Ok(tally.findings())
 }
 
-/// As [`judge`], counting in `tally`.
-fn judge_workload(
+/// As [`check`], counting in `tally`.
+fn check_workload(
     bases: &Bases,
     seed: u64,
     ops: usize,
@@ -61,15 +61,15 @@ fn judge_workload(
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
     let history = record(image, seed, ops, &plain).map_err(|why| told(format!("before: {why}")))?;
-    let mut judge = Judge::new(&history, tally).map_err(told)?;
+    let mut checker = Checker::new(&history, tally).map_err(told)?;
     let every = match cuts {
         Cuts::Every => 1,
-        Cuts::About(count) => (judge.cuts() / count).max(1),
+        Cuts::About(count) => (checker.cuts() / count).max(1),
     };
     let mut rng = fastrand::Rng::with_seed(seed);
-    let cuts: Vec<usize> = (rng.usize(..every)..=judge.cuts()).step_by(every).collect();
+    let cuts: Vec<usize> = (rng.usize(..every)..=checker.cuts()).step_by(every).collect();
     let durable: HashSet<usize> =
-        cuts.iter().copied().filter(|cut| judge.is_durable(*cut)).collect();
+        cuts.iter().copied().filter(|cut| checker.is_durable(*cut)).collect();
     let ways = |cut: usize| {
         let seed = seed << 32 | (cut as u64) << 2;
         let mut kept = Vec::new();
@@ -82,7 +82,7 @@ fn judge_workload(
         }
         Ways { kept, again: if (cut / every).is_multiple_of(16) { 6 } else { 0 } }
     };
-    judge.judge(&cuts, &ways).map_err(told)
+    checker.check_cuts(&cuts, &ways).map_err(told)
 }
 
 /// Returns bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the

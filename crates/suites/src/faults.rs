@@ -6,7 +6,7 @@ use crate::library::Library;
 use crate::listing;
 use crate::model::Model;
 use crate::op::{File, Op, Path, Tree, show};
-use crate::sequence::{Author, Mix, stage};
+use crate::sequence::{Generator, Mix, stage};
 use crate::together::Bases;
 use lanefs_device::{Duration as Lasting, Fault, FaultyDevice, Operation, OverlayDevice};
 use lanefs_ext4::{Atime, Error, Mount, MountOptions, SyncMode};
@@ -18,7 +18,9 @@ use std::time::Duration;
 /// Returns the operations of a run with a fault: random ones, with more promises than usual.
 pub fn ops(seed: u64, len: usize) -> Vec<Op> {
     let mut ops = stage(1);
-    for (n, op) in Author::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate() {
+    for (n, op) in
+        Generator::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate()
+    {
         let written = match &op {
             Op::Write { file: File::At(path), .. } | Op::Append { file: File::At(path), .. } => {
                 Some(path.clone())
@@ -230,7 +232,7 @@ pub fn sweep(
 }
 
 /// Tries faults of every kind in one workload, about `most` of each. Returns how many were tried.
-pub fn judge(seed: u64, len: usize, most: u64) -> Result<u64, String> {
+pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
     let ops = ops(seed, len);

@@ -41,7 +41,7 @@ pub struct Fsx {
 pub type Failure = String;
 
 /// Runs `count` operations with this seed on a fresh image, and e2fsck afterwards.
-pub fn judge(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
+pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     const OPTIONS: [&str; 3] = ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg"];
     let options = OPTIONS[(seed % 3) as usize];
     let Some(overlay) = bases.fresh(options, "32M") else { return Ok(()) };

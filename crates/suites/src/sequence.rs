@@ -56,7 +56,7 @@ pub fn is_race(op: &Op) -> bool {
 }
 
 /// Generates sequences of operations.
-pub struct Author {
+pub struct Generator {
     rng: Rng,
     mix: Mix,
     home: Path,
@@ -72,9 +72,9 @@ pub struct Author {
     planned: VecDeque<Op>,
 }
 
-impl Author {
+impl Generator {
     /// Creates the generator for thread `n` of a run with this seed.
-    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Author {
+    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Generator {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
         let mut model = Model::new();
         for op in stage(threads) {
@@ -82,14 +82,14 @@ impl Author {
         }
         let (home, prefix) = (home(n), format!("t{n}."));
         let (comes_back, opens, planned) = (false, true, VecDeque::new());
-        Author { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
+        Generator { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
     }
 
     /// Makes a generator that truncates files in the middle of a block or changes them, reads many
     /// others, then grows the changed files or makes them durable. Keeps no file open if `handles`
     /// says so.
-    pub fn forgetful(self, handles: Handles) -> Author {
-        Author { comes_back: true, opens: handles == Handles::Kept, ..self }
+    pub fn forgetful(self, handles: Handles) -> Generator {
+        Generator { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
 
     /// Returns `len` operations.

@@ -8,7 +8,7 @@ use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
 use crate::op::{Op, Outcome, Path, Tree, show};
-use crate::sequence::{Author, Mix, RACE, SHARED, is_race, stage};
+use crate::sequence::{Generator, Mix, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions};
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -43,11 +43,11 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     let mix = if (seed / 4).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
-    let author = |n| match Author::new(seed, n, THREADS, mix) {
-        author if forgetful => author.forgetful(handles),
-        author => author,
+    let generator = |n| match Generator::new(seed, n, THREADS, mix) {
+        generator if forgetful => generator.forgetful(handles),
+        generator => generator,
     };
-    let sequences = (0..THREADS).map(|n| author(n).operations(len)).collect();
+    let sequences = (0..THREADS).map(|n| generator(n).operations(len)).collect();
     Scenario { options, seed, sequences }
 }
 
@@ -71,14 +71,14 @@ impl Bases {
 }
 
 /// The way runs are set up and checked.
-pub struct Judge<'a> {
+pub struct Runner<'a> {
     /// The source of fresh images.
     pub bases: &'a Bases,
     /// Wraps the device, to plant faults.
     pub wrap: &'a (dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Sync),
 }
 
-impl Judge<'_> {
+impl Runner<'_> {
     /// Runs a scenario.
     pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
         let ops = AtomicU64::new(0);
@@ -146,7 +146,7 @@ impl Judge<'_> {
     }
 
     /// Runs the scenario of a seed; if it fails, finds a shortest one that still does.
-    pub fn judge_seed(&self, seed: u64, len: usize) -> Result<(), String> {
+    pub fn check_seed(&self, seed: u64, len: usize) -> Result<(), String> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };
         let (short, why) = self.shrink(scenario, first.clone());

@@ -134,7 +134,7 @@ impl History {
     }
 }
 
-fn judge(seed: u64, cuts: usize) {
+fn check(seed: u64, cuts: usize) {
     println!("seed {seed}");
     let history = record(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -149,11 +149,11 @@ fn judge(seed: u64, cuts: usize) {
 
 #[test]
 fn files_on_an_array_keep_their_promises_at_a_few_crashes() {
-    judge(1, 6);
+    check(1, 6);
 }
 
 #[test]
 #[ignore = "long: 25 crashes of each of 6 arrays"]
 fn files_on_arrays_keep_their_promises_at_many_crashes() {
-    in_parallel(seeds(6), |seed| judge(seed, 25));
+    in_parallel(seeds(6), |seed| check(seed, 25));
 }

@@ -1,7 +1,7 @@
 //! Checks many thousand crash states: workload after workload on all processors, until enough
 //! distinct states are checked.
 
-use super::{Cuts, Findings, Tally, judge_workload};
+use super::{Cuts, Findings, Tally, check_workload};
 use crate::together::Bases;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -37,7 +37,7 @@ pub fn many(
             scope.spawn(|| {
                 while !is_done() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if let Err(why) = judge_workload(&bases, seed, STEPS, CUTS, &tally) {
+                    if let Err(why) = check_workload(&bases, seed, STEPS, CUTS, &tally) {
                         failed.lock().get_or_insert(why);
                     }
                     progress(&tally.findings());

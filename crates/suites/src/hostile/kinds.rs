@@ -1,6 +1,6 @@
 //! One image of each kind of damage, with words of the expected error.
 
-use super::victim::{I_BLOCK, I_FILE_ACL, SUPER, Victim};
+use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;
 
 /// A kind of damage.
@@ -10,10 +10,10 @@ pub struct Kind {
     /// Words of the expected error; empty if the damage may go unnoticed.
     pub says: &'static str,
     /// Damages the image.
-    pub damage: fn(&Victim),
+    pub damage: fn(&Target),
 }
 
-const fn kind(name: &'static str, says: &'static str, damage: fn(&Victim)) -> Kind {
+const fn kind(name: &'static str, says: &'static str, damage: fn(&Target)) -> Kind {
     Kind { name, says, damage }
 }
 
@@ -196,27 +196,27 @@ pub const CRASHED: &[Kind] = &[
 ];
 
 /// Returns the first block of a directory.
-fn leaf(v: &Victim, path: &str) -> u64 {
+fn leaf(v: &Target, path: &str) -> u64 {
     v.blocks(v.inode_of(path))[0]
 }
 
 /// Returns the attribute block of a file that has one.
-fn xattr(v: &Victim) -> u64 {
+fn xattr(v: &Target) -> u64 {
     u64::from(v.get32(v.inode_of("attributes/block") + I_FILE_ACL)) * v.block_size()
 }
 
 /// Returns the superblock of the log; its numbers are big-endian.
-fn log(v: &Victim) -> u64 {
+fn log(v: &Target) -> u64 {
     v.log()[0]
 }
 
 /// Returns the first tag of the first live descriptor.
-fn tag(v: &Victim) -> u64 {
+fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }
 
 /// Adds an entry to the orphan file and to the head of the orphan list.
-fn orphan(v: &Victim, ino: u32) {
+fn orphan(v: &Target, ino: u32) {
     v.put32(SUPER + 0xe8, ino);
     let file = v.get32(SUPER + 0x280);
     if file != 0 {

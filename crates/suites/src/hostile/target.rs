@@ -32,15 +32,15 @@ pub enum Left {
 }
 
 /// A filled image with guard bytes after it, and the positions of its structures.
-pub struct Victim {
+pub struct Target {
     device: OverlayDevice,
     geometry: Geometry,
     inos: BTreeMap<Path, Ino>,
 }
 
-impl Victim {
+impl Target {
     /// Creates and fills an image; returns `None` and prints the reason if mke2fs is missing.
-    pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Victim> {
+    pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Target> {
         let image = Image::make(options, &format!("{megabytes}M"))?;
         let plain = RamDevice::from_file(image.path()).expect("the image is read");
         let ram = RamDevice::create(plain.len() + GUARD).expect("memory");
@@ -67,13 +67,13 @@ impl Victim {
         let mut bytes = [0; 1024];
         device.read_at(SUPER, &mut bytes).expect("the superblock");
         let geometry = Superblock::decode(&bytes).expect("a good superblock").geometry();
-        Some(Victim { device, geometry, inos })
+        Some(Target { device, geometry, inos })
     }
 
     /// Returns a copy to damage.
-    pub fn fork(&self) -> Victim {
+    pub fn fork(&self) -> Target {
         let inos = self.inos.clone();
-        Victim { device: self.device.fork(), geometry: self.geometry, inos }
+        Target { device: self.device.fork(), geometry: self.geometry, inos }
     }
 
     /// Returns the device with its present contents.

@@ -41,23 +41,23 @@ pub struct Ways {
 }
 
 /// Checks the crash states of a workload.
-pub struct Judge<'h> {
+pub struct Checker<'h> {
     history: &'h History,
     tally: &'h Tally,
     digests: Digests<'h>,
     scratch: Scratch,
     /// The digests of checked states, each with the number of promises at that time.
-    judged: HashSet<(u64, usize)>,
+    checked: HashSet<(u64, usize)>,
     /// Whether there is a second group, which holds a copy of the superblock.
     has_backup: bool,
 }
 
-impl<'h> Judge<'h> {
+impl<'h> Checker<'h> {
     /// Creates the checks of this workload; counts go to `tally`.
     ///
     /// # Errors
     /// If the recording cannot be read.
-    pub fn new(history: &'h History, tally: &'h Tally) -> Result<Judge<'h>, String> {
+    pub fn new(history: &'h History, tally: &'h Tally) -> Result<Checker<'h>, String> {
         let base = history.recording.base();
         let digests = Digests::new(base, &history.image);
         let scratch = Scratch::new(base).map_err(|e| e.to_string())?;
@@ -70,7 +70,7 @@ impl<'h> Judge<'h> {
         base.read_at(1024, &mut superblock).map_err(|e| e.to_string())?;
         let superblock = Superblock::decode(&superblock).map_err(|e| e.to_string())?;
         let has_backup = superblock.geometry().group_count() > 1;
-        Ok(Judge { history, tally, digests, scratch, judged: HashSet::new(), has_backup })
+        Ok(Checker { history, tally, digests, scratch, checked: HashSet::new(), has_backup })
     }
 
     /// Returns the number of events in the recording: cuts are from 0 to this.
@@ -88,19 +88,23 @@ impl<'h> Judge<'h> {
     ///
     /// # Errors
     /// Returns the first state in which a check fails.
-    pub fn judge(&mut self, cuts: &[usize], ways: &dyn Fn(usize) -> Ways) -> Result<(), String> {
+    pub fn check_cuts(
+        &mut self,
+        cuts: &[usize],
+        ways: &dyn Fn(usize) -> Ways,
+    ) -> Result<(), String> {
         let mut replay = self.history.recording.replay();
         for &cut in cuts {
             let Ways { kept, again } = ways(cut);
             for (n, kept) in kept.into_iter().enumerate() {
                 let state = replay.state(cut, kept);
                 let first = (n == 0 && again > 0).then(|| state.fork());
-                let judged = self.state(Moment::of(cut, kept), kind(kept), state);
-                judged.map_err(|why| self.context(cut, kept, why))?;
+                let checked = self.state(Moment::of(cut, kept), kind(kept), state);
+                checked.map_err(|why| self.context(cut, kept, why))?;
                 if let Some(first) = first {
-                    let judged = self.crash_again(cut, kept, first, again);
+                    let checked = self.crash_again(cut, kept, first, again);
                     let then = |why| format!("then again in the recovery: {why}");
-                    judged.map_err(|why| self.context(cut, kept, then(why)))?;
+                    checked.map_err(|why| self.context(cut, kept, then(why)))?;
                 }
             }
         }
@@ -136,7 +140,7 @@ impl<'h> Judge<'h> {
     ) -> Result<(), String> {
         let digest = self.digests.of(&state);
         let promises = self.history.promises.partition_point(|promise| promise.mark <= at.ended);
-        if !self.judged.insert((digest, promises)) {
+        if !self.checked.insert((digest, promises)) {
             self.tally.meet(digest);
             return Ok(());
         }
