@@ -1,4 +1,4 @@
-//! Figures of arrays: all, or one of them.
+//! Prints figures of arrays: all of them, or the named one.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-bench --example raid [-- fsmark|rows|small|log|all [SECONDS]]
@@ -90,7 +90,8 @@ fn small(time: Duration) -> Result<(), lanefs_bench::Error> {
     Ok(())
 }
 
-/// Rounds of the threads in turn, so that what else the machine does meets all of them alike.
+/// The numbers of threads alternate in rounds, so that other load on the machine affects all of
+/// them alike.
 fn log(time: Duration) -> Result<(), lanefs_bench::Error> {
     const THREADS: [u32; 3] = [1, 8, 64];
     const ROUNDS: usize = 7;

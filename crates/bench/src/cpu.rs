@@ -63,14 +63,14 @@ struct KernelThread {
 }
 
 impl Reading {
-    /// Reads the clocks before a measurement: this process's clock last, so that reading is not
-    /// measured.
+    /// Reads the clocks before a measurement. This process's clock comes last, so that the reading
+    /// itself is not measured.
     pub(crate) fn before(server: Option<u32>) -> Option<Reading> {
         let (threads, machine) = (kernel_threads(), machine()?);
         Some(Reading { threads, machine, processes: processes(server)? })
     }
 
-    /// Reads the clocks after a measurement: this process's clock first.
+    /// Reads the clocks after a measurement. This process's clock comes first.
     pub(crate) fn after(server: Option<u32>) -> Option<Reading> {
         let processes = processes(server)?;
         let machine = machine()?;
@@ -152,7 +152,7 @@ struct Stat {
     parent: u32,
     /// The user and system time of all its threads.
     time: Duration,
-    /// The time of children that it has waited for.
+    /// The time of terminated children that the process has waited for.
     children: Duration,
 }
 

@@ -27,7 +27,7 @@ pub enum Outcome {
     Failed(String),
     /// It cannot run on this target.
     NotThere,
-    /// The run ended before the first complete slice.
+    /// The run was stopped before the first complete slice.
     Interrupted,
 }
 

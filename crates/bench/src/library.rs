@@ -29,7 +29,7 @@ pub struct Library {
     vfs: Vfs,
     who: Credentials,
     array: Option<Below>,
-    /// Whether the device is in memory, neither a file nor a device of the host.
+    /// Whether the device is in memory, not a file or a device of the host.
     in_memory: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Sets up other file systems to be compared with Lanefs, and removes them after the run.
 //!
-//! All mounts are in a private mount namespace of this process. The images are in a file system in
-//! memory that is mounted there too, and servers are killed with their parent. So even if the
-//! process is killed, only the empty directory of that mount remains.
+//! All mounts are in a private mount namespace of this process, and the images are in a file system
+//! in memory that is mounted only in this namespace. Servers are killed with their parent. So even
+//! if the process is killed, only the empty directory of that mount remains.
 
 use crate::error::{Error, Result};
 use crate::host::HostDirectory;
@@ -173,7 +173,8 @@ impl Peers {
             if !matches!(ended, Some(Ok(None))) {
                 let mut said = String::new();
                 if let Some(errors) = &mut errors {
-                    // The error is that the server terminated; its output is only a detail.
+                    // The reported error is that the server terminated; its output is only a
+                    // detail.
                     let _ = errors.read_to_string(&mut said);
                 }
                 return Err(failed(format!("did not mount: {}", said.trim())));

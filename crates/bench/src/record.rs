@@ -12,18 +12,18 @@ pub struct Record {
     pub before: Machine,
     /// The machine at the end.
     pub after: Machine,
-    /// How it ended.
+    /// The way in which it ended.
     pub ending: Ending,
     /// The results.
     pub chapters: Vec<Chapter>,
 }
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// All workloads were measured.
     Complete,
-    /// A signal ended the run early.
+    /// A signal stopped the run early.
     Interrupted,
 }
 

@@ -36,8 +36,8 @@ pub fn run(plan: &Plan, targets: &[Target], mut each: impl FnMut(&Measured)) -> 
     all
 }
 
-/// Returns the part of the CPU time that belongs to `place`. If the place is in memory, that is
-/// without the kernel's threads of loop devices, which serve other targets.
+/// Returns the part of the CPU time that counts for `place`. For a place in memory, the kernel's
+/// threads of loop devices do not count, since they serve other targets.
 fn charged(spent: Cpu, place: &dyn Place) -> Cpu {
     match place.is_in_memory() {
         true => Cpu { loop_devices: Duration::ZERO, ..spent },
@@ -82,8 +82,8 @@ fn take_turns(
 ) -> Vec<(String, Outcome)> {
     let begin = |target| TargetRun::begin(plan, workload, threads, target);
     let mut runs: Vec<TargetRun<'_>> = targets.iter().map(begin).collect();
-    // In a different order each time: the after-effects of a target, such as writeback, must not
-    // always fall on the same next target.
+    // The order differs each time, so that the delayed work of a target, such as writeback, does
+    // not always affect the same next target.
     let mut order: Vec<usize> = (0..runs.len()).collect();
     for slice in 0..plan.slices {
         fastrand::Rng::with_seed(slice.into()).shuffle(&mut order);
@@ -342,7 +342,7 @@ mod tests {
                 Outcome::Interrupted => panic!("{what}: interrupted"),
             }
         }
-        // Only blocks of the root directory and of newly used groups remain allocated.
+        // Only blocks of the root directory and of newly used groups stay allocated.
         let left = free.abs_diff(targets[0].place.free_blocks().unwrap());
         assert!(left < 64, "{left} blocks");
         assert_eq!(targets[0].place.list(".").unwrap(), 1, "lost+found alone");
@@ -439,9 +439,9 @@ mod tests {
 
     #[test]
     fn a_run_that_is_stopped_has_its_whole_slices_and_leaves_nothing() {
-        // While files to be read are created, before the first slice.
+        // The run is stopped while the files to be read are created, before the first slice.
         assert!(stopped_after(7, Workload::Stat).is_empty());
-        // In the fourth slice; each creates 50.
+        // The run is stopped in the fourth slice; each slice creates 50 files.
         let measured = stopped_after(170, Workload::Create);
         assert_eq!(measured.len(), 1);
         assert_eq!(measured[0].workload, "create");

@@ -38,16 +38,16 @@ pub enum Workload {
     /// Reads 4 KiB, or [`crate::scale::Scale::access_bytes`], at a random offset of one file that
     /// all threads share, without the page cache.
     DirectRead,
-    /// Overwrites the same amount at a random offset of one file that all threads share, without
-    /// the page cache.
+    /// Overwrites the same number of bytes at a random offset of one file that all threads share,
+    /// without the page cache.
     DirectWrite,
     /// Reads a file in sequence, 1 MiB at a time, after it was dropped from the page cache.
     SeqRead,
     /// Writes a new file in sequence, 1 MiB at a time; the time includes an fdatasync at its end.
     SeqWrite,
-    /// Appends 4 KiB, or as much as direct-read reads, to a file.
+    /// Appends 4 KiB, or as many bytes as direct-read reads, to a file.
     Append,
-    /// Creates a file, writes the same amount, and calls fsync.
+    /// Creates a file, writes the same number of bytes, and calls fsync.
     Fsync,
     /// Creates the next entry of a source tree: a directory, or a file with contents and times.
     Untar,

@@ -96,7 +96,6 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Opens the images of all `places` for writing, and calls `change` for each place. Continues after
 /// failures.
-/// failures.
 fn change_each(
     command: &'static str,
     image: ImageArguments,

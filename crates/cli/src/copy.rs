@@ -72,9 +72,9 @@ pub trait Sink {
 
 /// A tree to copy from.
 pub trait Source: Sync {
-    /// A file in it.
+    /// A file or directory of the tree.
     type Node: Clone + Send + Sync;
-    /// An open file in it.
+    /// An open file of the tree.
     type Content<'a>: Content
     where
         Self: 'a;
@@ -99,9 +99,9 @@ pub trait Source: Sync {
 
 /// A tree to copy to.
 pub trait Target: Sync {
-    /// A file or directory in it.
+    /// A file or directory of the tree.
     type Node: Clone + Send + Sync;
-    /// An open file in it.
+    /// An open file of the tree.
     type Sink<'a>: Sink
     where
         Self: 'a;

@@ -1,4 +1,5 @@
-//! `lanefs bench`: what it leaves behind, what it refuses, and what it writes.
+//! Tests of `lanefs bench`: the files that it leaves, the arguments that it refuses, and its
+//! output.
 
 mod mounting;
 
@@ -7,16 +8,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Long enough on a machine that does much else.
+/// A time limit that is long enough on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an ended run said.
+/// The output and exit code of a run.
 struct Ended {
     code: Option<i32>,
     said: String,
 }
 
-/// Starts a benchmark that would take longer than anybody here waits, waits until `begun`, and ends it by `signal`.
+/// Starts a benchmark that would run for very long, waits until `begun` returns true, and stops it
+/// with `signal`.
 fn interrupted(
     arguments: &[&str],
     signal: &str,
@@ -50,7 +52,7 @@ fn still_runs(bench: &mut Child) -> bool {
     true
 }
 
-/// What a shell has the programs ignore that it runs in the background, we were told to ignore.
+/// Returns whether this process ignores `signal`, as background commands of a shell do.
 fn is_ignored(signal: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -71,7 +73,7 @@ fn a_benchmark_that_a_signal_ends_leaves_nothing_in_the_directory() {
         let json = dir.path().join("figures.json");
         let spec = format!("dir:{}", target.display());
         let words = ["create", "stat", "--target", &spec, "--json", json.to_str().unwrap()];
-        // Its third slice: two were whole.
+        // The third slice has started, so two are complete.
         let third = target.join("bench-create-1/t0/r2");
         let ended = interrupted(&words, signal, &temporary, || third.exists());
         assert_eq!(ended.code, Some(code), "{}", ended.said);
@@ -104,7 +106,7 @@ fn a_benchmark_of_seeds_ends_at_a_signal_and_keeps_no_empty_file() {
     let ended = interrupted(&words, "TERM", &temporary, || report.exists());
     assert_eq!(ended.code, Some(143), "{}", ended.said);
     let left: Vec<_> = dir.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-    // Nothing at all was measured, or there is a page that says how it ended.
+    // Either no slice was complete, or the page says how the run ended.
     let page = std::fs::read_to_string(&report).unwrap_or_default();
     assert!(left == [temporary.clone()] || page.contains("Interrupted"), "{left:?}");
     assert_eq!(temporary.read_dir().unwrap().count(), 0);
@@ -125,7 +127,7 @@ fn a_benchmark_beside_others_that_a_signal_ends_takes_their_mounts_and_servers_a
         words.filter(|words| String::from_utf8_lossy(words).contains(&name)).count()
     };
     let words = ["statfs", "--peers"];
-    // One server at least: the next image is being made, or the measuring is under way.
+    // At least one server runs: the next image is being created, or measuring has started.
     let ended = interrupted(&words, "TERM", dir.path(), || servers() > 0);
     assert_eq!(ended.code, Some(143), "{}", ended.said);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{}", ended.said);

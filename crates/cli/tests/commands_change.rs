@@ -1,4 +1,4 @@
-//! The commands that change an image, the kernel and e2fsck judging.
+//! Tests of the commands that change an image; the kernel and e2fsck check the results.
 
 mod mounting;
 

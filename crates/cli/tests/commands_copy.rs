@@ -1,4 +1,5 @@
-//! `lanefs cp` and `mv`: what goes in and out keeps all that it is, the kernel and e2fsck judging.
+//! Tests of `lanefs cp` and `mv`: copies in both directions keep all attributes; the kernel and
+//! e2fsck check the results.
 
 mod mounting;
 mod trees;
@@ -32,12 +33,13 @@ fn a_tree_that_the_kernel_wrote_is_copied_out_and_in_and_across_whole() {
         survey(&kernel.path)
     };
 
-    // Out, to a directory of the kernel's ext4: the host of this test must know all attributes.
+    // Copies out to a directory of the kernel's ext4, since the file system of the host must
+    // support all attributes.
     {
         let Some(out) = KernelMounted::new(&host.path, "host", "rw") else { return };
         lanefs(&["cp", "-a", &at(&original.path, "/."), out.path.to_str().unwrap()]);
         assert_same(&survey(&out.path), &expected);
-        // And in again.
+        // Copies back into an image.
         let from = format!("{}/.", out.path.display());
         lanefs(&["cp", "-a", &from, &at(&other.path, "/")]);
     }
@@ -46,7 +48,7 @@ fn a_tree_that_the_kernel_wrote_is_copied_out_and_in_and_across_whole() {
     assert_same(&survey(&kernel.path), &expected);
     drop(kernel);
 
-    // From image to image.
+    // Copies from image to image.
     lanefs(&["cp", "-a", &at(&original.path, "/."), &at(&third.path, "/")]);
     assert_clean(&third.path);
     assert_clean(&original.path);
@@ -75,7 +77,7 @@ fn one_file_goes_in_and_out_by_name_into_a_directory_and_by_streams() {
     assert_eq!(lanefs(&["cp", &at(&image.path, "/d/b"), "-"]), "contents of a");
     lanefs(&["cp", &at(&image.path, "/streamed"), &here("back")]);
     assert_eq!(std::fs::read(dir.join("back")).unwrap(), [7; 3_000_000]);
-    // A shorter file takes the place of a longer one.
+    // A shorter file replaces a longer one.
     lanefs(&["cp", &here("a"), &at(&image.path, "/streamed")]);
     assert_eq!(lanefs(&["cat", &at(&image.path, "/streamed")]), "contents of a");
     assert_clean(&image.path);
@@ -131,7 +133,8 @@ fn links_in_an_image_do_not_lead_a_copy_out_of_its_directory() {
     lanefs(&["ln", "-s", outside.to_str().unwrap(), &at(&image.path, "/evil/way")]);
     let out = dir.join("out");
     lanefs(&["cp", "-r", &at(&image.path, "/evil"), out.to_str().unwrap()]);
-    // A second copy finds the link there: a directory of that name must not be entered through it.
+    // A second copy finds the link: a directory with the link's name must not be entered through
+    // the link.
     lanefs(&["rm", &at(&image.path, "/evil/way")]);
     lanefs(&["mkdir", &at(&image.path, "/evil/way")]);
     std::fs::write(dir.join("f"), "f").unwrap();
@@ -157,7 +160,7 @@ fn existing_files_are_overwritten_or_kept() {
     assert_eq!(lanefs(&["cat", &target]), "old");
     lanefs(&["cp", &here("new"), &target]);
     assert_eq!(lanefs(&["cat", &target]), "new");
-    // A link is replaced by a copied tree, not written through.
+    // A copied tree replaces a link and does not write through it.
     lanefs(&["ln", "-s", "f", &at(&image.path, "/l")]);
     std::fs::create_dir(dir.join("t")).unwrap();
     std::fs::write(dir.join("t/l"), "tree").unwrap();
@@ -249,7 +252,7 @@ fn a_destination_with_a_slash_is_a_directory() {
     }
     assert_eq!(lanefs(&["ls", "-A", &place("/")]), "f\nlost+found\n");
     assert!(!dir.join("none").exists());
-    // A directory may be named so, one that a link leads to as well.
+    // The name of a directory's copy may end in a slash, also if the source is a link to it.
     lanefs(&["cp", "-r", &here("d"), &place("/new/")]);
     lanefs(&["cp", "-rL", &here("l"), &place("/linked/")]);
     lanefs(&["cp", "-r", &place("/new"), &here("out/")]);

@@ -1,4 +1,5 @@
-//! Images that somebody else uses: not touched, and told by whom; waited for if that is about to end.
+//! Images in use: they are not changed, and the message names the user; a command waits if the use
+//! is about to end.
 
 mod mounting;
 
@@ -45,7 +46,7 @@ fn an_image_that_the_kernel_has_mounted_is_not_written_nor_read() {
     }
     let said = refused(&mut lanefs_mount(&image.path, &point, &[]));
     assert!(said.contains("/dev/loop"), "{said}");
-    // What does not change is told all the same.
+    // A command that changes nothing works, and names the user too.
     let said = lanefs(&["info", disk]);
     assert!(said.contains("In use:                by the kernel: /dev/loop"), "{said}");
     drop(kernel);
@@ -95,7 +96,7 @@ fn an_image_whose_server_is_closing_is_waited_for() {
             Mounted::new(&image, &[]).umount();
         }
     }
-    // One that goes on is not waited for.
+    // A command does not wait for a mount that stays.
     let mounted = Mounted::new(&image, &[]);
     let start = Instant::now();
     for line in [["touch", &at], ["ls", &at]] {
@@ -119,7 +120,7 @@ fn a_block_device_whose_server_is_closing_is_waited_for() {
     for round in 0..10 {
         let mounted = Mounted::at(&device.path, &image.mount_point(), &[]);
         shell(&mounted.path, "dd if=/dev/zero of=big bs=1M count=8 status=none");
-        // Of type fuseblk: umount(8) waits for the server.
+        // On type fuseblk, umount(8) waits for the server.
         run(Command::new("umount").arg(&mounted.path));
         if round % 2 == 0 {
             lanefs(&["touch", &format!("{}:/f", device.path.display())]);

@@ -1,4 +1,4 @@
-//! The commands that only look, against dumpe2fs, the kernel and coreutils.
+//! Compares the commands that only read with dumpe2fs, the kernel and coreutils.
 
 mod mounting;
 mod trees;
@@ -16,7 +16,7 @@ fn at(image: &Path, path: &str) -> String {
     format!("{}:{path}", image.display())
 }
 
-/// `Name: value` lines.
+/// Parses lines of the form `Name: value`.
 fn fields(text: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {
         let (name, value) = line.split_once(':')?;
@@ -91,7 +91,7 @@ fn info_and_ls_say_what_is_no_file_system() {
     assert_eq!(said, "lanefs ls: /nonexistent.img: no such file or directory\n");
 }
 
-/// A disk of 8 MiB whose first partition, from 1 MiB on, holds a file system.
+/// Creates a disk of 8 MiB whose first partition, from 1 MiB on, has a file system.
 fn partitioned(dir: &Path, name: &str, table: &[u8], at: u64) -> String {
     use std::os::unix::fs::FileExt;
     let path = dir.join(name);
@@ -176,7 +176,7 @@ fn what_the_kernel_wrote_is_listed_as_coreutils_list_it() {
         trees::fill(&kernel.path);
         let names = shell(&kernel.path, "LC_ALL=C ls -A many");
         let sums = shell(&kernel.path, "sha256sum < d/e/f/noise; sha256sum < d/spots");
-        // Last, for the others set times of access.
+        // This comes last, since the other commands set access times.
         let format = "%a %A %u %g %h %s %F %t %T %X %Y %i %n";
         let stats = shell(
             &kernel.path,

@@ -1,4 +1,4 @@
-//! `lanefs mkfs`: sizes, force, and filling from a directory.
+//! Tests of `lanefs mkfs`: sizes, `--force`, and filling from a directory.
 
 mod mounting;
 mod trees;

@@ -1,5 +1,5 @@
-//! Readers of standard output and standard error that go away: the work is done to its end, quietly,
-//! and the exit code says that not all was said.
+//! Tests with closed pipes as standard output or standard error: a command does all its work
+//! without messages about the pipe, and the exit code says that the output is incomplete.
 
 mod mounting;
 
@@ -12,7 +12,7 @@ fn lanefs(arguments: &[&str]) -> String {
     run(Command::new(LANEFS).args(arguments))
 }
 
-/// The end of a pipe that nobody reads.
+/// Returns the write end of a pipe whose read end is closed.
 fn broken_pipe() -> Stdio {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let pipe = child.stdin.take().unwrap();
@@ -31,8 +31,8 @@ fn ended(command: &mut Command) -> ExitStatus {
     status.unwrap()
 }
 
-/// An image, and beside it a tree `t` with `n` directories of a file that is there already as a
-/// directory, so that each copy of one fails.
+/// Creates an image with `n` directories `f`, and next to it a tree `u` with a file `f` for each, so
+/// that the copy of each such file fails.
 fn tree_of_failures(n: usize) -> Image {
     let image = Image::new("32M");
     let line = format!(
@@ -56,7 +56,7 @@ fn a_copy_ends_though_nobody_reads_its_messages() {
                 .stderr(broken_pipe()),
         );
         assert_eq!(status.code(), Some(1), "{jobs} threads");
-        // What could be copied was.
+        // All other files were copied.
         assert_eq!(lanefs(&["cat", &format!("{target}39/g")]), "y\n");
         lanefs(&["rm", &format!("{target}39/g")]);
     }
@@ -124,9 +124,9 @@ fn a_reader_of_standard_output_that_goes_ends_the_output_quietly_with_1() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line:?}");
         assert_eq!(output.status.code(), Some(1), "{line:?}");
     }
-    // The copy was done all the same.
+    // The copy was completed.
     assert_eq!(lanefs(&["cat", &at("/g")]), "y\n");
-    // One that cannot be written for another reason is worth a message.
+    // Other errors of standard output get a message.
     let full = format!("{LANEFS} cat {} >/dev/full", at("/g"));
     let (status, said) = try_run(Command::new("sh").args(["-c", &full]));
     assert_eq!(status.code(), Some(1));

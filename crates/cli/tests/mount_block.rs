@@ -1,5 +1,5 @@
-//! A mount of a block device by root, of type `fuseblk`: the kernel claims the device, umount(2) waits
-//! for the server, and sync(2) reaches it.
+//! Mounts of a block device by root, of type `fuseblk`: the kernel claims the device, umount(2)
+//! waits for the server, and sync(2) reaches the server.
 
 mod mounting;
 
@@ -29,7 +29,7 @@ impl Disk {
         Mounted::at(&self.device.path, &self.image.mount_point(), options)
     }
 
-    /// The type of the mount, with whether it is read-only: `fuseblk.lanefs rw`.
+    /// Returns the type of the mount, and whether it is read-only: `fuseblk.lanefs rw`.
     fn mounted_as(&self) -> String {
         let table = fs::read_to_string("/proc/mounts").unwrap();
         let start =
@@ -57,7 +57,7 @@ fn a_device_can_be_used_as_soon_as_umount_8_returns() {
         );
         fs::create_dir(mounted.path.join(format!("round {round}"))).unwrap();
         umount_8(&mounted);
-        // At once, without a wait: closed, clean, and neither locked nor claimed.
+        // Directly after the unmount the image is closed and clean, and neither locked nor claimed.
         let shared = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&lock, shared).unwrap_or_else(|e| panic!("round {round}: locked: {e}"));
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).unwrap();
@@ -86,7 +86,7 @@ fn what_was_done_before_a_sync_survives_the_killing_of_the_server() {
         let point = disk.image.mount_point();
         let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &["commit=600"]);
         assert_eq!(disk.mounted_as(), "fuseblk.lanefs rw");
-        // In one process with the kill: the server commits by itself when requests pause.
+        // The kill is in the same process, since the server commits by itself when requests pause.
         let script = format!(
             "mkdir d{round}; touch d{round}/a; sync -f d{round}; kill -9 {}",
             mounted.server().id()
@@ -115,19 +115,20 @@ fn a_device_in_use_is_refused_and_left_alone() {
     let ext4 = |on: &Path| {
         try_run(Command::new("mount").args(["-t", "ext4"]).arg(&disk.device.path).arg(on)).0
     };
-    // By the kernel's ext4.
+    // The device is mounted by the kernel's ext4.
     let point = disk.image.mount_point();
     if ext4(&point).success() {
         refused();
         run(Command::new("umount").arg(&point));
     }
-    // By Lanefs, which the kernel's ext4 respects too: the kernel holds the device, not the server.
+    // The device is mounted by Lanefs. The kernel's ext4 refuses it too, since the claim is the
+    // kernel's, not the server's.
     let mut mounted = Mounted::in_foreground_at(&disk.device.path, &point, &[]);
     refused();
     assert!(!ext4(&other).success());
     let (status, _) = try_run(Command::new("mke2fs").args(["-q", "-F"]).arg(&disk.device.path));
     assert!(!status.success());
-    // Dead or alive: until the mount is gone the device stays claimed.
+    // Whether the server runs or not, the device stays claimed until the mount is gone.
     mounted.server().kill().unwrap();
     mounted.server().wait().unwrap();
     assert!(!ext4(&other).success());
@@ -188,7 +189,7 @@ fn a_mount_that_the_kernel_need_not_hold_stays_of_type_fuse() {
         mounted.umount();
     }
     assert_eq!(fs::metadata(&disk.image.path).unwrap().size(), 64 << 20);
-    // Features that can only be read are found once the mount is made.
+    // Features that allow only read access are found after the mount was created.
     let Some(disk) = Disk::new(&["-O", "quota"]) else { return };
     let said = run(&mut lanefs_mount(&disk.device.path, &disk.image.mount_point(), &["nosuid"]));
     assert!(said.contains("mounted read-only"), "{said}");
@@ -212,21 +213,21 @@ fn a_claim_is_handed_over_or_stays_and_the_lock_stays_always() {
     let mut device = open(Access::ReadWrite).unwrap();
     assert!(device.is_claimed() && exclusively().is_err());
     let no_take_back = |_: fs::File| -> &str { panic!("it was taken") };
-    // Refused: the device keeps what it had.
+    // The mount is refused: the device keeps its claim.
     let refused = device.hand_claim_to(path, || Err("refused"), no_take_back).unwrap();
     assert!(refused.is_err() && device.is_claimed() && exclusively().is_err());
-    // Said to be taken, and it was not.
+    // `take` returns success without claiming the device.
     let untaken = device.hand_claim_to(path, || Ok(1), |one| one + 1).unwrap();
     assert_eq!(untaken, Err(2));
     assert!(device.is_claimed() && exclusively().is_err());
-    // Taken.
+    // `take` claims the device.
     let taken = device.hand_claim_to(path, || exclusively().map_err(|_| "busy"), no_take_back);
     let taken = taken.unwrap().unwrap();
     assert!(!device.is_claimed() && exclusively().is_err());
     assert!(matches!(open(Access::ReadOnly), Err(OpenError::InUse { .. })), "the lock stays");
     drop(taken);
     drop(device);
-    // Taken by another user meanwhile.
+    // Another user claims the device in between.
     let mut device = open(Access::ReadWrite).unwrap();
     let mut other = None;
     let take = || {

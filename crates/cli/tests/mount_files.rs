@@ -1,4 +1,4 @@
-//! What programs see through a mount, where the kernel's FUSE, its caches and Lanefs must agree.
+//! Tests of files through a mount, where the kernel's FUSE, its caches and Lanefs must agree.
 
 mod mounting;
 
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs `work` on a mount of a new image, then unmounts and has e2fsck judge it.
+/// Runs `work` on a mount of a new image, then unmounts and checks with e2fsck.
 fn on_a_mount(size: &str, work: impl FnOnce(&Path)) {
     if !can_mount() {
         return;
@@ -45,7 +45,7 @@ fn renames_replace_refuse_or_exchange() {
         rename(RenameFlags::empty()).unwrap();
         assert_eq!(text(&b), "b");
         assert!(!a.exists());
-        // A directory moves with what is in it, not into itself.
+        // A directory moves with its contents, but not into itself.
         shell(dir, "mkdir -p d/e/f other; echo x >d/e/f/x; mv d/e other/; cat other/e/f/x; ls d");
         assert!(fs::rename(dir.join("other"), dir.join("other/e/f/g")).is_err());
         assert_eq!(fs::metadata(dir.join("d")).unwrap().nlink(), 2);
@@ -74,7 +74,7 @@ fn space_is_allocated_punched_and_zeroed() {
         expected[1_040_000..].fill(0);
         assert!(fs::read(&path).unwrap() == expected);
         file.sync_all().unwrap();
-        // Dropping the kernel's pages shows what Lanefs has.
+        // After the kernel's pages are dropped, reads return the data of Lanefs.
         fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
         assert!(fs::read(&path).unwrap() == expected);
         let hole = rustix::fs::seek(&file, SeekFrom::Hole(0)).unwrap();
@@ -115,7 +115,7 @@ fn an_unnamed_file_gets_a_name_by_linking() {
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         rustix::fs::linkat(CWD, link, CWD, dir.join("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
         assert_eq!(text(dir.join("named")), "unnamed");
-        // And one that gets none goes without a trace.
+        // A file that never gets a name disappears completely.
         drop(rustix::fs::open(dir, flags, Mode::from_raw_mode(0o600)).unwrap());
     });
 }
@@ -129,7 +129,7 @@ fn attributes_are_set_and_stay() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o4711)).unwrap();
         std::os::unix::fs::chown(&path, Some(70_000), Some(80_000)).unwrap();
         let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
-        // Before 1970 too, and after 2038.
+        // Times before 1970 and after 2038.
         let times = Timestamps {
             last_access: time(-1_000_000, 250),
             last_modification: time(5_000_000_000, 999_999_999),
@@ -224,7 +224,7 @@ fn extended_attributes_and_acls_work() {
         let said = shell(dir, "getfattr -d -m - f; getfattr -n user.colour --only-values f");
         assert!(said.contains("user.colour=\"blue\"") && said.contains("trusted.t"), "{said}");
         shell(dir, "setfattr -x user.colour f; ! getfattr -n user.colour f 2>/dev/null");
-        // A default ACL replaces the umask, and is handed down.
+        // A default ACL replaces the umask, and new directories inherit it.
         shell(dir, "setfacl -d -m u:65534:rwx,g::rx,o::- d; umask 077; echo y >d/f; mkdir d/e");
         let said = shell(dir, "getfacl -n d/f d/e");
         assert!(said.contains("user:65534:rwx"), "{said}");
@@ -273,7 +273,7 @@ fn a_directory_can_be_read_while_it_changes() {
             let fresh = seen.insert(entry.file_name().into_string().unwrap());
             assert!(fresh, "{:?} twice", entry.file_name());
             if n % 10 == 0 {
-                // Names that come and go must not disturb those that stay.
+                // Creating and removing names must not affect other names.
                 let odd = dir.join(format!("comes and goes {n}"));
                 fs::write(&odd, "x").unwrap();
                 fs::remove_file(&odd).unwrap();
@@ -308,7 +308,7 @@ fn direct_and_mapped_access_agree_with_the_cache() {
         for (n, block) in read.chunks(4096).take(24).enumerate() {
             assert!(block.iter().all(|&b| b == b'0' + (n % 4) as u8), "block {n}");
         }
-        // Python's mmap is at hand where sh has none.
+        // Python provides mmap; sh does not.
         if needs("python3") {
             shell(
                 dir,
@@ -331,7 +331,7 @@ fn a_full_file_system_says_so_and_recovers() {
         let full = rustix::fs::statvfs(dir).unwrap();
         assert!(full.f_bfree * full.f_frsize < 1 << 20, "{} blocks free", full.f_bfree);
         fs::remove_file(dir.join("big")).unwrap();
-        // What was freed is usable as soon as it is durable, which is for Lanefs to arrange.
+        // Lanefs must make freed space usable as soon as the free is durable.
         shell(dir, "dd if=/dev/zero of=again bs=64k count=100 conv=fsync status=none; rm again");
     });
 }
@@ -360,7 +360,7 @@ fn a_slow_request_does_not_hold_up_a_quick_one() {
         let mut waits = Vec::new();
         let mut n = 0;
         while Instant::now() < end {
-            // A name that was never asked for, so that the kernel has to ask.
+            // The kernel has to request this name, since it was never looked up.
             let begun = Instant::now();
             assert!(fs::metadata(dir.join(format!("absent {n}"))).is_err());
             waits.push(begun.elapsed());
@@ -388,7 +388,7 @@ fn files_of_every_kind_survive_a_remount() {
          ln -s $(printf 'x%.0s' $(seq 200)) long; mkfifo pipe; mknod null c 1 3; mknod disk b 8 300; \
          truncate -s 10G sparse; printf end >>sparse; touch -d '1960-01-01 00:00:00.5' old";
     shell(&mounted.path, script);
-    // Order and all, but not what changes by itself: the block count of a directory read.
+    // Compares everything including the order, except block counts that a directory read changes.
     let look = "find . -mindepth 1 ! -name lost+found -printf '%p %y %l %m %n %U %G %s %T@\\n' | sort; stat -c '%t %T' null disk; tail -c 3 sparse; cat hard";
     let before = shell(&mounted.path, look);
     mounted.umount();
@@ -429,10 +429,10 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
     assert!(!is_new(&file));
     (&file).write_all(&[2; 5000]).unwrap();
     assert!(is_new(&file) && file.metadata().unwrap().len() == 10_000);
-    // The server has it all, with nothing left to be flushed.
+    // The server has all data, and the kernel has none left to flush.
     let stats = || shell(&mounted.path, "true; cat file | wc -c");
     assert_eq!(stats().trim(), "10000");
-    // Through a mapping: Python has mmap where a test has no unsafe code.
+    // Writes through a mapping, by Python, since mmap would need unsafe code in the test.
     if needs("python3") {
         age(&file);
         let script = "import mmap; f = open('file', 'r+b'); m = mmap.mmap(f.fileno(), 0); \
@@ -441,12 +441,12 @@ fn without_the_writeback_cache_each_write_sets_times_and_sizes_at_once() {
         assert!(is_new(&file), "a page that was changed through a mapping");
         assert!(fs::read(&path).unwrap()[9998..] == [2, b'x']);
     }
-    // What a program sets after its writes stays.
+    // Times that a program sets after its writes stay.
     age(&file);
     drop(file);
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mtime(), old.tv_sec);
-    // An unlink is one request and the FORGET: no SETATTR follows it.
+    // An unlink is one request and the FORGET: the kernel sends no SETATTR after it.
     let before = requests(&mounted.path, "setattr");
     (0..20).for_each(|n| fs::write(mounted.path.join(format!("f{n}")), "x").unwrap());
     (0..20).for_each(|n| fs::remove_file(mounted.path.join(format!("f{n}"))).unwrap());
@@ -469,12 +469,12 @@ fn without_open_files_are_opened_and_truncated_without_a_request() {
     let counted = || (requests(&mounted.path, "open"), requests(&mounted.path, "release"));
     let before = counted();
     for n in 0..20 {
-        // Shorter each time: what an open is to truncate must be gone.
+        // Each file is shorter than the last one: the open must have truncated it.
         fs::write(&path, vec![n; 9_000 - usize::from(n)]).unwrap();
         assert_eq!(fs::read(&path).unwrap(), vec![n; 9_000 - usize::from(n)]);
     }
     assert_eq!(counted(), before);
-    // Data that only the kernel has yet, in what is a hole for the server.
+    // The kernel has the only copy of data in a range that is a hole for the server.
     let script = "truncate -s 1M sparse; printf x | dd of=sparse bs=1 seek=500000 conv=notrunc status=none; \
                   cp --sparse=always sparse copy; cmp sparse copy";
     shell(&mounted.path, script);
@@ -513,16 +513,16 @@ fn direct_writes_set_times_and_agree_with_the_cache_whatever_the_caching() {
         let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
         let times = Timestamps { last_access: old, last_modification: old };
         rustix::fs::futimens(&cached, &times).unwrap();
-        // While the file is open cached, and with its pages in the cache.
+        // The file is open with caching, and its pages are in the cache.
         assert_eq!(byte(0), 1);
         write("a", 0);
         assert_eq!((byte(0), byte(4096)), (b'a', 1), "{caching}");
         assert!(cached.metadata().unwrap().mtime() > old.tv_sec, "{caching}");
-        // A direct read sees what is only in the cache yet.
+        // A direct read returns data that is only in the cache.
         cached.write_all_at(b"x", 8192).unwrap();
         let read = "dd if=file bs=4096 skip=2 count=1 iflag=direct status=none | head -c 1";
         assert_eq!(shell(&mounted.path, read), "x", "{caching}");
-        // Beyond the end.
+        // The write starts beyond the end of the file.
         write("b", 4);
         assert_eq!((cached.metadata().unwrap().len(), byte(16_384)), (20_480, b'b'), "{caching}");
         drop(cached);
@@ -531,7 +531,7 @@ fn direct_writes_set_times_and_agree_with_the_cache_whatever_the_caching() {
     }
 }
 
-/// How many requests of a kind the server has had.
+/// Returns the number of requests of a kind that the server has received.
 fn requests(mounted: &Path, kind: &str) -> u64 {
     let said = run(Command::new(LANEFS).arg("stats").arg(mounted));
     let key = format!("request.{kind}.count ");

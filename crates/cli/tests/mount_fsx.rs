@@ -1,5 +1,5 @@
-//! One file on a mount under random operations: through the kernel's cache and past it (O_DIRECT), with
-//! all modes of fallocate that FUSE lets through. The fsx of crates.io knows neither.
+//! Random operations on one file on a mount: through the kernel's cache and with O_DIRECT, and with
+//! all modes of fallocate that FUSE supports. The fsx of crates.io has neither.
 
 mod mounting;
 
@@ -9,18 +9,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The largest size: operations meet often.
+/// The largest size of the file, small so that operations often overlap.
 const LIMIT: usize = 400_000;
-/// What O_DIRECT wants of offsets, lengths and addresses.
+/// The alignment that O_DIRECT requires for offsets, lengths and addresses.
 const ALIGN: usize = 4096;
 
 struct Fsx {
     rng: fastrand::Rng,
     cached: File,
     direct: File,
-    /// What the file must hold.
+    /// The expected content of the file.
     data: Vec<u8>,
-    /// Room for direct reads and writes, on a page boundary from `start`.
+    /// The buffer of direct reads and writes; it is page-aligned from `start` on.
     room: Vec<u8>,
     start: usize,
     last: String,
@@ -46,14 +46,14 @@ impl Fsx {
         }
     }
 
-    /// A place and a length, at least 1.
+    /// Returns an offset and a length of at least 1.
     fn range(&mut self) -> (usize, usize) {
         let at = self.rng.usize(..LIMIT - 1);
         let most = if self.rng.bool() { 5000 } else { 100_000 };
         (at, self.rng.usize(1..=most).min(LIMIT - at))
     }
 
-    /// The same, as O_DIRECT wants it.
+    /// Returns the same, aligned for O_DIRECT.
     fn aligned_range(&mut self) -> (usize, usize) {
         let pages = LIMIT / ALIGN;
         let at = self.rng.usize(..pages);
@@ -115,7 +115,7 @@ impl Fsx {
     fn copy(&mut self) {
         let (from, len) = self.range();
         let len = len.min(LIMIT / 4);
-        // Not onto itself, which copy_file_range(2) refuses.
+        // The ranges do not overlap, since copy_file_range(2) refuses that.
         let to = (from + len + self.rng.usize(..LIMIT / 4)) % (LIMIT - len);
         if to < from + len && from < to + len {
             return;
@@ -187,7 +187,8 @@ impl Fsx {
     }
 }
 
-/// As many runs of 20,000 operations as `LANEFS_FSX_RUNS` says; without it, four of 4,000.
+/// The number of runs is that in `LANEFS_FSX_RUNS`, each with 20,000 operations; without the
+/// variable four runs with 4,000.
 #[test]
 #[ignore = "long: a real mount"]
 fn cached_and_direct_access_agree_through_many_operations() {

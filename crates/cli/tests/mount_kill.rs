@@ -1,5 +1,5 @@
-//! The server is killed while programs write: what fsync promised is there afterwards, for Lanefs
-//! and for the kernel, and e2fsck finds nothing but a log to replay.
+//! Kills the server while programs write: afterwards Lanefs and the kernel find all data that fsync
+//! made durable, and e2fsck finds nothing except a log to replay.
 
 mod mounting;
 
@@ -14,23 +14,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Files whose fsync returned success, and the seed of what they hold.
+/// The files whose fsync succeeded, with the seeds of their contents.
 type Promises = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// How often the server is killed (`LANEFS_KILLS`).
+/// Returns the number of kills (`LANEFS_KILLS`).
 fn kills() -> usize {
     std::env::var("LANEFS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
-/// What a file with this seed holds: 1 byte to 300 KB.
+/// Returns the content of a file with this seed: 1 byte to 300 KB.
 fn content(seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let len = random.usize(1..300_000) >> random.u32(0..10);
     (0..len.max(1)).map(|_| random.u8(..)).collect()
 }
 
-/// Writes files until the mount dies: most of them synced and thereby promised; some renamed over
-/// others, some deleted, some left to the kernel's cache.
+/// Writes files until the mount is gone. Most are synced, and from then on expected to survive;
+/// some are renamed over others, some deleted, and some stay in the kernel's cache.
 fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) {
     for n in 0.. {
         let mut work = || -> std::io::Result<()> {
@@ -42,7 +42,8 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
                 fs::write(dir.join(format!("{name} loose {n}")), content(seed))?;
             }
             file.sync_all()?;
-            // From here on either is right; neither is promised until the rename is durable.
+            // From now on either content is right, and none is expected until the rename is
+            // durable.
             promises.lock().unwrap().remove(&file_name);
             fs::rename(dir.join(&new), dir.join(&file_name))?;
             file.sync_all()?;
@@ -50,7 +51,7 @@ fn load(dir: &Path, name: &str, mut random: fastrand::Rng, promises: &Promises) 
             if random.u8(0..8) == 0 {
                 let doomed = format!("{name} {}", random.usize(0..50));
                 promises.lock().unwrap().remove(&doomed);
-                // It may not be there yet.
+                // The file may not exist yet.
                 let _ = fs::remove_file(dir.join(doomed));
             }
             Ok(())
@@ -79,7 +80,7 @@ fn what_was_answered_survives_the_killing_of_the_server_after_a_pause() {
         let mut mounted = Mounted::in_foreground(&image, &[]);
         let name = format!("d{round}/a");
         fs::create_dir(mounted.path.join(format!("d{round}"))).unwrap();
-        // Written by the kernel's cache at sync(2), of which the server is not told.
+        // sync(2) makes the kernel write its cache, but sends the server no request for the sync.
         fs::write(mounted.path.join(&name), "x").unwrap();
         run(Command::new("sync").arg("-f").arg(mounted.path.join(&name)));
         thread::sleep(Duration::from_millis(500));
@@ -103,8 +104,8 @@ fn synchronous_files_and_directories_survive_the_killing_of_the_server() {
         let image = Image::new("64M");
         let mut mounted = Mounted::in_foreground(&image, options);
         shell(&mounted.path, "mkdir d && echo old >f && chattr +D d && chattr +S f && sync f d");
-        // No pause, in which the server would commit by itself. The writeback cache keeps what is
-        // written until the file is closed.
+        // There is no pause, since the server would commit in one. The writeback cache keeps
+        // written data until the file is closed.
         shell(&mounted.path, "echo new >f; mkdir d/made; mv d/made d/moved");
         mounted.server().kill().unwrap();
         mounted.server().wait().unwrap();
@@ -144,10 +145,11 @@ fn what_was_synced_survives_the_killing_of_the_server() {
         let promises = promises.lock().unwrap().clone();
         kept += promises.len();
 
-        // A copy for the others: the log replayed by e2fsck, read by the kernel.
+        // A copy for e2fsck, which replays the log, and for the kernel, which reads the result.
         let copy = image.copy("copy.img");
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy));
-        // Preening does what is always safe (deleted files that were open) and refuses the rest.
+        // With -p, e2fsck repairs only what is always safe (deleted files that were open) and
+        // refuses the rest.
         let (status, said) = try_run(Command::new("e2fsck").arg("-fp").arg(&copy));
         assert!(status.code().is_some_and(|code| code <= 1), "round {round}: {status}\n{said}");
         assert_clean(&copy);
@@ -156,7 +158,7 @@ fn what_was_synced_survives_the_killing_of_the_server() {
         }
         fs::remove_file(&copy).unwrap();
 
-        // The image itself: replayed by Lanefs.
+        // Lanefs replays the log of the image itself.
         let again = Mounted::new(&image, &[]);
         check_promises(&again.path.join(format!("round {round}")), &promises, "Lanefs");
         fs::remove_dir_all(again.path.join(format!("round {round}"))).unwrap();

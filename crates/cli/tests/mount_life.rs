@@ -1,4 +1,4 @@
-//! How a mount begins and ends.
+//! Tests of starting and ending a mount.
 
 mod mounting;
 
@@ -237,7 +237,7 @@ fn a_user_mounts_his_own_image_with_fusermount3() {
     for path in [&image.path, &point] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // The program may lie where nobody else may look.
+    // The program may be in a directory that other users cannot read.
     let program = image.dir.path().join("lanefs");
     fs::copy(LANEFS, &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -288,7 +288,7 @@ fn statistics_tell_what_was_done_to_the_owner_of_the_mount_alone() {
     watching.wait().unwrap();
     assert_eq!(headings[0], "since it was mounted");
     assert!(headings[1].starts_with("in "), "{headings:?}");
-    // Nobody else, nowhere else, and in no list.
+    // No other user, on no other directory, and not in a listing.
     fs::set_permissions(&mounted.path, fs::Permissions::from_mode(0o755)).unwrap();
     let attribute = "system.lanefs_statistics";
     if needs("getfattr") {
@@ -317,7 +317,7 @@ fn an_image_that_is_mounted_in_several_places_is_unmounted_from_all() {
     let second = Mounted::at(&image.path, &other, &["ro"]);
     run(Command::new(LANEFS).arg("umount").arg(&image.path));
     assert!(!is_mounted(&first.path) && !is_mounted(&second.path));
-    // One directory is one mount.
+    // A directory can have only one mount.
     let _first = Mounted::new(&image, &["ro"]);
     let second = Mounted::at(&image.path, &other, &["ro"]);
     second.umount();
@@ -344,7 +344,7 @@ fn a_mount_that_is_read_only_though_it_was_to_be_written_says_so() {
     if !needs("fusermount3") {
         return;
     }
-    // Somebody who may not write the image.
+    // A user without write permission on the image.
     let image = Image::with("64M", &["-E", "root_owner=65534:65534"]);
     let program = image.dir.path().join("lanefs");
     fs::copy(LANEFS, &program).unwrap();

@@ -1,5 +1,5 @@
-//! Mounts inside namespaces of their own. A program of its own: a new mount namespace keeps a copy of each
-//! mount that is there when it begins, and other tests' servers would wait for its end.
+//! Tests of mounts inside mount namespaces. They are a separate program: a new mount namespace has
+//! a copy of each existing mount, and servers of other tests would wait for its end.
 
 mod mounting;
 
@@ -29,8 +29,8 @@ fn a_mount_works_in_a_user_namespace() {
     image.assert_clean();
 }
 
-/// mount(8) runs mount.fuse3 with a PATH of its own, so the program must lie where `make install` puts
-/// it: in a mount namespace it can, and nobody else sees it.
+/// mount(8) runs mount.fuse3 with its own PATH, so the program must be in the directory where `make
+/// install` puts it. In a mount namespace it can be there without affecting other processes.
 #[test]
 #[ignore = "long: a real mount"]
 fn mount_8_and_fstab_find_the_installed_program() {

@@ -1,5 +1,5 @@
-//! What a write by somebody else costs a program with set-user-ID: at once, before anybody can execute
-//! what was written with the rights of its owner.
+//! A write by another user removes set-user-ID from a program at once, before the written code can
+//! be executed with the rights of the owner.
 
 mod mounting;
 
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Ways to change the program `f`, each as a line of shell.
+/// Ways to change the program `f`, as lines of shell.
 const WAYS: &[(&str, &str)] = &[
     ("buffered", "cat /usr/bin/id | dd of=f conv=notrunc status=none"),
     ("append", "echo >>f"),
@@ -21,8 +21,9 @@ const WAYS: &[(&str, &str)] = &[
     ("allocate inside", "fallocate -z -o 100000 -l 4096 f"),
 ];
 
-/// For each way, on a file system mounted on `dir`: the mode that a program of root's with set-user-ID
-/// and set-group-ID has after somebody changed it, and who somebody is who runs it then.
+/// For each way, on a file system mounted on `dir`: changes a program of root with set-user-ID and
+/// set-group-ID as another user. Returns the way, the program's mode afterwards, and the user that
+/// it runs as then.
 fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     let file = dir.join("f");
@@ -31,7 +32,7 @@ fn after_each_way(dir: &Path) -> Vec<(String, u32, String)> {
     };
     let mut seen = Vec::new();
     let mut look = |way: &str| {
-        // Run before anything asks for the mode.
+        // The program is run before any request for its mode.
         let user = run(as_nobody("./f").arg("-u").current_dir(dir));
         let group = run(as_nobody("./f").arg("-g").current_dir(dir));
         let mode = fs::metadata(&file).unwrap().mode() & 0o7777;

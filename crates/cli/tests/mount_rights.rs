@@ -1,8 +1,9 @@
-//! Who may do what, and what it costs: the library and the mount against the kernel's ext4.
+//! Compares permissions, and the changes that operations cause, of the library and the mount with
+//! the kernel's ext4.
 //!
-//! All begin with copies of one image. Each case is one operation by one caller on an object of its
-//! own (`rights/cases.rs`); its result and all that root sees of the object afterwards must be the
-//! same, but for what `rights/listed.rs` lists with its reason.
+//! All start with copies of one image. Each case is one operation by one caller on an object of its
+//! own (`rights/cases.rs`). Its result and everything that root sees of the object afterwards must
+//! be the same, except for the differences in `rights/listed.rs`, each with its reason.
 
 mod mounting;
 mod rights;
@@ -18,22 +19,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Waits for a new second, which some inodes count in: seconds and nanoseconds.
+/// Waits until a new second starts, since some inodes store only seconds; returns seconds and
+/// nanoseconds.
 fn new_second() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // A clock that ticks every 10 ms may be that late.
+    // A clock that ticks every 10 ms may be late by this much.
     std::thread::sleep(Duration::from_millis(1020 - u64::from(now.subsec_millis())));
     (now.as_secs() as i64 + 1, 0)
 }
 
-/// What the operations came to, and when they began.
+/// The results of the operations, and the times at which they started.
 struct Run {
     outcomes: Vec<rights::Outcome>,
     started: (i64, u32),
 }
 
 impl Run {
-    /// With what is seen of each case.
+    /// Adds the observations after each case.
     fn seen(&self, cases: &[Case], observe: impl Fn(&Case) -> Vec<rights::Seen>) -> Vec<Trial> {
         let trial = |(case, outcome): (&Case, &rights::Outcome)| Trial {
             outcome: outcome.clone(),
@@ -43,12 +45,12 @@ impl Run {
     }
 }
 
-/// The cases of each caller.
+/// Groups the cases by caller.
 fn by_caller(cases: &[Case]) -> Vec<Vec<&Case>> {
     (0..CALLERS.len()).map(|n| cases.iter().filter(|case| case.caller == n).collect()).collect()
 }
 
-/// Does the cases by system calls in `tree`.
+/// Runs the cases by system calls in `tree`.
 fn by_calls(tree: &Tree, cases: &[Case]) -> Run {
     let started = new_second();
     let mut outcomes = BTreeMap::new();
@@ -66,7 +68,7 @@ fn by_calls(tree: &Tree, cases: &[Case]) -> Run {
     Run { outcomes: outcomes.into_values().collect(), started }
 }
 
-/// Does the cases by the library, on the image at `path`.
+/// Runs the cases by the library on the image at `path`.
 fn by_library(path: &Path, cases: &[Case]) -> Vec<Trial> {
     let library = Library { fs: lanefs::FileSystem::open(path).unwrap() };
     let started = new_second();
@@ -83,14 +85,15 @@ fn by_library(path: &Path, cases: &[Case]) -> Vec<Trial> {
     trials
 }
 
-/// What a mount is served by.
+/// The server of a mount.
 enum Server<'a> {
     KernelExt4,
-    /// With options.
+    /// Lanefs with these options.
     Lanefs(&'a [&'a str]),
 }
 
-/// Does the cases on a mount: what it shows, and what the kernel's ext4 shows of the image afterwards.
+/// Runs the cases on a mount; returns the observations on the mount, and those of the kernel's ext4
+/// on the image afterwards.
 fn by_mount(image: &Image, path: &Path, server: &Server<'_>, cases: &[Case]) -> [Vec<Trial>; 2] {
     let tried_at = |root: &Path| {
         let tree = Tree { root: root.into() };
@@ -113,7 +116,7 @@ fn by_mount(image: &Image, path: &Path, server: &Server<'_>, cases: &[Case]) -> 
     [shown, run.seen(cases, |case| tree.observe(case))]
 }
 
-/// Prints where `ours` differ from `kernel` and are not listed; how many.
+/// Prints the differences between `ours` and `kernel` that are not listed; returns their number.
 fn differences(by: By, cases: &[Case], kernel: &[Trial], ours: &[Trial]) -> usize {
     let mut listed = vec![0; LISTED.len()];
     let mut found: BTreeMap<String, (usize, &Case)> = BTreeMap::new();
@@ -140,7 +143,7 @@ fn differences(by: By, cases: &[Case], kernel: &[Trial], ours: &[Trial]) -> usiz
     found.values().map(|(count, _)| count).sum()
 }
 
-/// What is not the same, the kernel's first.
+/// Formats a difference, the kernel's side first.
 fn difference(kernel: &Trial, ours: &Trial) -> String {
     let told = |outcome: &rights::Outcome| match outcome {
         Ok(text) => format!("ok {text}"),
@@ -168,7 +171,7 @@ fn difference(kernel: &Trial, ours: &Trial) -> String {
     text
 }
 
-/// Tries `cases` on images made with `arguments`: how many differ.
+/// Tries `cases` on images made with `arguments`; returns the number of differences.
 fn tried(arguments: &[&str], cases: &[Case]) -> usize {
     let image = Image::with("192M", &[&["-N", "60000"], arguments].concat());
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return 0 };
@@ -210,7 +213,8 @@ fn times_out_of_range_become_what_they_do_in_the_kernel_with_small_inodes() {
     assert_eq!(tried(&["-I", "128"], &cases::of_the_clock()), 0, "differ without being listed");
 }
 
-/// A file that becomes immutable while it is written: what close and fsync say, and its length.
+/// Makes a file immutable while it is open for writing; returns the results of close and fsync, and
+/// its length.
 fn made_immutable_while_it_is_written(dir: &Path, name: &str) -> (Result<(), i32>, u64) {
     let path = dir.join(name);
     let mut file = std::fs::File::create(&path).unwrap();
@@ -237,7 +241,7 @@ fn what_was_written_before_chattr_is_stored_though_the_file_is_immutable() {
     assert_eq!(made_immutable_while_it_is_written(&kernel.path, "again"), (Ok(()), 100_000));
 }
 
-/// Whether the atime of `path` moves with what `read` does.
+/// Returns whether `read` changes the access time of `path`.
 fn moves_atime(path: &Path, read: impl FnOnce()) -> bool {
     let atime = || {
         let stat = std::fs::symlink_metadata(path).unwrap();
@@ -249,7 +253,8 @@ fn moves_atime(path: &Path, read: impl FnOnce()) -> bool {
     atime() != before
 }
 
-/// On a fresh mount at `dir`, what moves atime: a direct read, another one, a listing, a link that is read.
+/// Returns which reads change the access time on a new mount at `dir`: a direct read, a second one,
+/// a listing, reading a link.
 fn atime_moved_by_reads(dir: &Path) -> [bool; 4] {
     let (file, listed, link) = (dir.join("file"), dir.join("dir"), dir.join("link"));
     let direct = || {
@@ -271,7 +276,7 @@ fn atime_moves_with_reads_that_reach_the_server_as_the_options_say() {
     }
     let image = Image::new("64M");
     let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
-    // Read before it was changed, as relatime has it.
+    // The file was read before it was changed, which is the case of relatime.
     shell(
         &kernel.path,
         "mkdir dir; touch dir/x; echo text >file; ln -s to link

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program, as `make test` built it (`scripts/tools`); otherwise says that it is not there.
+/// Returns the program, as `make test` built it (`scripts/tools`); otherwise prints that it is
+/// missing.
 fn tool(name: &str) -> Option<PathBuf> {
     let given = std::env::var_os("LANEFS_TOOLS").map(PathBuf::from);
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
@@ -42,8 +43,8 @@ posix_fadvise = 1
 copy_file_range = 3
 ";
 
-/// Runs of fsx, each with a seed of its own and `OPERATIONS` operations; without `LANEFS_FSX_RUNS`
-/// one on each block size, as long as the time allows.
+/// Returns the number of runs of fsx, each with its own seed and `OPERATIONS` operations. `None`
+/// without `LANEFS_FSX_RUNS`: one run on each block size, within the time limit.
 fn fsx_runs() -> Option<usize> {
     std::env::var("LANEFS_FSX_RUNS").ok().and_then(|text| text.parse().ok())
 }
@@ -106,7 +107,7 @@ const NOT_ON_FUSE: [(&str, &str); 1] = [(
     "libc answers pathconf(_PC_LINK_MAX) from the type of the file system, and knows 127 for FUSE",
 )];
 
-/// The outcome of each case of pjdfstest in `dir`, by name.
+/// Returns the outcome of each case of pjdfstest in `dir`, by name.
 fn pjdfstest(program: &Path, config: &Path, dir: &Path) -> BTreeMap<String, String> {
     let (_, said) = try_run(
         Command::new(program).arg("-c").arg(config).arg("-p").arg(dir).env("NO_COLOR", "1"),
@@ -154,7 +155,7 @@ fn pjdfstest_passes(beneath: Beneath) {
     let passes = |outcomes: &BTreeMap<String, String>, name: &str| {
         outcomes.get(name).is_some_and(|outcome| outcome == "ok")
     };
-    // Without the kernel to compare with, all that is not skipped must pass.
+    // Without a comparison with the kernel, all cases that are not skipped must pass.
     let expected = there.as_ref().unwrap_or(&here);
     let missed: Vec<_> = expected
         .iter()

@@ -1,4 +1,4 @@
-//! By what the requests of a mount come: read(2), or io_uring where root has switched it on
+//! Tests of the transport of requests: read(2), or io_uring if root has enabled it
 //! (`scripts/with-ring`).
 
 mod mounting;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A counter of the mount.
+/// Returns a counter of the mount.
 fn counter(mount: &Path, name: &str) -> u64 {
     let said = run(Command::new(LANEFS).args(["stats", "--json"]).arg(mount));
     let (_, rest) = said.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{said}"));
@@ -26,7 +26,7 @@ fn is_by_ring() -> bool {
     std::env::var_os("LANEFS_TRANSPORT").is_some_and(|name| name == "ring")
 }
 
-/// Whether there are rings; otherwise says that there are none.
+/// Returns whether requests can come by io_uring; otherwise prints that they cannot.
 fn needs_ring() -> bool {
     if !is_by_ring() {
         println!("skipped: FUSE over io_uring: not run by scripts/with-ring");
@@ -56,7 +56,7 @@ fn a_mount_says_by_what_its_requests_come() {
     } else if fs::read_to_string(SWITCH).is_ok_and(|state| state.starts_with('N')) {
         assert!(said.contains(SWITCH), "{said}");
         assert!(table.contains("requests by read(2); no io_uring"), "{table}");
-        // Without -v it is a warning.
+        // Without -v the message is a warning.
         mounted.umount();
         let said = run(&mut lanefs_mount(&image.path, &image.mount_point(), &["transport=ring"]));
         let mounted = Mounted::already(&image.mount_point());
@@ -85,7 +85,7 @@ fn each_processor_has_its_requests_served() {
         );
         assert_eq!(shell(&mounted.path, &line).trim(), (24 << 20).to_string());
     }
-    // FORGET comes by read(2) all the same.
+    // FORGET always comes by read(2).
     wait_for("the unlinked files to be forgotten", Duration::from_secs(20), || {
         counter(&mounted.path, "request.forget.count") > 0
     });
@@ -110,7 +110,7 @@ fn a_search_for_holes_that_has_pages_flushed_does_not_wait_for_itself() {
     image.assert_clean();
 }
 
-/// Programs that use a mount all the time; each ends with its first error.
+/// Starts programs that use the mount continuously; each exits at its first error.
 fn load(mount: &Path) -> Vec<std::process::Child> {
     let line = "i=0; while :; do i=$((i + 1)); echo $i >f$$ || exit 1; \
                 dd if=f$$ of=/dev/null bs=4k status=none || exit 1; \

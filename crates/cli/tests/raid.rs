@@ -1,4 +1,5 @@
-//! Arrays from the command line and the library, judged by mdadm, e2fsck and the kernel's digests.
+//! Tests of arrays by the command line and the library; mdadm, e2fsck and the kernel's digests
+//! check the results.
 
 mod mounting;
 
@@ -13,8 +14,8 @@ const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 
 const NO: &str = "no() { if \"$@\" 2>/dev/null; then echo \"not refused: $*\"; exit 9; fi; }\n";
 
-/// Runs a script in a folder with `lanefs` as `$L`, and `no` for what has to fail; the rest has to
-/// succeed.
+/// Runs a script in a folder. `$L` is `lanefs`; a command after `no` has to fail, all others have
+/// to succeed.
 fn script(folder: &Path, text: &str) -> String {
     let output = Command::new("bash")
         .args(["-e", "-u", "-o", "pipefail", "-c", &format!("{NO}{text}")])
@@ -63,7 +64,7 @@ fn files_on_the_kernels_arrays_are_read_whole_and_without_each_member() {
     }
 }
 
-/// One line of `mdadm --examine`, by its heading.
+/// Returns the line of `mdadm --examine` with this heading.
 fn field(examined: &str, heading: &str) -> String {
     let lines = examined.lines().filter_map(|line| line.split_once(" : "));
     let mut found = lines.filter(|(name, _)| name.trim() == heading);
@@ -141,7 +142,7 @@ fn mdadm_agrees_on_every_field_of_an_array_made_and_used_here() {
             }
         }
         script(folder.path(), &format!("$L raid scrub {array}"));
-        // Without each member in turn, the file is the same.
+        // The file is the same if any single member is missing.
         for without in &names {
             let degraded = array.replace(without.as_str(), "missing");
             script(folder.path(), &format!("$L cat {degraded}:/file | cmp - file"));
@@ -149,7 +150,8 @@ fn mdadm_agrees_on_every_field_of_an_array_made_and_used_here() {
     }
 }
 
-/// `mdadm --examine-bitmap` wants a block device: a loop device that is read only.
+/// Checks the bitmap. `mdadm --examine-bitmap` requires a block device, so a read-only loop device
+/// is used.
 fn check_bitmap(folder: &Path, name: &str, own: &serde_json::Value) {
     let losetup =
         Command::new("losetup").args(["-r", "-f", "--show", name]).current_dir(folder).output();
@@ -332,7 +334,7 @@ fn mkfs_takes_the_rows_of_the_array_and_large_files_start_with_one() {
          $L cp -a /etc/ssl md:a,b,c,d,e:/ 2>/dev/null || $L mkdir md:a,b,c,d,e:/ssl",
     );
     assert!(field_of_info(&seen, "stride") == "16" && field_of_info(&seen, "stripe width") == "64");
-    // The whole array as one image.
+    // Reads the whole array as one image.
     let array = ["a", "b", "c", "d", "e"].map(|m| folder.path().join(m).display().to_string());
     let source = lanefs::Source::open(
         format!("md:{}", array.join(",")),
@@ -382,7 +384,7 @@ fn a_mounted_array_loses_a_member_and_goes_on() {
          $L raid add --no-wait md:a,c,missing b
          $L mount md:a,b,c mnt; cmp file mnt/file",
     );
-    // Rebuilt while it is mounted.
+    // The member is rebuilt while the array is mounted.
     let member = folder.path().join("b");
     wait_for("the rebuild", Duration::from_secs(60), || {
         let bytes = std::fs::read(&member).expect("a member");

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Which operation failed.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// [`Device::read_at`].
@@ -15,7 +15,7 @@ pub enum Operation {
     Discard,
 }
 
-/// A device operation failed. Cloneable, since an aborted journal keeps it as its first cause.
+/// A failed device operation. Cloneable, since an aborted journal keeps it as its first cause.
 #[derive(Debug, Clone, Error)]
 #[error("device: {operation:?} of {len} bytes at byte {offset} failed: {source}")]
 pub struct DeviceError {
@@ -30,7 +30,7 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
-    /// The error of `operation` on `len` bytes at `offset`, caused by `source`.
+    /// Creates the error of `operation` on `len` bytes at `offset`, caused by `source`.
     pub fn new(
         operation: Operation,
         offset: u64,
@@ -41,7 +41,7 @@ impl DeviceError {
     }
 }
 
-/// An error if `len` bytes at `offset` are not within a device of `size` bytes.
+/// Returns an error if `len` bytes at `offset` are not within a device of `size` bytes.
 pub(crate) fn check_range(
     operation: Operation,
     offset: u64,
@@ -60,26 +60,26 @@ pub(crate) fn check_range(
 /// after a [`Device::flush`] that was called after it returned has succeeded. Concurrent writes to
 /// the same bytes leave any mix of their bytes.
 pub trait Device: Send + Sync {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn len(&self) -> u64;
-    /// True if the size is zero.
+    /// Returns whether the size is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Offsets and lengths of reads and writes must be multiples of this: 1 unless opened for direct I/O.
+    /// Returns the unit of offsets and lengths of reads and writes: 1 unless opened for direct I/O.
     fn alignment(&self) -> u32 {
         1
     }
-    /// Bytes of a whole row of a RAID, counted from byte 0: writes of rows need no reads. 0 if
-    /// there are no rows.
+    /// Returns the bytes of a whole row of a RAID, counted from byte 0: writes of whole rows need
+    /// no reads. Returns 0 if the device has no rows.
     fn row_len(&self) -> u64 {
         0
     }
-    /// True if every write will fail.
+    /// Returns whether all writes fail.
     fn is_read_only(&self) -> bool;
-    /// Fills all of `buf` from `offset`, or returns an error; beyond the end is an error.
+    /// Fills all of `buf` from `offset`; returns an error if the range goes beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Writes all of `buf` at `offset`; beyond the end is an error.
+    /// Writes all of `buf` at `offset`; returns an error if the range goes beyond the end.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Writes the buffers one after another from `offset`.
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> Result<(), DeviceError> {
@@ -92,12 +92,12 @@ pub trait Device: Send + Sync {
     }
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// Writes, and makes this write durable, but no others.
+    /// Writes `buf` durably; makes no other write durable.
     fn write_durable_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.write_at(offset, buf)?;
         self.flush()
     }
-    /// Writes zeros; may free the host's space.
+    /// Writes zeros; may free space on the host.
     fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         const CHUNK: u64 = 64 << 10;
         let zeros = vec![0u8; CHUNK.min(len) as usize];
@@ -113,7 +113,7 @@ pub trait Device: Send + Sync {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError>;
 }
 
-/// A shared device is a device too: a wrapper takes a concrete type or an `Arc<dyn Device>`.
+/// A shared device is a device too, so a wrapper takes a concrete type or an `Arc<dyn Device>`.
 impl<D: Device + ?Sized> Device for std::sync::Arc<D> {
     fn len(&self) -> u64 {
         (**self).len()

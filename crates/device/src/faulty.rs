@@ -5,28 +5,29 @@ use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 
-/// How long a fault lasts.
+/// The duration of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duration {
     /// One operation fails; the next of its kind works.
     Once,
-    /// The chosen operation and all of its kind after it fail.
+    /// The chosen operation and all later ones of its kind fail.
     FromThenOn,
 }
 
-/// Which operation fails.
+/// The operation that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The kind. A durable write and zeroing count as writes.
     pub operation: Operation,
-    /// The number of the operation among those of this kind, from 1 since the device was made.
+    /// The number of the operation among those of its kind, counted from 1 since the wrapper was
+    /// created.
     pub nth: u64,
-    /// Once, or from then on.
+    /// Whether later operations fail too.
     pub duration: Duration,
 }
 
-/// Wraps a device and fails chosen operations: a failed write writes nothing, a failed flush does
-/// not reach the device.
+/// Wraps a device and fails chosen operations. A failed write writes nothing; a failed flush is not
+/// passed to the device.
 pub struct FaultyDevice {
     inner: Arc<dyn Device>,
     fault: Option<Fault>,
@@ -37,7 +38,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// Fails as `fault` says; `None` only counts.
+    /// Creates a device with this fault; with `None` it only counts operations.
     pub fn new(inner: Arc<dyn Device>, fault: Option<Fault>) -> FaultyDevice {
         FaultyDevice {
             inner,
@@ -49,8 +50,8 @@ impl FaultyDevice {
         }
     }
 
-    /// How many operations of this kind were requested. A run without a fault shows which numbers
-    /// exist.
+    /// Returns the number of operations of this kind so far. A run without a fault shows which
+    /// numbers exist.
     pub fn count(&self, operation: Operation) -> u64 {
         self.counter(operation).load(Ordering::Relaxed)
     }

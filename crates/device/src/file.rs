@@ -12,13 +12,13 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Buffers that one `pwritev` takes at most (`UIO_MAXIOV` of Linux).
+/// The maximum number of buffers in one `pwritev` (`UIO_MAXIOV` of Linux).
 const MAX_SLICES: usize = 1024;
 
 /// `_IO(0x12, 119)` of `<linux/fs.h>`: discard a byte range of a block device.
 const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
 
-/// The access that a device is opened for.
+/// The access for which a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reads only; shares the image with other readers.
@@ -30,37 +30,37 @@ pub enum Access {
 /// The part of the file that is the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
-    /// Where the device starts in the file, in bytes.
+    /// The offset of the device in the file, in bytes.
     pub offset: u64,
     /// The device's length in bytes; `None`: to the end of the file.
     pub len: Option<u64>,
 }
 
-/// The reason why an image could not be opened.
+/// Why an image could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another user holds it: another Lanefs, or the host.
+    /// The image is in use: by another Lanefs, or by the host.
     #[error("{} is in use {by}", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
-        /// The user.
+        /// The other user.
         by: User,
     },
-    /// It is neither a regular file nor a block device.
+    /// The image is neither a regular file nor a block device.
     #[error("{} is neither a file nor a block device", path.display())]
     NotADevice {
         /// The image.
         path: PathBuf,
     },
-    /// The part asked for is not within the file.
+    /// The requested part is not within the file.
     #[error("{}: {len} bytes at byte {offset} are not within its {size} bytes", path.display())]
     OutOfRange {
         /// The image.
         path: PathBuf,
-        /// Start asked for, in bytes.
+        /// The requested start, in bytes.
         offset: u64,
-        /// Length asked for, in bytes; 0 if the end of the file was meant.
+        /// The requested length in bytes; 0 if the part goes to the end of the file.
         len: u64,
         /// Size of the file in bytes.
         size: u64,
@@ -78,28 +78,30 @@ pub enum OpenError {
 /// An image file, or a block device of the host, or a part of one.
 ///
 /// Data goes through the host's page cache; [`Device::flush`] is `fdatasync`. The file is locked
-/// with `flock` while the device lives: exclusively by a writer, shared by readers. A lock on the
-/// whole file, also for a part of it: `flock` is the lock that udev and systemd honour.
+/// with `flock` while the device is open: exclusively for writing, shared for reading. The lock
+/// covers the whole file, even if the device is a part of it: `flock` is the lock that udev and
+/// systemd honour.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// The exclusive claim on a block device that is written: no mount, array or other exclusive
-    /// open.
+    /// The exclusive claim on a block device that is opened for writing: the kernel then refuses
+    /// mounts, arrays and other exclusive opens.
     claim: Option<File>,
     start: u64,
     len: u64,
     access: Access,
     is_block: bool,
-    /// Whether changes are refused once the file is shorter than it was.
+    /// Whether writes are refused after the file became shorter.
     keeps_length: bool,
-    /// Turns false once the host refuses `RWF_DSYNC`; rarely written, so its line stays shared.
+    /// Set to false when the host refuses `RWF_DSYNC`. It is rarely written, so its cache line
+    /// stays shared.
     has_dsync: AtomicBool,
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing is not enough: a forked child that has not reached its exec yet has the file open
-        // too, and with it the lock.
+        // Closing alone does not release the lock: a forked child that has not reached its exec yet
+        // has the file open too.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -108,7 +110,7 @@ impl FileDevice {
     /// Opens the file or block device at `path` and locks it.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] if another user's hold excludes `access`.
+    /// [`OpenError::InUse`] if another user's lock or claim excludes `access`.
     pub fn open(
         path: impl AsRef<Path>,
         access: Access,
@@ -130,7 +132,7 @@ impl FileDevice {
         let metadata =
             device.file.metadata().map_err(|source| OpenError::Io { path: path.into(), source })?;
         if device.is_block {
-            // For writing, the claim has asked the host already.
+            // For writing, the claim has made this check already.
             if access == Access::ReadOnly && host.writes(&metadata) {
                 return Err(in_use(User::Host));
             }
@@ -143,23 +145,23 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens the file or block device at `path` for reading while others may use and change it:
-    /// nothing is locked, and a read may see the middle of a change.
+    /// Opens the file or block device at `path` for reading while others may use and change it.
+    /// Nothing is locked, and a read may return a half-finished change.
     ///
     /// # Errors
-    /// As [`FileDevice::open`], except that a use by others is no error.
+    /// The same as for [`FileDevice::open`], but an image in use is not an error.
     pub fn peek(path: impl AsRef<Path>, options: OpenOptions) -> Result<FileDevice, OpenError> {
         FileDevice::open_unlocked(path.as_ref(), Access::ReadOnly, options)
     }
 
-    /// Whether this is a block device that is claimed exclusively.
+    /// Returns whether this is a block device that is claimed exclusively.
     pub fn is_claimed(&self) -> bool {
         self.claim.is_some()
     }
 
     /// Lets `take` claim the block device at `path` in place of this device, as mount(2) does. The
-    /// lock stays. The caller must rely on nothing that it has read: between the two claims another
-    /// mount may have come and gone.
+    /// lock stays. The caller must not rely on anything that it has read: between the two claims
+    /// another mount may have changed the device.
     ///
     /// # Errors
     /// [`OpenError::InUse`] if another user claimed the device meanwhile. Otherwise `Ok`. If `take`
@@ -175,7 +177,7 @@ impl FileDevice {
         self.claim = None;
         let taken = take();
         match (taken, claim(path)) {
-            // If `take` has claimed the device, this claim must be refused.
+            // If `take` has claimed the device, a claim here must be refused.
             (Ok(taken), Err(OpenError::InUse { .. })) => Ok(Ok(taken)),
             (Err(error), Ok(claim)) => {
                 self.claim = Some(claim);
@@ -212,11 +214,11 @@ impl FileDevice {
         if let Some(claim) = &claim {
             let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
             if number(claim).map_err(failed)? != number(&file).map_err(failed)? {
-                // Another file has just taken this path.
+                // The path now refers to another file.
                 return Err(OpenError::InUse { path: path.into(), by: User::Host });
             }
         }
-        // A block device's metadata has no size; its end is where a seek lands.
+        // A block device's metadata has no size; seeking to its end returns it.
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let out_of_range = || OpenError::OutOfRange {
             path: path.into(),
@@ -241,18 +243,18 @@ impl FileDevice {
         })
     }
 
-    /// The same device, except that writes and flushes fail after the file was shortened. Without
-    /// this, a write lets the file grow again, with zeros in place of the lost bytes. Costs a system
-    /// call for each write and flush.
+    /// Returns the same device, except that writes and flushes fail after the file became shorter.
+    /// Without this, a write grows the file again, with zeros in place of the lost bytes. Costs a
+    /// system call for each write and flush.
     pub fn keeping_length(mut self) -> FileDevice {
         self.keeps_length = true;
         self
     }
 
-    /// Makes a new image of `len` bytes, all zeros and sparse, and opens it for writing.
+    /// Creates an image of `len` bytes, all zeros and sparse, and opens it for writing.
     ///
     /// # Errors
-    /// [`OpenError::Io`] if it exists already or cannot be made.
+    /// [`OpenError::Io`] if it exists already or cannot be created.
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice, OpenError> {
         let path = path.as_ref();
         File::options()
@@ -264,7 +266,7 @@ impl FileDevice {
         FileDevice::open(path, Access::ReadWrite, OpenOptions::default())
     }
 
-    /// The position in the file of `len` bytes at `offset`, for a changing operation.
+    /// Returns the offset in the file of a write, discard or zeroing of `len` bytes at `offset`.
     fn place(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
         if self.is_read_only() {
             let refused = io::ErrorKind::ReadOnlyFilesystem;
@@ -306,7 +308,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes one durable write; `false` if the host cannot, and then nothing is promised.
+    /// Makes one durable write; returns `false` if the host does not support it. The bytes may then
+    /// not be written.
     fn write_dsync(&self, mut at: u64, mut buf: &[u8]) -> io::Result<bool> {
         while !buf.is_empty() {
             let slice = [IoSlice::new(buf)];
@@ -336,8 +339,9 @@ impl FileDevice {
     }
 }
 
-/// Claims the block device at `path`: O_EXCL asks the kernel that it is not mounted, nor in an array, nor
-/// claimed by another program, and keeps it so while the file is open.
+/// Claims the block device at `path`. With O_EXCL the kernel refuses the open if the device is
+/// mounted, in an array, or claimed by another program, and refuses these uses while the file is
+/// open.
 fn claim(path: &Path) -> Result<File, OpenError> {
     let exclusive = OFlags::EXCL.bits() as i32;
     File::options().read(true).custom_flags(exclusive).open(path).map_err(|source| {
@@ -411,14 +415,16 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(());
         }
-        // A block device's ZERO_RANGE is BLKZEROOUT; a file's hole reads as zeros and costs nothing.
+        // ZERO_RANGE of a block device is BLKZEROOUT; a hole in a file reads as zeros and takes no
+        // space.
         let hole = (!self.is_block).then_some(FallocateFlags::PUNCH_HOLE);
         for way in hole.into_iter().chain([FallocateFlags::ZERO_RANGE]) {
             let way = way | FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, way, at, len) {
                 Ok(()) => return Ok(()),
-                // INVAL: a block device wants whole sectors. BUSY: another file has it claimed (as a
-                // mount does), and a page of the range is dirty or in use; nothing was zeroed.
+                // INVAL: a block device requires whole sectors. BUSY: another file has claimed it
+                // (as a mount does), and a page of the range is dirty or in use; nothing was
+                // zeroed.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
                 }
                 Err(e) => return Err(DeviceError::new(Operation::Write, offset, len, e)),
@@ -447,8 +453,8 @@ impl Device for FileDevice {
             rustix::fs::fallocate(&self.file, hole, at, len)
         };
         match done {
-            // A discard is advice: a host that cannot take it has lost nothing. BUSY: as in
-            // `write_zeros`.
+            // A discard is a hint, so it is not an error if the host does not support it. BUSY: as
+            // in `write_zeros`.
             Ok(())
             | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::INTR | Errno::BUSY) => {
                 Ok(())

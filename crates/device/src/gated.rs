@@ -1,26 +1,27 @@
-//! A device with slow flushes, so that tests can act while one is under way.
+//! A device with slow flushes, so that tests can act during a flush.
 
 use crate::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::{Condvar, Mutex, Rank};
 use std::time::Duration;
 
-/// How long a flush takes.
+/// The duration of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// This long.
+    /// This time.
     Time(Duration),
-    /// Until the test has done so many steps ([`GatedDevice::step`]), or until no step has ended
-    /// for the time of `patience`: then every thread of the test waits for the flush.
+    /// Until the test has done this many steps ([`GatedDevice::step`]), or until no step was
+    /// completed for the time `patience`: then every thread of the test waits for the flush.
     Steps {
-        /// Steps.
+        /// The number of steps.
         steps: u64,
-        /// The longest time of a step that does not wait for the flush.
+        /// The longest duration of a step that does not wait for the flush.
         patience: Duration,
     },
 }
 
-/// Wraps a device and holds back its flushes and durable writes; other operations go on meanwhile.
+/// Wraps a device and holds back its flushes and durable writes; other operations continue
+/// meanwhile.
 pub struct GatedDevice {
     inner: Arc<dyn Device>,
     pace: Pace,
@@ -50,7 +51,7 @@ impl GatedDevice {
         self.moved.notify_all();
     }
 
-    /// Whether a flush or a durable write is held back now.
+    /// Returns whether a flush or a durable write is held back now.
     pub fn is_holding(&self) -> bool {
         self.progress.lock().held > 0
     }
@@ -131,8 +132,8 @@ mod tests {
             });
             gated.write_at(0, &[7; 100]).unwrap();
             assert!(!flushed.load(Ordering::Acquire));
-            // The flush may begin after some of the steps: it waits for three from its own
-            // beginning.
+            // The flush may start after some of the steps; it waits for three steps after its
+            // start.
             while !flushed.load(Ordering::Acquire) {
                 gated.step();
                 std::thread::yield_now();

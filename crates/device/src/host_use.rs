@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 /// The user of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    /// A program that locked it, or opened a block device exclusively: usually a Lanefs mount or
-    /// command.
+    /// A program that locked the image, or opened a block device exclusively: usually a Lanefs
+    /// mount or command.
     Lock,
-    /// The host: it is a block device that is mounted, swapped to, or part of another one.
+    /// The host: the block device is mounted, used for swap, or part of another device.
     Host,
-    /// The host, by way of a loop device.
+    /// The host, through a loop device.
     Loop {
         /// The loop device.
         device: PathBuf,
-        /// A directory where the loop device is mounted, if a mount is visible.
+        /// A directory where the loop device is mounted, if such a mount is visible.
         mounted_on: Option<PathBuf>,
     },
 }
@@ -47,18 +47,18 @@ impl fmt::Display for User {
 
 /// The host's files that describe its devices and mounts.
 pub(crate) struct Host<'p> {
-    /// sysfs' folder of block devices.
+    /// The folder of block devices in sysfs.
     pub blocks: &'p Path,
-    /// The table of mounts, in the form of mountinfo.
+    /// The table of mounts, in the format of mountinfo.
     pub mounts: &'p Path,
-    /// sysfs' links to block devices by their numbers.
+    /// The folder in sysfs with a link to each block device, named by its number.
     pub numbers: &'p Path,
     /// The table of swap areas.
     pub swaps: &'p Path,
 }
 
 impl Host<'static> {
-    /// The running host.
+    /// Returns the files of the running host.
     pub(crate) fn this() -> Host<'static> {
         Host {
             blocks: Path::new("/sys/block"),
@@ -76,12 +76,12 @@ struct Mounted {
 }
 
 impl Host<'_> {
-    /// The loop device that conflicts with `access` to the bytes `part` of a file.
+    /// Returns the loop device that conflicts with `access` to the bytes `part` of a file.
     ///
-    /// Before a write, no other user may have these bytes in a cache, not even one that only reads.
-    /// Before a read, no user may change them: a read-only loop device is no conflict. A writable
-    /// one is, mounted or not: its mount may be invisible from here, and bytes read in the
-    /// middle of a change would be reported as damage.
+    /// Before a write, no other user may have these bytes in a cache, even for reading. Before a
+    /// read, no user may change them, so only a writable loop device is a conflict. It is one even
+    /// without a visible mount: the mount may be invisible from here, and a half-finished change
+    /// would be reported as damage.
     pub(crate) fn loop_user(
         &self,
         file: &Metadata,
@@ -117,14 +117,14 @@ impl Host<'_> {
         })
     }
 
-    /// True if a block device is mounted to be written, so that reads may see the middle of a
-    /// change.
+    /// Returns whether a block device is mounted for writing, so that a read may return a
+    /// half-finished change.
     pub(crate) fn writes(&self, block_device: &Metadata) -> bool {
         self.mounted(&number_of(block_device)).is_some_and(|mounted| mounted.writable)
     }
 
-    /// The user that keeps the block device at `path` from being opened exclusively. A program that
-    /// has it open ends some day; a use by the host lasts.
+    /// Returns the user that prevents an exclusive open of the block device at `path`. If a program
+    /// has the device open, a retry may succeed later; a use by the host is permanent.
     pub(crate) fn claimant(&self, path: &Path) -> User {
         match std::fs::metadata(path) {
             Ok(block_device) if !self.claims(&block_device).unwrap_or(true) => User::Lock,
@@ -132,8 +132,8 @@ impl Host<'_> {
         }
     }
 
-    /// Whether the host itself uses a block device, one of its partitions, or the disk that it is a
-    /// partition of; `None` if that cannot be seen.
+    /// Returns whether the host itself uses a block device, one of its partitions, or the disk of
+    /// which it is a partition; `None` if that is not visible.
     fn claims(&self, block_device: &Metadata) -> Option<bool> {
         let dir = self.numbers.join(number_of(block_device)).canonicalize().ok()?;
         let mut dirs = vec![dir.clone()];
@@ -157,12 +157,13 @@ impl Host<'_> {
         }))
     }
 
-    /// Where the device `MAJOR:MINOR` is mounted.
+    /// Returns the mount of the device `MAJOR:MINOR`.
     fn mounted(&self, dev: &str) -> Option<Mounted> {
         let table = std::fs::read_to_string(self.mounts).ok()?;
         table.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // The last word has the options of the file system, which all its mounts share.
+            // The last word contains the options of the file system, which are the same for all its
+            // mounts.
             let writable = words.last()?.split(',').any(|option| option == "rw");
             let on = words.get(4)?.into();
             (words.get(2) == Some(&dev)).then_some(Mounted { on, writable })
@@ -170,7 +171,7 @@ impl Host<'_> {
     }
 }
 
-/// `MAJOR:MINOR` of a block device.
+/// Returns `MAJOR:MINOR` of a block device.
 fn number_of(block_device: &Metadata) -> String {
     let rdev = block_device.rdev();
     format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev))
@@ -186,7 +187,7 @@ mod tests {
         image: Metadata,
     }
 
-    /// A host with loop1 on 4 KiB at 8192 of an image.
+    /// Creates a host whose loop1 uses the 4 KiB at offset 8192 of an image.
     fn fake(read_only: &str) -> Fake {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");

@@ -1,9 +1,9 @@
-//! Block devices: a file, RAM, an overlay in memory, and for tests one that
-//! records, one that fails and one whose flushes are held back.
+//! Block devices: a file, RAM, an overlay in memory; and for tests a device that records, one that
+//! fails, and one with slow flushes.
 //!
-//! The crates above see a [`Device`]: bytes at offsets, a flush, and errors that say which
-//! operation failed where. Crash tests need no hook in those crates: they mount a
-//! [`RecordingDevice`], and then each state that a crash could leave according to its
+//! The crates above use a [`Device`]: bytes at offsets, a flush, and errors that name the failed
+//! operation and its offset. Crash tests need no hook in those crates: they mount a
+//! [`RecordingDevice`], and then each possible state after a crash, computed from its
 //! [`Recording`].
 
 mod device;

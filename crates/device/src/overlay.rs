@@ -1,4 +1,4 @@
-//! Writes kept in memory over a device that does not change.
+//! Keeps writes in memory, above a device that does not change.
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
@@ -9,21 +9,21 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-/// Bytes that are copied up together.
+/// Bytes that are copied together at the first write.
 const GRANULE: u64 = 4096;
 const SHARDS: u64 = 64;
 
-/// Granules by number; `Arc` so that a fork shares them until one side writes.
+/// Granules by number; in an `Arc`, so that forks share each granule until one of them writes it.
 type Granules = HashMap<u64, Arc<[u8]>>;
 
 /// A writable view of a device that is never written: changed granules of 4 KiB are in memory.
 ///
-/// For a read-only mount whose journal needs replay, and for crash states, which share one base.
+/// For read-only mounts whose journal needs replay, and for crash states, which share one base.
 /// Nothing is durable; a flush does nothing.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     shards: Box<[Mutex<Granules>]>,
-    /// Bytes held, at most `cap`.
+    /// Bytes of the changed granules, at most `cap`.
     held: AtomicU64,
     cap: u64,
 }
@@ -35,15 +35,15 @@ impl std::fmt::Debug for OverlayDevice {
 }
 
 impl OverlayDevice {
-    /// A view of `below` that keeps at most `cap` bytes of changes; a write that would need more
-    /// fails with [`io::ErrorKind::StorageFull`].
+    /// Creates a view of `below` with at most `cap` bytes of changes; a write that needs more fails
+    /// with [`io::ErrorKind::StorageFull`].
     pub fn new(below: Arc<dyn Device>, cap: u64) -> OverlayDevice {
         let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Bucket, Granules::default())).collect();
         OverlayDevice { below, shards, held: AtomicU64::new(0), cap }
     }
 
-    /// A second view with the same changes; later changes are separate. Costs a pointer for each
-    /// granule held.
+    /// Returns a second view with the same changes; later changes are separate. Costs a pointer for
+    /// each changed granule.
     pub fn fork(&self) -> OverlayDevice {
         let shards: Box<[_]> = self
             .shards
@@ -54,8 +54,8 @@ impl OverlayDevice {
         OverlayDevice { below: self.below.clone(), shards, held, cap: self.cap }
     }
 
-    /// The changes: offset and contents of each granule held. The last granule of a device may
-    /// reach beyond its end.
+    /// Returns the offset and content of each changed granule. The last granule of a device may
+    /// extend beyond its end.
     pub fn changes(&self) -> Vec<(u64, Arc<[u8]>)> {
         let mut changes = Vec::new();
         for shard in &self.shards {
@@ -65,7 +65,7 @@ impl OverlayDevice {
         changes
     }
 
-    /// Bytes of changes held.
+    /// Returns the bytes of the changed granules.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl OverlayDevice {
     /// Writes the content to a new or truncated file at `path`, sparsely.
     ///
     /// # Errors
-    /// Those of the device below and of the host.
+    /// Errors of the device below and of the host.
     pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
         crate::ram::to_file(self, path)
     }
@@ -82,7 +82,7 @@ impl OverlayDevice {
         &self.shards[(granule % SHARDS) as usize]
     }
 
-    /// The granule of the device below, with zeros beyond its end.
+    /// Returns a granule of the device below, with zeros beyond its end.
     fn read_below(&self, granule: u64) -> Result<Arc<[u8]>, DeviceError> {
         let mut bytes = vec![0; GRANULE as usize];
         let at = granule * GRANULE;
@@ -128,13 +128,13 @@ impl OverlayDevice {
     }
 }
 
-/// The part of a range that lies in one granule.
+/// The part of a range in one granule.
 #[derive(Clone, Copy)]
 struct Piece {
     granule: u64,
     /// Bytes of the granule before the range.
     skip: usize,
-    /// Where the piece starts in the caller's buffer.
+    /// The offset of the piece in the caller's buffer.
     from: usize,
     len: usize,
 }

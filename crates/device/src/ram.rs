@@ -1,9 +1,10 @@
-//! A device in memory: for tests, for benchmarks without a disk's noise, for images being built.
+//! A device in memory: for tests, for benchmarks without the noise of a disk, and for creating
+//! images.
 //!
-//! *Concurrency.* Threads copy in and out of one mapping without locks, as with a disk. In Rust
-//! that is sound only if racing accesses are atomic, so every byte moves in a relaxed atomic word;
-//! ragged edges are merged in. Nothing else is shared, not even a counter, so two operations on
-//! different bytes touch no common cache line.
+//! *Concurrency.* Threads copy to and from one mapping without locks, as with a disk. In Rust that
+//! is sound only if racing accesses are atomic, so all bytes are copied in relaxed atomic words;
+//! unaligned ends are merged into their words. Nothing else is shared, not even a counter, so two
+//! operations on different bytes touch no common cache line.
 
 use crate::device::check_range;
 use crate::{Device, DeviceError, Operation};
@@ -23,7 +24,7 @@ const PIECE: usize = 64 << 10;
 
 const PAGE: u64 = 4096;
 
-/// Sparse shared memory as a device; it starts as zeros.
+/// Sparse shared memory as a device; initially zeros.
 #[derive(Debug)]
 pub struct RamDevice {
     memory: NonNull<u8>,
@@ -37,7 +38,7 @@ unsafe impl Send for RamDevice {}
 unsafe impl Sync for RamDevice {}
 
 impl RamDevice {
-    /// A device of `len` bytes, all zeros; takes memory only where it is written.
+    /// Creates a device of `len` bytes, all zeros; memory is used only for written parts.
     ///
     /// # Errors
     /// The host has no address space left.
@@ -62,10 +63,10 @@ impl RamDevice {
         Ok(RamDevice { memory, len, file })
     }
 
-    /// A copy of the image at `path`; holes stay holes.
+    /// Returns a copy of the image at `path`; holes stay holes.
     ///
     /// # Errors
-    /// Those of the host.
+    /// Errors of the host.
     pub fn from_file(path: impl AsRef<Path>) -> io::Result<RamDevice> {
         let file = File::open(path)?;
         let ram = RamDevice::create(file.metadata()?.len())?;
@@ -77,10 +78,10 @@ impl RamDevice {
         Ok(ram)
     }
 
-    /// A copy of the present contents of `device`.
+    /// Returns a copy of the present contents of `device`.
     ///
     /// # Errors
-    /// Those of the device and of the host.
+    /// Errors of the device and of the host.
     pub fn copy_of(device: &dyn Device) -> io::Result<RamDevice> {
         let ram = RamDevice::create(device.len())?;
         ram.fill(0..ram.len, |at, piece| device.read_at(at, piece).map_err(io::Error::other))?;
@@ -109,7 +110,7 @@ impl RamDevice {
     /// Writes the content to a new or truncated file at `path`, sparsely.
     ///
     /// # Errors
-    /// Those of the host.
+    /// Errors of the host.
     pub fn to_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
         crate::ram::to_file(self, path)
     }
@@ -180,18 +181,18 @@ impl RamDevice {
     }
 }
 
-/// How a range of bytes lies on aligned words; the rest after head and words is its tail.
+/// A range of bytes in aligned words; the bytes after the head and the whole words are its tail.
 struct Parts {
     /// Bytes of the first word before the range.
     lead: usize,
-    /// Bytes of the range in that first word, if it is not covered from its start.
+    /// Bytes of the range in that first word, if the range starts inside the word.
     head: usize,
     /// Whole words after the head.
     words: usize,
 }
 
-/// The next bytes of `file` from `at` on that are not a hole; all remaining bytes where the host
-/// does not know of holes.
+/// Returns the next range of `file` from `at` on that is not a hole; all remaining bytes if the
+/// host does not report holes.
 fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<Range<u64>>> {
     if at >= len {
         return Ok(None);
@@ -278,7 +279,8 @@ impl Device for RamDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         check_range(Operation::Discard, offset, len, self.len)?;
-        // Whole pages only: the rest of a page stays, and would cost a shared lock to clear.
+        // Frees whole pages only: a part of a page stays, since clearing it would need a shared
+        // lock.
         let first = offset.next_multiple_of(PAGE);
         let last = (offset + len) / PAGE * PAGE;
         if first >= last {

@@ -1,4 +1,4 @@
-//! A device that records every write and flush, so that tests can ask what a crash would leave.
+//! A device that records every write and flush, so that tests can compute the states after a crash.
 
 use crate::{Device, DeviceError, OverlayDevice, RamDevice, Replay};
 use lanefs_lanes::sync::Arc;
@@ -15,7 +15,8 @@ pub enum Event {
         /// The bytes written.
         data: Arc<[u8]>,
     },
-    /// A durable write returned: it survives any crash after this, others need not.
+    /// A durable write returned: it survives any later crash, but does not make earlier writes
+    /// durable.
     DurableWrite {
         /// Byte offset.
         offset: u64,
@@ -24,16 +25,17 @@ pub enum Event {
     },
     /// A flush returned: the events numbered below `covers` are durable.
     Flush {
-        /// How many events there were when the flush was requested.
+        /// The number of events when the flush was requested.
         covers: usize,
     },
 }
 
-/// Wraps a device and records. Recording starts with a copy of the whole device.
+/// Wraps a device and records its operations. The recording starts with a copy of the whole device.
 ///
 /// An event is recorded when its operation returns. So a write that was under way at a crash is
 /// covered by the cut after it, which may drop all of it, some sectors, or nothing. Zeroing is
-/// recorded as a write of zeros. A discard is not recorded, since contents after it are undefined.
+/// recorded as a write of zeros. A discard is not recorded, since the contents after it are
+/// undefined.
 pub struct RecordingDevice {
     inner: Arc<dyn Device>,
     base: Arc<OverlayDevice>,
@@ -41,7 +43,7 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Records the operations on `inner` from now on.
+    /// Starts to record the operations on `inner`.
     ///
     /// # Errors
     /// If `inner` cannot be read.
@@ -50,20 +52,20 @@ impl RecordingDevice {
         Ok(RecordingDevice::since(OverlayDevice::new(base, u64::MAX), inner))
     }
 
-    /// Records the operations on `inner`, whose contents are those of `base`, from now on. Nothing
-    /// is copied: for a recovery from each of many crash states.
+    /// Starts to record the operations on `inner`, which has the contents of `base`. Copies
+    /// nothing, so it is cheap enough for the recovery from each of many crash states.
     pub fn since(base: OverlayDevice, inner: Arc<dyn Device>) -> RecordingDevice {
         let events = Mutex::new(Rank::Bucket, Vec::new());
         RecordingDevice { inner, base: Arc::new(base), events }
     }
 
-    /// Events so far. If a test reads this after a promise, every cut from here on must keep the
-    /// promise.
+    /// Returns the number of events so far. If a test reads it after a promise, the promise must
+    /// hold at every cut from this number on.
     pub fn mark(&self) -> usize {
         self.events.lock().len()
     }
 
-    /// The recording so far.
+    /// Returns the recording so far.
     pub fn recording(&self) -> Recording {
         Recording { base: self.base.clone(), events: self.events.lock().clone() }
     }
@@ -81,22 +83,22 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The events, in the order of their returns.
+    /// Returns the events, in the order in which the operations returned.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The device when recording started; not to be written.
+    /// Returns the device at the start of the recording; it must not be written.
     pub fn base(&self) -> &OverlayDevice {
         &self.base
     }
 
-    /// Builds the crash states of this recording.
+    /// Returns a builder of the crash states of this recording.
     pub fn replay(&self) -> Replay<'_> {
         Replay::new(self)
     }
 
-    /// The device after the first `cut` events, nothing lost.
+    /// Returns the device after the first `cut` events, with nothing lost.
     ///
     /// # Panics
     /// If there are fewer events.

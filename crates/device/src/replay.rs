@@ -1,40 +1,40 @@
-//! The states that a crash can leave, built from a recording.
+//! Builds the states after a crash from a recording.
 
 use crate::{Device, Event, OverlayDevice, Recording};
 
-/// Disks write sectors of this size whole, but nothing larger.
+/// A disk writes sectors of this size atomically, but nothing larger.
 const SECTOR: usize = 512;
 
-/// What a crash keeps of the writes that no flush covered.
+/// The part of the unflushed writes that a crash keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// Everything, in order.
+    /// All writes, in order.
     All,
-    /// Nothing.
+    /// No write.
     None,
-    /// Each write is kept whole or not at all, at random.
+    /// Each write is kept whole or dropped, at random.
     Some {
         /// The random seed.
         seed: u64,
     },
-    /// Of each write all, nothing, or some of its sectors of 512 bytes are kept, at random.
+    /// Each write is kept, dropped, or kept in some of its sectors of 512 bytes, at random.
     Torn {
         /// The random seed.
         seed: u64,
     },
-    /// As [`Kept::Torn`], and the last event had not ended: a durable write may then be missing or
-    /// torn as well.
+    /// As [`Kept::Torn`], and the operation of the last event had not returned: a durable write may
+    /// then be missing or torn too.
     Unended {
         /// The random seed.
         seed: u64,
     },
 }
 
-/// Builds crash states; cheapest when the cuts asked for ascend.
+/// Builds crash states; ascending cuts are cheapest.
 #[derive(Debug)]
 pub struct Replay<'a> {
     recording: &'a Recording,
-    /// The base with the first `done` events.
+    /// The base with the first `done` events applied.
     durable: OverlayDevice,
     done: usize,
 }
@@ -48,8 +48,8 @@ impl Replay<'_> {
         recording.base().fork()
     }
 
-    /// The device after a crash between events `cut - 1` and `cut`. Writes that a flush covered are
-    /// there; `kept` decides which of the others are. The caller owns the state and may write it.
+    /// Returns the device after a crash between events `cut - 1` and `cut`. It has all flushed
+    /// writes; `kept` selects the others. The caller owns the state and may write it.
     ///
     /// # Panics
     /// If the recording has fewer than `cut` events.
@@ -114,7 +114,7 @@ fn apply(device: &OverlayDevice, event: &Event, coin: &mut Coin) {
     }
 }
 
-/// A write that no flush covered.
+/// Applies the kept part of a write that no flush covered.
 fn toss(device: &OverlayDevice, offset: u64, data: &[u8], coin: &mut Coin) {
     match coin.kept {
         Kept::All => put(device, offset, data),

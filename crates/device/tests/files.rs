@@ -1,4 +1,4 @@
-//! Files and block devices of the host, against the host itself.
+//! Compares files and block devices with the host's view of them.
 
 use lanefs_device::{Access, Device, FileDevice, OpenError, OpenOptions, RamDevice};
 use std::path::Path;
@@ -148,7 +148,8 @@ fn a_claimed_block_device_is_zeroed_beside_a_dirty_page() {
     result.unwrap();
 }
 
-/// The name of a loop device on `path`; `None`, with the reason printed, if the host has none.
+/// Attaches a loop device to `path` and returns its name; returns `None` and prints the reason if
+/// the host has none.
 fn loop_device(path: &Path) -> Option<String> {
     let out = Command::new("losetup").args(["--find", "--show"]).arg(path).output();
     match out {

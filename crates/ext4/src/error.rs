@@ -161,7 +161,7 @@ impl Error {
             | Error::OutsideFileSystem { .. }
             | Error::ClaimsMetadata { .. }
             | Error::TooShort { .. }
-            | Error::CrossLinked { .. } => return 117, // EUCLEAN, as the kernel's ext4 answers
+            | Error::CrossLinked { .. } => return 117, // EUCLEAN, like the kernel's ext4
             Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
             Error::Device(_) => Errno::IO,
             Error::Journal(_) => Errno::IO,

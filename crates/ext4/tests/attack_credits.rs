@@ -1,4 +1,5 @@
-//! Everything at once on the smallest journal: no operation takes more credits than it asked for.
+//! Runs all operations concurrently on the smallest journal: no operation uses more credits than it
+//! requested.
 
 mod image;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const SEED: u64 = 0x6c61_6e65;
 
-/// One random operation in a tree of few names, so that they meet.
+/// Runs one random operation in a tree with few names, so that threads often use the same one.
 fn step(fs: &Fs, dirs: &[InodeRef], random: &mut fastrand::Rng) -> Result<(), Error> {
     let any = |random: &mut fastrand::Rng| dirs[random.usize(..dirs.len())].clone();
     let name = |random: &mut fastrand::Rng| {
@@ -40,7 +41,7 @@ fn step(fs: &Fs, dirs: &[InodeRef], random: &mut fastrand::Rng) -> Result<(), Er
             })?;
             let (ino, entry) = found[random.usize(..found.len())].clone();
             let inode = fs.get(ino, None)?;
-            // Apart, so that files have as many extents as blocks.
+            // The offsets are not adjacent, so that files have as many extents as blocks.
             let at = random.u64(..400) * 2048;
             match other_step {
                 48..70 => drop(fs.write_at(&inode, at, &pattern, Privilege::Root)?),
@@ -69,7 +70,7 @@ fn step(fs: &Fs, dirs: &[InodeRef], random: &mut fastrand::Rng) -> Result<(), Er
     Ok(())
 }
 
-/// An answer to a request, and not the end of the file system.
+/// Returns whether the error is a normal result of an operation, not a failure of the file system.
 fn is_harmless(error: &Error) -> bool {
     let fatal = matches!(error, Error::Journal(_) | Error::Device(_) | Error::ReadOnly);
     !fatal && error.errno() != 117

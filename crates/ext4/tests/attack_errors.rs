@@ -1,4 +1,4 @@
-//! What is promised once damage was found while running.
+//! Tests what becomes durable after damage was found while the file system was mounted.
 
 mod image;
 
@@ -19,7 +19,7 @@ fn fsync_keeps_its_promise_though_damage_has_made_the_mount_read_only() {
     mount.fs().write_at(&damaged, 0, &[1; 4096], Privilege::Root).unwrap();
     drop((root, damaged));
     mount.close().unwrap();
-    // The place in the first extent of i_block: a block that is free.
+    // The first extent in i_block gets the address of a free block.
     image.debugfs(&["sif damaged block[5] 7000"]);
 
     let options =
@@ -49,7 +49,7 @@ fn damage_is_recorded_in_the_superblock_with_its_inode() {
     let mount = image.mount(Access::ReadOnly);
     let ino = mount.fs().find(&mount.fs().root().unwrap(), b"d").unwrap().expect("made").ino();
     mount.close().unwrap();
-    // A mapping that leads nowhere near a directory block: its leaf has no checksum of ours.
+    // The directory is mapped to a block that is not a directory block, so the checksum is wrong.
     image.debugfs(&["sif d block[5] 3000"]);
     let mount = image.mount(Access::ReadWrite);
     let fs = mount.fs();
@@ -62,7 +62,7 @@ fn damage_is_recorded_in_the_superblock_with_its_inode() {
     assert_eq!(header(&image, "Last error err").as_deref(), Some("EFSCORRUPTED"));
 }
 
-/// What `dumpe2fs -h` says behind `name`.
+/// Returns the value of the field `name` in the output of `dumpe2fs -h`.
 fn header(image: &Image, name: &str) -> Option<String> {
     let output = std::process::Command::new("dumpe2fs").arg("-h").arg(image.path()).output();
     let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
@@ -70,7 +70,7 @@ fn header(image: &Image, name: &str) -> Option<String> {
     line.and_then(|line| line.split(':').nth(1)).map(|found| found.trim().to_owned())
 }
 
-/// Mounts with one operation of the device failing, works and closes. True if the log failed.
+/// Mounts a device of which one operation fails, works and closes. Returns whether the log failed.
 fn fails_once(image: &Image, operation: Operation, nth: u64) -> bool {
     let opened = FileDevice::open(image.path(), Opened::ReadWrite, OpenOptions::default());
     let fault = Fault { operation, nth, duration: Lasting::Once };
@@ -108,7 +108,8 @@ fn a_log_that_failed_is_recorded_where_the_next_mount_and_e2fsck_look() {
             assert_eq!(errno.as_deref(), Some("-5"), "{about}");
             let state = header(&image, "Filesystem state").unwrap();
             assert!(state.contains("with errors"), "{about}: {state}");
-            // A replay may bring back the superblock from before: the next mount knows all the same.
+            // A replay may restore the superblock from before the error; the next mount still knows
+            // of the error from the log.
             image.mount(Access::ReadWrite).close().unwrap();
             let state = header(&image, "Filesystem state").unwrap();
             assert_eq!(state, "clean with errors", "{about}");

@@ -1,4 +1,4 @@
-//! What is freed and used again, within one transaction and across two.
+//! Tests blocks and inodes that are freed and reused within one transaction and across two.
 
 mod image;
 
@@ -6,7 +6,7 @@ use image::{Image, directory, file};
 use lanefs_ext4::{Access, Error, MountOptions, Privilege, SetAttr};
 use std::time::Duration;
 
-/// Nothing is committed unless somebody waits for it.
+/// Returns options with which nothing is committed unless a caller waits for it.
 fn lazy() -> MountOptions {
     MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() }
 }
@@ -24,7 +24,7 @@ fn a_block_cut_and_freed_in_one_transaction_is_not_zeroed_under_its_next_owner()
         fs.set_attr(&cut, &size(100)).unwrap();
         fs.set_attr(&cut, &size(0)).unwrap();
     }
-    // Takes every block that there is, those too.
+    // Takes all free blocks, including the freed ones.
     let next = fs.create(&root, b"next", &file(0o644)).unwrap();
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Caches stay within their cap whoever fills them.
+//! Checks that the caches stay within their cap, whatever fills them.
 
 mod image;
 
@@ -40,7 +40,8 @@ fn a_walk_of_a_large_tree_stays_within_the_cache_without_any_commit() {
                 assert!(fs.find(&dir, name.as_bytes()).unwrap().is_some());
             }
         }
-        // A busy machine lets the walk outrun the committer: whoever goes on loading asks again.
+        // On a busy machine the walk may be faster than the committer; each further load requests a
+        // commit again.
         let dir = fs.find(&root, b"0").unwrap().unwrap();
         let patience = Instant::now() + Duration::from_secs(20);
         let (inodes, blocks, tables) = loop {

@@ -1,4 +1,4 @@
-//! Mounts of what is not as it should be: not clean, changed by the log, half mounted, torn.
+//! Tests mounts of images in unusual states: not clean, changed by the log, half mounted, torn.
 
 mod image;
 
@@ -41,18 +41,19 @@ fn an_error_that_aborted_the_log_marks_the_file_system() {
     let image = Image::made(&["-b", "1024", "-O", "^metadata_csum"], "16M");
     let device = Arc::new(RamDevice::from_file(image.path()).unwrap());
     let log = superblock(&*device).raw().s_jnl_blocks[5].get();
-    // The first extent of the journal inode starts there; s_errno is big-endian, at byte 0x20.
+    // The first extent of the journal inode starts at this block; s_errno is big-endian, at byte
+    // 0x20.
     device.write_at(u64::from(log) * 1024 + 0x20, &(-5i32).to_be_bytes()).unwrap();
     Mount::open(device.clone(), MountOptions::default()).unwrap().close().unwrap();
     assert!(superblock(&*device).state().contains(State::ERROR));
 }
 
-/// An image whose log holds a superblock that `change` changed.
+/// Creates an image whose log has a superblock changed by `change`.
 fn changed_in_the_log(options: &[&str], change: impl Fn(&mut [u8])) -> Image {
     let image = Image::made(&[&["-b", "1024", "-O", "^metadata_csum"], options].concat(), "16M");
     let copy = image.path().with_extension("superblock");
     let mut bytes = std::fs::read(image.path()).unwrap()[1024..2048].to_vec();
-    // It needs recovery, as debugfs notes in the other one.
+    // It needs recovery; debugfs sets this flag in the superblock on the device.
     bytes[0x60] |= Incompat::RECOVER.bits() as u8;
     change(&mut bytes);
     std::fs::write(&copy, bytes).unwrap();
@@ -125,7 +126,8 @@ fn a_log_that_moves_what_it_was_found_by_is_refused() {
 #[test]
 fn a_mount_that_fails_halfway_still_says_that_there_are_orphans() {
     let image = Image::made(&["-b", "1024", "-O", "orphan_file,^metadata_csum"], "16M");
-    // An entry of the orphan file that names no inode, and the feature that says that there are some.
+    // An entry of the orphan file with an invalid inode number, and the feature for existing
+    // entries.
     let said = image.debugfs(&["feature orphan_present", "blocks <12>"]);
     let block = said.split_whitespace().find_map(|word| word.parse::<u64>().ok()).unwrap();
     let device = Arc::new(RamDevice::from_file(image.path()).unwrap());
@@ -146,7 +148,7 @@ fn a_mount_without_a_journal_that_fails_halfway_leaves_the_file_system_not_clean
     assert_eq!((left.state(), left.last_orphan()), (State::ERROR, Some(Ino(2000))));
 }
 
-/// What a mount, some work and a close do to the device.
+/// Records the device operations of a mount, some work and a close.
 fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     let recording = Arc::new(RecordingDevice::new(base.clone()).unwrap());
     let mount = Mount::open(recording.clone(), MountOptions::default()).unwrap();
@@ -163,7 +165,8 @@ fn work(base: &Arc<RamDevice>) -> Arc<RecordingDevice> {
     recording
 }
 
-/// Every write of the superblock, torn between its two sectors: what was there, and what the write left.
+/// Returns the states in which a write of the superblock was torn between its two sectors: one
+/// sector is old, the other is new.
 fn torn(recording: &RecordingDevice) -> Vec<(usize, OverlayDevice)> {
     let all = recording.recording();
     let mut states = Vec::new();
@@ -207,7 +210,7 @@ fn a_torn_superblock_is_read_with_the_help_of_a_backup_or_of_the_log() {
             let mount = Mount::open(state.clone(), MountOptions::default())
                 .unwrap_or_else(|error| panic!("{options:?}, event {n}: {error}"));
             mount.close().unwrap();
-            // Without a journal the crash leaves more behind than a torn superblock.
+            // Without a journal the crash leaves other damage than a torn superblock.
             if k % 4 == 0 && !options.contains(&"^has_journal") {
                 RamDevice::copy_of(&*state).unwrap().to_file(image.path()).unwrap();
                 image.check();
@@ -240,7 +243,8 @@ fn a_torn_superblock_of_a_single_group_is_read_only_with_the_help_of_the_log() {
 fn a_superblock_that_is_damaged_otherwise_is_refused() {
     let image = Image::made(&["-b", "1024"], "48M");
     let base = RamDevice::from_file(image.path()).unwrap();
-    // The number of blocks, the hash seed, an incompatible feature, the inode of the journal.
+    // The number of blocks, the hash seed, an incompatible feature, the inode of the journal, the
+    // magic number, the blocks per group.
     for (at, flip) in [(4, 1), (0xec, 1), (0x61, 0x10), (0xe0, 2), (0x38, 1), (0x20, 8)] {
         let device = OverlayDevice::new(Arc::new(RamDevice::copy_of(&base).unwrap()), u64::MAX);
         let mut byte = [0];

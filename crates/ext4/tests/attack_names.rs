@@ -1,4 +1,5 @@
-//! Entries that no ext4 would have written: each an error that names the damage, and remembered.
+//! Tests with entries that no ext4 writes: each gives an error that names the damage, and the
+//! damage is recorded.
 
 mod image;
 
@@ -71,7 +72,7 @@ fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
     let mount = image.mount_with(Access::ReadWrite, options);
     let fs = mount.fs();
     let root = fs.root().unwrap();
-    // The block's checksum was made with the other generation.
+    // The block's checksum was computed with another generation.
     let dir = fs.find(&root, b"d").unwrap().unwrap();
     assert_eq!(fs.find(&dir, b"f").map(|_| ()).unwrap_err().errno(), 117);
     assert!(fs.is_read_only());
@@ -83,7 +84,8 @@ fn damage_makes_the_mount_read_only_if_it_is_told_so_and_is_remembered() {
 
 #[test]
 fn a_table_that_says_too_much_or_too_little_of_its_use_does_not_end_the_journal() {
-    // One group has inodes in use where none ever was; the other would be written whole.
+    // One group has inodes in use beyond the initialised part of its table; the other would be
+    // initialised as a whole.
     let lazy = ["-E", "root_owner=0:0,lazy_itable_init=1"];
     let sizes = ["-b", "1024", "-g", "4096", "-N", "16384", "-J", "size=1"];
     let image = Image::made(&[&lazy[..], &sizes[..]].concat(), "16M");
@@ -136,7 +138,7 @@ fn without_dir_nlink_no_rename_makes_more_subdirectories_than_there_may_be() {
     mount.close().unwrap();
 }
 
-/// Keeps what it is told that names lead to.
+/// Records the published names.
 #[derive(Default)]
 struct Told(Mutex<Vec<Named>>);
 
@@ -147,7 +149,8 @@ impl Names for Told {
     fn forget(&self, _: DirId) {}
 }
 
-/// Who is told of a name looks for its inode in memory, where the file system's own files are too.
+/// A reader of the name cache looks for inodes in memory, where the file system's internal files
+/// are too, so such names must not be published.
 #[test]
 fn a_name_that_leads_to_a_file_of_the_file_systems_own_is_told_to_nobody() {
     let image = Image::made(&["-O", "^metadata_csum,orphan_file"], "8M");
@@ -171,8 +174,8 @@ fn a_name_that_leads_to_a_file_of_the_file_systems_own_is_told_to_nobody() {
     assert!(told.iter().all(|named| named.ino.0 != own), "{told:?}");
 }
 
-/// What a name leads to may change between who judges and who acts: then nothing is done to what the
-/// name leads to by then, which nobody judged.
+/// A name may change between the caller's check and the operation. Then the operation must not act
+/// on the new inode, which the caller did not check.
 #[test]
 fn what_took_the_place_of_what_was_found_is_left_alone() {
     let image = Image::made(&[], "8M");
@@ -191,10 +194,10 @@ fn what_took_the_place_of_what_was_found_is_left_alone() {
         Ends::new(from, to, source.clone(), Some(target.clone())).unwrap()
     };
     let (victim, file_now) = replaced(b"file", &file(0o644));
-    assert_eq!(fs.unlink_found(&root, b"file", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(fs.unlink_found(&root, b"file", victim).unwrap(), Acted::NameChanged);
     assert_eq!(leads_to(b"file"), Some(file_now));
     let (victim, dir_now) = replaced(b"dir", &directory());
-    assert_eq!(fs.rmdir_found(&root, b"dir", victim).unwrap(), Acted::LeadsElsewhere);
+    assert_eq!(fs.rmdir_found(&root, b"dir", victim).unwrap(), Acted::NameChanged);
     assert_eq!(leads_to(b"dir"), Some(dir_now));
 
     let (source, source_now) = replaced(b"source", &file(0o644));
@@ -203,7 +206,7 @@ fn what_took_the_place_of_what_was_found_is_left_alone() {
     for how in [Rename::Replace, Rename::Exchange] {
         for (source, target) in [(&source, &now(target_now)), (&now(source_now), &target)] {
             let done = fs.rename_found(ends(source, target), how).unwrap();
-            assert_eq!(done, Acted::LeadsElsewhere);
+            assert_eq!(done, Acted::NameChanged);
         }
         assert_eq!(
             (leads_to(b"source"), leads_to(b"target")),

@@ -1,4 +1,4 @@
-//! Many threads in one directory: what it says of itself afterwards, in memory and on disk.
+//! Checks a directory after changes by many threads, in memory and on disk.
 
 mod image;
 
@@ -17,7 +17,7 @@ fn name(me: usize, n: usize, what: &str) -> String {
     format!("{what}-{me}-{n}-{:x<40}", "")
 }
 
-/// What thread `me` does, and which names it leaves: of each three one is a directory.
+/// Runs thread `me`; returns the names that it leaves: one of three is a directory.
 fn live(fs: &Fs, dir: &InodeRef, me: usize) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for n in 0..ROUNDS {
@@ -66,7 +66,7 @@ fn a_crowded_directory_counts_its_subdirectories_and_knows_when_it_changed() {
     assert_eq!(names_in(fs, all), left);
     assert_eq!(all.attr().links as usize, 2 + THREADS * ROUNDS);
 
-    // A time that somebody set stays until a name changes, however late it is.
+    // A time that was set stays until a name changes, even if the time is in the future.
     let set = Time { secs: 4_000_000_000, nanos: 0 };
     let later = SetAttr { mtime: Some(SetTime::At(set)), ..SetAttr::default() };
     assert_eq!(fs.set_attr(all, &later).unwrap().mtime, set);

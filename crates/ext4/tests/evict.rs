@@ -1,8 +1,9 @@
-//! What a commit still owes to an inode keeps the inode in memory: until the commit is durable for
-//! fsync, and until its deferred work is done for the tail of a file that was cut.
+//! An inode stays in memory as long as a commit has work to do for it: until the commit is durable,
+//! for fsync; and until its deferred work is done, for the tail of a truncated file.
 //!
-//! The device of these tests holds a flush, or the zeroing of a tail, back for as long as a test wants.
-//! Meanwhile a cache of nothing evicts whatever may go, and the inode under test is opened anew.
+//! The device of these tests holds back a flush, or the zeroing of a tail, as long as a test needs.
+//! Meanwhile a cache of size zero evicts every object that may be evicted, and the inode under test
+//! is opened again.
 
 mod image;
 
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-/// Files beside the one under test: enough loads for many looks at the caches.
+/// Files in addition to the one under test: enough loads for many checks of the caches.
 const OTHERS: u32 = 200;
-/// How long a call that must wait is watched.
+/// How long a call that must wait is observed.
 const WATCHED: Duration = Duration::from_millis(300);
 
-/// What the gate holds back.
+/// The operations that the gate holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     Nothing,
@@ -31,7 +32,7 @@ enum Held {
 
 struct Gate {
     held: Held,
-    /// Operations that wait at the gate.
+    /// The number of operations that wait at the gate.
     waiting: u32,
 }
 
@@ -98,7 +99,7 @@ impl Device for GatedDevice {
     }
 }
 
-/// A mount with a cache of nothing and [`OTHERS`] files, all of it durable.
+/// A mount with a cache of size zero and [`OTHERS`] files, all durable.
 struct World {
     mount: Mount,
     device: Arc<GatedDevice>,
@@ -133,7 +134,7 @@ impl World {
         open(self.fs(), name)
     }
 
-    /// Commits on a thread of its own, and returns once the commit is held at the gate.
+    /// Commits on a thread of its own; returns once the commit is held at the gate.
     fn commit_until(&self, held: Held) -> JoinHandle<()> {
         self.device.hold(held);
         let fs = self.fs().clone();
@@ -142,14 +143,14 @@ impl World {
         commit
     }
 
-    /// Loads all other files, some times over: whatever may be evicted is.
+    /// Loads all other files several times, so that every object that may be evicted is.
     fn fill_caches(&self) {
         for _ in 0..4 {
             (0..OTHERS).for_each(|n| drop(self.open(&format!("other {n}"))));
         }
     }
 
-    /// Runs `call` on a thread of its own; the receiver hears when it has returned.
+    /// Runs `call` on a thread of its own; the receiver gets a message when it has returned.
     fn start(&self, call: impl FnOnce(&Fs) + Send + 'static) -> (JoinHandle<()>, Receiver<()>) {
         let fs = self.fs().clone();
         let (returned, returns) = channel();
@@ -170,7 +171,8 @@ fn resize(fs: &Fs, inode: &InodeRef, size: u64) {
     fs.set_attr(inode, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
 }
 
-/// Cuts a file in the middle of a block, evicts it while the commit is held at `held`, and appends.
+/// Truncates a file in the middle of a block, evicts it while the commit is held at `held`, and
+/// appends.
 fn appended_while(held: Held) {
     let world = World::new();
     let fs = world.fs();
@@ -184,7 +186,7 @@ fn appended_while(held: Held) {
     let (append, appended) = world.start(|fs| {
         fs.append(&open(fs, "cut"), &[b'b'; 500], Privilege::Root).unwrap();
     });
-    // An append that does not wait for the zeroing ends here, and is zeroed.
+    // An append that does not wait for the zeroing returns here, and its data is zeroed.
     let _ = appended.recv_timeout(WATCHED);
     world.device.hold(Held::Nothing);
     commit.join().unwrap();
@@ -207,7 +209,7 @@ fn what_is_appended_after_a_cut_whose_tail_is_not_zeroed_stays() {
     appended_while(Held::Zeroing);
 }
 
-/// Fails if `sync` of what `change` changed returns before the commit is durable.
+/// Fails if `sync` returns before the commit of `change` is durable.
 fn waits_for_the_commit(change: fn(&Fs), mode: SyncMode, name: &'static str) {
     let world = World::new();
     let fs = world.fs();
@@ -240,7 +242,7 @@ fn fsync_of_a_file_opened_anew_waits_for_its_commit() {
 #[test]
 fn fdatasync_of_a_file_opened_anew_waits_for_its_commit() {
     let change = |fs: &Fs| {
-        // No data: what is to be waited for is the commit alone.
+        // The change has no data, so that only the commit is waited for.
         resize(fs, &open(fs, "file"), 5000);
     };
     waits_for_the_commit(change, SyncMode::Data, "file");
@@ -258,7 +260,7 @@ fn fsync_of_a_directory_opened_anew_waits_for_its_commit() {
 fn inodes_stay_for_a_commit_and_go_when_it_is_settled() {
     let world = World::new();
     let fs = world.fs();
-    // Over the cap a commit is asked for, which is held.
+    // Above the cap a commit is requested, and is held.
     world.device.hold(Held::Flushes);
     (0..OTHERS).for_each(|n| {
         let set = SetAttr { permissions: Some(0o600), ..SetAttr::default() };
@@ -269,7 +271,8 @@ fn inodes_stay_for_a_commit_and_go_when_it_is_settled() {
     assert!(kept >= OTHERS as usize, "{kept} inodes stay, whose commits are not durable");
     world.device.hold(Held::Nothing);
     fs.sync().unwrap();
-    // What is in memory already is no load: new files have the caches looked at.
+    // Objects in memory are not loaded again, so new files are created to trigger the check of the
+    // caches.
     let root = fs.root().unwrap();
     let made = OTHERS / 2;
     for n in 0..made {

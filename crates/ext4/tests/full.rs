@@ -1,5 +1,5 @@
-//! Writers at the end of a full file system, while reads of bitmaps or commits block: none is
-//! refused as long as there is room, and none waits for another's commit.
+//! Writers near the end of free space, while reads of bitmaps or commits block: no writer is
+//! refused while there is space, and none waits for another writer's commit.
 
 mod image;
 
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
-/// Blocks that mappings may take beside the data.
+/// Blocks that mappings may take in addition to the data.
 const NODES: u64 = 150;
 
-/// How a device answers reads while the gate is down.
+/// The behaviour of a device's reads behind the gate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// Reads wait until it is opened.
+    /// Reads wait until the gate is opened.
     Closed,
-    /// Each read takes as many microseconds, at most.
+    /// Each read takes at most this many microseconds.
     Slow(u64),
 }
 
 struct GatedDevice {
     inner: FileDevice,
     gate: Mutex<Gate>,
-    /// Flushes wait while it is [`Gate::Closed`].
+    /// Flushes wait if this is [`Gate::Closed`].
     flushes: Mutex<Gate>,
     changed: Condvar,
 }
@@ -85,8 +85,8 @@ impl Device for GatedDevice {
     }
 }
 
-/// A file system of groups of `group` blocks, whose free blocks lie in runs of `run` blocks, about
-/// `free` of them, with two files, one of them of `first` blocks.
+/// Creates a file system with groups of `group` blocks, about `free` free blocks in runs of `run`
+/// blocks, and two files, one of them of `first` blocks.
 fn nearly_full(group: &str, first: usize, free: u64, run: u64) -> Image {
     let image = Image::made(&["-b", "1024", "-m", "0", "-g", group, "-O", "^flex_bg"], "24M");
     let mount = image.mount(Access::ReadWrite);
@@ -145,7 +145,7 @@ fn append(fs: &Fs, name: &[u8], blocks: u64, piece: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes to a new file `name` until `by` is refused.
+/// Writes to a new file `name` until a caller with privilege `by` is refused.
 fn fill(fs: &Fs, name: &[u8], by: Privilege) {
     let inode = fs.create(&fs.root().unwrap(), name, &file(0o644)).unwrap();
     let mut end = 0;
@@ -166,8 +166,8 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
         append(fs, name, 1, 1).unwrap();
     }
     let two = fs.find(&root, b"two").unwrap().unwrap();
-    // What ordinary writers may have is used up, and what comes back is the reserve's until a
-    // commit: so a refused writer asks for one.
+    // Ordinary writers have used their space, and freed blocks go to the reserve until a commit, so
+    // a refused writer requests one.
     fill(fs, b"ordinary", Privilege::Ordinary);
     let filler = fs.find(&root, b"ordinary").unwrap().unwrap();
     fs.sync().unwrap();
@@ -178,7 +178,7 @@ fn a_writer_with_room_does_not_wait_for_the_commit_of_one_without() {
     std::thread::scope(|s| {
         let refused =
             s.spawn(|| fs.write_at(&two, BLOCK as u64, &vec![4; 8 * BLOCK], Privilege::Ordinary));
-        // It waits for its commit by then.
+        // By then the writer waits for its commit.
         std::thread::sleep(Duration::from_millis(200));
         let one = s.spawn(move || {
             let done = append(fs, b"one", 8, 2);
@@ -206,7 +206,7 @@ fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
     let (device, mount) = mounted(&image);
     let fs = mount.fs();
     for name in [&b"one"[..], b"two"] {
-        // What a write needs beside bitmaps is in memory.
+        // This loads everything that a write needs except bitmaps.
         append(fs, name, 0, 1).unwrap();
         let inode = fs.find(&fs.root().unwrap(), name).unwrap().unwrap();
         fs.read_at(&inode, 0, &mut [0; 10]).unwrap();
@@ -214,7 +214,7 @@ fn a_writer_is_not_refused_what_another_has_drawn_and_will_not_use() {
     device.set(Gate::Closed);
     std::thread::scope(|s| {
         let one = s.spawn(|| append(fs, b"one", 2000, 2000));
-        // The first writer is at a bitmap by then, having drawn what there is.
+        // By then the first writer has drawn all blocks and reads a bitmap.
         std::thread::sleep(Duration::from_millis(100));
         let two = s.spawn(|| append(fs, b"two", 100, 10));
         std::thread::sleep(Duration::from_millis(100));

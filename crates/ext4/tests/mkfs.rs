@@ -1,4 +1,4 @@
-//! File systems made here against those that mke2fs makes, byte for byte.
+//! Compares file systems created here with those of mke2fs, byte for byte.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, RamDevice};
 use lanefs_ext4::mkfs::{
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The configuration that mke2fs 1.47 comes with, as far as ext4 goes.
+/// The configuration of mke2fs 1.47, as far as it concerns ext4.
 const CONFIG: &str = include_str!("../../ondisk/testdata/mke2fs.conf");
 
 const TIME: u64 = 1_700_000_000;
@@ -30,7 +30,7 @@ struct Workshop {
 }
 
 impl Workshop {
-    /// In memory, as sparse files there may have 16 TiB.
+    /// The folder is in memory, where sparse files may have 16 TiB.
     fn new() -> Workshop {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.expect("a folder");
@@ -40,19 +40,20 @@ impl Workshop {
 
     fn sparse(&self, name: &str, size: u64) -> PathBuf {
         let path = self.folder.path().join(name);
-        // A new file, as a child that another test forks may hold the old one's lock for a moment.
+        // A new file, since a child process of another test may hold the lock of the old one for a
+        // moment.
         let _ = fs::remove_file(&path);
         let file = File::create(&path).expect("an image");
         file.set_len(size).expect("its length");
         path
     }
 
-    /// `None`, with the reason printed, where there is no mke2fs.
+    /// Runs mke2fs; returns `None` and prints the reason if it is missing.
     fn theirs(&self, size: u64, arguments: &str) -> Option<PathBuf> {
         let path = self.sparse("theirs", size);
         let uuid = uuid_text(&UUID);
         let seed = format!("hash_seed={}", uuid_text(&HASH_SEED));
-        // Of several -E only the last counts.
+        // If -E is given several times, only the last one counts.
         let arguments = if arguments.contains("-E ") {
             arguments.replace("-E ", &format!("-E {seed},"))
         } else {
@@ -109,7 +110,7 @@ fn without(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> Features 
     Features { compat, incompat, ro_compat }
 }
 
-/// Sizes, arguments of mke2fs, and what says the same here.
+/// Returns sizes, arguments of mke2fs, and the equivalent options here.
 fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let (compat, incompat, ro_compat) = (Compat::empty(), Incompat::empty(), RoCompat::empty());
     let of = |change: fn(&mut MkfsOptions)| {
@@ -202,7 +203,7 @@ fn cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// File systems so large that they are compared more slowly.
+/// Returns cases so large that comparing them takes long.
 fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     let small_blocks = MkfsOptions { block_size: blocks_of(1024), ..fixed() };
     vec![
@@ -216,8 +217,8 @@ fn large_cases() -> Vec<(u64, &'static str, MkfsOptions)> {
     ]
 }
 
-/// The bytes that differ, at most 20: place, theirs, ours. The count of written KiB and the
-/// checksums of superblocks are left out. Holes of both are not read.
+/// Returns the differing bytes, at most 20: offset, theirs, ours. The count of written KiB and the
+/// checksums of superblocks are ignored. Holes of both files are not read.
 fn differences(theirs: &Path, ours: &Path) -> Vec<(u64, u8, u8)> {
     const CHUNK: usize = 4096;
     let (theirs, ours) = (File::open(theirs).expect("theirs"), File::open(ours).expect("ours"));
@@ -256,8 +257,8 @@ fn output_of(program: &str, arguments: &[&str], image: &Path) -> Output {
     Command::new(program).args(arguments).arg(image).output().expect("e2fsprogs")
 }
 
-/// What dumpe2fs says, but for what differs by right: the count of written KiB, and the checksum
-/// that covers it.
+/// Returns the output of dumpe2fs without fields that may differ: the count of written KiB, and the
+/// checksum that covers it.
 fn dump(image: &Path) -> String {
     let output = output_of("dumpe2fs", &[], image);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -270,7 +271,7 @@ fn compare(size: u64, arguments: &str, options: &MkfsOptions) -> bool {
     let workshop = Workshop::new();
     let ours = workshop.ours(size, options);
     let Some(theirs) = workshop.theirs(size, arguments) else { return false };
-    // Beyond, e2fsck and dumpe2fs take seconds for each; the bytes say it all.
+    // For larger sizes e2fsck and dumpe2fs take seconds each; comparing the bytes is sufficient.
     if size < 10 * GIB {
         let checked = output_of("e2fsck", &["-fn"], &ours);
         assert!(checked.status.success(), "{size} {arguments}: {checked:?}");
@@ -424,7 +425,8 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
     assert!(bytes.iter().all(|&byte| byte == 0));
 }
 
-/// Small and odd sizes, where something has to give way: made clean, or refused.
+/// Small and odd sizes, for which some structures have to be reduced: the result is clean, or the
+/// size is refused.
 #[test]
 fn whatever_size_is_asked_for_is_clean_or_refused() {
     let seed = std::env::var("LANEFS_SEED")

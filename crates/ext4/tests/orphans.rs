@@ -1,4 +1,5 @@
-//! Files without names on images that have no orphan file: the legacy list, a part for each lane.
+//! Files without names on images without an orphan file: the legacy list, with a part for each
+//! lane.
 
 mod image;
 
@@ -9,7 +10,7 @@ use std::process::Command;
 const THREADS: usize = 4;
 const EACH: usize = 30;
 
-/// Every thread makes files without names, and lets go of every third meanwhile.
+/// Each thread creates files without names, and closes every third one meanwhile.
 fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
     let make = || {
         let root = fs.root().unwrap();
@@ -22,7 +23,7 @@ fn made_by_threads(fs: &Fs) -> Vec<InodeRef> {
     })
 }
 
-/// Fails unless e2fsck and a mount of our own each find `orphans` in what a power cut leaves.
+/// Fails unless e2fsck and a mount of Lanefs each find `orphans` in the state after a power cut.
 fn both_find(image: &Image, orphans: usize, free: u64) {
     let judged = image.copied();
     let run = Command::new("e2fsck").arg("-fy").arg(judged.path()).output().unwrap();
@@ -46,7 +47,7 @@ fn files_without_names_of_many_threads_are_chained_and_ended_after_a_crash() {
         let mut kept = made_by_threads(fs);
         fs.sync().unwrap();
         both_find(&image, THREADS * EACH / 3 * 2, free);
-        // Out of the middle of all parts, by a thread that made none of them.
+        // Removes entries from the middle of all parts, by a thread that added none of them.
         let mut n = 0;
         kept.retain(|_| {
             n += 1;

@@ -1,7 +1,8 @@
-//! Large images, sparse in memory: what a mount reads, and what appenders leave.
+//! Large images, sparse in memory: measures the bytes that a mount reads, and the extents of
+//! concurrent appends.
 //!
-//! `LANEFS_SCALE=full cargo test --profile stress -p lanefs-ext4 --test scale -- --include-ignored --nocapture`
-//! does it with a million groups and files of 1 GiB; without the variable they are smaller.
+//! `LANEFS_SCALE=full cargo test --profile stress -p lanefs-ext4 --test scale -- --include-ignored
+//! --nocapture` uses a million groups and files of 1 GiB; without the variable they are smaller.
 
 mod image;
 
@@ -14,7 +15,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Counts what is read, and keeps nothing of large writes of zeros: data that nobody reads again.
+/// Counts the bytes read, and does not store large writes of zeros, which are data that is never
+/// read.
 struct Sparse {
     inner: FileDevice,
     read: AtomicU64,
@@ -55,14 +57,14 @@ fn opened(image: &Image) -> Arc<Sparse> {
     Arc::new(Sparse { inner, read: AtomicU64::new(0) })
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// Mounts an image of so many groups of 1 KiB blocks; bytes read.
+/// Mounts an image of `groups` groups with blocks of 1 KiB; returns the bytes read.
 fn mount_reads(groups: u64) -> u64 {
     let size = format!("{}M", 8 * groups);
     let image =
@@ -89,7 +91,8 @@ fn mount_reads(groups: u64) -> u64 {
 #[test]
 fn a_mount_reads_the_descriptors_and_little_else() {
     for groups in [100, 10_000] {
-        // 64 bytes each, twice for the log's own look, and some blocks.
+        // 64 bytes for each group, read twice since the search for the log reads them too, and some
+        // blocks.
         assert!(mount_reads(groups) <= 64 * groups + (256 << 10));
     }
 }
@@ -104,7 +107,7 @@ fn a_mount_of_a_million_groups_reads_the_descriptors_and_little_else() {
 #[test]
 fn bitmaps_of_many_groups_stay_within_the_cache() {
     let groups = if is_full() { 20_000 } else { 3000 };
-    // What is dirty cannot go: a small log bounds it.
+    // Dirty bitmaps cannot be evicted: a small log limits their number.
     let options = ["-b", "1024", "-J", "size=4", "-O", "^resize_inode", "-i", "524288"];
     let image = Image::made(&options, &format!("{}M", 8 * groups));
     let cache_bytes = 4 << 20;
@@ -119,7 +122,7 @@ fn bitmaps_of_many_groups_stay_within_the_cache() {
         let statistics = fs.statistics();
         most = most.max(statistics.cached_bitmaps);
     };
-    // Most blocks of each group, and then all of them freed.
+    // Allocates most blocks of each group, then frees all of them.
     for how in [Fallocate::Allocate, Fallocate::PunchHole] {
         let len = 4 << 20;
         for n in 0..groups * 7 / 4 {
@@ -132,7 +135,8 @@ fn bitmaps_of_many_groups_stay_within_the_cache() {
     println!("{groups} groups: {} KiB of bitmaps at most, {} at last", most >> 10, last >> 10);
     assert!(last <= cache_bytes / 16, "{last} bytes are clean and stay");
     assert!(most > 100 << 10, "{most} bytes: not many groups were touched");
-    // A sixteenth, and what is dirty in two transactions of a quarter of the log.
+    // A sixteenth of the cache, and the bitmaps that are dirty in two transactions of a quarter of
+    // the log each.
     assert!(most < cache_bytes / 16 + (3 << 20), "{most} bytes of bitmaps");
     let lost = free - fs.stat_fs().blocks_free;
     drop((large, root));
@@ -184,6 +188,6 @@ fn appenders_in_turns_leave_files_in_few_pieces() {
     let most = extents.iter().max().copied().unwrap_or(0);
     let mean = extents.iter().sum::<usize>() / WRITERS;
     println!("{WRITERS} files of {mib} MiB: {mean} extents each, {most} at most");
-    // 600 a GiB, as the kernel's ext4 leaves 588.
+    // 600 extents per GiB; the kernel's ext4 has 588.
     assert!(most <= 600 * mib / 1024, "{extents:?}");
 }

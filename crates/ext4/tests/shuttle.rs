@@ -1,5 +1,5 @@
-//! The whole file system under shuttle: schedules of few threads that meet, on a disk that may lose
-//! power, with and without memory for caches, with both sets of policies.
+//! Runs the whole file system under shuttle: schedules of few threads that contend, on a disk that
+//! may lose power, with and without memory for caches, with both sets of policies.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test --profile stress -p lanefs-ext4 --test shuttle`
 #![cfg(shuttle)]
@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 
 type Thread = Box<dyn FnOnce(&World) + Send>;
 
-/// `count` threads that each do `steps` times the same.
+/// Returns `count` threads that each run `step` `steps` times.
 fn crowd(count: u8, steps: u32, step: fn(&World, u8)) -> Vec<Thread> {
     (1..=count)
         .map(|me| -> Thread { Box::new(move |world| (0..steps).for_each(|_| step(world, me))) })
@@ -27,7 +27,7 @@ fn find(world: &World, dir: &InodeRef, name: &str) -> Option<InodeRef> {
     may_fail(world.fs.find(dir, name.as_bytes())).flatten()
 }
 
-/// One of the directories `/a` and `/b`.
+/// Returns one of the directories `/a` and `/b`.
 fn some_directory(world: &World) -> Option<InodeRef> {
     let root = world.fs.root().unwrap();
     find(world, &root, ["a", "b"][below(2) as usize])
@@ -37,7 +37,7 @@ fn some_name() -> &'static [u8] {
     [&b"0"[..], b"1", b"2"][below(3) as usize]
 }
 
-/// Whatever can happen to a name.
+/// Runs a random change of a name.
 fn change_a_name(world: &World, me: u8) {
     let fs = &world.fs;
     let (Some(dir), Some(other)) = (some_directory(world), some_directory(world)) else { return };
@@ -96,7 +96,7 @@ fn names_change_while_others_change_them() {
     explore(&EMPTY, names);
 }
 
-/// Renames directories into each other, makes and removes them.
+/// Renames directories into each other, creates and removes them.
 fn change_the_shape(world: &World, _me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -141,7 +141,7 @@ fn directories_move_into_each_other_and_never_into_themselves() {
     explore(&EMPTY, shapes);
 }
 
-/// Reads, overwrites, appends, cuts, punches and allocates in two files.
+/// Reads, overwrites, appends, truncates, punches and allocates in two files.
 fn change_data(world: &World, _me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -199,7 +199,8 @@ fn blocks_change_hands_among_files_and_nobody_sees_what_is_not_his() {
     explore(&TIGHT, data);
 }
 
-/// One overwrites a file that the other cuts, and then fills another file with all that is free.
+/// One thread overwrites a file that the other truncates; the other then fills another file with
+/// all free blocks.
 fn handed_over(world: &World) {
     let root = world.fs.root().unwrap();
     let file = world.file(&root, "x");
@@ -234,7 +235,7 @@ fn a_block_that_is_overwritten_is_nobody_elses() {
     explore(&TIGHT, handed_over);
 }
 
-/// Cuts and grows a file of the thread's own, which is then as it would be with nobody else there.
+/// Truncates and grows a file of the thread's own, whose content must be as without other threads.
 fn own_file(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -253,7 +254,7 @@ fn own_file(world: &World, me: u8) {
                         model.resize(model.len().max(end), 0);
                         model[offset..end].copy_from_slice(&data[..n]);
                     }
-                    // Nothing was written, but what lies between may have been.
+                    // No data was written, but the space between may have been zeroed.
                     None => assert!(end > model.len() || fs.stat_fs().blocks_free < 40),
                 }
             }
@@ -265,7 +266,7 @@ fn own_file(world: &World, me: u8) {
                 }
             }
             5 => fs.sync().unwrap(),
-            // Let go, so that it can be evicted.
+            // Drops the file, so that it can be evicted.
             _ => {
                 drop(file);
                 fs.sync().unwrap();
@@ -278,8 +279,8 @@ fn own_file(world: &World, me: u8) {
     }
 }
 
-/// Changes a file and lets it go, again and again, while others look at it, in memory or not, and make
-/// and remove its neighbours.
+/// Changes and drops a file repeatedly, while other threads read it, in memory or not, and create
+/// and remove its neighbours in the table.
 fn looked_at(world: &World) {
     let root = world.fs.root().unwrap();
     let ino = world.file(&root, "x").ino();
@@ -340,7 +341,7 @@ fn overwrites_meet_truncation_and_nobody_sees_what_is_not_his() {
     explore(&EMPTY, data);
 }
 
-/// Opens, unlinks, links and makes files, so that numbers are freed and taken again.
+/// Opens, unlinks, links and creates files, so that numbers are freed and reused.
 fn use_the_nameless(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -374,7 +375,8 @@ fn use_the_nameless(world: &World, me: u8) {
         5 => fs.sync().unwrap(),
         _ => {
             if let Some(file) = may_fail(fs.create(&root, name, &regular())) {
-                // Not appended: whoever found the name first may have written already.
+                // Writes at offset 0 instead of appending: another thread that found the name first
+                // may have written already.
                 may_fail(fs.write_at(&file, 0, &words::of(me, 0, 512), Privilege::Root));
             }
         }
@@ -399,7 +401,7 @@ fn files_without_names_live_as_long_as_they_are_held_in_the_list_of_old() {
     explore(&LISTING, nameless);
 }
 
-/// A file that is written, synced and promised.
+/// Writes and syncs a file, and records the promise.
 fn promise(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -410,7 +412,7 @@ fn promise(world: &World, me: u8) {
     let contents = words::of(me, 0, len);
     let mut path = format!("/{name}");
     if below(3) == 0 {
-        // Blocks that are there already: their data is all that is new at the second call.
+        // The blocks exist already, so that at the second call only their data is new.
         fs.write_at(&file, 0, &vec![0; len], Privilege::Root).unwrap();
         fs.fsync(&file, SyncMode::Full).unwrap();
     }
@@ -437,8 +439,8 @@ fn what_was_synced_is_there_after_a_power_cut() {
     explore(&EMPTY, promises);
 }
 
-/// Cuts a file in the middle of a block and appends to it while another thread commits the cut, and at
-/// the end syncs it. It finds the file anew for every step.
+/// Truncates a file in the middle of a block and appends to it while another thread commits the
+/// truncation; syncs it at the end. Each step looks the file up again.
 fn cut_and_append(world: &World) {
     let fs = &world.fs;
     let open = || find(world, &fs.root().unwrap(), "x").expect("no thread removes it");
@@ -448,14 +450,14 @@ fn cut_and_append(world: &World) {
         len = 8 * below(len as u32 / 8) as usize;
         let set = SetAttr { size: Some(len as u64), ..SetAttr::default() };
         fs.set_attr(&open(), &set).unwrap();
-        let commit = commit_beside(world);
+        let commit = commit_meanwhile(world);
         look_at_others(world);
         let more = words::of(1, len as u64, 8 * (1 + below(60) as usize));
         fs.append(&open(), &more, Privilege::Root).unwrap();
         len += more.len();
         commit.join().unwrap();
     }
-    let commit = commit_beside(world);
+    let commit = commit_meanwhile(world);
     look_at_others(world);
     fs.fsync(&open(), if below(2) == 0 { SyncMode::Full } else { SyncMode::Data }).unwrap();
     let model = words::of(1, 0, len);
@@ -466,12 +468,12 @@ fn cut_and_append(world: &World) {
     assert!(found[..n] == model, "{}", differences(&found[..n], &model));
 }
 
-fn commit_beside(world: &World) -> JoinHandle<()> {
+fn commit_meanwhile(world: &World) -> JoinHandle<()> {
     let fs = world.fs.clone();
     spawn(move || fs.sync().unwrap())
 }
 
-/// Loads other files, so that what may be evicted is.
+/// Loads other files, so that objects that may be evicted are.
 fn look_at_others(world: &World) {
     let root = world.fs.root().unwrap();
     for name in ["0", "1"] {
@@ -493,7 +495,7 @@ fn an_inode_stays_for_what_a_commit_owes_it() {
     explore(&EMPTY, evicted_while_owed);
 }
 
-/// Takes and gives back the last blocks.
+/// Takes and frees the last blocks.
 fn fight_for_space(world: &World, me: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();

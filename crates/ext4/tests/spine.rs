@@ -1,4 +1,4 @@
-//! The whole of it on images that mke2fs made, judged by e2fsck.
+//! Runs all operations on images created by mke2fs, and checks them with e2fsck.
 
 mod image;
 
@@ -12,7 +12,7 @@ use lanefs_ondisk::inode::InodeFlags;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The option sets that most images in the field have.
+/// Returns images with the most common sets of options.
 fn images() -> Vec<(&'static str, Image)> {
     vec![
         ("1 KiB blocks", Image::made(&[], "64M")),
@@ -227,8 +227,8 @@ fn what_is_made_and_removed_at_once_does_not_stay_in_memory() {
             made
         })
         .collect();
-    // What a transaction lists stays until it is committed, seconds later; the rest waits for readers
-    // of the map that may still look at it, a batch at a time.
+    // A transaction's list keeps inodes until the commit, seconds later. The epochs keep others
+    // until no reader of the map can see them, and free them in batches.
     let left = made.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(left < 500, "{left} of 2000 dead inodes are still in memory");
     drop(root);
@@ -244,7 +244,7 @@ fn an_image_filled_to_the_brim_gives_enospc_and_all_of_it_back() {
     let before = fs.stat_fs();
     let root = fs.root().unwrap();
     for round in 0..3 {
-        // A directory never gives blocks back while it lives.
+        // A directory never frees blocks before it is deleted.
         let dir = fs.create(&root, b"dir", &directory()).unwrap();
         let mut n = 0;
         let error = loop {
@@ -325,7 +325,7 @@ fn many_threads_work_side_by_side() {
                         if n % 50 == 7 {
                             fs.fsync(&inode, SyncMode::Full).unwrap();
                         }
-                        // One directory that all share.
+                        // One directory is shared by all threads.
                         let shared = format!("{t}-{n}");
                         fs.rename(&dir, name.as_bytes(), root, shared.as_bytes(), Rename::Replace)
                             .unwrap();

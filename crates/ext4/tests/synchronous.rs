@@ -1,5 +1,5 @@
-//! What chattr +S and +D ask for: durable when the call returns. After each operation the power goes,
-//! and nothing that was not flushed is there.
+//! Checks chattr +S and +D: changes are durable when the call returns. After each operation the
+//! power is cut, and all unflushed data is lost.
 
 mod image;
 
@@ -21,7 +21,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With the directory `d` and the file `d/f` of 3 blocks, and these flags on both.
+    /// Creates the directory `d` and the file `d/f` of 3 blocks, with these flags on both.
     fn new(flags: u32) -> Scene {
         let image = Image::made(&["-b", "4096"], "16M");
         let ram = Arc::new(RamDevice::from_file(image.path()).unwrap());
@@ -51,7 +51,7 @@ impl Scene {
         self.mount.fs().find(&self.dir(), b"f").unwrap().unwrap()
     }
 
-    /// What is there if the power goes now: names in `d`, and the bytes of `d/f`.
+    /// Returns the state after a power cut now: names in `d`, and the bytes of `d/f`.
     fn survives(&self) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
         let recording = self.device.recording();
         let state: OverlayDevice = recording.replay().state(recording.events().len(), Kept::None);
@@ -115,7 +115,7 @@ const NAMES: &[Work] = &[
 
 const ROOT: Privilege = Privilege::Root;
 
-/// How many of `work` were durable when they returned.
+/// Returns the names of those `work` items that were durable when they returned.
 fn durable(flags: u32, work: &[Work]) -> Vec<&'static str> {
     let scene = Scene::new(flags);
     let mut durable = Vec::new();

@@ -1,6 +1,6 @@
-//! A mount with no file system behind it: names and sizes in hash tables, no times, no data. Through
-//! it the same session and the same kernel flags serve as for ext4, so what an operation takes here
-//! is what the transport takes; `scripts/floor` measures both in turn.
+//! A mount without a file system: names and sizes in hash tables, no times, no data. It uses the
+//! same session and the same kernel flags as the ext4 server, so the time of an operation here is
+//! the time of the transport. `scripts/floor` alternates measurements of both.
 //!
 //! ```sh
 //! cargo run --release -p lanefs-fuse --example floor -- DIRECTORY [no_writeback]   # until the unmount
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const ROOT: u64 = abi::ROOT_ID;
 const DIRECTORY: u32 = 0o040000;
 const REGULAR: u32 = 0o100000;
-/// Seconds that the kernel may keep what it is told: as the real server says.
+/// Seconds for which the kernel may cache entries and attributes: the same as in the ext4 server.
 const FOREVER: u64 = 365 * 24 * 3600;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
@@ -75,7 +75,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The node, or that there is none of that name.
+    /// Returns the node's entry, or an error if the name does not exist.
     fn entry(&mut self, id: Option<u64>) -> Result<abi::EntryOut, Errno> {
         Ok(abi::EntryOut {
             nodeid: id.unwrap_or(0),
@@ -107,7 +107,7 @@ impl Tree {
         Ok(())
     }
 
-    /// READDIR, or READDIRPLUS without the nodes.
+    /// Serves READDIR, or READDIRPLUS without the nodes.
     fn list(
         &mut self,
         dir: u64,
@@ -160,7 +160,7 @@ impl Service for Floor {
                 if set.valid & fattr::SIZE != 0 {
                     tree.node(id)?.size = set.size;
                 }
-                // Also of a node that was removed: the kernel sends its last times.
+                // The node may have been removed: the kernel still sends its last times.
                 if tree.put_attr(id, outbox).is_err() {
                     tree.put_attr(ROOT, outbox)?;
                 }

@@ -1,8 +1,8 @@
-//! A mount over a device with latency: requests that wait for it hold up no others, direct writes of one
-//! file run in parallel, and what they write is not hidden by the kernel's cache.
+//! A mount on a slow device: requests that wait for the device do not delay others, direct writes
+//! of one file run in parallel, and the kernel's cache does not hide their data.
 //!
-//! The server is in this process; its clients are others, under timeout(1), so that a server that hangs
-//! fails the test and does not hang it.
+//! The server is in this process. Its clients are other processes under timeout(1), so a server
+//! that hangs makes the test fail instead of hanging it.
 
 mod serving;
 
@@ -19,22 +19,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A device whose reads and writes take a while.
+/// A device with slow reads and writes.
 struct Slow {
     inner: FileDevice,
-    /// How long a read takes, in microseconds.
+    /// The duration of a read, in microseconds.
     read: AtomicU64,
-    /// How long a write takes, in microseconds.
+    /// The duration of a write, in microseconds.
     write: AtomicU64,
     reads: Gauge,
-    /// Of writes of pages that begin with [`MARK`].
+    /// Counts writes of pages that start with [`MARK`].
     writes: Gauge,
 }
 
-/// With this byte a page begins whose writes are counted.
+/// The first byte of pages whose writes are counted.
 const MARK: u8 = b'W';
 
-/// How many are under way, and how many there were at most.
+/// The number of operations in progress, and the largest number so far.
 #[derive(Default)]
 struct Gauge {
     now: AtomicUsize,
@@ -50,7 +50,7 @@ impl Gauge {
         done
     }
 
-    /// The most since the last time that this was asked.
+    /// Returns the largest number since the last call.
     fn take_most(&self) -> usize {
         self.most.swap(0, Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None`, said aloud, where nothing can be mounted.
+    /// Mounts a new image; returns `None` and prints the reason where mounting is forbidden.
     fn new(wishes: Wishes) -> Option<Scene> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             println!("skipped: a real mount: it needs root and /dev/fuse");
@@ -135,7 +135,7 @@ impl Scene {
         Some(Scene { _dir: dir, device, mount_point, server: Some(server) })
     }
 
-    /// Runs `command` in the mount; what it said. It must succeed, and not hang.
+    /// Runs `command` in the mount and returns its output. It must succeed and not hang.
     fn run(&self, command: &[&str]) -> String {
         let output = Command::new("timeout")
             .args(["-s", "KILL", "60"])
@@ -153,8 +153,8 @@ impl Scene {
         self.run(&["sh", "-euc", line])
     }
 
-    /// Has each ring learn that what `line` asks for is slow: it stands still for the first such requests.
-    /// Readers need not learn, since another takes the place of one that is slow.
+    /// Makes each ring learn that requests of `line` are slow: the ring is blocked during the first
+    /// ones. Readers need not learn, since a slow reader is replaced by another.
     fn teach(&self, line: &str) {
         if is_by_ring() {
             self.shell(&format!(
@@ -187,7 +187,7 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     const READERS: usize = 32;
     let Some(scene) = Scene::new(Wishes::default()) else { return };
     scene.shell("dd if=/dev/urandom of=big bs=1M count=8 conv=fsync status=none");
-    // Quick requests first, so that none is expected to be slow.
+    // Quick requests come first, so that none is expected to be slow.
     scene.shell("for i in $(seq 200); do test ! -e absent$i; dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none; done");
     scene.device.read.store(300_000, Ordering::Relaxed);
     scene.teach("dd if=big of=/dev/null bs=4k count=1 iflag=direct status=none");
@@ -195,7 +195,7 @@ fn reads_that_wait_for_the_device_reach_it_together_and_hold_up_no_quick_request
     let path = scene.mount_point.path().to_owned();
     let quick = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
-        // Names that the kernel has to ask for, in a directory that is in memory.
+        // These names are not in the kernel's cache, and their directory is in memory.
         let waits = (0..10).map(|n| {
             let begun = Instant::now();
             let mut look = Command::new("timeout");
@@ -251,7 +251,7 @@ fn direct_writes_of_one_file_run_in_parallel_unless_it_is_open_cached_or_mapped(
     scene.end();
 }
 
-/// Set for a client: this test program, run again as the process that uses the mount.
+/// Environment variable that makes this test program act as the client process of the mount.
 const CLIENT: &str = "LANEFS_DIRECT_WRITER";
 
 #[test]
@@ -264,7 +264,7 @@ fn no_cached_page_hides_what_was_written_past_the_cache() {
         let wishes = Wishes { caching, async_direct: AsyncDirect::Waits, ..Wishes::default() };
         let Some(scene) = Scene::new(wishes) else { return };
         scene.shell("dd if=/dev/zero of=file bs=4k count=4 conv=fsync status=none");
-        // So that a reader can bring the old page back while it is written.
+        // Slow writes give a reader time to read the old page again during a write.
         scene.device.write.store(2000, Ordering::Relaxed);
         let program = std::env::current_exe().unwrap();
         for how in
@@ -287,8 +287,8 @@ fn no_cached_page_hides_what_was_written_past_the_cache() {
     }
 }
 
-/// The process that uses the mount: one thread writes pages of a file directly and looks through the cache
-/// whether they are there, others read them through the cache all the time.
+/// The client process of the mount. One thread writes pages of a file directly and checks through
+/// the cache that the data is visible; other threads read the pages through the cache continuously.
 mod client {
     use super::*;
     use lanefs_lanes::sync::atomic::AtomicBool;
@@ -303,13 +303,13 @@ mod client {
     #[repr(C, align(4096))]
     struct Page([u8; PAGE]);
 
-    /// How a file is looked at through the kernel's cache.
+    /// The way in which a file is read through the kernel's cache.
     enum View {
         Read(File),
         Mapped(*mut libc::c_void),
     }
 
-    // SAFETY: the mapping is shared memory that is only read here, and never unmapped.
+    // SAFETY: the mapping is shared memory that is only read here and never unmapped.
     unsafe impl Sync for View {}
 
     impl View {
@@ -330,7 +330,7 @@ mod client {
             View::Mapped(mapped)
         }
 
-        /// The first byte of a page.
+        /// Returns the first byte of a page.
         fn byte(&self, page: usize) -> u8 {
             match self {
                 View::Read(file) => {
@@ -338,7 +338,7 @@ mod client {
                     file.read_exact_at(&mut byte, (page * PAGE) as u64).unwrap();
                     byte[0]
                 }
-                // SAFETY: the mapping has that many pages, as the file has.
+                // SAFETY: the mapping has as many pages as the file.
                 View::Mapped(mapped) => unsafe {
                     mapped.cast::<u8>().add(page * PAGE).read_volatile()
                 },
@@ -346,7 +346,7 @@ mod client {
         }
     }
 
-    /// One asynchronous write, as io_submit(2) has it (`<linux/aio_abi.h>`).
+    /// A request for one asynchronous write by io_submit(2) (`<linux/aio_abi.h>`).
     #[repr(C)]
     #[derive(Default)]
     struct ControlBlock {
@@ -377,7 +377,7 @@ mod client {
         };
         let blocks = [&raw mut block];
         let mut event = [0i64; 4];
-        // SAFETY: block and page live until the event says that the write is done.
+        // SAFETY: block and page exist until the completion event of the write.
         let (submitted, done) = unsafe {
             let submitted = libc::syscall(libc::SYS_io_submit, context, 1, blocks.as_ptr());
             let null = std::ptr::null::<libc::timespec>();
@@ -401,7 +401,7 @@ mod client {
             _ => View::map(&direct),
         };
         let mut context = 0u64;
-        // SAFETY: the kernel writes the number of the new context there.
+        // SAFETY: the kernel writes the number of the new context to this address.
         assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) }, 0);
         let (stop, mut stale) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {

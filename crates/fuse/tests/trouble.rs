@@ -1,8 +1,8 @@
 //! A mount whose device fails, or whose server panics: programs get an error, nothing hangs, the
-//! unmount ends the server, and the log is enough to make the image whole again.
+//! server terminates at the unmount, and replaying the log makes the image consistent.
 //!
-//! The server is in this process; whoever uses the mount is another, under timeout(1), so that a
-//! server that hangs fails the test and does not hang it.
+//! The server is in this process. The clients are other processes under timeout(1), so a server
+//! that hangs makes the test fail instead of hanging it.
 
 mod serving;
 
@@ -20,22 +20,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What goes wrong from now on.
+/// The fault from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Trouble {
     Nothing,
     /// Reads fail.
     Reads,
-    /// Writes fail, but for those of the log.
+    /// Writes fail, except those of the log.
     DataWrites,
-    /// Writes of the log fail, whoever commits.
+    /// Writes of the log fail, on any thread.
     JournalWrites,
     /// Flushes fail.
     Flushes,
     /// Reads panic.
     PanicInReads,
-    /// Writes panic, but for those of the log.
+    /// Writes panic, except those of the log.
     PanicInDataWrites,
     /// Writes of the log panic.
     PanicInJournal,
@@ -105,7 +105,7 @@ struct Scene {
     server: Option<JoinHandle<End>>,
 }
 
-/// How a server ended.
+/// The result of a server.
 struct End {
     broken: bool,
     outcome: io::Result<()>,
@@ -119,7 +119,7 @@ fn run(command: &mut Command) -> (bool, String) {
 }
 
 impl Scene {
-    /// `None`, said aloud, where nothing can be mounted.
+    /// Mounts a new image; returns `None` and prints the reason where mounting is forbidden.
     fn new() -> Option<Scene> {
         let missing = if !rustix::process::geteuid().is_root() {
             "mounting needs root"
@@ -163,7 +163,7 @@ impl Scene {
             End { broken: server.is_broken(), outcome, closed: server.close() }
         });
         let scene = Scene { dir, device, mount_point, server: Some(server) };
-        // Promised before anything goes wrong.
+        // This is made durable before the fault starts.
         scene.must(
             "echo kept >kept; dd if=/dev/zero of=big bs=1M count=8 conv=fsync status=none; sync kept",
         );
@@ -174,7 +174,8 @@ impl Scene {
         self.dir.path().join("disk.img")
     }
 
-    /// A line of shell in the mount; whether it succeeded and what it said. It must not hang.
+    /// Runs a line of shell in the mount; returns whether it succeeded, and its output. It must not
+    /// hang.
     fn shell(&self, line: &str) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "20", "sh", "-euc", line]).current_dir(self.mount_point.path());
@@ -190,7 +191,7 @@ impl Scene {
         said
     }
 
-    /// It must fail with one of these errors.
+    /// Runs a line that must fail with one of these errors.
     fn must_fail(&self, line: &str, errors: &[&str]) {
         let (done, said) = self.shell(line);
         assert!(!done && errors.iter().any(|error| said.contains(error)), "{line}: {said}");
@@ -199,7 +200,8 @@ impl Scene {
     fn end(mut self) -> (Scene, End) {
         let end = Instant::now() + Duration::from_secs(20);
         while let Err(error) = self.mount_point.detach(Busy::Refuse) {
-            // Another test's new process may still hold what this one has open.
+            // A process that another test has just started may still have copies of this process's
+            // open files.
             assert!(Instant::now() < end, "unmount: {error}");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -213,11 +215,12 @@ impl Scene {
         (self, end)
     }
 
-    /// Replayed by e2fsck the image has no fault, and what was promised is in it.
+    /// Checks that the image has no fault after e2fsck replayed the log, and has all data that was
+    /// made durable.
     fn assert_recovers(&self) {
         let image = self.image();
         run(Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&image));
-        // Deleted open files and free counts, which a mount sets right, are not faults.
+        // Deleted open files and free counts are not faults, since a mount corrects them.
         let (done, said) = run(Command::new("e2fsck").arg("-fp").arg(&image));
         assert!(done || said.contains("orphan"), "{said}");
         let (clean, said) = run(Command::new("e2fsck").arg("-fn").arg(&image));
@@ -291,7 +294,7 @@ fn a_write_of_data_that_fails_is_told_to_the_program() {
     let Some(scene) = Scene::new() else { return };
     scene.device.set(Trouble::DataWrites);
     scene.must_fail(WRITE, &[EIO]);
-    // By way of the kernel's cache: told by fsync.
+    // Writes through the kernel's cache: fsync returns the error.
     scene.must_fail("dd if=/dev/zero of=cached bs=64k count=1 conv=fsync status=none", &[EIO]);
     scene.device.set(Trouble::Nothing);
     scene.must("cat kept");
@@ -306,7 +309,7 @@ fn a_journal_that_cannot_be_written_makes_the_mount_read_only() {
         let Some(scene) = Scene::new() else { return };
         scene.device.set(trouble);
         scene.must_fail(SYNC, &[EIO]);
-        // It stays so, even if the device is well again.
+        // The mount stays failed after the device works again.
         scene.device.set(Trouble::Nothing);
         scene.must_fail("mkdir more", &[EIO, EROFS]);
         scene.must_fail("sync kept", &[EIO]);

@@ -2,26 +2,28 @@
 
 use crate::{Error, Images, Tid};
 
-/// The file system above: it knows its objects, the journal knows transactions.
+/// The file system above the journal: it knows its objects, the journal knows transactions.
 ///
 /// All methods are called by the committer, one at a time, with no lock held, and must not join
 /// a transaction, which might wait for the committer itself.
 ///
-/// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` happens once
-/// the transaction is durable: blocks become claimable, and the like. Handles know these two types
-/// and nothing else of the file system.
+/// A handle dirties objects of type `O`: inodes, groups, metadata blocks. A deferred `D` runs once
+/// the transaction is durable: for example, freed blocks become available. Handles use only these
+/// two types of the file system.
 pub trait Client<O, D>: Send + Sync {
     /// Pushes the block images of `objects` as of `tid`, which is closed. The next transaction runs
     /// meanwhile and may change the same objects (see [`crate::Tracked`]).
     ///
     /// An object that was deleted in `tid` has no image as of `tid` (see [`crate::Tracked::bury`]):
-    /// pushing one would say that its block, revoked in `tid`, is metadata again.
+    /// pushing one would cancel the revoke of its block in `tid`, as if the block were metadata
+    /// again.
     ///
     /// # Errors
     /// Aborts the journal.
     fn capture(&self, tid: Tid, objects: Vec<O>, images: &mut Images) -> Result<(), Error>;
 
-    /// `tid` is durable; no image of a revoked block is left that could be written over it.
+    /// `tid` is durable, and no image of a block that it revoked is left, so these blocks can be
+    /// overwritten.
     ///
     /// # Errors
     /// Aborts the journal.

@@ -1,10 +1,10 @@
 //! Commit and checkpoint: the committer's steps and their order.
 //!
-//! Each order prevents a crash from doing harm:
-//! - *log blocks, flush, commit block*: a commit block on the device means that everything it
-//!   commits is there, ordered data included.
-//! - *commit block durable, then acknowledge*: the promise of an fsync survives.
-//! - *commit, then write in place*: a block in place never holds a change without a commit block.
+//! Each order makes crashes harmless:
+//! - *log blocks, flush, commit block*: if the commit block is on the device, everything that it
+//!   commits is too, ordered data included.
+//! - *commit block durable, then acknowledge*: an fsync that has returned survives.
+//! - *commit, then write in place*: a block in place never has a change without a commit block.
 //! - *writes in place, flush, tail, then reuse*: no log block is overwritten while replay needs it.
 //! - *revoke durable, then reuse*: replay does not write an old image over a block's new content.
 
@@ -16,7 +16,7 @@ use crate::{Client, Error, Images, Journal, Log, Tid, in_place};
 use lanefs_device::Device;
 use lanefs_ondisk::{Block, BlockSize};
 
-/// The committer's records: the thread that commits has them.
+/// The committer's state, owned by the thread that commits.
 pub(crate) struct Committer {
     log: Option<LogWriter>,
 }
@@ -97,7 +97,7 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Makes a last commit, writes everything in place, and marks the log empty. No thread joins
+    /// Makes a last commit, writes everything in place, and marks the log empty. No thread can join
     /// any more.
     pub(crate) fn finish(
         &self,
@@ -176,7 +176,7 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Makes log space: writes everything up to `upto` in place, and moves the tail behind it.
+    /// Frees log space: writes everything up to `upto` in place, and moves the tail after it.
     /// `next` is the transaction that will be written next.
     fn checkpoint(&self, log: &mut LogWriter, upto: Tid, next: Tid) -> Result<(), Error> {
         self.write_in_place(log, upto)?;
@@ -187,8 +187,9 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// Writes in place the durable images up to `upto` that no later transaction in the log holds.
-    /// The tail stays where it is: until it moves, replay would write the same again.
+    /// Writes in place the durable images up to `upto` of blocks that no later transaction in the
+    /// log contains. The tail does not move, so until then replay would write the same images
+    /// again.
     fn write_in_place(&self, log: &LogWriter, upto: Tid) -> Result<(), Error> {
         let mut blocks: Vec<Block> =
             log.ring.until(upto).flat_map(|segment| &segment.blocks).copied().collect();
@@ -213,8 +214,8 @@ impl<O, D> Journal<O, D> {
     }
 }
 
-/// The revokes that count: those of blocks that did not become metadata again in the same
-/// transaction, each once.
+/// Returns the effective revokes: those of blocks that did not become metadata again in the same
+/// transaction, without duplicates.
 fn standing(mut revokes: Vec<Block>, images: &[Captured]) -> Vec<Block> {
     revokes.sort_unstable();
     revokes.dedup();

@@ -14,12 +14,12 @@ pub struct Config {
     pub device: Arc<dyn Device>,
     /// Size of a block of the file system.
     pub block_size: BlockSize,
-    /// The log; `None` for a file system without a journal: the same transactions, but a crash in
-    /// the middle of a commit leaves part of it.
+    /// The log; `None` for a file system without a journal: transactions work the same, but a crash
+    /// during a commit leaves a part of it on the device.
     pub log: Option<Log>,
     /// The longest time from a change to its commit.
     pub commit_interval: Duration,
-    /// Bytes of images kept in memory; above, they are written in place early.
+    /// The limit for images in memory, in bytes; above it, images are written in place early.
     pub image_cap: u64,
 }
 
@@ -30,7 +30,7 @@ impl Config {
     /// The default of [`Config::image_cap`].
     pub const IMAGE_CAP: u64 = 64 << 20;
 
-    /// A configuration with the defaults and no log.
+    /// Creates a configuration with the defaults and no log.
     pub fn new(device: Arc<dyn Device>, block_size: BlockSize) -> Config {
         Config {
             device,
@@ -42,12 +42,12 @@ impl Config {
     }
 }
 
-/// An empty log: made by mkfs, closed cleanly, or recovered.
+/// An empty log: created by mkfs, closed cleanly, or recovered.
 #[derive(Debug, Clone)]
 pub struct Log {
-    /// Where its blocks lie.
+    /// The device blocks of the log.
     pub map: LogMap,
-    /// Its superblock as it is on the device.
+    /// Its superblock as stored on the device.
     pub superblock: JournalSuperblock,
     /// Whether the file system has [`JournalIncompat::BIT64`] and [`JournalIncompat::CSUM_V3`]: the
     /// former if it is 64-bit, the latter if its metadata have checksums, as the kernel does.

@@ -1,13 +1,12 @@
-//! Credits: the blocks that handles may still add to the running transaction.
+//! Credits: the number of blocks that handles may still add to the running transaction.
 //!
-//! A pool holds the credits that are left of the transaction. Lanes draw from it into stashes of
-//! their own, so that joining usually touches the lane's line only. A stash belongs to one
-//! transaction and means nothing in the next. A thread that finds pool and stashes short leaves the
-//! transaction, requests its commit, and waits in a queue. No thread draws what a thread before it
-//! in the queue waits for, so an operation that needs many credits is not overtaken for ever by
-//! those that need few. But where the pool has enough for all of them, no thread waits for its
-//! turn: a queue that lets one thread go at a time would never empty, since those threads come
-//! back.
+//! A pool has the remaining credits of the transaction. Lanes draw from it into their own stashes,
+//! so that joining usually touches the lane's line only. A stash is valid for one transaction only.
+//! A thread that finds pool and stashes short leaves the transaction, requests its commit, and
+//! waits in a queue. No thread draws credits for which an earlier thread in the queue waits, so an
+//! operation that needs many credits is not overtaken for ever by operations that need few. But if
+//! the pool has enough for all of them, no thread waits for its turn: a queue that releases one
+//! thread at a time would never empty, since those threads join again.
 
 use crate::limits::Limits;
 use crate::{Error, Tid};
@@ -20,7 +19,7 @@ pub(crate) struct Credits {
     limits: Limits,
     /// [rank LaneList]
     stashes: PerLane<Mutex<Stash>>,
-    /// On its own lines, apart from what each join reads. [rank Journal]
+    /// On its own lines, apart from the fields that each join reads. [rank Journal]
     pool: Padded<Mutex<Pool>>,
     /// The length of the queue. Written under the pool's lock before the first look into the
     /// stashes, and read under a stash's lock. So a thread that gives credits back sees a waiter
@@ -39,22 +38,22 @@ struct Pool {
     left: u64,
     queue: VecDeque<Request>,
     next_ticket: u64,
-    /// The last transaction whose credits were too few for the queue: it has to close, even if its
-    /// members have changed nothing.
+    /// The last transaction whose credits were too few for the queue. It has to close even if its
+    /// handles have changed nothing.
     short_in: Option<Tid>,
 }
 
 /// A thread's request in the queue.
 struct Request {
     number: u64,
-    /// The grains that it waits for.
+    /// The number of grains that it waits for.
     grains: u64,
-    /// There may be enough for it, and it has not looked since.
+    /// There may be enough grains for it, and it has not checked since.
     called: bool,
     call: Arc<Condvar>,
 }
 
-/// There are not enough grains now.
+/// There are too few grains now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Short;
 
@@ -81,7 +80,7 @@ impl Credits {
         self.limits
     }
 
-    /// `credits` blocks in grains.
+    /// Converts `credits` blocks to grains.
     pub(crate) fn grains(&self, credits: u32) -> Result<u64, Error> {
         if credits > self.limits.capacity {
             return Err(Error::TooBig { credits, max: self.limits.capacity });
@@ -89,7 +88,7 @@ impl Credits {
         Ok(u64::from(credits) * self.limits.grains)
     }
 
-    /// Draws for a member of `tid` on `lane`.
+    /// Draws grains for a handle of `tid` on `lane`.
     pub(crate) fn draw(
         &self,
         tid: Tid,
@@ -108,7 +107,7 @@ impl Credits {
         self.refill(tid, lane, grains, ticket)
     }
 
-    /// Draws from the pool, and fills the lane's stash as well: once for many handles.
+    /// Draws from the pool and fills the lane's stash, once for many handles.
     #[cold]
     fn refill(
         &self,
@@ -119,7 +118,7 @@ impl Credits {
     ) -> Result<(), Short> {
         let mut pool = self.pool.0.lock();
         let ahead = pool.ahead(ticket.map(|t| t.number));
-        // The stashes' grains are for the first in the queue.
+        // Grains in the stashes are for the first thread in the queue.
         if ahead == 0 && pool.left < grains {
             self.collect(tid, &mut pool);
         }
@@ -139,7 +138,7 @@ impl Credits {
         Ok(())
     }
 
-    /// Takes back the grains that lanes have drawn for `tid` and do not use.
+    /// Takes back the grains that lanes have drawn for `tid` and not used.
     fn collect(&self, tid: Tid, pool: &mut Pool) {
         for stash in self.stashes.iter() {
             let mut stash = stash.lock();
@@ -148,7 +147,7 @@ impl Credits {
         }
     }
 
-    /// A member of `tid` leaves and did not use `grains`.
+    /// Takes back the unused `grains` of a handle that leaves `tid`.
     pub(crate) fn give_back(&self, tid: Tid, lane: Lane, grains: u64) {
         if grains == 0 {
             return;
@@ -157,8 +156,8 @@ impl Credits {
             let mut stash = self.stashes.of(lane).lock();
             stash.move_to(tid);
             stash.grains += grains;
-            // If a thread waits, nothing is kept in a stash: there may be nothing left to commit,
-            // and then only grains that come back to the pool wake it.
+            // If a thread waits, no grains stay in a stash: there may be nothing left to commit,
+            // and then only grains that return to the pool wake the thread.
             let keep = if self.waiting.load(Ordering::Relaxed) > 0 { 0 } else { self.keep() };
             if stash.grains <= 2 * keep {
                 return;
@@ -172,27 +171,27 @@ impl Credits {
         pool.call();
     }
 
-    /// Grains that a lane may keep.
+    /// Returns the number of grains that a lane may keep.
     fn keep(&self) -> u64 {
         u64::from(self.limits.keep) * self.limits.grains
     }
 
-    /// A new transaction opens, with all its credits. Stashes of the one before are void.
+    /// Opens a new transaction with all its credits. Stashes of the previous one become void.
     ///
     /// # Locking
-    /// Called while there are no members.
+    /// Called while no thread has a handle.
     pub(crate) fn open(&self) {
         let mut pool = self.pool.0.lock();
         pool.left = u64::from(self.limits.capacity) * self.limits.grains;
         pool.call();
     }
 
-    /// Whether the queue waits for `tid` to close.
+    /// Returns whether the queue waits for `tid` to close.
     pub(crate) fn ran_short_in(&self, tid: Tid) -> bool {
         self.pool.0.lock().short_in == Some(tid)
     }
 
-    /// Wakes all waiters, to look at the journal's state again.
+    /// Wakes all waiters, which then check the journal's state again.
     pub(crate) fn wake_all(&self) {
         self.pool.0.lock().queue.iter_mut().for_each(Request::call);
     }
@@ -212,15 +211,16 @@ impl Credits {
 }
 
 impl Pool {
-    /// Grains that the threads before `ticket` in the queue wait for; without a ticket, all threads
-    /// in it.
+    /// Returns the grains for which the threads before `ticket` in the queue wait; without a
+    /// ticket, all threads in it.
     fn ahead(&self, ticket: Option<u64>) -> u64 {
         let before = self.queue.iter().take_while(|request| Some(request.number) != ticket);
         before.map(|request| request.grains).sum()
     }
 
-    /// Calls every waiter for which there is enough beside what those before it wait for, and the
-    /// first in any case: there may be enough in the stashes, or something to commit.
+    /// Wakes every waiter for which there are enough grains in addition to those for earlier
+    /// waiters. Wakes the first waiter in any case: there may be enough in the stashes, or
+    /// something to commit.
     fn call(&mut self) {
         let mut wanted = 0u64;
         for (position, request) in self.queue.iter_mut().enumerate() {
@@ -251,8 +251,8 @@ impl Stash {
 }
 
 impl Ticket<'_> {
-    /// Waits until there may be enough for this request, or until `over` says that there is nothing
-    /// to wait for. At first there may be enough.
+    /// Waits until there may be enough for this request, or until `over` returns true. The first
+    /// call does not wait, since there may be enough already.
     pub(crate) fn wait(&self, over: impl Fn() -> bool) {
         let mut pool = self.credits.pool.lock();
         while !over() && !self.take_call(&mut pool) {
@@ -271,8 +271,8 @@ impl Drop for Ticket<'_> {
         let mut pool = self.credits.pool.lock();
         pool.queue.retain(|request| request.number != self.number);
         self.credits.waiting.store(pool.queue.len() as u64, Ordering::Relaxed);
-        // For the others nothing changed: this one drew the grains that were set apart for it. But
-        // the new first one may look into the stashes.
+        // For the other waiters nothing changed: this one drew the grains that were reserved for
+        // it. But the new first waiter may search the stashes.
         pool.queue.front_mut().map(Request::call);
     }
 }

@@ -6,11 +6,12 @@ use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, Corruption, Unsupported};
 use thiserror::Error;
 
-/// The journal failed. Cloneable: the first failure is kept, and every later caller gets it.
+/// A failure of the journal. Cloneable: the first failure is kept and returned to every later
+/// caller.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The journal was aborted earlier; nothing is promised any more.
+    /// The journal was aborted earlier; nothing more becomes durable.
     #[error("the journal was aborted: {cause}")]
     Aborted {
         /// The first failure.
@@ -25,7 +26,7 @@ pub enum Error {
     /// The log uses something that is not supported.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// The file system's part failed: capturing, or the work after a commit.
+    /// The file system failed to capture objects, or to do its work after a commit.
     #[error("{source}")]
     Client {
         /// The file system's error.
@@ -34,36 +35,36 @@ pub enum Error {
     /// More credits than one transaction of this journal can ever have: an error of the caller.
     #[error("{credits} credits are more than the {max} that a transaction can have")]
     TooBig {
-        /// Blocks asked for.
+        /// The requested number of blocks.
         credits: u32,
-        /// The most that [`crate::Journal::join`] takes.
+        /// The limit of [`crate::Journal::join`].
         max: u32,
     },
-    /// A thread panicked while it had a handle: its transaction is half done.
+    /// A thread panicked while it had a handle, so its transaction is half done.
     #[error("an operation panicked inside {tid}")]
     Panicked {
         /// The transaction.
         tid: Tid,
     },
-    /// The journal was stopped; nothing joins any more.
+    /// The journal was stopped; no thread can join any more.
     #[error("the journal is stopped")]
     Stopped,
-    /// The log holds transactions that were not replayed.
+    /// The log has transactions that were not replayed.
     #[error("the log needs recovery")]
     NeedsRecovery,
-    /// The log is too small to hold anything.
+    /// The log is too small for a transaction.
     #[error("a log of {blocks} blocks is too small")]
     LogTooSmall {
         /// Its usable blocks.
         blocks: u32,
     },
-    /// The journal inode does not map the log: the image is damaged; found by [`crate::LogMap`].
+    /// The journal inode does not map the log: the image is damaged. Found by [`crate::LogMap`].
     #[error("log block {log_block} has no place on the device, or one that it cannot have")]
     BadLogMap {
-        /// The first block, counted from the start of the log, that is wrong.
+        /// The first wrong block, counted from the start of the log.
         log_block: u32,
     },
-    /// A logged block lies outside the file system or inside the log.
+    /// A logged block is outside the file system or inside the log.
     #[error("a logged {block} lies outside the file system or inside the log")]
     WildBlock {
         /// The block.

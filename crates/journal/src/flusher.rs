@@ -3,23 +3,24 @@
 //! A write is durable after a flush that was *submitted* after the write completed. Flushes have
 //! numbers. A completed write is marked with the number after that of the last flush submitted:
 //! that flush, and any later one, covers it. Two fences make this true on processors that reorder:
-//! one between the write and reading the number, one between storing the number and submitting.
-//! Either the number is read first, and the flush is submitted after the write; or the write's mark
-//! is the next number.
+//! one between the write and reading the number, one between storing the number and submitting. If
+//! the number is read first, the flush is submitted after the write; otherwise the write's mark is
+//! the next number.
 //!
 //! Each inode keeps the mark of its last write (`ext4`), so that an fsync waits for its own writes
-//! only, and reads words that flushes alone write. Each lane keeps a mark too, for a caller that
+//! only, and reads words that only flushes write. Each lane keeps a mark too, for a caller that
 //! wants all writes durable.
 //!
-//! One at a time, because the host reports a failed flush to one caller only: a second one, in
-//! flight beside it, may return success for writes that are lost. A failure is kept for good.
+//! Flushes run one at a time, because the host reports a failed flush to one caller only: a second
+//! concurrent flush may return success although writes are lost. After a failure all later flushes
+//! fail.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering, fence};
 use lanefs_lanes::{Condvar, Mutex, Padded, PerLane, Rank};
 
-/// The number of the first flush that covers a write; the smallest mark needs none.
+/// The number of the first flush that covers a write. The smallest mark needs no flush.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushMark(pub u64);
 
@@ -29,16 +30,17 @@ pub(crate) struct Flusher {
     marks: PerLane<AtomicU64>,
     /// [rank Journal]
     state: Mutex<State>,
-    /// A flush ended.
+    /// Notified when a flush is complete.
     ended: Condvar,
-    /// On their own lines, written by flushes alone.
+    /// On their own lines, which only flushes write.
     numbers: Padded<Numbers>,
 }
 
 struct Numbers {
-    /// The number of the last flush that was submitted, or is about to be.
+    /// The number of the last flush that was submitted or is about to be.
     submitted: AtomicU64,
-    /// A copy of `State::covered`, for callers that need not wait; none once a flush has failed.
+    /// A copy of `State::covered`, for callers that may not have to wait; reset once a flush has
+    /// failed.
     covered: AtomicU64,
 }
 
@@ -49,7 +51,7 @@ struct State {
     failed: Option<DeviceError>,
 }
 
-/// An operation that is done in turn.
+/// An operation that must not run concurrently with another.
 enum Io<'a> {
     Flush,
     WriteDurable { offset: u64, bytes: &'a [u8] },
@@ -68,7 +70,7 @@ impl Flusher {
         }
     }
 
-    /// Notes that a data write completed; returns the mark of the flush that it needs.
+    /// Records that a data write completed; returns the mark of the flush that it needs.
     pub(crate) fn note_write(&self) -> FlushMark {
         fence(Ordering::SeqCst);
         let mark = self.numbers.submitted.load(Ordering::Relaxed) + 1;
@@ -79,7 +81,7 @@ impl Flusher {
         FlushMark(mark)
     }
 
-    /// The newest mark of all writes that completed.
+    /// Returns the newest mark of all completed writes.
     pub(crate) fn last_write(&self) -> FlushMark {
         let newest = self.marks.iter().map(|mark| mark.load(Ordering::Acquire)).max();
         FlushMark(newest.unwrap_or(0))
@@ -99,12 +101,12 @@ impl Flusher {
         self.turn(|state| state.covered < mark, &Io::Flush)
     }
 
-    /// A durable write; no flush is in flight beside it.
+    /// Makes a durable write; no flush runs concurrently.
     pub(crate) fn write_durable(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.turn(|_| true, &Io::WriteDurable { offset, bytes }).map(|_| ())
     }
 
-    /// Waits for its turn, then does `io` if it is still needed, and returns whether it was.
+    /// Waits for its turn, then runs `io` if it is still needed; returns whether it was.
     fn turn(&self, needed: impl Fn(&State) -> bool, io: &Io<'_>) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         loop {

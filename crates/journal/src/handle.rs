@@ -7,17 +7,20 @@ pub(crate) use once::Joined;
 use lanefs_lanes::Member;
 use lanefs_ondisk::Block;
 
-/// One operation's part of the running transaction; the transaction cannot close while it lives.
+/// One operation's part of the running transaction; the transaction cannot close before it is
+/// dropped.
 ///
-/// An operation passes it down; a thread never joins twice. Dropping it leaves the transaction. If
-/// its thread panics, the drop aborts the journal first, since the operation is half done.
+/// An operation passes it to the functions that it calls; a thread never joins twice. Dropping it
+/// leaves the transaction. If its thread panics, the drop aborts the journal first, since the
+/// operation is half done.
 ///
 /// # Locking
-/// No wait and no I/O while it lives: a commit waits for it, and all joiners wait for the commit.
+/// A thread with a handle does not wait and does no I/O: a commit waits for the handle, and all
+/// joiners wait for the commit.
 pub struct Handle<'a, O, D> {
     journal: &'a Journal<O, D>,
     member: Member<'a>,
-    /// Grains drawn and not charged yet.
+    /// Grains that are drawn and not charged yet.
     left: u64,
     was_panicking: bool,
     _once: Joined,
@@ -34,26 +37,26 @@ impl<'a, O, D> Handle<'a, O, D> {
         Handle { journal, member, left: grains, was_panicking, _once: once }
     }
 
-    /// The transaction.
+    /// Returns the number of the transaction.
     pub fn tid(&self) -> Tid {
         Tid(self.member.tid())
     }
 
-    /// Credits left, in whole blocks.
+    /// Returns the remaining credits, in whole blocks.
     pub fn credits(&self) -> u32 {
         (self.left / self.journal.credits.limits().grains) as u32
     }
 
-    /// Puts an object on the list of objects to capture: to be called once for each object that
-    /// [`crate::Tracked::touch`] says is newly dirty.
+    /// Adds an object to the list of objects to capture. Called once for each object that
+    /// [`crate::Tracked::touch`] reports as newly dirty.
     pub fn dirty(&mut self, object: O) -> Listed {
         let lane = self.member.lane();
         Listed { lane, slot: self.journal.lists.of(lane).lock().objects.put(object) }
     }
 
-    /// Takes an object off the list again that this transaction has put there and that
-    /// [`crate::Tracked::bury`] says has no image: an object made and deleted within one
-    /// transaction leaves nothing behind.
+    /// Removes an object that this transaction has put on the list, after [`crate::Tracked::bury`]
+    /// returned that it has no image: an object that is created and deleted within one transaction
+    /// leaves nothing on the list.
     pub fn take_off(&mut self, listed: Listed) -> Option<O> {
         self.journal.lists.of(listed.lane).lock().objects.take_off(listed.slot)
     }
@@ -61,14 +64,14 @@ impl<'a, O, D> Handle<'a, O, D> {
     /// Uses credits for `blocks` blocks that become part of the transaction now.
     ///
     /// # Panics
-    /// If they were not asked for at join: the worst case of the operation was computed wrong.
+    /// If the handle has fewer credits left: the operation's worst case was computed wrong.
     pub fn charge(&mut self, blocks: u32) {
         self.spend(u64::from(blocks) * self.journal.credits.limits().grains);
     }
 
-    /// Records that `block` is freed, which may have images in the log: no replay may write it
+    /// Records that `block`, which may have images in the log, is freed: replay must not write it
     /// after this transaction, unless it is used as metadata again. Costs a fraction of a credit,
-    /// so an operation asks for one credit for all its revokes, or two beyond a hundred.
+    /// so an operation needs one credit for up to a hundred revokes, and two for more.
     ///
     /// # Panics
     /// If the credits are used up.
@@ -77,7 +80,7 @@ impl<'a, O, D> Handle<'a, O, D> {
         self.journal.lists.of(self.member.lane()).lock().revokes.push(block);
     }
 
-    /// Puts off `deferred` until the transaction is durable.
+    /// Defers `deferred` until the transaction is durable.
     pub fn defer(&mut self, deferred: D) {
         self.journal.lists.of(self.member.lane()).lock().deferred.push(deferred);
     }
@@ -94,11 +97,12 @@ impl<O, D> Drop for Handle<'_, O, D> {
             self.journal.abort(Error::Panicked { tid: self.tid() });
         }
         self.journal.credits.give_back(self.tid(), self.member.lane(), self.left);
-        // The member leaves after this.
+        // The handle leaves the transaction when its fields are dropped, after this.
     }
 }
 
-/// A thread with a handle that joins again would wait for itself once the transaction closes.
+/// Detects a thread that joins while it has a handle: it would wait for itself when the transaction
+/// closes.
 mod once {
     #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
     pub(crate) use checked::Joined;
@@ -112,7 +116,7 @@ mod once {
 
         thread_local! { static JOINED: Cell<bool> = const { Cell::new(false) }; }
 
-        /// Not `Send`: the thread that joined is the one that leaves.
+        /// Not `Send`: a handle must be dropped by the thread that joined.
         pub(crate) struct Joined(PhantomData<*const ()>);
 
         impl Joined {
@@ -130,8 +134,8 @@ mod once {
         }
     }
 
-    /// The checkers run all threads as one, so thread-local memory says nothing there; release
-    /// builds do not check.
+    /// The schedule checkers run all threads as one, where thread-local memory does not distinguish
+    /// them; release builds do not check.
     #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
     mod unchecked {
         use std::marker::PhantomData;

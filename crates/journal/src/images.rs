@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// The block images of a transaction that is being captured.
 ///
-/// An image is found by [`crate::Journal::image`] from the moment it is pushed, so its object may
-/// be evicted at once.
+/// [`crate::Journal::image`] finds an image as soon as it is pushed, so its object may be evicted
+/// at once.
 pub struct Images {
     tid: Tid,
     block_size: BlockSize,
@@ -22,15 +22,15 @@ impl Images {
         Images { tid, block_size, store, blocks: BTreeMap::new() }
     }
 
-    /// Images that belong to no journal, for testing what a file system captures.
+    /// Creates images that belong to no journal, to test what a file system captures.
     pub fn detached(tid: Tid, block_size: BlockSize) -> Images {
         Images::new(tid, block_size, Arc::new(Store::new()))
     }
 
-    /// Sets the contents of `block` as of this transaction; the last push of a block wins.
+    /// Sets the content of `block` as of this transaction; the last push of a block counts.
     ///
-    /// The image of a block that the transaction freed must not be pushed: a push after a revoke
-    /// in the same transaction says that the block was used again.
+    /// The image of a block that the transaction freed must not be pushed: a push after a revoke in
+    /// the same transaction means that the block is used again.
     ///
     /// # Panics
     /// If `bytes` is not one block.
@@ -40,27 +40,27 @@ impl Images {
         self.blocks.insert(block, bytes);
     }
 
-    /// The last image pushed for `block`.
+    /// Returns the last image pushed for `block`.
     pub fn get(&self, block: Block) -> Option<&Arc<[u8]>> {
         self.blocks.get(&block)
     }
 
-    /// Blocks pushed.
+    /// Returns the number of blocks pushed.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// True if nothing was pushed.
+    /// Returns whether nothing was pushed.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// All images, by block.
+    /// Returns all images, by block.
     pub fn iter(&self) -> impl Iterator<Item = (Block, &Arc<[u8]>)> {
         self.blocks.iter().map(|(block, bytes)| (*block, bytes))
     }
 
-    /// All images, sorted by block.
+    /// Returns all images, sorted by block.
     pub(crate) fn into_sorted(self) -> Vec<(Block, Arc<[u8]>)> {
         self.blocks.into_iter().collect()
     }

@@ -4,10 +4,11 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use lanefs_ondisk::{Block, BlockSize};
 
-/// The most bytes of one write: large enough for any disk, small enough not to hog it.
+/// The largest size of one write: large enough to be efficient, small enough not to delay other
+/// requests.
 const LARGEST_WRITE: usize = 1 << 20;
 
-/// Writes `images`, which are sorted by block; adjacent blocks go out together.
+/// Writes `images`, which are sorted by block; adjacent blocks are written together.
 pub(crate) fn write(
     device: &dyn Device,
     block_size: BlockSize,

@@ -14,16 +14,16 @@ use lanefs_lanes::{Condvar, Lane, Membership, Mutex, Padded, Rank};
 use lanefs_ondisk::{Block, BlockSize};
 use std::time::Duration;
 
-/// A journal: one running transaction that threads join, at most one that is being committed.
+/// A journal: one running transaction that threads join, and at most one that is being committed.
 ///
 /// # Locking
 /// Joining takes no lock that lanes share, unless the transaction is closing or its credits run
-/// low. A thread with a handle may call no methods but those of the handle.
+/// low. A thread with a handle may call only methods of the handle.
 pub struct Journal<O, D> {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) block_size: BlockSize,
     commit_interval: Duration,
-    /// Bytes of images above which they are written in place early.
+    /// The limit for images in memory, in bytes; above it, images are written in place early.
     pub(crate) image_cap: u64,
     pub(crate) membership: Membership,
     pub(crate) credits: Credits,
@@ -31,57 +31,59 @@ pub struct Journal<O, D> {
     pub(crate) store: Arc<Store>,
     pub(crate) flusher: Flusher,
     pub(crate) counters: Counters,
-    /// Read by every join, written once or twice in a lifetime.
+    /// Read by every join, written at most twice.
     fate: Padded<Fate>,
-    /// A copy of the one in `progress`, for threads that only look; written by each commit.
+    /// A copy of `durable` in `progress`, for threads that do not wait; written by each commit.
     durable: Padded<AtomicU64>,
     settled: Padded<AtomicU64>,
     /// [rank Journal] On its own lines, with its condition variables too: threads that wait for a
     /// commit must not share lines with those that read the fields above for every handle.
     progress: Padded<Mutex<Progress>>,
-    /// The server has work.
+    /// Notified when the server has work.
     work: Padded<Condvar>,
-    /// For threads that wait for a transaction, by its parity: at most two are not durable at a
-    /// time, and waiters for one must not be woken by the other.
+    /// Notified when a transaction becomes durable, by the parity of its number: at most two are
+    /// not durable at a time, and the waiters of one must not be woken by the other.
     moved: [Padded<Condvar>; 2],
-    /// The committer role is free, for threads that wait for nothing else.
+    /// Notified when the committer role is free, for threads that wait for nothing else.
     role_free: Padded<Condvar>,
-    /// No thread serves any more.
+    /// Notified when no thread serves any more.
     ended: Padded<Condvar>,
 }
 
 struct Fate {
     cause: OnceLock<Arc<Error>>,
-    /// No thread joins any more.
+    /// Whether the journal was stopped: no thread can join any more.
     stopped: AtomicBool,
-    /// The client knows of the abort.
+    /// Whether the client was told of the abort.
     told: AtomicBool,
 }
 
 struct Progress {
-    /// Numbers the requests to commit; a round serves all that came before it began.
+    /// The number of commit requests so far. A round serves all requests made before it started.
     requests: u64,
     served: u64,
-    /// The server has to make a round, even if another thread makes one.
+    /// Whether the server has to make a round, even if another thread makes one.
     asked: bool,
-    /// How many threads wait for `moved`, and for `role_free`: without waiters no wake-up is sent.
+    /// The number of threads that wait for `moved`, and for `role_free`: without waiters no wake-up
+    /// is sent.
     waiting: [u32; 2],
     waiting_for_role: u32,
     durable: Tid,
-    /// As `durable`, and the deferred work is done.
+    /// Like `durable`, for transactions whose deferred work is done too.
     settled: Tid,
     stopping: bool,
     finished: bool,
-    /// The committer's records; absent while a thread has the role.
+    /// The committer's state; absent while a thread has the role.
     role: Option<Box<Committer>>,
 }
 
 impl<O, D> Journal<O, D> {
-    /// A journal on an empty log: see [`crate::recovery`] for one that is not. Writes nothing yet.
+    /// Creates a journal on an empty log; [`crate::recovery`] empties a log that has transactions.
+    /// Writes nothing yet.
     ///
     /// # Errors
-    /// [`Error::NeedsRecovery`] if the log has transactions, [`Error::LogTooSmall`],
-    /// [`Error::Unsupported`] and [`Error::BadLogMap`] if it cannot be written.
+    /// [`Error::NeedsRecovery`] if the log has transactions; [`Error::LogTooSmall`],
+    /// [`Error::Unsupported`] and [`Error::BadLogMap`] if the log cannot be written.
     pub fn start(config: Config) -> Result<Journal<O, D>, Error> {
         let Config { device, block_size, log, commit_interval, image_cap } = config;
         let committer = Committer::new(&*device, block_size, log)?;
@@ -130,7 +132,7 @@ impl<O, D> Journal<O, D> {
     /// operation's changes. Waits while the transaction closes or its credits are used up.
     ///
     /// # Errors
-    /// [`Error::TooBig`] if no transaction can ever have that many, [`Error::Aborted`],
+    /// [`Error::TooBig`] if no transaction can ever have this many credits; [`Error::Aborted`];
     /// [`Error::Stopped`].
     ///
     /// # Panics
@@ -144,7 +146,8 @@ impl<O, D> Journal<O, D> {
         let once = crate::handle::Joined::new();
         let grains = self.credits.grains(credits)?;
         let member = self.membership.join();
-        // A thread that stops or aborts the journal says so before the last transaction closes.
+        // A thread that stops or aborts the journal records that before the last transaction
+        // closes.
         self.check()?;
         if self.credits.draw(Tid(member.tid()), member.lane(), grains, None).is_ok() {
             return Ok(Handle::new(self, member, grains, once));
@@ -153,7 +156,7 @@ impl<O, D> Journal<O, D> {
         self.join_later(grains, once)
     }
 
-    /// The credits are short: queues up until they suffice.
+    /// Queues for credits until there are enough.
     #[cold]
     fn join_later(
         &self,
@@ -176,33 +179,33 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// The most credits that [`Journal::join`] takes.
+    /// Returns the largest number of credits that [`Journal::join`] accepts.
     pub fn max_credits(&self) -> u32 {
         self.credits.limits().capacity
     }
 
-    /// The transaction that runs, or is closing.
+    /// Returns the transaction that is running or closing.
     pub fn running(&self) -> Tid {
         Tid(self.membership.running())
     }
 
-    /// The newest durable transaction.
+    /// Returns the newest durable transaction.
     pub fn durable(&self) -> Tid {
         Tid(self.durable.load(Ordering::Acquire))
     }
 
-    /// The newest transaction that is durable and whose deferred work is done: no work is left for
-    /// any object that changed in it or before.
+    /// Returns the newest transaction that is durable and whose deferred work is done: nothing is
+    /// left to do for the objects that it or an earlier one changed.
     pub fn settled(&self) -> Tid {
         Tid(self.settled.load(Ordering::Acquire))
     }
 
-    /// Returns once the changes of all handles of `tid` that had left before this call are durable.
-    /// Many waiters share one commit. Data written outside the journal is not covered: fsync is
-    /// this and then [`Journal::flush_if_needed`].
+    /// Waits until the changes of all handles of `tid` that were dropped before this call are
+    /// durable. Many waiters share one commit. Data written outside the journal is not covered:
+    /// fsync calls this and then [`Journal::flush_if_needed`].
     ///
     /// # Errors
-    /// [`Error::Aborted`], also if `tid` itself made it; [`Error::Stopped`] if it did not.
+    /// [`Error::Aborted`], even if `tid` itself became durable; [`Error::Stopped`] if it did not.
     pub fn commit(&self, tid: Tid) -> Result<(), Error> {
         if self.durable() >= tid {
             return self.check_abort();
@@ -210,12 +213,12 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, None, |progress| progress.durable)
     }
 
-    /// As [`Journal::commit`], on the calling thread if no thread commits at the moment: no other
-    /// thread is woken then. Threads that come during a commit wait, and after it one of them
+    /// Works as [`Journal::commit`]. If no thread is committing, the calling thread commits, and no
+    /// other thread is woken. Threads that call during a commit wait, and after it one of them
     /// commits for all.
     ///
     /// # Errors
-    /// As [`Journal::commit`].
+    /// The same as for [`Journal::commit`].
     ///
     /// # Locking
     /// The caller becomes the committer for a round, so it must hold no lock at all.
@@ -226,16 +229,17 @@ impl<O, D> Journal<O, D> {
         self.wait(tid, Some(client), |progress| progress.durable)
     }
 
-    /// As [`Journal::commit`], and waits for the deferred work of `tid`: freed blocks are
-    /// claimable.
+    /// Works as [`Journal::commit`], and waits for the deferred work of `tid` too: then freed
+    /// blocks are available.
     ///
     /// # Errors
-    /// As [`Journal::commit`].
+    /// The same as for [`Journal::commit`].
     pub fn settle(&self, tid: Tid) -> Result<(), Error> {
         self.wait(tid, None, |progress| progress.settled)
     }
 
-    /// With a client, the waiting thread may commit.
+    /// Waits until `tid` is durable or settled. If a client is given, the calling thread may
+    /// commit.
     fn wait(
         &self,
         tid: Tid,
@@ -258,7 +262,7 @@ impl<O, D> Journal<O, D> {
                         self.ask(&mut progress);
                     }
                 }
-                // A round that began after the request found nothing of `tid` left to commit.
+                // A round that started after the request found nothing of `tid` left to commit.
                 Some(mine) if progress.served >= mine => return Ok(()),
                 Some(_) => {}
             }
@@ -280,7 +284,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Requests a commit of the running transaction and does not wait.
+    /// Requests a commit of the running transaction without waiting for it.
     pub fn request_commit(&self) {
         self.ask(&mut self.progress.lock());
     }
@@ -290,29 +294,29 @@ impl<O, D> Journal<O, D> {
         self.work.notify_all();
     }
 
-    /// Notes that a data write to the device completed; to be called before the write is
-    /// acknowledged. The mark tells [`Journal::flush_if_needed`] which flush makes it durable.
+    /// Records that a data write to the device completed. Called before the write is acknowledged.
+    /// The mark tells [`Journal::flush_if_needed`] which flush makes it durable.
     pub fn note_write(&self) -> FlushMark {
         self.flusher.note_write()
     }
 
-    /// The mark of the last of all data writes.
+    /// Returns the mark of the last data write.
     pub fn last_write(&self) -> FlushMark {
         self.flusher.last_write()
     }
 
-    /// Makes the data write of `mark`, and those before it, durable: flushes, unless a flush was
-    /// submitted since. Many callers share one flush.
+    /// Makes the data write of `mark` and earlier ones durable. Flushes only if no flush was
+    /// submitted since. Concurrent callers share one flush.
     ///
     /// # Errors
-    /// [`Error::Device`] the first time, which aborts the journal, since all writes since the last
-    /// good flush may be lost; then [`Error::Aborted`].
+    /// [`Error::Device`] at the first failed flush, which aborts the journal, since all writes
+    /// after the last successful flush may be lost; [`Error::Aborted`] from then on.
     pub fn flush_if_needed(&self, mark: FlushMark) -> Result<(), Error> {
         self.check_abort()?;
         match self.flusher.flush_if_needed(mark) {
             Ok(flushed) => {
                 self.counters.flushes.add(flushed.into());
-                // A failure that another thread met while this one waited concerns both.
+                // A failure during another thread's flush concerns this thread too.
                 self.check_abort()
             }
             Err(error) => {
@@ -322,37 +326,37 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// The newest image of a metadata block that is not written in place yet; `None`: read the
-    /// device.
+    /// Returns the newest image of a metadata block that is not written in place yet; `None` if the
+    /// device has the newest content.
     ///
     /// # Errors
-    /// None at present.
+    /// Returns no error at present.
     pub fn image(&self, block: Block) -> Result<Option<Arc<[u8]>>, Error> {
         Ok(self.store.newest(block))
     }
 
-    /// Bytes of images that are not written in place yet.
+    /// Returns the bytes of all images that are not written in place yet.
     pub fn image_bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// Counts of the journal's work so far.
+    /// Returns counts of the journal's work so far.
     pub fn statistics(&self) -> Statistics {
         self.counters.snapshot()
     }
 
-    /// Aborts the journal: every join and wait from now on fails, and nothing more is written but
-    /// the record of the abort in the journal's superblock. The first cause is kept.
+    /// Aborts the journal: every join and wait from now on fails, and nothing more is written
+    /// except the record of the abort in the journal's superblock. The first cause is kept.
     pub fn abort(&self, cause: Error) {
-        // A cause that comes from an earlier abort says nothing new.
+        // A cause that comes from an earlier abort is not a new one.
         if matches!(cause, Error::Aborted { .. }) || self.fate.cause.set(Arc::new(cause)).is_err() {
             return;
         }
         self.wake_everybody();
     }
 
-    /// Takes the abort of an earlier mount out of the journal's superblock, durably: to be called once
-    /// the file system's superblock says that there were errors.
+    /// Removes the abort of an earlier mount from the journal's superblock, durably. Called once
+    /// the file system's superblock records that there were errors.
     ///
     /// # Errors
     /// [`Error::Device`]
@@ -371,7 +375,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Why the journal was aborted, if it was.
+    /// Returns why the journal was aborted, if it was.
     pub fn cause(&self) -> Option<Error> {
         self.fate.cause.get().map(|cause| (**cause).clone())
     }
@@ -391,8 +395,8 @@ impl<O, D> Journal<O, D> {
         Ok(())
     }
 
-    /// The server's loop: commits on request, and at the latest when the commit interval is over.
-    /// Returns after [`Journal::stop`] or an abort. To be run on its own thread.
+    /// Runs the server's loop: commits on request, and at the latest after the commit interval.
+    /// Returns after [`Journal::stop`] or an abort. Runs on its own thread.
     pub fn serve(&self, client: &dyn Client<O, D>) {
         let _ends = Serving { journal: self };
         while self.wait_for_work() {
@@ -401,7 +405,7 @@ impl<O, D> Journal<O, D> {
             if done.is_err() {
                 break;
             }
-            // Only this frees what idle lanes retired.
+            // Nothing else frees the memory that idle lanes retired.
             lanefs_lanes::advance();
         }
         if self.check_abort().is_err() {
@@ -412,7 +416,7 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// False: no more rounds.
+    /// Waits for the next round; returns `false` if there is none.
     fn wait_for_work(&self) -> bool {
         let mut progress = self.progress.lock();
         loop {
@@ -428,11 +432,11 @@ impl<O, D> Journal<O, D> {
         }
     }
 
-    /// Has the server commit, write everything in place and mark the log empty; waits for it. Joins
-    /// fail from then on.
+    /// Requests that the server commits, writes everything in place and marks the log empty; waits
+    /// for this. Joins fail from now on.
     ///
     /// # Errors
-    /// [`Error::Aborted`] with what went wrong, now or earlier: the log needs recovery.
+    /// [`Error::Aborted`] with the failure, recent or earlier: the log needs recovery.
     pub fn stop(&self) -> Result<(), Error> {
         let mut progress = self.progress.lock();
         progress.stopping = true;
@@ -443,10 +447,10 @@ impl<O, D> Journal<O, D> {
         self.check_abort()
     }
 
-    /// As [`Journal::stop`], on the calling thread, if no thread serves.
+    /// Works as [`Journal::stop`], on the calling thread if no thread serves.
     ///
     /// # Errors
-    /// As [`Journal::stop`].
+    /// The same as for [`Journal::stop`].
     pub fn stop_now(&self, client: &dyn Client<O, D>) -> Result<(), Error> {
         self.fate.stopped.store(true, Ordering::Release);
         self.credits.wake_all();
@@ -454,8 +458,8 @@ impl<O, D> Journal<O, D> {
         self.round(client, |journal, committer| journal.finish(committer, client))
     }
 
-    /// One round on the calling thread: commits the running transaction unless it is empty. The
-    /// server does nothing else; for tests and model checkers.
+    /// Runs one round on the calling thread: commits the running transaction unless it is empty.
+    /// The server's rounds do the same. For tests and model checkers.
     ///
     /// # Errors
     /// [`Error::Aborted`]
@@ -463,7 +467,7 @@ impl<O, D> Journal<O, D> {
         self.commit_in(self.take_role(), client)
     }
 
-    /// A round that commits, on the thread that has the role.
+    /// Runs a round that commits; the calling thread has the committer role.
     fn commit_in(
         &self,
         role: CommitterRole<'_, O, D>,
@@ -477,8 +481,8 @@ impl<O, D> Journal<O, D> {
         committer: &mut Committer,
         client: &dyn Client<O, D>,
     ) -> Result<(), Error> {
-        // Joiners may wait for credits of members that have changed nothing yet. A round that
-        // passes over that would leave them waiting for another round.
+        // Joiners may wait for credits of handles that have changed nothing yet. Without this check
+        // they would wait for another round.
         if self.lists.are_empty() && !self.credits.ran_short_in(self.running()) {
             return Ok(());
         }
@@ -486,7 +490,7 @@ impl<O, D> Journal<O, D> {
         self.commit_closed(committer, client, tid, lists)
     }
 
-    /// Takes the committer role, runs `work`, serves the requests that came before it.
+    /// Takes the committer role, runs `work`, and serves the requests made before it.
     fn round(
         &self,
         client: &dyn Client<O, D>,
@@ -540,7 +544,7 @@ impl<O, D> Journal<O, D> {
         let Some(cause) = self.cause() else { return };
         if !self.fate.told.swap(true, Ordering::AcqRel) {
             if let Some(committer) = self.take_role().committer.as_deref_mut() {
-                // A device that takes no more writes cannot remember it either.
+                // If the device accepts no writes, this record fails too.
                 let _ = committer.record_abort(&*self.device);
             }
             client.aborted(&cause);
@@ -549,17 +553,17 @@ impl<O, D> Journal<O, D> {
 
     /// `tid` is durable: wakes the waiters.
     pub(crate) fn is_durable(&self, tid: Tid) {
-        // Release: a thread that sees it sees the image store without the blocks that the
-        // transaction freed.
+        // Release: a thread that reads this number also sees the image store without the blocks
+        // that the transaction freed.
         self.durable.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();
         progress.durable = tid;
         self.wake(&progress, tid);
     }
 
-    /// The deferred work of `tid` is done.
+    /// Records that the deferred work of `tid` is done.
     pub(crate) fn is_settled(&self, tid: Tid) {
-        // Release: the deferred work comes before the work of the threads that waited for it.
+        // Release: a thread that waited for this number also sees the effects of the deferred work.
         self.settled.store(tid.0, Ordering::Release);
         let mut progress = self.progress.lock();
         progress.settled = tid;
@@ -578,8 +582,9 @@ fn parity(tid: Tid) -> usize {
     (tid.0 & 1) as usize
 }
 
-/// How many lanes are likely to join at the same time. There may be more: what lanes have drawn and
-/// do not use is taken back when credits are short, so this decides only how much one lane keeps.
+/// Returns the number of lanes that probably join concurrently. If there are more, grains that
+/// lanes have drawn and not used are taken back when credits are short. So this affects only how
+/// many grains a lane keeps.
 fn busy_lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (2 * processors).min(Lane::limit())
@@ -591,9 +596,9 @@ struct CommitterRole<'a, O, D> {
     committer: Option<Box<Committer>>,
     /// The number of the last request when it was taken.
     asked: u64,
-    /// Requests up to this one are served.
+    /// This round serves requests up to this number.
     serves: u64,
-    /// The transaction that ran when it was taken.
+    /// The transaction that was running when the role was taken.
     running: Tid,
 }
 
@@ -607,12 +612,13 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
         progress.role = self.committer.take();
         progress.served = progress.served.max(self.serves);
         if running == self.running {
-            // There was nothing to commit; the threads that asked before wait only to learn that.
+            // There was nothing to commit; the threads that requested it wait only for this
+            // wake-up.
             self.journal.wake(&progress, running);
         } else if progress.waiting[parity(running)] != 0 {
-            // All of them wait for one commit, so it is enough to wake one to make it. If another
-            // thread is quicker, its round is for all of them too. If the woken thread may not
-            // commit, it has asked the server.
+            // All of them wait for one commit, so it is enough to wake one thread to do it. If
+            // another thread starts a round earlier, it serves all of them too. If the woken thread
+            // may not commit, it requests that from the server.
             self.journal.moved[parity(running)].notify_one();
         }
         if progress.waiting_for_role != 0 {
@@ -621,7 +627,7 @@ impl<O, D> Drop for CommitterRole<'_, O, D> {
     }
 }
 
-/// Marks that a thread serves; once it is dropped `stop` need not wait.
+/// Marks that a thread serves; after it is dropped, `stop` does not wait.
 struct Serving<'a, O, D> {
     journal: &'a Journal<O, D>,
 }

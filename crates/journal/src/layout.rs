@@ -1,7 +1,7 @@
-//! The blocks of one transaction in the log: pure functions.
+//! Computes the log blocks of one transaction. Pure functions.
 //!
-//! Revoke blocks come first, then descriptors, each followed by the copies that it names. The
-//! commit block is kept apart because it may reach the device only after all others.
+//! Revoke blocks come first, then descriptors, each followed by the copies that it lists. The
+//! commit block is separate because it must reach the device after all others.
 
 use crate::Tid;
 use lanefs_lanes::CoarseTime;
@@ -14,13 +14,13 @@ use lanefs_ondisk::jbd2::{
 /// A captured block.
 pub(crate) type Captured = (Block, Arc<[u8]>);
 
-/// Log blocks that a transaction takes, its commit block included.
+/// Returns the number of log blocks that a transaction takes, including its commit block.
 pub(crate) fn size(format: &LogFormat, images: usize, revokes: usize) -> usize {
     let descriptors = images.div_ceil(format.tags_per_descriptor());
     revokes.div_ceil(format.revokes_per_block()) + descriptors + images + 1
 }
 
-/// The log blocks of `tid` in order, without its commit block.
+/// Returns the log blocks of `tid` in order, without its commit block.
 pub(crate) fn blocks(
     format: &LogFormat,
     uuid: &[u8; 16],
@@ -46,7 +46,7 @@ pub(crate) fn blocks(
     out
 }
 
-/// The image as the log holds it.
+/// Returns the image in the form that is stored in the log.
 fn copy(image: &Arc<[u8]>) -> (Arc<[u8]>, TagFlags) {
     if !needs_escape(image) {
         return (image.clone(), TagFlags::empty());
@@ -56,7 +56,7 @@ fn copy(image: &Arc<[u8]>) -> (Arc<[u8]>, TagFlags) {
     (escaped.into(), TagFlags::ESCAPE)
 }
 
-/// The commit block of `tid`.
+/// Returns the commit block of `tid`.
 pub(crate) fn commit_block(format: &LogFormat, tid: Tid, time: CoarseTime) -> Vec<u8> {
     let secs = u64::try_from(time.secs).unwrap_or(0);
     let commit = Commit { sequence: tid.sequence(), secs, nanos: time.nanos, transaction: None };

@@ -1,16 +1,16 @@
 //! jbd2 for file systems whose metadata are live objects in memory.
 //!
-//! A file system changes its objects inside a [`Handle`] of the running transaction and lists them
-//! there. When the transaction closes, a committer asks it for the block images
+//! A file system changes its objects inside a [`Handle`] of the running transaction and lists the
+//! changed ones there. When the transaction closes, a committer asks it for the block images
 //! ([`Client::capture`]) and writes them to the log; later a checkpoint writes them in place. The
-//! log is plain jbd2, so that any kernel and e2fsck replay it. `docs/journal.md` describes the
-//! whole.
+//! log has the jbd2 format, so any kernel and e2fsck can replay it. `docs/journal.md` describes the
+//! design.
 //!
 //! Invariants:
 //! - Nothing is acknowledged before its commit block is durable.
 //! - No block is written in place before the transaction that changed it is durable.
 //! - No log block is reused before its images are in place and the tail on the device has moved.
-//! - After the first failure nothing is acknowledged any more.
+//! - After the first failure nothing more is acknowledged.
 #![forbid(unsafe_code)]
 
 mod client;

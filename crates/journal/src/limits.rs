@@ -3,37 +3,38 @@
 use crate::Error;
 use lanefs_ondisk::BlockSize;
 
-/// One transaction may fill a log of this many blocks beyond its quarter, so that the smallest logs
-/// still take handles of some sixty credits.
+/// In a log of at most this many blocks, a transaction may use more than a quarter, so that the
+/// smallest logs still accept handles of about sixty credits.
 const SMALL_LOG: u32 = 256;
 
-/// The limits of a transaction. Credits are counted in *grains*, of which a logged block costs
-/// [`Limits::grains`] and a revoke record one.
+/// The limits of a transaction. Credits are counted in *grains*: a logged block costs
+/// [`Limits::grains`], a revoke record costs one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Grains of a block: as many as a revoke block has records.
+    /// Grains of a block: the number of records in a revoke block.
     pub(crate) grains: u64,
-    /// Blocks of one transaction, revokes included, descriptors and commit block not.
+    /// Blocks of one transaction, including revoke blocks, without descriptors and commit block.
     pub(crate) capacity: u32,
     /// Blocks that a lane may keep drawn without using them.
     pub(crate) keep: u32,
 }
 
-/// How much fits in a block, by the log's format.
+/// The numbers of tags and records in a block, by the log's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Density {
-    /// Blocks that one descriptor block describes, at least.
+    /// The least number of blocks that one descriptor block describes.
     pub(crate) tags: u32,
     /// Records of one revoke block.
     pub(crate) revokes: u32,
 }
 
 impl Limits {
-    /// For a log of `usable` blocks. Images in memory take at most `image_cap` bytes, so two
-    /// transactions must fit there: one that is captured, one that is not written in place.
+    /// Computes the limits for a log of `usable` blocks. Images in memory take at most `image_cap`
+    /// bytes, which must suffice for two transactions: one that is captured, and one that is not
+    /// written in place yet.
     ///
     /// # Errors
-    /// [`Error::LogTooSmall`] if not even a few blocks fit.
+    /// [`Error::LogTooSmall`] if only a few blocks fit.
     pub(crate) fn with_log(
         usable: u32,
         density: Density,
@@ -42,9 +43,10 @@ impl Limits {
         lanes: usize,
     ) -> Result<Limits, Error> {
         let Density { tags, revokes } = density;
-        // A quarter each: one is written, one runs, and two wait for their checkpoint.
+        // A quarter for each: one transaction is written, one runs, and two wait for their
+        // checkpoint.
         let log_blocks = (usable / 4).max(SMALL_LOG.min(usable / 4 * 3));
-        // A commit block, and a descriptor and a revoke block that are partly filled.
+        // A commit block, and one descriptor and one revoke block that are only partly filled.
         let rest = log_blocks.saturating_sub(3);
         let by_log = u64::from(rest) * u64::from(tags) / (u64::from(tags) + 1);
         let capacity = by_log.min(in_memory(block_size, image_cap).into()) as u32;

@@ -1,17 +1,17 @@
-//! The lists of a transaction's handles, lane by lane.
+//! The lists of a transaction's handles, by lane.
 
 use lanefs_lanes::{Lane, Mutex, PerLane, Rank};
 use lanefs_ondisk::Block;
 
-/// The position of an object on a list: takes it off again within the same transaction.
+/// The position of an object on a list, to remove it again within the same transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
     pub(crate) lane: Lane,
     pub(crate) slot: u32,
 }
 
-/// Objects, each in a slot that is used again once its object was taken off: an object made and
-/// deleted over and over in one transaction takes no more room than once.
+/// Objects in slots. The slot of a removed object is reused, so an object that is repeatedly
+/// created and deleted in one transaction takes one slot.
 pub(crate) struct Objects<O> {
     slots: Vec<Option<O>>,
     vacant: Vec<u32>,
@@ -26,7 +26,7 @@ impl<O> Objects<O> {
             return slot;
         }
         self.slots.push(Some(object));
-        // Each slot has an object in memory, and 2^32 of them do not fit.
+        // Each slot stands for an object in memory, so there cannot be 2^32 of them.
         (self.slots.len() - 1) as u32
     }
 
@@ -59,7 +59,7 @@ impl<O, D> Lists<O, D> {
     }
 }
 
-/// The lists of the running transaction, each on its lane's own lines.
+/// The lists of the running transaction, one for each lane, on its own lines.
 pub(crate) struct LaneLists<O, D> {
     /// [rank LaneList]
     lanes: PerLane<Mutex<Lists<O, D>>>,
@@ -74,8 +74,8 @@ impl<O, D> LaneLists<O, D> {
         self.lanes.of(lane)
     }
 
-    /// True if all lists are empty. Entries that a member made before the caller learned of it are
-    /// seen; entries made meanwhile may be missed.
+    /// Returns whether all lists are empty. Entries that a thread added before it notified the
+    /// caller are seen; concurrent ones may be missed.
     pub(crate) fn are_empty(&self) -> bool {
         self.lanes.iter().all(|lane| lane.lock().is_empty())
     }
@@ -83,7 +83,7 @@ impl<O, D> LaneLists<O, D> {
     /// Takes all lists, in lane order.
     ///
     /// # Locking
-    /// Called while there are no members.
+    /// Called while no thread has a handle.
     pub(crate) fn take(&self) -> Vec<Lists<O, D>> {
         self.lanes
             .iter()
@@ -93,7 +93,7 @@ impl<O, D> LaneLists<O, D> {
     }
 }
 
-/// All lanes' lists as one.
+/// The lists of all lanes in one.
 pub(crate) struct Gathered<O, D> {
     pub(crate) objects: Vec<O>,
     pub(crate) deferred: Vec<D>,

@@ -1,4 +1,4 @@
-//! The log on the device, as the committer writes it.
+//! Writes the log on the device, for the committer.
 
 use crate::flusher::Flusher;
 use crate::layout::{self, Captured};
@@ -12,25 +12,25 @@ use lanefs_ondisk::jbd2::{
 };
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 
-/// A log that can be written: its records, and its superblock as it is or will be on the device.
+/// A log that can be written: its state, and its superblock as it is, or will be, on the device.
 pub(crate) struct LogWriter {
     map: LogMap,
     superblock: JournalSuperblock,
     format: LogFormat,
     block_size: BlockSize,
     pub(crate) ring: Ring,
-    /// The time of the last commit. A commit is never dated before the previous one, since recovery
-    /// uses the time to recognise blocks that an older log left behind.
+    /// The time of the last commit. The time of a commit is never before that of the previous one,
+    /// since recovery uses the time to recognise blocks of an older log.
     last_commit: CoarseTime,
 }
 
-/// As the kernel's jbd2 records it (kernel documentation, "Journal (jbd2)", `s_errno`).
+/// The value that the kernel's jbd2 records (kernel documentation, "Journal (jbd2)", `s_errno`).
 const EIO: i32 = 5;
 
-/// Where the log starts, as the journal superblock says.
+/// The start of the log, as recorded in the journal superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing to replay; the log goes on with this transaction.
+    /// There is nothing to replay; the log continues with this transaction.
     Empty { next: Tid },
     /// Replay starts at this log block, with this transaction.
     At { start: u32, tid: Tid },
@@ -53,7 +53,7 @@ impl LogWriter {
         let kept = JournalIncompat::REVOKE | JournalIncompat::BIT64 | JournalIncompat::FAST_COMMIT;
         let wanted = JournalIncompat::BIT64 | JournalIncompat::CSUM_V3;
         let mut incompat = superblock.incompat() & kept | features & wanted;
-        // Without it, block numbers of a larger device would not fit into a tag.
+        // Without this feature, a tag has no room for the block numbers of a larger device.
         incompat.set(
             JournalIncompat::BIT64,
             incompat.contains(JournalIncompat::BIT64)
@@ -72,8 +72,8 @@ impl LogWriter {
         })
     }
 
-    /// The first transaction to write. One number is left out, as the kernel does: the log may hold
-    /// blocks of a transaction of that number that was never committed.
+    /// Returns the first transaction to write. One number is skipped, as the kernel does: the log
+    /// may have blocks of a transaction with that number that was never committed.
     pub(crate) fn first(&self) -> Tid {
         Tid::first(self.superblock.sequence().next())
     }
@@ -89,20 +89,20 @@ impl LogWriter {
         self.map.contains(block)
     }
 
-    /// Log blocks that a transaction of so many images and revokes takes.
+    /// Returns the number of log blocks of a transaction with this many images and revokes.
     pub(crate) fn size(&self, images: usize, revokes: usize) -> Result<u32, Error> {
         let size = layout::size(&self.format, images, revokes);
         let max = self.ring.size() - 1;
         match u32::try_from(size) {
             Ok(size) if size <= max => Ok(size),
-            // Credits prevent this.
+            // Credits prevent this case.
             _ => Err(Error::TooBig { credits: u32::try_from(size).unwrap_or(u32::MAX), max }),
         }
     }
 
-    /// Writes the blocks of `tid`, all but the commit block, to the head of the log, and the
-    /// superblock if the log's start or features change with them. Nothing is durable yet. Returns
-    /// how many log blocks were written.
+    /// Writes the blocks of `tid`, except the commit block, to the head of the log; writes the
+    /// superblock if the log's start or features change. Nothing is durable yet. Returns the number
+    /// of log blocks written.
     pub(crate) fn write(
         &mut self,
         device: &dyn Device,
@@ -120,8 +120,8 @@ impl LogWriter {
             self.set_tail(Tail::At { start: self.ring.place(0), tid });
         }
         if starts || revokes_first {
-            // Before the flush that comes before the commit block: if the commit block arrived
-            // without this superblock, recovery would see no log.
+            // Written before the flush that precedes the commit block: with a commit block but
+            // without this superblock, recovery would treat the log as empty.
             device.write_at(self.superblock_offset()?, &self.superblock.encode())?;
         }
         let blocks = layout::blocks(&self.format, &self.superblock.uuid(), tid, images, revokes);
@@ -133,8 +133,8 @@ impl LogWriter {
         Ok(placed.len() as u32)
     }
 
-    /// Writes the commit block of `tid`, `after` log blocks behind the head, durably. From then on
-    /// the transaction exists.
+    /// Writes the commit block of `tid`, `after` log blocks after the head, durably. From then on
+    /// the transaction is committed.
     pub(crate) fn commit(&mut self, flusher: &Flusher, tid: Tid, after: u32) -> Result<(), Error> {
         self.last_commit = self.last_commit.max(coarse_now());
         let block = layout::commit_block(&self.format, tid, self.last_commit);
@@ -149,20 +149,21 @@ impl LogWriter {
     }
 
     /// Records in the journal superblock, durably, that the journal was aborted, for the next mount
-    /// and e2fsck. The log's start stays as it is in memory, so at most this repeats a write that
-    /// failed.
+    /// and e2fsck. The log's start stays as it is in memory, so this write at most repeats a failed
+    /// one.
     pub(crate) fn record_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(-EIO);
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// Clears the record of an abort in an earlier mount, which the file system has taken over.
+    /// Clears the record of an abort in an earlier mount, after the file system's superblock has
+    /// recorded it.
     pub(crate) fn forget_abort(&mut self, device: &dyn Device) -> Result<(), Error> {
         self.superblock.set_errno(0);
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// Whether the superblock on the device says that there are transactions to replay.
+    /// Returns whether the superblock on the device says that there are transactions to replay.
     pub(crate) fn is_marked(&self) -> bool {
         self.superblock.start().is_some()
     }
@@ -192,7 +193,7 @@ impl LogWriter {
     }
 }
 
-/// The byte offset of the journal superblock.
+/// Returns the byte offset of the journal superblock.
 pub(crate) fn superblock_offset(map: &LogMap, block_size: BlockSize) -> Result<u64, Error> {
     let (block, _) = map.place(0).ok_or(Error::BadLogMap { log_block: 0 })?;
     Ok(block.0 << block_size.bits())

@@ -1,24 +1,25 @@
-//! Where the log lies on the device.
+//! Maps log blocks to the device.
 
 use crate::Error;
 use lanefs_ondisk::Block;
 
-/// Consecutive log blocks in consecutive blocks of the file system.
+/// Consecutive log blocks in consecutive device blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     /// First log block.
     log: u32,
-    /// Where it lies.
+    /// Its first block of the file system.
     block: Block,
     len: u32,
 }
 
-/// The journal inode's extents: log block -> block of the file system.
+/// Maps log blocks to blocks of the file system, by the journal inode's extents.
 ///
-/// *Invariant*: every log block has one position, within the file system, and no two share it.
+/// *Invariant*: every log block is mapped to one block within the file system, and no two to the
+/// same one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogMap {
-    /// By log block, without a gap.
+    /// By log block, without gaps.
     runs: Vec<Run>,
     /// Sorted by position: indices into `runs`, for [`LogMap::contains`].
     by_place: Vec<usize>,
@@ -26,8 +27,8 @@ pub struct LogMap {
 }
 
 impl LogMap {
-    /// The log made of `runs` (position and length in blocks), in log order, on a file system of
-    /// `blocks` blocks.
+    /// Creates the map from `runs` (position and length in blocks), in log order, on a file system
+    /// of `blocks` blocks.
     ///
     /// # Errors
     /// [`Error::BadLogMap`] if a run is empty, outside the file system, or overlaps another. The
@@ -55,22 +56,23 @@ impl LogMap {
         Ok(map)
     }
 
-    /// The runs, in log order: position and length in blocks.
+    /// Returns the runs, in log order: first block and length in blocks.
     pub fn runs(&self) -> impl Iterator<Item = (Block, u32)> + '_ {
         self.runs.iter().map(|run| (run.block, run.len))
     }
 
-    /// Log blocks.
+    /// Returns the number of log blocks.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// True if there is no block.
+    /// Returns whether there is no block.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where log block `log_block` lies, and the number of consecutive blocks from there on.
+    /// Returns the block of the file system for log block `log_block`, and the number of
+    /// consecutive blocks from there on.
     pub fn place(&self, log_block: u32) -> Option<(Block, u32)> {
         let after = self.runs.partition_point(|run| run.log <= log_block);
         let run = self.runs.get(after.checked_sub(1)?)?;
@@ -78,7 +80,7 @@ impl LogMap {
         (skip < run.len).then(|| (Block(run.block.0 + u64::from(skip)), run.len - skip))
     }
 
-    /// Whether `block` is part of the log: nothing else may be written there.
+    /// Returns whether `block` is part of the log, where nothing else may be written.
     pub fn contains(&self, block: Block) -> bool {
         let after = self.by_place.partition_point(|i| self.runs[*i].block <= block);
         after.checked_sub(1).is_some_and(|i| {

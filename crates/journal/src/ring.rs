@@ -1,4 +1,4 @@
-//! The log as a ring: the blocks that hold transactions not yet written in place.
+//! The log as a ring: its blocks with transactions that are not yet written in place.
 
 use crate::Tid;
 use lanefs_ondisk::Block;
@@ -10,14 +10,14 @@ pub(crate) struct Segment {
     pub(crate) tid: Tid,
     /// Its first log block.
     pub(crate) start: u32,
-    /// Log blocks, commit block included.
+    /// Number of log blocks, including the commit block.
     pub(crate) len: u32,
-    /// The blocks whose images it holds.
+    /// The blocks whose images it contains.
     pub(crate) blocks: Vec<Block>,
 }
 
-/// *Invariant*: segments follow each other around the ring, the last one ends at `head`, and one
-/// block at least is free, so that a full log differs from an empty one.
+/// *Invariant*: segments follow each other around the ring, the last one ends at `head`, and at
+/// least one block is free, so that a full log differs from an empty one.
 #[derive(Debug)]
 pub(crate) struct Ring {
     first: u32,
@@ -27,8 +27,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring of log blocks `first..end`; the next transaction goes to `head`, or to
-    /// `first` if that is not in the ring.
+    /// Creates an empty ring of log blocks `first..end`; the next transaction goes to `head`, or to
+    /// `first` if `head` is not in the ring.
     pub(crate) fn new(first: u32, end: u32, head: u32) -> Ring {
         debug_assert!(first < end);
         let head = if (first..end).contains(&head) { head } else { first };
@@ -39,12 +39,12 @@ impl Ring {
         self.end - self.first
     }
 
-    /// Log blocks that a transaction may take now.
+    /// Returns the number of log blocks that a transaction may take now.
     pub(crate) fn free(&self) -> u32 {
         self.size() - 1 - self.segments.iter().map(|s| s.len).sum::<u32>()
     }
 
-    /// The log block for block `n` of the next transaction.
+    /// Returns the log block for block `n` of the next transaction.
     pub(crate) fn place(&self, n: u32) -> u32 {
         let from_first = u64::from(self.head - self.first) + u64::from(n);
         self.first + (from_first % u64::from(self.size())) as u32
@@ -58,18 +58,18 @@ impl Ring {
         self.segments.push_back(Segment { tid, start, len, blocks });
     }
 
-    /// Segments up to `upto`.
+    /// Returns the segments up to `upto`.
     pub(crate) fn until(&self, upto: Tid) -> impl Iterator<Item = &Segment> {
         self.segments.iter().take_while(move |s| s.tid <= upto)
     }
 
-    /// The newest transaction.
+    /// Returns the newest transaction.
     pub(crate) fn newest(&self) -> Option<Tid> {
         self.segments.back().map(|s| s.tid)
     }
 
-    /// Up to which transaction a checkpoint must go so that `need` blocks are free afterwards. It
-    /// goes further than that, since a checkpoint that writes much finds more adjacent blocks.
+    /// Returns the transaction up to which a checkpoint must go to free `need` blocks. It goes
+    /// further than necessary, since a larger checkpoint finds more adjacent blocks.
     pub(crate) fn enough(&self, need: u32) -> Option<Tid> {
         let target = need.max(self.size() / 2).min(self.size() - 1);
         let mut free = self.free();
@@ -80,8 +80,8 @@ impl Ring {
         last.map(|s| s.tid)
     }
 
-    /// Where the log starts once everything up to `upto` is in place: the first block of the next
-    /// transaction, and its number if it is in the log.
+    /// Returns the start of the log once everything up to `upto` is in place: the first block of
+    /// the next transaction, and its number if it is in the log.
     pub(crate) fn start_after(&self, upto: Tid) -> (u32, Option<Tid>) {
         match self.segments.iter().find(|s| s.tid > upto) {
             Some(segment) => (segment.start, Some(segment.tid)),
@@ -89,7 +89,8 @@ impl Ring {
         }
     }
 
-    /// Everything up to `upto` is in place, and the journal superblock on disk says so.
+    /// Releases the log blocks up to `upto`: all are in place, and the journal superblock on the
+    /// device says so.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

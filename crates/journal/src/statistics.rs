@@ -15,13 +15,13 @@ pub struct Statistics {
     pub blocks_logged: u64,
     /// Revoke records written to the log.
     pub revokes_logged: u64,
-    /// Log blocks written in all: images, descriptors, revoke and commit blocks.
+    /// Log blocks written in total: images, descriptors, revoke and commit blocks.
     pub log_blocks: u64,
     /// Checkpoints.
     pub checkpoints: u64,
     /// Block images written in place.
     pub blocks_in_place: u64,
-    /// Times that a joiner waited for credits.
+    /// How many times a joiner waited for credits.
     pub credit_waits: u64,
 }
 

@@ -1,12 +1,12 @@
 //! The image store: metadata blocks that are not yet written in place.
 //!
-//! A block's image is here from its capture until it is written in place. Two versions can exist:
-//! the newest *durable* one, which a checkpoint may write, and a *pending* one of the transaction
-//! that is being committed, which must not be written in place before its commit block is durable.
-//! Readers want the newest.
+//! The store has a block's image from its capture until it is written in place. Two versions can
+//! exist: the newest *durable* one, which a checkpoint may write, and a *pending* one of the
+//! transaction that is being committed, which must not be written in place before its commit block
+//! is durable. Readers get the newest one.
 //!
 //! *Invariant*: only the committer changes the store, so an entry that it has read stays the same
-//! until it writes it.
+//! until it writes the entry.
 
 use crate::Tid;
 use lanefs_lanes::Map;
@@ -29,7 +29,7 @@ struct Entry {
 
 pub(crate) struct Store {
     entries: Map<Block, Entry>,
-    /// Bytes of all versions; written by the committer alone.
+    /// Bytes of all versions; only the committer writes this.
     bytes: AtomicU64,
 }
 
@@ -38,30 +38,30 @@ impl Store {
         Store { entries: Map::new(), bytes: AtomicU64::new(0) }
     }
 
-    /// The newest image.
+    /// Returns the newest image.
     pub(crate) fn newest(&self, block: Block) -> Option<Arc<[u8]>> {
         let entry = self.entries.get(&block)?;
         entry.pending.or(entry.durable).map(|version| version.bytes)
     }
 
-    /// The durable image, if it is of `upto` or earlier: the one that a checkpoint up to there
-    /// writes.
+    /// Returns the durable image, if it is of `upto` or earlier: a checkpoint up to `upto` writes
+    /// it.
     pub(crate) fn durable(&self, block: Block, upto: Tid) -> Option<Arc<[u8]>> {
         let version = self.entries.get(&block)?.durable?;
         (version.tid <= upto).then_some(version.bytes)
     }
 
-    /// Bytes held.
+    /// Returns the bytes of all images.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Captures `bytes` as the image of `block` in `tid`; the last one wins.
+    /// Adds `bytes` as the image of `block` in `tid`, and replaces an earlier one.
     pub(crate) fn push(&self, block: Block, tid: Tid, bytes: Arc<[u8]>) {
         self.change(block, |entry| entry.pending = Some(Version { tid, bytes }));
     }
 
-    /// The transaction of the pending image is durable now.
+    /// Makes the pending image durable, since its transaction is.
     pub(crate) fn promote(&self, block: Block) {
         self.change(block, |entry| {
             if let Some(version) = entry.pending.take() {
@@ -70,12 +70,12 @@ impl Store {
         });
     }
 
-    /// The block is free: its durable image must not be written any more.
+    /// Drops the durable image of a freed block, so that it is not written any more.
     pub(crate) fn revoke(&self, block: Block) {
         self.change(block, |entry| entry.durable = None);
     }
 
-    /// The durable image, if of `upto` or earlier, is in place.
+    /// Drops the durable image after it was written in place, if it is of `upto` or earlier.
     pub(crate) fn is_in_place(&self, block: Block, upto: Tid) {
         self.change(block, |entry| {
             entry.durable.take_if(|version| version.tid <= upto);

@@ -3,24 +3,24 @@
 use lanefs_ondisk::jbd2::Sequence;
 use std::fmt;
 
-/// A transaction's number: 64 bits that only grow, never 0. The low 32 bits are the number in
-/// the log, which wraps.
+/// The number of a transaction: 64 bits that only increase, never 0. The low 32 bits are the number
+/// in the log, which wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u64);
 
 impl Tid {
-    /// The first transaction of a journal whose log goes on at `sequence`.
+    /// Returns the first transaction of a journal whose log continues at `sequence`.
     pub(crate) fn first(sequence: Sequence) -> Tid {
-        // Never 0, nor is the one before it, whatever the sequence.
+        // Neither this number nor the previous one is 0, for any sequence.
         Tid((1 << 32) | u64::from(sequence.0))
     }
 
-    /// The number in the log.
+    /// Returns the number used in the log.
     pub fn sequence(self) -> Sequence {
         Sequence(self.0 as u32)
     }
 
-    /// The transaction after this one.
+    /// Returns the transaction after this one.
     pub fn next(self) -> Tid {
         Tid(self.0 + 1)
     }

@@ -1,15 +1,15 @@
-//! The transaction that an object is dirty in, kept beside the object under its own guard.
+//! Records the transaction in which an object is dirty; stored with the object, under its guard.
 
 use crate::Tid;
 
-/// Dirty tracking of one object whose image at commit is an `I`.
+/// Tracks changes of one object whose image at commit has the type `I`.
 ///
-/// At most two transactions concern an object: the running one and the one before, while it is
-/// being captured. A thread that changes an object of the latter saves its image first. The
-/// committer takes the saved image if there is one, and else the object as it is.
+/// At most two transactions matter for an object: the running one, and the previous one while it is
+/// being captured. A thread that changes an object of the previous one saves its image first. The
+/// committer takes the saved image if there is one, and otherwise the object's present content.
 ///
 /// # Locking
-/// The object's own guard.
+/// The object's own guard protects it.
 #[derive(Debug)]
 pub struct Tracked<I> {
     dirty: Option<Tid>,
@@ -23,13 +23,14 @@ impl<I> Default for Tracked<I> {
 }
 
 impl<I> Tracked<I> {
-    /// Clean.
+    /// Creates the state of a clean object.
     pub fn new() -> Tracked<I> {
         Tracked { dirty: None, frozen: None }
     }
 
-    /// To be called before the first change in `tid`; `capture` gives the image of the object
-    /// before that change. True if the object is newly dirty: put it on the handle's list.
+    /// Called before the first change in `tid`; `capture` returns the image of the object before
+    /// that change. Returns true if the object is newly dirty: then the caller puts it on the
+    /// handle's list.
     pub fn touch(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> bool {
         let before = self.dirty.replace(tid);
         debug_assert!(before.is_none_or(|b| b <= tid), "touched in {tid} after {before:?}");
@@ -44,7 +45,7 @@ impl<I> Tracked<I> {
         true
     }
 
-    /// For the committer: the image as of `tid`, `None` if it was taken already.
+    /// Returns the image as of `tid`, for the committer; `None` if it was taken already.
     pub fn take(&mut self, tid: Tid, capture: impl FnOnce() -> I) -> Option<I> {
         if let Some((_, image)) = self.frozen.take_if(|(frozen, _)| *frozen == tid) {
             return Some(image);
@@ -52,18 +53,18 @@ impl<I> Tracked<I> {
         self.dirty.take_if(|dirty| *dirty == tid).map(|_| capture())
     }
 
-    /// The latest transaction that changed the object and has not captured it yet.
+    /// Returns the latest transaction that changed the object and has not captured it yet.
     pub fn dirty(&self) -> Option<Tid> {
         self.dirty
     }
 
-    /// True if no transaction waits for an image: the object may be evicted.
+    /// Returns whether no transaction waits for an image, so that the object may be evicted.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_none() && self.frozen.is_none()
     }
 
-    /// The object is deleted in `tid`: no image as of `tid` is needed, but the transaction before
-    /// may still wait for its own, which `capture` gives.
+    /// Records that the object is deleted in `tid`: no image as of `tid` is needed. The previous
+    /// transaction may still need its image, which `capture` returns.
     pub fn bury(&mut self, tid: Tid, capture: impl FnOnce() -> I) {
         if let Some(earlier) = self.dirty.take().filter(|dirty| *dirty != tid) {
             self.frozen = Some((earlier, capture()));

@@ -1,4 +1,5 @@
-//! Each cut of a recorded run, with each kind of loss, recovers everything that was promised.
+//! After each cut of a recorded run, with each kind of loss, recovery restores everything that was
+//! promised.
 
 mod toy;
 
@@ -19,12 +20,13 @@ struct Run {
     journal: ToyJournal,
     rng: fastrand::Rng,
     next_stamp: i64,
-    /// The contents of the cells when each transaction closed; `None`: not metadata.
+    /// The contents of the cells at the close of each transaction; `None` if a cell is not
+    /// metadata.
     closed: BTreeMap<Tid, Vec<Option<i64>>>,
     now: Vec<Option<i64>>,
     /// (events recorded, transaction): from this event on, the transaction must survive.
     acknowledged: Vec<(usize, Tid)>,
-    /// (events recorded, cell, stamp): data written into a freed cell, durable from this event on.
+    /// (events recorded, cell, stamp): data written to a freed cell, durable from this event on.
     data: Vec<(usize, usize, i64)>,
 }
 
@@ -61,8 +63,8 @@ impl Run {
         let mut handle = self.journal.join(cells.len() as u32 + 1).unwrap();
         for cell in cells {
             match self.now[cell] {
-                // Freed, and perhaps metadata again in the same transaction: that cancels the
-                // revoke.
+                // The cell is freed; if it becomes metadata again in the same transaction, that
+                // cancels the revoke.
                 Some(_) if frees && cell >= FREEABLE => {
                     self.toy.free(&mut handle, cell);
                     self.now[cell] = None;
@@ -95,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Writes data into a cell that was freed for good.
+    /// Writes data to a cell that stays free.
     fn write_data(&mut self) {
         let freed = std::mem::take(&mut *self.toy.deferred.lock());
         for cell in freed {
@@ -131,7 +133,7 @@ impl Run {
             assert!(tid >= *promised, "cut {cut}, {what:?}: {tid} after {promised} was promised");
         }
         let expected = self.closed.get(&tid).or_else(|| {
-            // Before the first commit the superblock of mkfs stands, whose number is one lower.
+            // Before the first commit the superblock is that of mkfs, whose number is one lower.
             self.closed.first_key_value().filter(|(first, _)| **first > tid).map(|(_, s)| s)
         });
         let expected = expected.unwrap_or_else(|| panic!("cut {cut}, {what:?}: no {tid}"));

@@ -1,5 +1,5 @@
-//! The n-th write or flush fails, for every n: nothing acknowledged is lost, and the first failure
-//! is kept.
+//! The n-th write or flush fails, for every n: no acknowledged change is lost, and the first
+//! failure is kept.
 
 mod toy;
 
@@ -45,7 +45,7 @@ fn live(fault: Option<Fault>) -> Life {
     if life.failed.is_some() {
         let cause = journal.cause().expect("a failure aborts the journal");
         assert!(matches!(cause, Error::Device(_)), "{cause}");
-        // Nothing works any more, though the device may; that is written down with the next round.
+        // The journal is aborted even if the device works again; the next round records the abort.
         assert!(matches!(journal.commit_now(&life.toy), Err(Error::Aborted { .. })));
         let marked = life.recorder.mark();
         assert!(matches!(journal.join(1), Err(Error::Aborted { .. })));
@@ -73,8 +73,8 @@ fn no_acknowledged_commit_is_lost_whichever_operation_fails() {
         println!("{operation:?}: {count}");
         assert!(count > 25);
         for nth in 1..=count {
-            // A device that fails for good finds fewer faults than one that fails once and then
-            // lies: one try in eight.
+            // Permanent failures find fewer defects than single ones, after which the device works
+            // again: they get one run in eight.
             let durations = [Duration::Once, Duration::FromThenOn];
             for duration in &durations[..if nth % 8 == 0 { 2 } else { 1 }] {
                 let duration = *duration;

@@ -1,4 +1,5 @@
-//! Damaged logs: an interrupted commit is distinguished from corruption, and no damage does harm.
+//! Damaged logs: recovery distinguishes an interrupted commit from corruption, and no damage makes
+//! it fail otherwise.
 
 mod toy;
 
@@ -14,7 +15,7 @@ use toy::*;
 
 const CELLS: usize = 30;
 
-/// A device whose log holds three transactions, each of ten cells, in `features`.
+/// Creates a device whose log has three transactions of ten cells each, with `features`.
 fn three_transactions(features: JournalIncompat) -> Arc<RamDevice> {
     let ram = Arc::new(image());
     let log = Log { map: log_map(), superblock: superblock(&*ram), features };
@@ -37,12 +38,12 @@ fn v3() -> JournalIncompat {
     JournalIncompat::BIT64 | JournalIncompat::CSUM_V3
 }
 
-/// Byte offset of a log block.
+/// Returns the byte offset of a log block.
 fn offset(log_block: u32) -> u64 {
     log_map().place(log_block).unwrap().0.0 * BS as u64
 }
 
-/// Log blocks of this kind, in order.
+/// Returns the log blocks of this kind, in order.
 fn blocks_of(device: &dyn Device, kind: BlockKind) -> Vec<u32> {
     (1..LOG_BLOCKS)
         .filter(|log_block| {
@@ -107,7 +108,7 @@ fn a_wrong_descriptor_revoke_or_copy_of_a_committed_transaction_is_corruption() 
 fn a_wrong_copy_of_a_revoked_block_matters_to_nobody() {
     let device = three_transactions(v3());
     let descriptors = blocks_of(&*device, BlockKind::Descriptor);
-    // Cell 9 is the tenth of the first transaction, and the second one frees it.
+    // Cell 9 is the tenth cell of the first transaction, and the second transaction frees it.
     flip(&*device, descriptors[0] + 10, 500);
     assert_eq!(recover_on(&*device).unwrap().transactions, 3);
 }
@@ -151,7 +152,7 @@ fn fast_commits_are_refused_by_name_and_stale_ones_do_not_matter() {
     superblock
         .set_features(JournalCompat::empty(), superblock.incompat() | JournalIncompat::FAST_COMMIT);
     let area = superblock.fast_commit_area();
-    // A journal of this size has no room for fast commits; one that is longer has.
+    // A journal of this size has no room for fast commits; a longer one has.
     let refused = JournalSuperblock::decode(&superblock.encode(), block_size(), LOG_BLOCKS);
     assert!(refused.is_err() && !area.is_empty());
     for (tid, is_refused) in [(end.0, true), (end.0 - 1, false), (0, false)] {
@@ -186,8 +187,8 @@ fn a_log_that_is_not_empty_cannot_be_started_nor_one_without_a_place() {
     assert!(matches!(started.err(), Some(Error::BadLogMap { log_block: 600 })));
 }
 
-/// Any bytes at all in the log: an answer or an error, and no write outside the file system's own
-/// blocks. Without checksums, since those would catch nearly everything at once.
+/// Random bytes in the log: recovery succeeds or returns an error, and writes only blocks of the
+/// file system. The logs have no checksums, since those would detect nearly all damage at once.
 #[test]
 fn no_log_makes_recovery_panic_hang_or_write_where_it_must_not() {
     let seed = 31;

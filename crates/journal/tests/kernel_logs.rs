@@ -1,4 +1,4 @@
-//! Logs that the kernel wrote, replayed by Lanefs and by e2fsck: every block must be the same.
+//! Compares the replays of the kernel's logs by Lanefs and by e2fsck: every block must be the same.
 
 mod host;
 
@@ -9,14 +9,14 @@ use lanefs_lanes::sync::Arc;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Names, moves, deletions, and blocks that were directories once; commits in between.
+/// Creates, renames and removes files, and reuses blocks of directories, with commits in between.
 fn live(root: &Path, rng: &mut fastrand::Rng) {
     let sync = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
     for round in 0..4 {
         let dir = root.join(format!("d{round}"));
         fs::create_dir(&dir).unwrap();
         for n in 0..rng.usize(50..200) {
-            // Starts with the log's magic number, which matters where data goes into the log.
+            // The data starts with the log's magic number, which must be escaped if data is logged.
             let mut data = vec![n as u8; rng.usize(1..9000)];
             let magic = [0xc0, 0x3b, 0x39, 0x98];
             data.iter_mut().zip(magic).for_each(|(byte, m)| *byte = m);
@@ -32,14 +32,13 @@ fn live(root: &Path, rng: &mut fastrand::Rng) {
         }
         sync(root);
     }
-    // Left uncommitted, for the most part.
+    // Most of these changes are not committed.
     for n in 0..20 {
         fs::write(root.join(format!("late-{n}")), [n; 100]).unwrap();
     }
 }
 
-/// Compares the replays of the log that a run on a fresh image, mounted with `options`, left
-/// behind.
+/// Compares the replays of the log of one run on a fresh image, mounted with `options`.
 fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("seed {seed}, {mkfs:?}, {options}");
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -64,7 +63,7 @@ fn compare(mkfs: &[&str], options: &str, seed: u64) -> Option<Recovered> {
     println!("{recovered:?}");
     assert!(target.held() > 0);
     ext4.assert_same(&target, &theirs, options);
-    // Once more over the result.
+    // Replay a second time on the result.
     let again = recover(&source, &target).unwrap();
     assert_eq!(again, recovered);
     ext4.assert_same(&target, &theirs, "replayed twice");
@@ -104,7 +103,7 @@ fn a_log_that_went_round_replays_from_where_it_starts() {
     if !has_e2fsprogs() {
         return;
     }
-    // The smallest journal, in 1 KiB blocks, wraps in the middle of this.
+    // The smallest journal, with blocks of 1 KiB, wraps during this run.
     let mkfs = ["-O", "orphan_file,metadata_csum_seed", "-J", "size=1"];
     let Some(recovered) = compare(&mkfs, "data=journal", 99) else { return };
     assert!(recovered.transactions >= 1);

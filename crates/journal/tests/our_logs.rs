@@ -1,4 +1,4 @@
-//! Logs that Lanefs wrote, replayed by Lanefs, e2fsck and the kernel; and logs that debugfs wrote.
+//! Logs of Lanefs, replayed by Lanefs, e2fsck and the kernel; and logs of debugfs.
 
 mod host;
 mod toy;
@@ -83,7 +83,7 @@ fn our_log_is_replayed_alike(features: &str, wanted: JournalIncompat, seed: u64)
         }
     }
 
-    // After a stop the log is empty, and the file system is as good as mke2fs made it.
+    // After a stop the log is empty, and e2fsck finds nothing wrong.
     journal.stop_now(&toy).unwrap();
     let stopped = dir.path().join("stopped");
     RamDevice::copy_of(&device).unwrap().to_file(&stopped).unwrap();
@@ -111,7 +111,7 @@ fn what_we_wrote_is_replayed_alike_by_us_and_by_e2fsck_and_by_the_kernel() {
     our_log_is_replayed_alike("^metadata_csum,^64bit", JournalIncompat::empty(), 4);
 }
 
-/// Logs of checksum version 2, which no kernel writes any more but debugfs does.
+/// Logs of checksum version 2: debugfs writes them, current kernels do not.
 #[test]
 fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     if !has_e2fsprogs() {

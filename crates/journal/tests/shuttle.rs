@@ -1,4 +1,4 @@
-//! The journal under shuttle: schedules chosen at random, on one processor.
+//! Runs the journal under shuttle: schedules chosen at random, on one processor.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p lanefs-journal --test shuttle`
 #![cfg(shuttle)]
@@ -33,13 +33,13 @@ impl World {
         Ok(handle.tid())
     }
 
-    /// A thread that commits when it is asked to.
+    /// Starts a thread that commits on request.
     fn serve(self: &Arc<World>) -> thread::JoinHandle<()> {
         let world = self.clone();
         thread::spawn(move || world.journal.serve(&world.toy))
     }
 
-    /// `count` threads that do `work`, each with its number.
+    /// Starts `count` threads that run `work`, each with its number.
     fn crew(
         self: &Arc<World>,
         count: usize,
@@ -52,7 +52,7 @@ impl World {
         Crew((0..count).map(start).collect())
     }
 
-    /// Every transaction captured so far holds whole transfers only.
+    /// Checks that every captured transaction contains only whole transfers.
     fn assert_balanced(&self) {
         let tids: Vec<Tid> = self.toy.captured.lock().keys().copied().collect();
         for tid in tids {
@@ -61,7 +61,8 @@ impl World {
         }
     }
 
-    /// As [`World::assert_balanced`] once all is committed: the device holds the state in memory.
+    /// Does the same as [`World::assert_balanced`] after the last commit, and checks that the
+    /// device has the state of memory.
     fn judge(&self) {
         self.assert_balanced();
         let in_memory: Vec<i64> = (0..CELLS).map(|cell| self.toy.stamp(cell)).collect();
@@ -174,7 +175,7 @@ fn a_joiner_for_everything_gets_it_though_nobody_changes_anything() {
         crew.join();
         world.journal.stop().unwrap();
         server.join().unwrap();
-        // Only a joiner that ran short makes an empty transaction close.
+        // An empty transaction closes only because a joiner had too few credits.
         let counted = world.journal.statistics();
         assert!(counted.commits <= counted.credit_waits + 6, "{counted:?}");
     });

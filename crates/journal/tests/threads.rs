@@ -1,4 +1,5 @@
-//! Many threads, one committer: transfers between cells keep their sum in every crash state.
+//! Transfers of many threads between cells, with one committer: the sum is the same in every crash
+//! state.
 
 mod toy;
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 use toy::*;
 
 const THREADS: usize = 6;
-/// Cells that transfers go between; each thread has one more cell, which counts up.
+/// The cells of transfers; each thread has one more cell as a counter.
 const BANK: usize = 200;
 const CELLS: usize = BANK + THREADS;
 
@@ -25,11 +26,11 @@ impl Bank {
         Bank { toy: Toy::new(CELLS), journal: Journal::start(config).unwrap() }
     }
 
-    /// Moves something between two cells and counts the thread's own cell up.
+    /// Moves an amount between two cells and increments the thread's own cell.
     fn transfer(&self, thread: usize, rng: &mut fastrand::Rng) -> Result<Tid, Error> {
         let (from, to) = (rng.usize(..BANK), rng.usize(..BANK));
         let amount = rng.i64(1..100);
-        // Asks for far more than it uses, as worst cases do.
+        // Requests far more credits than it uses, as operations with a large worst case do.
         let mut handle = self.journal.join(rng.u32(3..60))?;
         self.toy.change(&mut handle, from, |stamp| stamp - amount);
         self.toy.change(&mut handle, to, |stamp| stamp + amount);
@@ -52,7 +53,7 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
         ..toy::config(device.clone() as Arc<dyn Device>)
     };
     let bank = Bank::new(config);
-    // (event, thread, count): from this event on the thread's cell holds at least this count.
+    // (event, thread, count): from this event on the thread's cell is at least this count.
     let promised = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let server = scope.spawn(|| bank.journal.serve(&bank.toy));
@@ -107,13 +108,13 @@ fn what_each_thread_was_promised_is_in_every_crash_state() {
     }
 }
 
-/// How the only member uses all the credits before it leaves.
+/// The way in which the only handle uses all credits before it is dropped.
 #[derive(Debug, Clone, Copy)]
 enum Uses {
-    /// It changes something, and has charged every credit in the end.
+    /// It changes something, and has charged all credits at the end.
     AllForAChange,
-    /// It charges every credit for objects that are not on the lists: made and deleted in the
-    /// transaction.
+    /// It charges all credits for objects that are not on the lists, since they are created and
+    /// deleted in the transaction.
     AllForNothing,
 }
 
@@ -132,7 +133,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         while bank.journal.statistics().credit_waits == 0 {
             std::thread::yield_now();
         }
-        // The round that the joiner asks for comes before there is anything to commit.
+        // The joiner requests a round before there is anything to commit.
         std::thread::sleep(Duration::from_millis(200));
         if let Uses::AllForAChange = uses {
             bank.toy.change(&mut member, 0, |stamp| stamp + 1);
@@ -140,7 +141,7 @@ fn is_let_in_though_a_round_found_nothing(uses: Uses) {
         member.charge(member.credits());
         drop(member);
         let let_in = joins.recv_timeout(Duration::from_secs(10));
-        // Lets a waiting joiner go, so that the test ends.
+        // Releases a waiting joiner, so that the test ends.
         if let_in.is_err() {
             bank.journal.abort(Error::Stopped);
         }
@@ -187,8 +188,8 @@ fn many_waiters_share_one_commit() {
     });
     let statistics = bank.journal.statistics();
     println!("{statistics:?}");
-    // One flush and one durable write for each commit, however many threads waited; none for the
-    // fsyncs themselves, since no data was written.
+    // Each commit makes one flush and one durable write for any number of waiting threads. The
+    // fsyncs flush nothing themselves, since no data was written.
     assert!(statistics.commits < THREADS as u64 * ROUNDS, "{statistics:?}");
     assert!(statistics.flushes <= statistics.commits + statistics.checkpoints, "{statistics:?}");
 }

@@ -1,5 +1,6 @@
-//! One kind of operation, so many times: to count its instructions. `scripts/instructions` runs this
-//! under callgrind with two counts and divides the difference.
+//! Runs one kind of operation a given number of times, to count its instructions.
+//! `scripts/instructions` runs this under callgrind with two numbers and divides the difference of
+//! the counts.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example operations -- stat 10000

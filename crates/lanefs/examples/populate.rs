@@ -1,4 +1,4 @@
-//! Makes an image and fills it from several threads.
+//! Creates an image and fills it with several threads.
 //!
 //! ```sh
 //! cargo run --example populate -- /tmp/disk.img
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A directory of its own for each thread: they share nothing.
+/// Fills a directory; each thread has its own, so threads share nothing.
 fn fill(fs: &FileSystem, number: usize) -> std::io::Result<()> {
     let dir = format!("/thread-{number}");
     fs.create_dir(&dir)?;

@@ -1,5 +1,5 @@
-//! Prints a file of an image, as the command `lanefs cat` does; nothing is written, not even to replay a
-//! log.
+//! Prints a file of an image, as the command `lanefs cat` does. Writes nothing: a dirty log is
+//! replayed in memory.
 //!
 //! ```sh
 //! cargo run --example read_file -- disk.img /etc/os-release

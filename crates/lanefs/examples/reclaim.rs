@@ -1,13 +1,13 @@
-//! A walk of a large tree with small caches: what the process has in memory, and how fast it goes.
+//! Walks a large tree with small caches; measures the memory of the process and the speed.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example reclaim -- 1000000 64 4   # files, MiB of caches, threads
 //! ```
 //!
-//! Each thread asks for every file of a tree of its own, directory by directory. Then, in turns, that
-//! walk again; with caches for all of it the part that fits into the cap, found in memory; and a part
-//! that is read for the first time. Memory is what the heap has given out, and the process's anonymous
-//! memory (the device is a file in memory, and not in that).
+//! Each thread has its own tree and stats every file in it, directory by directory. Measured
+//! alternately: that walk repeated; the part of it that fits in the caches, with caches for
+//! everything; and a part that is read for the first time. Memory is the heap in use, and the
+//! process's anonymous memory (which excludes the device, a file in memory).
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
-/// Of one directory.
+/// The number of files in a directory.
 const FILES: usize = 500;
 
 const ROUNDS: usize = 5;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let fs = FileSystem::open_device(device.clone(), &options(cap))?;
     make(&fs, threads, directories)?;
     fs.close()?;
-    // What the making needed stays with the heap: it is not the walk's.
+    // Memory that the heap kept from the creation of the tree does not count for the walk.
     let (heap, anonymous) = (LineHeap::in_use(), anonymous_kib());
     println!("made {files} files; in use {} KiB, anonymous {anonymous} KiB", heap / 1024);
 
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What was measured in the rounds.
+/// The figures of all rounds.
 #[derive(Default)]
 struct Slices {
     capped: Spread,
@@ -132,7 +132,7 @@ fn make(fs: &FileSystem, threads: usize, directories: usize) -> Result<(), lanef
     })
 }
 
-/// Each thread goes through so many directories of its tree, so many times.
+/// A walk: each thread visits this many directories of its tree, this many times.
 struct Walk {
     threads: usize,
     directories: usize,
@@ -140,9 +140,9 @@ struct Walk {
 }
 
 struct Walked {
-    /// Files in a second, of all threads.
+    /// Files per second, of all threads together.
     speed: f64,
-    /// Bytes of the heap at most.
+    /// The largest number of bytes in the heap.
     heap: usize,
 }
 
@@ -185,7 +185,7 @@ impl Walk {
     }
 }
 
-/// The process's anonymous memory.
+/// Returns the process's anonymous memory in KiB.
 fn anonymous_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

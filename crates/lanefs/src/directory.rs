@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Number of entries fetched at once, which bounds the memory for large directories.
+/// Number of entries read at once, which bounds the memory for large directories.
 const BATCH: usize = 256;
 
 /// An entry of a directory.
@@ -37,7 +37,8 @@ impl DirEntry {
     }
 }
 
-/// An iterator over the entries of a directory, in the order of the directory, without "." and "..".
+/// An iterator over the entries of a directory, in the order of the directory, without "." and
+/// "..".
 ///
 /// It keeps the file system mounted, as an open [`crate::File`] does.
 ///
@@ -65,7 +66,7 @@ impl DirEntry {
 /// ```
 pub struct ReadDir {
     dir: OpenFile,
-    /// Dropped after `dir`, which belongs to it.
+    /// Declared last, so that it is dropped after `dir`.
     mounted: Shared,
     path: PathBuf,
     cookie: u64,

@@ -1,4 +1,4 @@
-//! Errors, with the path at which they happened.
+//! Errors, with the path of the failed operation.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ pub struct Error {
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Cause {
-    /// An error of the file system; [`lanefs_ext4::Error`] says whether the image, the device or the
-    /// caller is at fault.
+    /// An error of the file system; [`lanefs_ext4::Error`] says whether the image, the device or
+    /// the caller is at fault.
     #[error(transparent)]
     FileSystem(#[from] lanefs_ext4::Error),
     /// The image or the block device cannot be opened.
@@ -42,7 +42,7 @@ pub enum Cause {
     /// An array cannot be assembled.
     #[error(transparent)]
     Array(Box<lanefs_raid5::AssembleError>),
-    /// A file system cannot be made.
+    /// A file system cannot be created.
     #[error(transparent)]
     Format(#[from] lanefs_ext4::mkfs::MkfsError),
     /// The file ends before the buffer of [`crate::File::read_exact_at`] is full.
@@ -54,21 +54,21 @@ pub enum Cause {
     FilesOpen,
 }
 
-/// The result of an operation of this crate.
+/// The result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The path within the file system, if the operation was on one.
+    /// Returns the path within the file system, if the operation was on one.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The reason.
+    /// Returns the reason.
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
 
-    /// The system's error number (Linux values).
+    /// Returns the system's error number (Linux values).
     pub fn errno(&self) -> i32 {
         match &self.cause {
             Cause::FileSystem(error) => error.errno(),
@@ -94,12 +94,12 @@ impl Error {
         }
     }
 
-    /// True if a name on the path does not exist.
+    /// Returns whether a name on the path does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::NotFound))
     }
 
-    /// True if the name exists already.
+    /// Returns whether the name exists already.
     pub fn is_exists(&self) -> bool {
         matches!(self.cause, Cause::FileSystem(lanefs_ext4::Error::Exists))
     }

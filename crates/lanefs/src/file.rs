@@ -11,11 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// An open file. [`std::io::Read`] and its siblings work at its position, as in [`std::fs::File`]. The
-/// methods that end in `_at` take an offset, and several threads can call them at once.
+/// An open file. [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`] use its position, as
+/// in [`std::fs::File`]. The methods that end in `_at` take an offset, and several threads can call
+/// them concurrently.
 ///
-/// It keeps the file system mounted: it can be stored beside its [`crate::FileSystem`], and moved to
-/// another thread. [`crate::FileSystem::close`] fails while a file is open.
+/// It keeps the file system mounted: it can be stored together with its [`crate::FileSystem`], and
+/// moved to another thread. [`crate::FileSystem::close`] fails while a file is open.
 ///
 /// ```
 /// use lanefs::{File, FileSystem};
@@ -47,7 +48,7 @@ use std::{fmt, io};
 /// ```
 pub struct File {
     open: OpenFile,
-    /// Dropped after `open`, which belongs to it.
+    /// Declared last, so that it is dropped after `open`.
     mounted: Shared,
     path: PathBuf,
     position: AtomicU64,
@@ -64,8 +65,8 @@ impl File {
         File { open, mounted, path, position: AtomicU64::new(0) }
     }
 
-    /// Reads into `buf` from `offset`. Returns the number of bytes, which is less than the length of `buf`
-    /// only at the end of the file.
+    /// Reads into `buf` from `offset`. Returns the number of bytes, which is less than the length
+    /// of `buf` only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.mounted.vfs.read(&self.open, offset, buf).at(&self.path)
     }
@@ -73,7 +74,8 @@ impl File {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// [`Cause::UnexpectedEof`] if the file ends before; the contents of `buf` are then unspecified.
+    /// [`Cause::UnexpectedEof`] if the file ends before that; the contents of `buf` are then
+    /// unspecified.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self.read_at(buf, offset)? {
             read if read == buf.len() => Ok(()),
@@ -81,8 +83,8 @@ impl File {
         }
     }
 
-    /// Writes at `offset`, or at the end if the file was opened to append. Returns the number of bytes,
-    /// which is less than the length of `buf` only if space ran out.
+    /// Writes at `offset`, or at the end if the file was opened to append. Returns the number of
+    /// bytes, which is less than the length of `buf` only if space ran out.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         Ok(self.mounted.vfs.write(&self.open, offset, buf).at(&self.path)?.1)
     }
@@ -101,7 +103,7 @@ impl File {
         Ok(())
     }
 
-    /// Size, owner, times and so on.
+    /// Returns size, owner, times and other metadata.
     pub fn metadata(&self) -> Metadata {
         self.open.inode().attr().into()
     }
@@ -136,13 +138,13 @@ impl File {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }
 
-    /// The start of the next data at or after `offset`; `None` if only a hole is left.
+    /// Returns the start of the next data at or after `offset`; `None` if only a hole is left.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_for(lanefs_ext4::Seek::Data, offset)
     }
 
-    /// The start of the next hole at or after `offset`; the end of the file counts as a hole. `None` if
-    /// `offset` is beyond the end.
+    /// Returns the start of the next hole at or after `offset`; the end of the file counts as a
+    /// hole. `None` if `offset` is beyond the end.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_for(lanefs_ext4::Seek::Hole, offset)
     }
@@ -155,7 +157,7 @@ impl File {
         }
     }
 
-    /// The value of an extended attribute; `None` if it does not exist.
+    /// Returns the value of an extended attribute; `None` if it does not exist.
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
         let name = name.as_ref().as_bytes();
         match self.mounted.vfs.get_xattr(&self.mounted.credentials, self.open.inode(), name) {
@@ -165,7 +167,7 @@ impl File {
         }
     }
 
-    /// The open file in the layer below, [`lanefs_vfs`].
+    /// Returns the open file of the layer below, [`lanefs_vfs`].
     pub fn as_open_file(&self) -> &OpenFile {
         &self.open
     }
@@ -178,8 +180,9 @@ impl fmt::Debug for File {
     }
 }
 
-/// As in [`std::fs::File`], threads that share a file share its position. Two threads that read or write
-/// at the same time may use the same position. [`File::read_at`] and [`File::write_at`] do not use it.
+/// As in [`std::fs::File`], threads that share a file share its position. Two threads that read or
+/// write at the same time may use the same position. [`File::read_at`] and [`File::write_at`] do
+/// not use it.
 impl io::Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let position = self.position.load(Ordering::Relaxed);

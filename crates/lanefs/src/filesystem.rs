@@ -24,8 +24,9 @@ type Ext4Error = lanefs_ext4::Error;
 
 /// An open ext4 file system.
 ///
-/// Paths start at its root, with or without a leading slash. All methods but [`FileSystem::close`] take
-/// `&self`, and threads that work in different directories do not wait for each other.
+/// Paths start at its root, with or without a leading slash. All methods except
+/// [`FileSystem::close`] take `&self`, and threads that work in different directories do not wait
+/// for each other.
 ///
 /// ```
 /// use lanefs::{FileSystem, Rename};
@@ -59,11 +60,11 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
-    /// Makes a sparse image file of `bytes` bytes with a new file system, and opens it.
+    /// Creates a sparse image file of `bytes` bytes with a new file system, and opens it.
     ///
     /// # Errors
-    /// [`crate::Cause::Open`] if the file exists already. [`FileSystem::format`] makes a file system on an
-    /// existing device.
+    /// [`crate::Cause::Open`] if the file exists already. [`FileSystem::format`] creates a file
+    /// system on an existing device.
     pub fn create(
         image: impl AsRef<Path>,
         bytes: u64,
@@ -75,7 +76,7 @@ impl FileSystem {
         FileSystem::open_device(device, &OpenOptions::new())
     }
 
-    /// Makes a new file system on `device`. Its old contents are lost.
+    /// Creates a new file system on `device`. Its old contents are lost.
     pub fn format(device: &dyn Device, options: &FormatOptions) -> Result<()> {
         lanefs_ext4::mkfs::mkfs(device, options)?;
         Ok(())
@@ -114,12 +115,12 @@ impl FileSystem {
         Ok(FileSystem { mounted: LaneArc::new(Mounted { vfs, credentials, source }) })
     }
 
-    /// Writes all changes in place and marks the file system clean. Dropping does the same, but cannot
-    /// report an error.
+    /// Writes all changes in place and marks the file system clean. Dropping does the same, but
+    /// cannot report an error.
     ///
     /// # Errors
-    /// [`Cause::FilesOpen`] while a [`File`] or a [`ReadDir`] of it exists: drop those first. The
-    /// file system then stays mounted until the last of them is dropped.
+    /// [`Cause::FilesOpen`] if a [`File`] or a [`ReadDir`] of this file system exists: drop those
+    /// first. The file system then stays mounted until the last of them is dropped.
     pub fn close(self) -> Result<()> {
         let Some(mounted) = LaneArc::into_inner(self.mounted) else {
             return Err(Cause::FilesOpen.into());
@@ -130,27 +131,28 @@ impl FileSystem {
         mounted.source.map_or(Ok(()), Source::close)
     }
 
-    /// The layer below: inodes, names and credentials.
+    /// Returns the layer below: inodes, names and credentials.
     pub fn vfs(&self) -> &Vfs {
         &self.mounted.vfs
     }
 
-    /// The image, device or array, if it was opened by name.
+    /// Returns the image, device or array, if it was opened by name.
     pub fn source(&self) -> Option<&Source> {
         self.mounted.source.as_ref()
     }
 
-    /// The user that operations run as, and that owns new files.
+    /// Returns the user of all operations, who owns new files.
     pub fn credentials(&self) -> &Credentials {
         &self.mounted.credentials
     }
 
-    /// Space and inodes, used and free.
+    /// Returns the numbers of used and free blocks and inodes.
     pub fn space(&self) -> StatFs {
         self.vfs().stat_fs()
     }
 
-    /// Counters: waits for locks, commits, cache sizes. `lanefs stats` shows the same for a mount.
+    /// Returns counters: waits for locks, commits, cache sizes. `lanefs stats` shows the same for a
+    /// mount.
     pub fn statistics(&self) -> Statistics {
         self.vfs().fs().statistics()
     }
@@ -181,8 +183,8 @@ impl FileSystem {
         act(&parent.dir, &parent.last).at(path)
     }
 
-    /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may follow the
-    /// name.
+    /// Runs `act` on the directory and the name of a new file; `slash` says whether a slash may
+    /// follow the name.
     fn with_new_name<T>(
         &self,
         path: &Path,
@@ -190,7 +192,8 @@ impl FileSystem {
         act: impl FnOnce(&InodeRef, &[u8]) -> std::result::Result<T, Ext4Error>,
     ) -> Result<T> {
         self.in_parent(path, |dir, last| match last {
-            // A path that ends in a slash names a directory, but the new file is none.
+            // A path that ends in a slash refers to a directory, but the new file is not a
+            // directory.
             Last::Name(name, Slash::Trailing) if slash == Slash::None => {
                 Err(match self.vfs().lookup(self.credentials(), dir, name) {
                     Ok(_) => Ext4Error::Exists,
@@ -207,7 +210,7 @@ impl FileSystem {
         self.open_file_with(path, &FileOptions::new().read())
     }
 
-    /// Opens a file for reading and writing. Makes it, or truncates it if it exists.
+    /// Opens a file for reading and writing. Creates it, or truncates it if it exists.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_file_with(path, &FileOptions::new().read().write().create().truncate())
     }
@@ -224,7 +227,7 @@ impl FileSystem {
         Ok(File::new(self.mounted.clone(), open, path.into()))
     }
 
-    /// The contents of a file.
+    /// Returns the contents of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let mut data = Vec::new();
@@ -235,7 +238,7 @@ impl FileSystem {
         }
     }
 
-    /// Replaces the contents of a file with `data`. Makes the file if it does not exist.
+    /// Replaces the contents of a file by `data`. Creates the file if it does not exist.
     pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let options = FileOptions::new().write().create().truncate();
@@ -243,7 +246,7 @@ impl FileSystem {
         file.write_all(data.as_ref()).map_err(|error| from_io(path, error))
     }
 
-    /// The entries of a directory.
+    /// Returns the entries of a directory.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
         let dir = self.find(path, Follow::Links)?;
@@ -252,12 +255,12 @@ impl FileSystem {
         Ok(ReadDir::new(self.mounted.clone(), open, path.into()))
     }
 
-    /// Makes a directory, with permissions 0755.
+    /// Creates a directory with permissions 0755.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.create_node(path, &NewNode { kind: NewKind::Directory, permissions: 0o755, umask: 0 })
     }
 
-    /// Makes a directory and its missing parents.
+    /// Creates a directory and its missing parents.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self.create_dir(path) {
@@ -280,7 +283,7 @@ impl FileSystem {
         }
     }
 
-    /// Makes a file of any type: device, pipe, socket, regular file or directory, with a mode.
+    /// Creates a file of any type with a mode: device, pipe, socket, regular file or directory.
     pub fn create_node(&self, path: impl AsRef<Path>, new: &NewNode<'_>) -> Result<()> {
         let slash = match new.kind {
             NewKind::Directory => Slash::Trailing,
@@ -291,13 +294,13 @@ impl FileSystem {
         })
     }
 
-    /// Makes a symbolic link at `path` that leads to `target`.
+    /// Creates a symbolic link at `path` to `target`.
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let kind = NewKind::Symlink(bytes(target.as_ref()));
         self.create_node(path, &NewNode { kind, permissions: 0o777, umask: 0 })
     }
 
-    /// Makes `path` a hard link to the file at `original`. A symbolic link is not followed.
+    /// Creates `path` as a hard link to the file at `original`. A symbolic link is not followed.
     pub fn hard_link(&self, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let inode = self.find(original.as_ref(), Follow::Nothing)?;
         self.with_new_name(path.as_ref(), Slash::None, |dir, name| {
@@ -305,14 +308,14 @@ impl FileSystem {
         })
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let target = self.vfs().read_link(&self.find(path, Follow::Nothing)?).at(path)?;
         Ok(OsString::from_vec(target).into())
     }
 
-    /// Removes anything but a directory.
+    /// Removes a file of any type except a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.in_parent(path.as_ref(), |dir, last| match last {
             Last::Name(name, Slash::None) => self.vfs().unlink(self.credentials(), dir, name),
@@ -344,7 +347,7 @@ impl FileSystem {
             return Err(Error::at(path, Ext4Error::Busy));
         };
         if slash.follows() {
-            // "link/" means the target of the link, which cannot be removed by that name.
+            // "link/" refers to the target of the link, which cannot be removed under that name.
             let victim = self.vfs().lookup(self.credentials(), &parent.dir, name).at(path)?;
             if victim.attr().file_type != FileType::Directory {
                 return Err(Error::at(path, Ext4Error::NotDirectory));
@@ -358,7 +361,7 @@ impl FileSystem {
         self.rename_with(from, to, Rename::Replace)
     }
 
-    /// Moves `from` to `to` in the way of `how`.
+    /// Moves `from` to `to`; `how` selects whether `to` is replaced, kept or exchanged.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -386,17 +389,17 @@ impl FileSystem {
             .at(from)
     }
 
-    /// The metadata of the file at `path`. Follows a symbolic link.
+    /// Returns the metadata of the file at `path`. Follows a symbolic link.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Follow::Links)
     }
 
-    /// The metadata of the file at `path`. Does not follow a symbolic link.
+    /// Returns the metadata of the file at `path`. Does not follow a symbolic link.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Follow::Nothing)
     }
 
-    /// True if a file exists at `path`; follows symbolic links.
+    /// Returns whether a file exists at `path`; follows symbolic links.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -418,7 +421,7 @@ impl FileSystem {
         self.set_attr(path, &set, Follow::Links)
     }
 
-    /// Sets owner and group; `None` leaves it unchanged.
+    /// Sets owner and group; a `None` leaves one unchanged.
     pub fn set_owner(
         &self,
         path: impl AsRef<Path>,
@@ -434,8 +437,8 @@ impl FileSystem {
         self.set_attr(path, &SetAttr { atime, mtime, ..SetAttr::default() }, Follow::Links)
     }
 
-    /// The value of an extended attribute (`user.x`); `None` if it does not exist. No method for
-    /// attributes follows symbolic links.
+    /// Returns the value of an extended attribute (`user.x`); `None` if it does not exist. The
+    /// methods for extended attributes do not follow symbolic links.
     pub fn xattr(
         &self,
         path: impl AsRef<Path>,
@@ -472,7 +475,7 @@ impl FileSystem {
         self.vfs().remove_xattr(self.credentials(), &inode, name.as_ref().as_bytes()).at(path)
     }
 
-    /// The names of the extended attributes.
+    /// Returns the names of the extended attributes.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::Nothing)?;
@@ -481,12 +484,12 @@ impl FileSystem {
     }
 }
 
-/// The bytes of a path, as the file system uses them.
+/// Returns the bytes of a path, in the form that the file system uses.
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The [`Error`] inside an error that went through [`std::io`].
+/// Returns the [`Error`] inside an error of [`std::io`].
 fn from_io(path: &Path, error: std::io::Error) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => error,

@@ -1,8 +1,8 @@
 //! ext4 in user space that keeps scaling as cores are added.
 //!
-//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel make them. Its methods
-//! are those of [`std::fs`], and need neither a mount nor privileges. They take `&self`, so threads can
-//! share a file system; threads in different directories do not wait for each other.
+//! [`FileSystem`] opens an ext4 image or block device, as `mke2fs` and the kernel create them. Its
+//! methods are those of [`std::fs`], and need neither a mount nor privileges. They take `&self`, so
+//! threads can share a file system; threads in different directories do not wait for each other.
 //!
 //! ```
 //! use lanefs::device::RamDevice;
@@ -38,8 +38,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`FileSystem::open`] opens an image, and [`FileSystem::create`] makes one. RAID-5 arrays have the same
-//! names as on the command line, see [`Source`].
+//! [`FileSystem::open`] opens an image, and [`FileSystem::create`] creates one. RAID-5 arrays have
+//! the same names as on the command line, see [`Source`].
 //!
 //! The crates below are public as modules: they contain every type that occurs in a signature here.
 //! [`FileSystem::vfs`] works on inodes and names, for servers of other protocols.

@@ -12,6 +12,6 @@ pub(crate) struct Mounted {
     pub source: Option<Source>,
 }
 
-/// A handle that keeps the file system mounted. Each open file has one. Making and dropping it writes to
-/// a cache line of the lane; using it writes to none.
+/// A handle that keeps the file system mounted. Each open file has one. Creating and dropping it
+/// writes a cache line of the lane; using it writes no shared memory.
 pub(crate) type Shared = LaneArc<Mounted>;

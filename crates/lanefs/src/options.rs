@@ -4,7 +4,8 @@ use lanefs_ext4::{Access, Atime, Policies, Recovery};
 use lanefs_vfs::{Credentials, NameCachePolicy, OpenFlags, VfsOptions};
 use std::time::Duration;
 
-/// How to open a file system. By default read-write, as the superuser, with the kernel's defaults.
+/// Options for opening a file system. The default is read-write, as the superuser, with the
+/// kernel's default options.
 ///
 /// ```
 /// use lanefs::{Atime, Credentials, OpenOptions};
@@ -32,7 +33,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> OpenOptions {
         let (vfs, credentials) = (VfsOptions::default(), Credentials::superuser());
         OpenOptions { vfs, offset: 0, len: None, credentials }
@@ -62,13 +63,13 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the user that operations run as, and that owns new files.
+    /// Sets the user of all operations, who owns new files.
     pub fn credentials(mut self, credentials: Credentials) -> OpenOptions {
         self.credentials = credentials;
         self
     }
 
-    /// Sets when reads change the access time.
+    /// Sets in which cases reads change the access time.
     pub fn atime(mut self, atime: Atime) -> OpenOptions {
         self.vfs.mount.atime = atime;
         self
@@ -108,7 +109,7 @@ impl OpenOptions {
     }
 }
 
-/// How to open a file, as [`std::fs::OpenOptions`] does on the host.
+/// Options for opening a file, like [`std::fs::OpenOptions`] for files of the host.
 ///
 /// ```
 /// use lanefs::FileOptions;
@@ -127,7 +128,7 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Options without access: neither read nor write. New files get permissions 0644.
+    /// Returns options without access, neither read nor write. New files get permissions 0644.
     pub fn new() -> FileOptions {
         FileOptions { flags: OpenFlags::empty(), permissions: 0o644 }
     }
@@ -152,12 +153,12 @@ impl FileOptions {
         self.with(OpenFlags::WRITE | OpenFlags::APPEND)
     }
 
-    /// Makes the file if it does not exist.
+    /// Creates the file if it does not exist.
     pub fn create(self) -> FileOptions {
         self.with(OpenFlags::CREATE)
     }
 
-    /// Makes the file; fails if it exists.
+    /// Creates the file; fails if it exists.
     pub fn create_new(self) -> FileOptions {
         self.with(OpenFlags::CREATE | OpenFlags::EXCLUSIVE)
     }

@@ -1,4 +1,4 @@
-//! Removing a directory tree.
+//! Removes a directory tree.
 
 use lanefs_ext4::{Error, InodeRef};
 use lanefs_ondisk::FileType;
@@ -14,8 +14,8 @@ struct Level {
     dir: InodeRef,
 }
 
-/// Removes the file or tree `name` in `dir`. Uses an explicit stack, since a tree may be deeper than the
-/// thread's stack.
+/// Removes the file or tree `name` in `dir`. Uses an explicit stack, since a tree may be deeper
+/// than the thread's stack.
 pub(crate) fn remove_tree(
     vfs: &Vfs,
     who: &Credentials,
@@ -40,8 +40,8 @@ pub(crate) fn remove_tree(
     Ok(())
 }
 
-/// Removes entries of `dir` up to the first directory that is not empty, and returns that one. `None`
-/// once `dir` is empty.
+/// Removes entries of `dir` up to the first directory that is not empty, and returns that
+/// directory; `None` once `dir` is empty.
 fn empty(vfs: &Vfs, who: &Credentials, dir: &InodeRef) -> Result<Option<Level>, Error> {
     loop {
         let names = some_names(vfs, who, dir)?;

@@ -1,4 +1,4 @@
-//! The source of a file system, by name: an image, a block device, or an array of them.
+//! The source of a file system: an image, a block device, or an array of them.
 
 use crate::error::{Cause, Error, Result};
 use lanefs_device::{Access, Device, FileDevice, OpenOptions};
@@ -26,9 +26,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens the source `name`: the path of an image or block device, or the name of an array. An array is
-    /// `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID` searches the
-    /// block devices for its members, and `md:UUID,DIRECTORY` a directory.
+    /// Opens the source `name`: the path of an image or block device, or the name of an array. An
+    /// array is `md:MEMBER,MEMBER,...` in any order, with `missing` for a missing member. `md:UUID`
+    /// searches the block devices for its members, and `md:UUID,DIRECTORY` a directory.
     ///
     /// # Errors
     /// [`Cause::Open`] or [`Cause::Array`].
@@ -47,12 +47,12 @@ impl Source {
         Ok(Source::Array(Arc::new(open()?)))
     }
 
-    /// The array `name`, if it is the name of an array.
+    /// Parses `name` as the name of an array; `None` if it has another form.
     pub fn array_name(name: &Path) -> Option<lanefs_raid5::Source> {
         lanefs_raid5::Source::parse(name.as_os_str())
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Arc<dyn Device> {
         match self {
             Source::Image(device) => device.clone(),
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// The array, if it is one.
+    /// Returns the array, if it is one.
     pub fn array(&self) -> Option<&OpenArray> {
         match self {
             Source::Image(_) => None,
@@ -68,16 +68,16 @@ impl Source {
         }
     }
 
-    /// Notes for the user, one line each: members of an array that are not used.
+    /// Returns notes for the user, one per line: unused members of an array.
     pub fn notes(&self) -> Vec<String> {
         let out = self.array().map(OpenArray::left_out).unwrap_or_default();
         out.iter().map(|out| format!("left out: {out}")).collect()
     }
 
-    /// Marks an array clean. The file system on it must be closed before.
+    /// Marks an array clean. The file system on it must be closed first.
     pub(crate) fn close(self) -> Result<()> {
         let Source::Array(array) = self else { return Ok(()) };
-        // If another reference exists, the array is closed when that is dropped.
+        // If another reference exists, the array is closed when that reference is dropped.
         match Arc::into_inner(array).map(OpenArray::close) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(Error::from(lanefs_raid5::AssembleError::from(error))),
@@ -88,7 +88,7 @@ impl Source {
 impl From<lanefs_raid5::AssembleError> for Cause {
     fn from(error: lanefs_raid5::AssembleError) -> Cause {
         match error {
-            // A member that cannot be opened is reported like an image that cannot.
+            // A member that cannot be opened is reported like an image that cannot be opened.
             lanefs_raid5::AssembleError::Open(error) => Cause::Open(error),
             error => Cause::Array(Box::new(error)),
         }

@@ -1,5 +1,5 @@
-//! Paths and permissions as the kernel's own ext4 judges them: the same operations on two copies of
-//! one image, by the kernel and by the library, have to end alike, error numbers included.
+//! Compares paths and permissions with the kernel's ext4: the kernel and the library run the same
+//! operations on two copies of one image, and must return the same results and error numbers.
 
 mod images;
 
@@ -10,12 +10,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Set for the child that asks the kernel: where its tree is.
+/// Environment variable of the child that runs the kernel's side: the path of its tree.
 const TREE: &str = "LANEFS_TEST_TREE";
-/// Set for that child if the tree is to be its root.
+/// Set for that child if the tree becomes its root directory.
 const AS_ROOT: &str = "LANEFS_TEST_AS_ROOT";
 
-/// Steps of a run.
+/// The number of steps in a run.
 const STEPS: usize = 4000;
 
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ fn fill(dir: &Path) {
     );
 }
 
-/// Not a test by itself: the child of the others.
+/// Not a test itself: the other tests run it as their child process.
 #[test]
 fn the_kernels_side() {
     let Some(tree) = std::env::var_os(TREE) else { return };
@@ -151,7 +151,7 @@ fn by_kernel(what: &str, path: &str, other: &str) -> Result<String, i32> {
     outcome.map_err(|error| error.raw_os_error().unwrap())
 }
 
-/// Type and size; a directory's size is its own business.
+/// Returns type and size; the size of a directory is left out, since it may differ.
 fn brief(mode: u32, size: u64) -> String {
     let is_dir = mode & 0o170_000 == 0o040_000;
     format!("{:o} {}", mode & 0o170_000, if is_dir { 0 } else { size })
@@ -184,7 +184,8 @@ fn by_us(fs: &FileSystem, what: &str, path: &str, other: &str) -> Result<String,
     outcome.map_err(|error| error.errno())
 }
 
-/// Asks the kernel, in a child: `launcher` before the test's own program.
+/// Runs the steps on the kernel's side in a child process; `launcher` precedes the test's own
+/// program in its command line.
 fn ask_kernel(launcher: &[&str], tree: &Path, as_root: bool, steps: &[Step]) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let mut line: Vec<&std::ffi::OsStr> = launcher.iter().map(|word| word.as_ref()).collect();
@@ -218,7 +219,7 @@ fn compare(fs: &FileSystem, steps: &[Step], kernel: &[String]) {
     }
 }
 
-/// Prints the tree, whoever may read it.
+/// Prints the tree, including parts that the user may not read.
 fn show(fs: &FileSystem, dir: &lanefs_ext4::InodeRef, path: &str) {
     let (vfs, root) = (fs.vfs(), Credentials::superuser());
     let mut names = Vec::new();
@@ -275,7 +276,7 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
     let protect: Vec<String> = ["a", "a/a", "a/b", "b", "b/a", "f", "a/f", "b/f", "."]
         .iter()
         .map(|name| {
-            // The child must get into the tree.
+            // The child process must be able to enter the tree.
             let open = *name == "." || random.bool();
             let mode = random.u16(..0o10000) | if open { 0o111 } else { 0 };
             let (uid, gid) = (random.u32(1000..1002), random.u32(1000..1003));
@@ -293,15 +294,15 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
     {
         let Some(kernel) = KernelMounted::new(&image.path, "kernel", "rw") else { return };
         fill(&kernel.path);
-        // Links that could lead out of the tree, once they are moved.
+        // Removes links that could refer to paths outside of the tree after they are moved.
         shell(&kernel.path, "rm b/to-f b/root a/up");
         shell(&kernel.path, &protect.join("\n"));
     }
     let copy = image.copy("copy.img");
-    // Without "..": the kernel's side has the host's root above its tree.
+    // The steps have no "..", since the kernel's tree is below the host's root.
     let mut steps = steps(&mut random, false);
     steps.retain(|step| !step.path.contains("up") && !step.path.contains("root"));
-    // In a sticky directory the kernel refuses this by a rule of its own.
+    // In a sticky directory the kernel refuses this by another rule (`protected_regular`).
     steps.retain(|step| step.what != "create-no-follow");
     steps.retain(|step| !step.other.contains("up") && !step.other.contains("root"));
     let who = ["setpriv", "--reuid=1000", "--regid=1000", "--groups=1002", "--"];
@@ -309,7 +310,7 @@ fn an_ordinary_user_may_do_what_the_kernel_lets_him() {
         let kernel = KernelMounted::new(&image.path, "kernel", "rw").unwrap();
         let links = "/proc/sys/fs/protected_hardlinks";
         if std::fs::read_to_string(links).is_ok_and(|value| value.trim() != "0") {
-            // A rule of the kernel's, not of file systems.
+            // The kernel's rule `protected_hardlinks` is not part of file systems.
             steps.retain(|step| step.what != "link");
         }
         let program = std::env::current_exe().unwrap();

@@ -1,4 +1,4 @@
-//! Memory that a mount's caches had goes back to the system when the mount ends.
+//! Checks that the memory of a mount's caches is returned to the system after the unmount.
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -31,7 +31,7 @@ fn what_a_mount_had_in_memory_goes_back_to_the_system_at_its_end() {
     assert!(after + in_use / 4 * 3 < full, "{full} bytes, {after} after the end of {in_use}");
 }
 
-/// The process's anonymous memory.
+/// Returns the process's anonymous memory in bytes.
 fn anonymous_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,4 +1,4 @@
-//! The library: files and directories by path, as a program uses them.
+//! Uses files and directories by path, as a program with the library does.
 
 mod images;
 
@@ -62,7 +62,7 @@ fn fs_kind(errno: i32) -> ErrorKind {
     std::io::Error::from_raw_os_error(errno).kind()
 }
 
-/// What a program keeps: a file system, and files and a listing of it, in one struct.
+/// A struct that keeps a file system together with open files and a listing.
 struct Log {
     fs: FileSystem,
     file: File,
@@ -117,7 +117,7 @@ fn a_file_system_stays_mounted_until_its_last_file_is_dropped() {
     assert!(FileSystem::open(&image.path).is_err(), "the listing keeps it mounted");
     assert_eq!(listing.count(), 2);
     assert_clean(&image.path);
-    // A struct may drop its file system before its files.
+    // In this struct the file system is dropped before its files.
     drop(Log::open(&image));
     assert_clean(&image.path);
     let fs = open(&image);
@@ -228,7 +228,7 @@ fn threads_share_a_file_system_as_it_is() {
 
 #[test]
 fn a_look_up_that_races_with_changes_finds_the_right_file_or_none() {
-    // Inode numbers are used again at once, so that a walk which mixed up two moments would read
+    // Inode numbers are reused at once. A walk that combined names of different times would read
     // another directory's file.
     const DIRS: usize = 6;
     let image = Image::new("64M");
@@ -288,7 +288,7 @@ fn a_read_only_file_system_stays_as_it_is() {
     assert!(before == std::fs::read(&image.path).unwrap());
 }
 
-/// Lets `..` of `/a` lead to `/a/b`.
+/// Makes `..` in `/a` refer to `/a/b`.
 fn bend_into_a_ring(image: &Image) {
     let (a, b) = {
         let fs = open(image);

@@ -1,6 +1,6 @@
-//! The library's signatures name no type that a program cannot name through the library.
+//! Checks that a program can name every type in the library's signatures through the library.
 //!
-//! This program takes names from `lanefs` alone; it needs only to compile.
+//! This program imports only from `lanefs`; it only has to compile.
 
 use lanefs::{
     Cause, Error, File, FileOptions, FileSystem, FileTimes, FormatOptions, Metadata, OpenOptions,

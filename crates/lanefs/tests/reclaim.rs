@@ -1,4 +1,4 @@
-//! The caches' cap bounds what the process has in its heap, as the heap itself counts it.
+//! Checks that the cap of the caches bounds the process's heap, as the heap itself counts it.
 
 use lanefs::device::RamDevice;
 use lanefs::{FileSystem, FormatOptions, LineHeap, OpenOptions};
@@ -13,11 +13,12 @@ const THREADS: usize = 3;
 const DIRECTORIES: usize = 200;
 const FILES: usize = 50;
 
-/// What threads keep for themselves, one of them the committer; and each mount's own.
+/// Memory in addition to the caches: free blocks that threads keep (the committer is one of the
+/// threads), and the fixed memory of a mount.
 const BESIDE: usize = (THREADS + 2) * (512 << 10) + (4 << 20);
 
-/// What was evicted and is not freed yet, where each file is loaded: on a busy machine a thread that
-/// is preempted in the middle of a look-up keeps what others evict meanwhile.
+/// Evicted objects that are not freed yet, when each file is loaded: on a busy machine a thread may
+/// be preempted during a look-up, and its pin keeps objects that others evict meanwhile.
 const IN_LIMBO: usize = CAP / 2;
 
 #[test]
@@ -37,18 +38,19 @@ fn a_walk_of_a_large_tree_stays_under_the_cap() {
     }
     fs.close().unwrap();
 
-    // What is only looked at is not loaded once memory is short; what is opened is.
+    // A stat does not load an inode when memory is short; an open does.
     let looked = walk(device.clone(), &options(), CAP, |fs, path| {
         fs.symlink_metadata(path).unwrap();
     });
     let opened = walk(device, &options(), CAP + IN_LIMBO, |fs, path| {
         drop(fs.open_file(path).unwrap());
     });
-    // It is no use to stay under it by keeping nothing.
+    // A cache that kept nothing would stay below the cap too, so it must keep something.
     assert!(looked > CAP as u64 / 8 && opened > CAP as u64 / 8, "{looked} and {opened}");
 }
 
-/// Visits all files in less than `cap` bytes of heap, and says how many are cached at the end.
+/// Visits all files with less than `cap` bytes of heap; returns the bytes that are cached at the
+/// end.
 fn walk(
     device: Arc<RamDevice>,
     options: &OpenOptions,

@@ -1,25 +1,25 @@
-//! A budget: a number of equal units that threads take and give back, and wait for when all are
-//! taken.
+//! A budget: a number of equal units that threads take and give back. If all units are taken,
+//! threads wait.
 //!
-//! Units lie in slots by lane. A thread takes from its own lane's, from another's only when that is
-//! empty, and gives back to its own: with units for all, threads share no line.
+//! Each lane has its own slot of units. A thread takes from its own lane's slot, and from another
+//! only when that is empty; it gives back to its own. With enough units for all, threads share no
+//! line.
 //!
-//! *No waiter is forgotten.* A unit is given back before waiters are looked for, with a fence
-//! between; a waiter joins its queue before it looks at all slots once more, with a fence between
-//! ([`WaitBuckets`]). So the waiter sees the unit, or the thread that gives it back sees the
-//! waiter. A unit is for any waiter, so the thread that gives one back looks at *all* queues, its
-//! own first. Waking only the queue of its own key would leave waiters of another queue asleep
-//! while units are free.
+//! *No waiter is forgotten.* A thread gives back a unit, fences, and then searches for waiters. A
+//! waiter joins its queue, fences, and then checks all slots once more ([`WaitBuckets`]). So the
+//! waiter sees the unit, or the other thread sees the waiter. Any waiter can use any unit, so the
+//! thread that gives one back searches *all* queues, that of its own key first. Waking only the
+//! queue of its own key would leave waiters of another queue asleep while units are free.
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::{MAX_LANES, PerLane, WaitBuckets};
 
-/// Which waiters are woken when a unit comes free.
+/// Which waiters are woken when a unit is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wake {
-    /// All waiters: all but one find nothing and go back to sleep.
+    /// All waiters: all except one find no unit and sleep again.
     All,
-    /// One waiter, from queues by the hash of a key.
+    /// One waiter, from one of several queues chosen by the hash of a key.
     #[default]
     One,
 }
@@ -29,7 +29,7 @@ const QUEUES: usize = 16;
 #[cfg(any(loom, shuttle))]
 const QUEUES: usize = 2;
 
-/// Equal units that threads take, give back and wait for.
+/// Equal units that threads take and give back, and for which they wait.
 #[derive(Debug)]
 pub struct Budget {
     units: PerLane<AtomicUsize>,
@@ -39,7 +39,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// `total` units, at least one.
+    /// Creates `total` units, at least one.
     pub fn new(total: usize, wake: Wake) -> Budget {
         let total = total.max(1);
         let share = |lane: usize| total / MAX_LANES + usize::from(lane < total % MAX_LANES);
@@ -52,15 +52,15 @@ impl Budget {
         }
     }
 
-    /// Waits for a unit; `key` chooses the queue. Returns how often the thread slept for it; `None`
-    /// if it did not have to wait.
+    /// Takes a unit, and waits if there is none; `key` chooses the queue. Returns how often the
+    /// thread slept; `None` if it did not have to wait.
     pub fn take(&self, key: u64) -> Option<u64> {
         let mut attempts = 0;
         self.waits.wait_until(key, || {
             attempts += 1;
             self.try_take()
         });
-        // One attempt before the queue, then two for each sleep: before it and after.
+        // One attempt before joining the queue, then two for each sleep: before it and after it.
         (attempts > 1).then(|| (attempts - 1) / 2)
     }
 
@@ -89,9 +89,9 @@ impl Budget {
         }
     }
 
-    /// Whether no unit is taken. If so, a holder that takes a unit later, fences and then looks
-    /// sees everything that the caller stored before this call.
-    pub fn all_at_home(&self) -> bool {
+    /// Returns whether no unit is taken. If so, a thread that takes a unit later, fences and then
+    /// reads sees everything that the caller stored before this call.
+    pub fn none_taken(&self) -> bool {
         fence(Ordering::SeqCst);
         let home: usize = self.units.iter().map(|slot| slot.load(Ordering::Acquire)).sum();
         home >= self.total
@@ -108,9 +108,9 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(budget.take(0), None);
         }
-        assert!(budget.try_take().is_none() && !budget.all_at_home());
+        assert!(budget.try_take().is_none() && !budget.none_taken());
         (0..3).for_each(|key| budget.give_back(key));
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
     }
 }
 
@@ -119,7 +119,7 @@ mod model {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// Threads of different keys that each take one of `total` units and give it back.
+    /// Runs threads with different keys that each take one of `total` units and give it back.
     fn all_are_served(threads: u64, rounds: u64, total: usize) {
         let budget = Arc::new(Budget::new(total, Wake::One));
         let serve = move |budget: &Budget, first: u64| {
@@ -136,7 +136,7 @@ mod model {
             .collect();
         serve(&budget, 0);
         others.into_iter().for_each(|t| t.join().expect("no panic"));
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
     }
 
     #[cfg(loom)]

@@ -6,29 +6,32 @@
 //! load:   before = sequence (Acquire), even; words; ACQUIRE FENCE; sequence unchanged, or again
 //! ```
 //!
-//! A reader that saw one word of a later store sees, behind the two fences, the odd sequence that
-//! came before it. The words are atomics, so that reading them meanwhile is no data race.
+//! A reader that saw one word of a later store also sees, because of the two fences, the odd
+//! sequence number stored before that word. The words are atomics, so that reading them during a
+//! store is no data race.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{WordArray, Words, world};
 
-/// A small value that is replaced as a whole and read, never torn, without writing anything.
+/// A small value that is replaced as a whole. A read writes nothing, and never returns a mixture of
+/// two values.
 ///
-/// For a value that is read much more often than written: a reader that meets a store tries again.
+/// For a value that is read much more often than written: a reader that overlaps a store tries
+/// again.
 #[derive(Debug)]
 pub struct SeqCell<T: Words> {
-    /// Odd while a store is under way.
+    /// Odd during a store.
     sequence: AtomicU64,
     words: <T::Array as WordArray>::Atomics,
 }
 
 impl<T: Words> SeqCell<T> {
-    /// Holds `value`.
+    /// Creates a cell with `value`.
     pub fn new(value: T) -> SeqCell<T> {
         SeqCell { sequence: AtomicU64::new(0), words: value.to_words().into_atomics() }
     }
 
-    /// The value, never torn.
+    /// Returns the value, never a mixture of two.
     #[inline]
     pub fn load(&self) -> T {
         let mut round = 0;
@@ -41,7 +44,7 @@ impl<T: Words> SeqCell<T> {
         }
     }
 
-    /// The value, unless it was being replaced just now.
+    /// Returns the value, unless a store was in progress.
     #[inline]
     pub fn try_load(&self) -> Option<T> {
         let before = self.sequence.load(Ordering::Acquire);
@@ -54,27 +57,28 @@ impl<T: Words> SeqCell<T> {
         (before == after).then(|| T::from_words(words))
     }
 
-    /// Word `at` of the value alone, as one of the last stores left it: for a reader that needs no
-    /// other word of the same store.
+    /// Returns word `at` of the value alone, from one of the last stores: for a reader that needs
+    /// no other word of the same store.
     ///
     /// # Panics
     /// If the value has no such word.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
-        // Acquire, with the fence of the store: the work before that store is seen too.
+        // Acquire, paired with the fence in the store: what the writer did before that store is
+        // seen too.
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 
-    /// Replaces the value. A lock of the caller should order the writers; writers that no lock
-    /// orders wait for each other, and the last one wins.
+    /// Replaces the value. A lock of the caller should order the writers; writers without a common
+    /// lock wait for each other, and the last one wins.
     pub fn store(&self, value: T) {
         let words = value.to_words();
         let odd = self.begin();
         self.finish(odd, words);
     }
 
-    /// As [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
-    /// instruction. If nothing orders two such writers, readers may see a mixture.
+    /// Works as [`SeqCell::store`], for writers that the caller's lock orders: saves a locked
+    /// instruction. With unordered writers, readers may see a mixture.
     pub fn store_in_order(&self, value: T) {
         let words = value.to_words();
         let odd = self.sequence.load(Ordering::Relaxed).wrapping_add(1);
@@ -83,14 +87,14 @@ impl<T: Words> SeqCell<T> {
         self.finish(odd, words);
     }
 
-    /// Ends a store that made the sequence `odd`.
+    /// Completes a store that made the sequence `odd`.
     fn finish(&self, odd: u64, words: T::Array) {
         fence(Ordering::Release);
         words.store(&self.words);
         self.sequence.store(odd.wrapping_add(1), Ordering::Release);
     }
 
-    /// Makes the sequence odd, alone.
+    /// Makes the sequence odd; excludes other writers.
     fn begin(&self) -> u64 {
         let mut round = 0;
         loop {
@@ -165,8 +169,8 @@ mod loom_tests {
                     }
                 })
             };
-            // The writer runs first: loom looks for other schedules from the last access to a
-            // place, and a writer that loads it before would hide the reader's.
+            // The writer runs first: loom searches for other schedules from the last access to a
+            // location, and a writer that loads the location before would hide the reader's access.
             (1..=2).for_each(|n| cell.store([n; 2]));
             reader.join().expect("no panic");
             assert_eq!(cell.load(), [2; 2]);

@@ -1,18 +1,18 @@
-//! The coarse clock that gives timestamps.
+//! The coarse clock for timestamps.
 
 #[cfg(any(loom, shuttle))]
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 
-/// A wall-clock time of the kernel's tick (a few milliseconds).
+/// A wall-clock time with the resolution of the kernel's tick (a few milliseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoarseTime {
     /// Seconds since 1970.
     pub secs: i64,
-    /// Nanoseconds below a second.
+    /// Nanoseconds within the second.
     pub nanos: u32,
 }
 
-/// The time of the last tick: no system call, and equal between ticks.
+/// Returns the time of the last tick. Makes no system call; times between two ticks are equal.
 #[cfg(not(any(loom, shuttle)))]
 pub fn coarse_now() -> CoarseTime {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
@@ -24,9 +24,9 @@ crate::world::global! {
     static CALLS: AtomicU64 = AtomicU64::new(0)
 }
 
-/// A time that ticks with every fourth call of an execution, so that a repeated schedule meets the
-/// same times. A real tick is long, so both cases must occur: times that differ, and times that are
-/// equal.
+/// Returns a time that ticks at every fourth call of an execution, so that a repeated schedule sees
+/// the same times. Real ticks are rare, and schedules must have both cases: different times, and
+/// equal ones.
 #[cfg(any(loom, shuttle))]
 pub fn coarse_now() -> CoarseTime {
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -4,14 +4,14 @@ use crate::Rank;
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Contended waits of one rank since the process started.
+/// Waits for contended locks of one rank since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contention {
     /// The rank of the locks.
     pub rank: Rank,
-    /// How many waits there were.
+    /// The number of waits.
     pub waits: u64,
-    /// The time of all waits together, in nanoseconds.
+    /// The total time of the waits, in nanoseconds.
     pub nanos: u64,
 }
 
@@ -24,8 +24,8 @@ struct Waits {
 static WAITS: [Waits; Rank::ALL.len()] =
     [const { Waits { count: AtomicU64::new(0), nanos: AtomicU64::new(0) } }; Rank::ALL.len()];
 
-/// The contended waits so far, one entry per rank, in the order of the ranks. Uncontended
-/// acquisitions are not counted, so that counting costs them nothing.
+/// Returns the contended waits so far, one entry per rank, in the order of the ranks. Only waits
+/// are counted, so an uncontended acquisition has no extra cost.
 pub fn contention() -> Vec<Contention> {
     Rank::ALL
         .iter()
@@ -40,7 +40,7 @@ pub fn contention() -> Vec<Contention> {
         .collect()
 }
 
-/// Runs `wait` for a lock of `rank`, and counts it.
+/// Runs `wait` for a lock of `rank`, and counts and times it.
 #[cold]
 pub(crate) fn waited<R>(rank: Rank, wait: impl FnOnce() -> R) -> R {
     let since = Instant::now();

@@ -1,12 +1,13 @@
-//! Counters that lanes add to without a shared line.
+//! Counters to which lanes add without a shared line.
 
 use crate::lane::LaneSlot;
 use crate::sync::unscheduled::atomic::{AtomicI64, Ordering};
 use crate::{Lane, PerLane};
 
-/// A number that is added to on the caller's lane and summed when read.
+/// A number: each thread adds to its lane's part, and a read sums all parts.
 ///
-/// It orders nothing and no thread waits for it, so the checkers do not explore it.
+/// It orders no other accesses and no thread waits for it, so the schedule checkers do not explore
+/// it.
 #[derive(Debug)]
 pub struct LaneCounter {
     parts: PerLane<Part>,
@@ -14,13 +15,13 @@ pub struct LaneCounter {
 
 #[derive(Debug)]
 struct Part {
-    /// The sum that the lane's owner added: written by the owner alone.
+    /// The sum added by the lane's owner, which alone writes it.
     own: AtomicI64,
     guests: AtomicI64,
 }
 
 impl LaneCounter {
-    /// Starts at `value`.
+    /// Creates a counter with `value`.
     pub fn new(value: i64) -> LaneCounter {
         let part = |_| Part { own: AtomicI64::new(0), guests: AtomicI64::new(0) };
         let counter = LaneCounter { parts: PerLane::new(part) };
@@ -41,7 +42,7 @@ impl LaneCounter {
         }
     }
 
-    /// The sum over all lanes: exact if no thread adds meanwhile.
+    /// Returns the sum over all lanes: exact if no thread adds concurrently.
     pub fn sum(&self) -> i64 {
         Lane::given().map(|lane| self.parts.of(lane).sum()).fold(0, i64::wrapping_add)
     }

@@ -1,4 +1,4 @@
-//! Epochs: a published value can be read under a pin without a shared write, and is freed once no
+//! Epochs: a published value can be read under a pin without a shared write, and is freed when no
 //! pin can see it any more.
 //!
 //! ```text
@@ -11,13 +11,13 @@
 //!
 //! *Invariant*: while the epoch is `e`, threads are pinned in `e` and `e - 1` only, so two counters
 //! are enough for a lane's guests. The lane's owner has a word that no other thread writes: its pin
-//! then has one locked instruction, and the end of the pin is a plain store. A pin that can see a
-//! retired value is of its epoch or an earlier one: had it been later, its fence would come after
-//! the retirement's, and it would find the value unlinked. Leaving epoch `r + 1` for `r + 2` needs
-//! all pins of `r` gone.
+//! then needs one locked instruction, and unpinning is a plain store. A pin that can see a retired
+//! value is of the epoch of the retirement or an earlier one: the fence of a later pin would come
+//! after the retirement's fence, and it would find the value unlinked. The epoch advances from `r +
+//! 1` to `r + 2` only when no pin of `r` is left.
 //!
-//! A pin writes its own lane's line and no other. All threads read the epoch's line, which changes
-//! seldom: once or twice for each 8 to 16 values that the busiest lane retires.
+//! A pin writes only its own lane's line. All threads read the epoch's line, which changes rarely:
+//! once or twice for each 8 to 16 values that the busiest lane retires.
 
 use crate::held::holds_leaf;
 use crate::lane::LaneSlot;
@@ -27,22 +27,22 @@ use crate::{Lane, MAX_LANES, Padded, PerLane, world};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// The words that pins read and write. A static, not behind a pointer or a lazy initialisation: a
-/// pin pays for neither.
+/// The words that pins read and write. It is a static without lazy initialisation, so a pin needs
+/// neither a pointer nor a check.
 struct Domain {
     epoch: Padded<AtomicU64>,
     pins: [Padded<Pins>; MAX_LANES],
 }
 
-/// Pins of a lane's threads.
+/// The pins of a lane's threads.
 struct Pins {
-    /// The epoch that the owner is pinned in, or `NOT_PINNED`. Written by the owner alone.
+    /// The epoch in which the owner is pinned, or `NOT_PINNED`. Only the owner writes it.
     own: AtomicU64,
-    /// Guests that are pinned, by the parity of their epoch.
+    /// The number of pinned guests, by the parity of their epoch.
     guests: [AtomicU64; 2],
 }
 
-/// No epoch.
+/// The value of a word without a pin.
 const NOT_PINNED: u64 = 0;
 
 world::constant_global! {
@@ -57,29 +57,29 @@ world::constant_global! {
 
 world::global! { static LIMBO: PerLane<Limbo> = PerLane::new(|_| Limbo::new()) }
 
-// How many pins the thread has; other threads see only the outermost.
+// The number of pins of the thread; other threads see only the outermost.
 world::constant_local! { static DEPTH: Cell<u32> = Cell::new(0) }
 
-// For a guest that is pinned: the parity of its epoch.
+// The parity of the epoch in which a guest is pinned.
 world::constant_local! { static PARITY: Cell<usize> = Cell::new(0) }
 
-// The lane's limbo list was crowded under a pin, or where no destructor may run: the thread empties
-// it later.
+// Set when the lane's limbo list was full under a pin, or where no destructor may run: the thread
+// empties the list later.
 world::constant_local! { static OWED: Cell<bool> = Cell::new(false) }
 
-/// While it lives, no published value that this thread could see is freed. Not held across I/O or a
-/// wait for an operation lock.
+/// While a pin exists, no published value that its thread could see is freed. Not held across I/O
+/// or a wait for an operation lock.
 #[derive(Debug)]
 #[must_use = "dropping it ends the protection"]
 pub struct Pin {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Pins the calling thread's lane. Pins nest; an inner one costs next to nothing.
+/// Pins the calling thread's lane. Pins can be nested; an inner one costs almost nothing.
 #[inline]
 pub fn pin() -> Pin {
-    // Several short accesses to the thread-local: one long access would be a call through a
-    // pointer.
+    // Several short accesses to the thread-local: one long access would be compiled to a call
+    // through a pointer.
     let depth = DEPTH.with(Cell::get);
     if depth == 0 {
         enter();
@@ -88,7 +88,7 @@ pub fn pin() -> Pin {
     Pin { _not_send: PhantomData }
 }
 
-/// Whether the calling thread has a pin.
+/// Returns whether the calling thread has a pin.
 pub(crate) fn is_pinned() -> bool {
     DEPTH.try_with(|depth| depth.get() != 0).unwrap_or(false)
 }
@@ -103,8 +103,9 @@ fn enter() {
     }
     loop {
         let epoch = domain.epoch.load(Ordering::Relaxed);
-        // An update though a store would do: it is the fence's locked instruction. A thread that
-        // acquires it also acquires the work that the end of the last pin released.
+        // A swap, although a store would be enough: the fence needs its locked instruction. A
+        // thread that reads this word with Acquire also sees the work that was released at the last
+        // unpin.
         pins.own.swap(epoch, Ordering::Relaxed);
         world::fence_after_update();
         if domain.epoch.load(Ordering::Acquire) == epoch {
@@ -133,7 +134,7 @@ impl Pins {
         }
     }
 
-    /// Whether a thread is pinned in `epoch`, the one before the present.
+    /// Returns whether a thread is pinned in `epoch`, which is the one before the present epoch.
     fn is_pinned_in(&self, epoch: u64) -> bool {
         let own = self.own.load(Ordering::Acquire);
         let guests = self.guests[parity(epoch)].load(Ordering::Acquire);
@@ -152,7 +153,7 @@ impl Drop for Pin {
         let domain: &Domain = &DOMAIN;
         let LaneSlot { lane, owner } = LaneSlot::current();
         let pins = &domain.pins[lane.index()].0;
-        // Release: reads under the pin come before the pin counts as gone.
+        // Release: reads under the pin come before the unpin.
         if owner {
             pins.own.store(NOT_PINNED, Ordering::Release);
         } else {
@@ -164,13 +165,13 @@ impl Drop for Pin {
     }
 }
 
-/// Tries to begin the next epoch, and frees values that no pin can see any more: this lane's, and
-/// those that other lanes have left for some epochs. The committer calls it now and then. Returns
-/// true if the epoch advanced.
+/// Tries to advance the epoch, and frees values that no pin can see any more: those of this lane,
+/// and those that other lanes retired some epochs ago. The committer calls it now and then. Returns
+/// whether the epoch advanced.
 ///
-/// Destructors of retired values run here, where values are retired, and where pins end, but not
-/// while the thread holds a state guard or a lock behind it. So a destructor may take a state
-/// guard, but no lock that comes before it.
+/// Destructors of retired values run in this function, at retirements and at unpins, but not while
+/// the thread holds a state guard or a lock of a higher rank. So a destructor may take a state
+/// guard, but no lock of a lower rank.
 pub fn advance() -> bool {
     let domain: &Domain = &DOMAIN;
     let advanced = domain.try_advance();
@@ -180,42 +181,43 @@ pub fn advance() -> bool {
     let epoch = domain.epoch.load(Ordering::Acquire);
     let mine = Lane::current();
     for lane in Lane::given() {
-        // A lane frees its own values, into its own part of the allocator. After a while any lane
-        // frees the values of an idle one.
+        // A lane frees its own values, so their memory stays in its own part of the allocator.
+        // After some epochs any lane frees the values of an idle one.
         let patience = if lane == mine { 0 } else { 2 };
         LIMBO.of(lane).collect(freeable(epoch).saturating_sub(patience));
     }
     advanced
 }
 
-/// How many retired values wait to be freed, over all lanes.
+/// Returns the number of retired values that are not freed yet, over all lanes.
 pub fn limbo() -> usize {
     Lane::given().map(|lane| LIMBO.of(lane).len()).sum()
 }
 
-/// The last epoch whose retired values no pin can see in epoch `now`.
+/// Returns the last epoch whose retired values no pin can see in epoch `now`.
 fn freeable(now: u64) -> u64 {
     now - 2
 }
 
-/// Frees `value` once no pin can see it. It must be unlinked already: a later pin does not find it.
+/// Frees `value` once no pin can see it. It must be unlinked already, so that later pins do not
+/// find it.
 pub(crate) fn retire(value: Retired) {
     let domain: &Domain = &DOMAIN;
     let read = || {
-        // The fence's update is that of the limbo's lock, under which this runs.
+        // The update that this fence follows is that of the limbo's lock, under which this runs.
         world::fence_after_update();
         domain.epoch.load(Ordering::Relaxed)
     };
     if LIMBO.mine().push(value, read) {
         OWED.with(|owed| owed.set(true));
-        // The thread's own pin would prevent it; the values are then freed at the end of that pin.
+        // A pin of this thread would prevent it; then the values are freed when the thread unpins.
         if !is_pinned() {
             pay();
         }
     }
 }
 
-/// Frees retired values of the lane that no pin can see, if destructors may run here.
+/// Frees the lane's retired values that no pin can see, if destructors may run here.
 #[cold]
 fn pay() {
     if holds_leaf() {
@@ -224,9 +226,9 @@ fn pay() {
     OWED.with(|owed| owed.set(false));
     let domain: &Domain = &DOMAIN;
     let collect = || LIMBO.mine().collect(freeable(domain.epoch.load(Ordering::Acquire)));
-    // All threads read the epoch. If other lanes have moved it far enough, it is not moved once
-    // more: so it changes as often as the busiest lane needs, however many lanes there are. Two
-    // epochs free all values, if no thread is pinned.
+    // All threads read the epoch. If other lanes have advanced it far enough, it is not advanced
+    // again, so it changes as often as the busiest lane needs, for any number of lanes. After two
+    // advances all values can be freed, if no thread is pinned.
     if collect() < crowded() / 2 && domain.try_advance() {
         domain.try_advance();
         collect();
@@ -235,7 +237,8 @@ fn pay() {
 
 impl Domain {
     fn try_advance(&self) -> bool {
-        // Acquire: the new epoch is seen together with the ends of all pins that it waited for.
+        // Acquire: a thread that sees the new epoch also sees all the unpins that the advance
+        // waited for.
         let epoch = self.epoch.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
         let pinned = |lane: Lane| self.pins[lane.index()].0.is_pinned_in(epoch - 1);

@@ -1,8 +1,8 @@
-//! A word that threads sleep on: Linux's futex, and its replacement under loom.
+//! A word on which threads sleep: Linux's futex, and its replacement under loom.
 
 use crate::world::atomic::{AtomicU32, Ordering};
 
-/// A word, and the threads that sleep on it.
+/// A word and the threads that sleep on it.
 #[derive(Debug)]
 pub(crate) struct FutexWord {
     word: AtomicU32,
@@ -21,13 +21,13 @@ impl FutexWord {
         self.word.load(ordering)
     }
 
-    /// Replaces `from` with `to`; else returns the present value.
+    /// Replaces `from` by `to`; if the value differs, returns it as the error.
     #[inline]
     pub(crate) fn change(&self, from: u32, to: u32, ordering: Ordering) -> Result<(), u32> {
         self.word.compare_exchange(from, to, ordering, Ordering::Relaxed).map(drop)
     }
 
-    /// Clears bits; returns the former value.
+    /// Clears bits; returns the previous value.
     pub(crate) fn take_away(&self, bits: u32) -> u32 {
         self.word.fetch_and(!bits, Ordering::Relaxed)
     }
@@ -46,14 +46,14 @@ mod linux {
         /// All bits.
         pub(crate) const ANY: u32 = u32::MAX;
 
-        /// Sleeps if the word is `expected`, until a thread that wakes any bit of `hears` picks
-        /// this one. False if the word was not `expected`, or if a signal came.
+        /// Sleeps if the word is `expected`, until it is woken by a call that wakes one of the bits
+        /// in `hears`. Returns `false` if the word was not `expected`, or after a signal.
         pub(crate) fn sleep(&self, expected: u32, hears: u32) -> bool {
             let hears = NonZeroU32::new(hears).unwrap_or(NonZeroU32::MAX);
             futex::wait_bitset(&self.word, Flags::PRIVATE, expected, None, hears).is_ok()
         }
 
-        /// As [`FutexWord::sleep`], for at most `timeout`; true once the time is over.
+        /// Works as [`FutexWord::sleep`], for at most `timeout`; returns `true` after the timeout.
         pub(crate) fn sleep_for(&self, expected: u32, timeout: Duration) -> bool {
             let timeout = Timespec {
                 tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
@@ -63,7 +63,8 @@ mod linux {
             slept == Err(Errno::TIMEDOUT)
         }
 
-        /// Wakes the first sleeper that waits for one of these bits; false if there is none.
+        /// Wakes the first thread that sleeps for one of these bits; returns `false` if there is
+        /// none.
         pub(crate) fn wake_one(&self, bits: u32) -> bool {
             self.wake(1, bits)
         }
@@ -81,8 +82,8 @@ mod linux {
     }
 }
 
-/// The kernel's side as the manual page futex(2) describes it: reading the word and entering the
-/// queue are one step.
+/// The kernel's behaviour as described in futex(2): reading the word and joining the queue are one
+/// atomic step.
 #[cfg(loom)]
 mod model {
     use super::FutexWord;

@@ -1,39 +1,41 @@
-//! The hash of maps, wait queues and name caches, with keys drawn at random once in a process.
+//! The hash of maps, wait queues and name caches, with keys drawn at random once per process.
 //!
-//! An image chooses the names of its files and the numbers of its inodes. Without the keys it
-//! cannot choose names or numbers that fall into one bucket:
-//! - A number is multiplied by a random odd number, and the *highest* bits are used. Over all odd
-//!   numbers, two numbers chosen without knowing it meet in one of *m* buckets with a probability
-//!   of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable randomized
-//!   algorithm for the closest-pair problem", 1997). Only odd numbers that also spread consecutive
-//!   numbers are used.
+//! An image determines the names of its files and the numbers of its inodes. Because of the random
+//! keys, it cannot choose names or numbers that fall into one bucket:
+//! - A number is multiplied by a random odd number, and the *highest* bits are used. For a random
+//!   odd factor, two numbers chosen without knowing it fall into the same of *m* buckets with a
+//!   probability of at most 2/*m* (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable
+//!   randomized algorithm for the closest-pair problem", 1997). Only odd numbers that also spread
+//!   consecutive numbers are used.
 //! - A name is read in words of eight bytes. Each is mixed into a secret state and multiplied by a
 //!   secret number to 128 bits, and the two halves are folded.
 //!
-//! Under the checkers, and for tools that trace or count ([`fix_hash_keys`]), the keys are fixed.
+//! Under the schedule checkers, and in tools that trace or count ([`fix_hash_keys`]), the keys are
+//! fixed.
 
 use crate::sync::unscheduled::OnceLock;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Multiplies to 128 bits and folds the halves: each bit of the input reaches each of the output.
+/// Multiplies to 128 bits and folds the halves, so that each bit of the input affects each bit of
+/// the output.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The secret of the hashes.
+/// The keys of the hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
-    /// The state before the first word, and added after each.
+    /// The initial state, also added after each word.
     seed: u64,
-    /// Multiplies the words. Odd.
+    /// The factor for words. Odd.
     step: u64,
-    /// Multiplies numbers. Odd.
+    /// The factor for numbers. Odd.
     number: NumberKey,
 }
 
-/// Multiplies numbers; see [`NumberKey::spreads`].
+/// The factor for numbers; see [`NumberKey::spreads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NumberKey(u64);
 
@@ -44,19 +46,20 @@ fn keys() -> &'static Keys {
     KEYS.get_or_init(Keys::of_process)
 }
 
-/// Makes hashes the same in each run, for tools that trace or count. To be called before anything
+/// Makes hashes the same in each run, for tools that trace or count. Must be called before anything
 /// is hashed.
 ///
 /// # Panics
-/// If keys were drawn already.
+/// If random keys were used already.
 pub fn fix_hash_keys() {
     let fixed = *KEYS.get_or_init(|| Keys::FIXED) == Keys::FIXED;
     assert!(fixed, "the keys of hashes are fixed before they are drawn");
 }
 
 impl Keys {
-    // Odd numbers without pattern: digits of pi and of the golden ratio. The number's key is 2^64 by
-    // the golden ratio (Knuth, The Art of Computer Programming 3, 6.4: "Fibonacci hashing").
+    // Odd numbers without a pattern: digits of pi and of the golden ratio. The key for numbers is
+    // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4: "Fibonacci
+    // hashing").
     const FIXED: Keys = Keys {
         seed: 0x243F_6A88_85A3_08D3,
         step: 0x9E37_79B9_7F4A_7C15,
@@ -68,12 +71,12 @@ impl Keys {
         if cfg!(any(loom, shuttle)) {
             return Keys::FIXED;
         }
-        // The one source of random numbers in `std`: seeded by the system.
+        // The only source of random numbers in `std`, seeded by the system.
         let random = RandomState::new();
         Keys::of(|n| random.hash_one(n))
     }
 
-    /// Keys from `word`, which gives a random-looking word for each number.
+    /// Creates keys from `word`, which returns a random-looking word for each number.
     fn of(word: impl Fn(u64) -> u64) -> Keys {
         let number = (2..).map(|n| NumberKey(word(n) | 1)).find(|key| key.spreads());
         Keys { seed: word(0), step: word(1) | 1, number: number.unwrap_or(Keys::FIXED.number) }
@@ -81,12 +84,12 @@ impl Keys {
 }
 
 impl NumberKey {
-    /// The key of this process.
+    /// Returns the key of this process.
     pub(crate) fn of_process() -> NumberKey {
         keys().number
     }
 
-    /// A hash of a number; callers use its highest bits.
+    /// Returns a hash of a number; callers use its highest bits.
     #[inline]
     pub(crate) fn hash<K: std::hash::Hash>(self, key: &K) -> u64 {
         let mut hasher = NumberHasher { key: self, hash: 0 };
@@ -94,16 +97,16 @@ impl NumberKey {
         hasher.finish()
     }
 
-    /// Whether consecutive numbers, and the first numbers of many groups of equal length, fall far
-    /// apart: inodes and blocks of a tree have such numbers. About one key in sixty does, which
-    /// leaves 2^57.
+    /// Returns whether the key spreads consecutive numbers, and the first numbers of many groups of
+    /// equal length: inodes and blocks of a tree have such numbers. About one key in sixty does,
+    /// which leaves 2^57.
     fn spreads(self) -> bool {
         self.spreads_rows() && self.spreads_groups()
     }
 
-    /// The multiples of a fraction are spread evenly if the terms of its continued fraction are small
-    /// (Knuth, 6.4, theorem S; Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods",
-    /// 1992, 3.1): for rows of up to 2^24 numbers.
+    /// Checks rows of up to 2^24 consecutive numbers. The multiples of a fraction are spread evenly
+    /// if the terms of its continued fraction are small (Knuth, 6.4, theorem S; Niederreiter,
+    /// "Random Number Generation and Quasi-Monte Carlo Methods", 1992, 3.1).
     fn spreads_rows(self) -> bool {
         const LARGEST: u128 = 8;
         let (mut over, mut under) = (1_u128 << 64, u128::from(self.0));
@@ -119,8 +122,8 @@ impl NumberKey {
         true
     }
 
-    /// Takes the first 16 numbers of each of 64 groups of usual lengths: no two fall into one of
-    /// 2^14 buckets.
+    /// Checks the first 16 numbers of each of 64 groups of usual lengths: no two may fall into the
+    /// same of 2^14 buckets.
     fn spreads_groups(self) -> bool {
         let apart = |distance: i64| {
             let hash = self.0.wrapping_mul(distance as u64).cast_signed();
@@ -147,7 +150,7 @@ fn word_of(rest: &[u8]) -> u64 {
     }
 }
 
-/// A hasher of names, and of numbers whose whole hash is used.
+/// A hasher for names, and for numbers whose whole hash is used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyedHasher {
     state: u64,
@@ -205,7 +208,7 @@ impl Hasher for KeyedHasher {
     }
 }
 
-/// Multiplies a number by the key. No two numbers have the same hash.
+/// Multiplies a number by the key. Different numbers have different hashes.
 #[derive(Debug, Clone, Copy)]
 struct NumberHasher {
     key: NumberKey,
@@ -231,7 +234,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// A hash of `key`, the same for as long as the process runs.
+/// Returns a hash of `key`, which does not change while the process runs.
 #[inline]
 pub fn hash_of<K: std::hash::Hash + ?Sized>(key: &K) -> u64 {
     hash_with(keys(), key)
@@ -249,7 +252,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The size of the fullest of 1024 buckets when `hashes` fall into them, four to each on
+    /// Returns the size of the fullest of 1024 buckets after adding `hashes`, four per bucket on
     /// average.
     fn fullest(hashes: impl Iterator<Item = u64>, shift: u32) -> u32 {
         let mut buckets = [0; 1024];
@@ -257,7 +260,8 @@ mod tests {
         buckets.into_iter().max().expect("there are buckets")
     }
 
-    /// Keys that a process may draw: the fixed ones, and others that are the same in each run.
+    /// Returns keys that a process may draw: the fixed ones, and others that are the same in each
+    /// run.
     fn some_keys(count: u64) -> Vec<Keys> {
         let drawn = |n: u64| {
             let mut rng = fastrand::Rng::with_seed(n);
@@ -313,8 +317,8 @@ mod tests {
         }
     }
 
-    /// The mean number of entries that a look-up compares, when each of these hashes is looked up
-    /// in 2^14 buckets.
+    /// Returns the mean number of entries that a look-up compares, with these hashes in 2^14
+    /// buckets.
     fn looks(hashes: impl Iterator<Item = u64>) -> f64 {
         let mut buckets = vec![0_u32; 1 << 14];
         hashes.for_each(|hash| buckets[(hash >> 50) as usize] += 1);

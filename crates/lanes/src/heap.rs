@@ -1,24 +1,22 @@
-//! A heap for programs of many lanes: every block lies on its own cache lines, and a thread
-//! allocates and frees without a line that another thread touches.
+//! A heap for programs with many lanes. Every block has cache lines of its own, and a thread
+//! allocates and frees without a line that another thread accesses.
 //!
-//! A common allocator puts small blocks side by side. If a thread frees a block that another thread
-//! allocated, it writes headers and lists of the other thread. So two threads that share nothing
-//! may still share lines, and which ones is chance. Here blocks have no headers (the caller of a
-//! free gives the size), begin and end with a line, and are used again by the thread that freed
-//! them:
+//! A common allocator places small blocks of different threads in one line. A thread that frees a
+//! block of another thread writes headers and lists of that thread. So two threads without common
+//! data may still share lines, by chance. Here blocks have no headers (the caller of a free passes
+//! the size), consist of whole lines, and are reused by the thread that freed them:
 //!
 //! ```text
 //! take:    head of my list of the class; empty: my spare batch; else a batch from the depot, or new
 //! give:    onto my list; a full batch there: it becomes the spare, the former spare goes to the depot
 //! ```
 //!
-//! Many operations in a row allocate and free without the depot. A depot has one lock, for one
-//! class. Large blocks come from the system and go back to it. Small ones stay until a trim
-//! ([`LineHeap::trim`]), which gives back whole pages of the depots. A thread keeps two batches of
-//! each class.
+//! A thread rarely needs the depot. A depot serves one class and has one lock. Large blocks are
+//! allocated and freed by the system. Small ones stay until a trim ([`LineHeap::trim`]), which
+//! gives back whole pages of the depots. A thread keeps up to two batches of each class.
 //!
-//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, which allocate
-//! nothing.
+//! *Locking*: the depot's locks are the innermost ones. They are unscheduled locks, since these
+//! allocate nothing.
 
 mod classes;
 mod depot;
@@ -32,7 +30,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 
-/// Counts a large block from the system, and returns it; null if there was no memory.
+/// Counts a large block from the system, and returns it; null if there is no memory.
 fn large(size: usize, block: *mut u8) -> *mut u8 {
     if !block.is_null() {
         count_large(size as isize);
@@ -45,7 +43,7 @@ fn count_large(bytes: isize) {
     MINE.with(|mine| mine.count(bytes));
 }
 
-/// A thread's blocks of one class.
+/// A thread's free blocks of one class.
 struct Magazine {
     head: Cell<*mut Free>,
     len: Cell<u32>,
@@ -56,18 +54,18 @@ struct Magazine {
 struct Magazines {
     classes: [Magazine; CLASSES],
     state: Cell<State>,
-    /// The number of its counter in [`TALLIES`], if it has counted.
+    /// The index of its counter in [`TALLIES`], if it has one.
     tally: Cell<Option<u8>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing is given back at the thread's end yet.
+    /// The thread has not registered yet to return its blocks when it terminates.
     Fresh,
     Running,
-    /// The thread ends: blocks that it still frees go to the depots at once.
+    /// The thread is terminating: blocks that it still frees go to the depots at once.
     Over,
-    /// Blocks that it frees are not used again.
+    /// Blocks that the thread frees are not reused.
     Forgetful,
 }
 
@@ -88,7 +86,7 @@ thread_local! {
     static END: End = const { End };
 }
 
-/// Gives a thread's blocks to the depots when it ends.
+/// Returns a thread's blocks to the depots when it terminates.
 struct End;
 
 impl Drop for End {
@@ -103,28 +101,28 @@ impl Drop for End {
     }
 }
 
-/// Threads that have a counter of their own.
+/// The number of threads with a counter of their own.
 const MOST_TALLIES: usize = 64;
 
-/// Bytes that threads took, less those they gave back: of blocks in use or in their lists, and of
-/// large blocks. Another thread may give a block back than the one that took it, so only the sum
-/// has a meaning.
+/// The bytes that threads took minus those they gave back: blocks in use or in threads' lists, and
+/// large blocks. A block may be given back by another thread than the one that took it, so only the
+/// sum is meaningful.
 static TALLIES: [Padded<AtomicIsize>; MOST_TALLIES] =
     [const { Padded(AtomicIsize::new(0)) }; MOST_TALLIES];
 
-/// Threads that were given a tally.
+/// The number of threads that have a counter.
 static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
-/// The second in which [`LineHeap::trim_some`] last looked for something to trim.
+/// The second of the last check in [`LineHeap::trim_some`].
 static LOOKED: AtomicI64 = AtomicI64::new(0);
 
-/// Free bytes of a class that are worth a trim.
+/// A trim needs at least this many free bytes of a class.
 const WORTH: usize = 1 << 20;
 
-/// Threads begin as [`State::Forgetful`].
+/// Whether new threads start as [`State::Forgetful`].
 static FORGETFUL: AtomicBool = AtomicBool::new(false);
 
-/// Whether enough of `class` is free for a trim to be worth its time.
+/// Returns whether enough of `class` is free for a trim.
 fn is_due(class: usize) -> bool {
     locked(&DEPOTS[class]).is_due(class, WORTH)
 }
@@ -142,30 +140,30 @@ fn is_due(class: usize) -> bool {
 pub struct LineHeap;
 
 impl LineHeap {
-    /// Bytes in use, with the blocks that threads keep for themselves: some hundred kilobytes for
-    /// each thread at most.
+    /// Returns the bytes in use, including the free blocks that threads keep: at most some hundred
+    /// kilobytes for each thread.
     pub fn in_use() -> usize {
         let sum: isize = TALLIES.iter().map(|tally| tally.0.load(Ordering::Relaxed)).sum();
-        // Below zero: given back in a tally that was added already, taken in one that was not yet.
+        // The sum can be negative: a block may be given back in a counter that was added already,
+        // and taken in one that was not added yet.
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Gives free blocks back to the system where they fill whole spans of pages. Returns the bytes
-    /// given back; 0 while another thread trims.
+    /// Returns free blocks to the system where they fill whole spans of pages. Returns the number
+    /// of bytes; 0 if another thread is trimming.
     ///
-    /// Visits every free block that no thread keeps; meanwhile it holds no lock that an allocation
-    /// takes.
+    /// Visits every free block in the depots, and holds no lock meanwhile that an allocation takes.
     pub fn trim() -> usize {
         trim::trim(0..CLASSES)
     }
 
-    /// Trims the sizes that have a mebibyte more free than the last trim had to keep. Returns the
-    /// bytes given back. For a time when the program is idle; cheap in a program with another heap.
+    /// Trims the sizes that have a mebibyte more free than the last trim could not return. Returns
+    /// the number of bytes. For idle times; cheap in a program with another heap.
     pub fn trim_excess() -> usize {
         trim::trim((0..CLASSES).filter(|class| is_due(*class)))
     }
 
-    /// Trims one such size, once a second at most; otherwise it only reads the clock. For threads
+    /// Trims one such size, at most once a second; otherwise it only reads the clock. For threads
     /// that have other work.
     pub fn trim_some() -> usize {
         let now = crate::coarse_now().secs;
@@ -175,18 +173,18 @@ impl LineHeap {
         trim::trim((0..CLASSES).find(|class| is_due(*class)).into_iter())
     }
 
-    /// From now on memory that this thread frees is not used again, nor is memory freed by threads
-    /// that begin later. For tools that compare what operations touched one after another: an
-    /// address then means one object for good.
+    /// From now on, memory that this thread frees is not reused, nor memory that later threads
+    /// free. For tools that compare the accesses of operations: an address then always means the
+    /// same object.
     pub fn forget_what_is_freed() {
         FORGETFUL.store(true, Ordering::Relaxed);
         MINE.with(|mine| mine.state.set(State::Forgetful));
     }
 }
 
-// SAFETY: `alloc` gives blocks of a class's size, which is no less than asked for, at multiples of
-// the alignment that was asked for; none is given twice before it comes back. A block comes back
-// under the class that it was taken from, since the layout alone determines the class.
+// SAFETY: `alloc` gives blocks of a class's size, which is at least the requested size, at
+// multiples of the requested alignment; no block is given twice before it is freed. A block is
+// freed under its own class, since the layout alone determines the class.
 unsafe impl GlobalAlloc for LineHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -212,25 +210,26 @@ unsafe impl GlobalAlloc for LineHeap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if class_of(layout).is_none() {
-            // SAFETY: the caller's promise. The system knows which of its memory is zero already.
+            // SAFETY: the caller's promise. The system knows which of its memory is already zero.
             return large(layout.size(), unsafe { System.alloc_zeroed(layout) });
         }
         // SAFETY: the caller's promise.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
-            // SAFETY: the block has as many bytes, and no other thread has it.
+            // SAFETY: the block has at least this many bytes, and no other thread has it.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that the size, rounded up to the alignment, is no overflow.
+        // SAFETY: the caller promises that the size, rounded up to the alignment, does not
+        // overflow.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (class_of(layout), class_of(new)) {
             (Some(old), Some(new)) if old == new => return block,
             (None, None) => {
-                // SAFETY: the caller's promise, and both are the system's.
+                // SAFETY: the caller's promise; both blocks are the system's.
                 let moved = unsafe { System.realloc(block, layout, size) };
                 if !moved.is_null() {
                     count_large(-(layout.size() as isize));
@@ -242,7 +241,8 @@ unsafe impl GlobalAlloc for LineHeap {
         // SAFETY: the caller's promise: the size is not zero.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
-            // SAFETY: both have as many bytes; the caller has given up the old one.
+            // SAFETY: both blocks have at least this many bytes; the caller has given up the old
+            // one.
             unsafe {
                 ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
                 self.dealloc(block, layout);
@@ -264,7 +264,7 @@ impl Magazines {
     }
 
     /// # Safety
-    /// `block` is of the class, and not in use.
+    /// `block` is of the class and not in use.
     #[inline]
     unsafe fn give(&self, class: usize, block: *mut Free) {
         let magazine = &self.classes[class];
@@ -277,8 +277,8 @@ impl Magazines {
         unsafe { magazine.push(block) };
     }
 
-    /// The list of `class` is empty: gets a batch for it, and takes a block of that; null if there
-    /// is no memory.
+    /// Gets a batch when the list of `class` is empty, and takes a block from it; null if there is
+    /// no memory.
     #[cold]
     #[inline(never)]
     fn refill(&self, class: usize) -> *mut u8 {
@@ -293,10 +293,10 @@ impl Magazines {
             if batch.is_null() {
                 return ptr::null_mut();
             }
-            // SAFETY: the first block of a batch that is this thread's now.
+            // SAFETY: the first block of a batch that now belongs to this thread.
             self.count(unsafe { bytes_of(class, batch) });
         }
-        // SAFETY: the first block of a batch that is this thread's now.
+        // SAFETY: the first block of a batch that now belongs to this thread.
         magazine.len.set(unsafe { (*batch).len });
         let block = magazine.pop(batch);
         if self.state.get() == State::Over {
@@ -305,11 +305,11 @@ impl Magazines {
         block
     }
 
-    /// As [`Magazines::give`], for the rare cases: the list of `class` may be a full batch, and the
-    /// thread may be new or at its end.
+    /// Handles the rare cases of [`Magazines::give`]: the list of `class` may be a full batch, and
+    /// the thread may be new or terminating.
     ///
     /// # Safety
-    /// As there.
+    /// The same as for [`Magazines::give`].
     #[cold]
     #[inline(never)]
     unsafe fn spill(&self, class: usize, block: *mut Free) {
@@ -331,7 +331,7 @@ impl Magazines {
         }
     }
 
-    /// Gives all blocks to the depot.
+    /// Gives all blocks of `class` to the depot.
     fn empty(&self, class: usize) {
         let magazine = &self.classes[class];
         for batch in [magazine.close(), magazine.spare.replace(ptr::null_mut())] {
@@ -348,7 +348,7 @@ impl Magazines {
         locked(&DEPOTS[class]).give(batch);
     }
 
-    /// Adds to the bytes that threads took.
+    /// Adds to the count of the bytes that threads took.
     fn count(&self, bytes: isize) {
         let tally = self.tally.get().unwrap_or_else(|| {
             let tally = (COUNTING.fetch_add(1, Ordering::Relaxed) % MOST_TALLIES) as u8;
@@ -358,7 +358,7 @@ impl Magazines {
         TALLIES[usize::from(tally)].0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Makes sure that the thread's end gives its blocks back.
+    /// Registers the thread, so that its blocks are given back when it terminates.
     fn note_end(&self) {
         if self.state.get() == State::Fresh {
             // This may allocate, but from `libc`, not from this heap.
@@ -373,18 +373,18 @@ impl Magazines {
 }
 
 impl Magazine {
-    /// Takes `head`, the first of the list, which is not empty.
+    /// Takes `head`, the first block of the list, which is not empty.
     #[inline]
     fn pop(&self, head: *mut Free) -> *mut u8 {
         // SAFETY: a block in the list belongs to this thread alone, and its link was set when it
-        // came.
+        // was added.
         self.head.set(unsafe { (*head).next });
         self.len.set(self.len.get() - 1);
         head.cast()
     }
 
     /// # Safety
-    /// `block` is of the class, and not in use.
+    /// `block` is of the class and not in use.
     #[inline]
     unsafe fn push(&self, block: *mut Free) {
         // SAFETY: the caller's promise; a block is as large as a line and aligned to one.
@@ -393,7 +393,7 @@ impl Magazine {
         self.len.set(self.len.get() + 1);
     }
 
-    /// Takes the whole list as a batch; null if it is empty.
+    /// Takes the whole list as a batch; null if the list is empty.
     fn close(&self) -> *mut Free {
         let batch = self.head.replace(ptr::null_mut());
         let len = self.len.replace(0);
@@ -405,10 +405,10 @@ impl Magazine {
     }
 }
 
-/// Bytes of a batch.
+/// Returns the bytes of a batch.
 ///
 /// # Safety
-/// `batch` is the first block of one, which is the calling thread's.
+/// `batch` is the first block of a batch of the calling thread.
 unsafe fn bytes_of(class: usize, batch: *mut Free) -> isize {
     // SAFETY: the caller's promise.
     unsafe { (*batch).len as isize * SIZES[class] as isize }

@@ -1,24 +1,26 @@
-//! The locks that a thread holds, so that a wrong order panics instead of deadlocking one day.
+//! Records the locks that a thread holds, so that a wrong order panics in tests instead of causing
+//! a rare deadlock.
 //!
-//! A release build checks nothing. It counts only the state guards and locks behind them that the
-//! thread holds, since destructors of retired values have to wait for those.
+//! A release build checks nothing. It only counts the state guards and locks of higher ranks that
+//! the thread holds, because destructors of retired values have to wait for these.
 
 use crate::Rank;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// A lock's position in the lock order: its rank, and its order among the locks of that rank.
+/// A lock's position in the lock order: its rank, and its place among the locks of that rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockKey {
     pub(crate) rank: Rank,
-    /// `Some` for a lock that may be held together with others of its rank, in ascending order.
+    /// `Some` for a lock that may be held together with others of its rank, taken in ascending
+    /// order.
     pub(crate) order: Option<u64>,
 }
 
-/// The record of one held lock, removed when dropped. It stays on the thread that made it.
+/// The record of one held lock, removed when dropped. It stays on the thread that created it.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// Counted in [`LEAVES`].
+    /// Whether the lock is counted in [`LEAVES`].
     leaf: bool,
     #[cfg(debug_assertions)]
     key: LockKey,
@@ -27,7 +29,7 @@ pub(crate) struct Held {
 
 crate::world::constant_local! { static LEAVES: Cell<u32> = Cell::new(0) }
 
-/// Whether the thread holds a state guard or a lock behind it.
+/// Returns whether the thread holds a state guard or a lock of a higher rank.
 pub(crate) fn holds_leaf() -> bool {
     LEAVES.try_with(Cell::get).unwrap_or(0) > 0
 }
@@ -36,10 +38,10 @@ pub(crate) fn holds_leaf() -> bool {
 crate::world::local! { static HELD: std::cell::RefCell<Vec<LockKey>> = std::cell::RefCell::new(Vec::new()) }
 
 impl Held {
-    /// Checks that the lock at `key` may be waited for now, and records it.
+    /// Checks that the thread may wait for the lock at `key` now, and records the lock.
     ///
     /// # Panics
-    /// In debug builds, when the thread holds a lock that does not come before `key`.
+    /// In debug builds, when the thread holds a lock that must be taken after `key`.
     #[inline]
     #[track_caller]
     pub(crate) fn in_order(key: LockKey) -> Held {
@@ -48,14 +50,15 @@ impl Held {
         Held::tried(key)
     }
 
-    /// Records a lock that was taken by a try: a thread that does not wait cannot deadlock.
+    /// Records a lock that was taken by a try: it needs no check, since a thread that does not wait
+    /// cannot deadlock.
     #[inline]
     pub(crate) fn tried(key: LockKey) -> Held {
         let leaf = key.rank >= Rank::Guard;
         if leaf {
             let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
         }
-        // A thread that is ending has no list any more, and no order to keep.
+        // A thread that is terminating may have no list any more; then its locks are not recorded.
         #[cfg(debug_assertions)]
         let _ = HELD.try_with(|held| held.borrow_mut().push(key));
         Held {
@@ -72,18 +75,18 @@ impl Held {
 fn check(key: LockKey) {
     let offending = HELD.try_with(|held| held.borrow().iter().copied().find(|h| !before(*h, key)));
     if let Ok(Some(held)) = offending {
-        // A panic is already on its way: one report is enough, and two would abort.
+        // A second panic while unwinding would abort, and the first one is reported anyway.
         if !std::thread::panicking() {
             panic!("lock order: taking {key} while holding {held}");
         }
     }
 }
 
-/// Checks that the thread may sleep for long: it holds no lock that must not be held across a wait,
-/// besides the lock of rank `own`, which the sleep releases.
+/// Checks that the thread may sleep for long: that it holds no lock that must not be held across a
+/// wait, except the lock of rank `own`, which the sleep releases.
 ///
 /// # Panics
-/// In debug builds, if it does.
+/// In debug builds, if it holds such a lock.
 #[inline]
 #[track_caller]
 pub(crate) fn may_sleep(own: Option<Rank>) {

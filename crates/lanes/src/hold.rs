@@ -1,11 +1,10 @@
-//! Holds: references to values that many lanes keep in memory at once, without a line that they
-//! share.
+//! Holds: references that keep values in memory. Many lanes can hold a value without a shared line.
 //!
-//! A value that can be held has a hold word: a count, the lane that held it last, and four bits.
-//! While one lane holds it, the word has the whole count. A value that no lane holds *moves* to
-//! another lane once: from the lane that made it to the one that works with it. The lane after
-//! that, or one that meets another's hold, sets *spread*. From then on each lane counts its holds
-//! in its own share, found in the lane's table by the value's address.
+//! A value that can be held has a hold word: a count, the last lane that held it, and four bits.
+//! While only one lane holds it, the word has the whole count. A value without holds can *move* to
+//! another lane once: from the lane that created it to the one that uses it. The next lane after
+//! that, or a lane that finds holds of another lane, sets *spread*. From then on each lane counts
+//! its holds in its own share, found in the lane's table by the value's address.
 //!
 //! ```text
 //! word = dead | nameless | spread | moved | lane | count
@@ -21,11 +20,14 @@
 //!
 //! *Invariants*:
 //!
-//! - A share is in a table only while the word says spread, or until a running fold removes it.
-//! - A nameless value never spreads again.
-//! - While a fold runs the count is not zero, so no thread ends the value by an incomplete count.
+//! - A share is in a table only while the word has the bit *spread*, or until a running fold
+//!   removes it.
+//! - A nameless value never becomes spread again.
+//! - During a fold the count is not zero, so no thread deletes the value because of an incomplete
+//!   count.
 //!
-//! *Locking*: tables are of [`Rank::Bucket`]; one at a time, nothing is taken under one.
+//! *Locking*: tables have [`Rank::Bucket`]; a thread holds one at a time and takes no other lock
+//! under it.
 
 use crate::hash::KeyedHasher;
 use crate::sync::Arc;
@@ -39,30 +41,30 @@ const DEAD: u64 = 1 << 63;
 const NAMELESS: u64 = 1 << 62;
 const SPREAD: u64 = 1 << 61;
 const MOVED: u64 = 1 << 60;
-/// The lane that held last, plus one: sixteen bits from here.
+/// Position of the last lane that held the value, plus one, in sixteen bits.
 const LANE: u32 = 44;
 const LANE_BITS: u64 = 0xffff << LANE;
 const COUNT: u64 = (1 << LANE) - 1;
-/// Bits that are all clear in the word of a value that can be evicted.
+/// The bits that are all clear in the word of a value that can be evicted.
 const IDLE: u64 = COUNT | NAMELESS | SPREAD | DEAD;
-/// Added by a fold while it runs: more than all holds together.
+/// Added by a fold while it runs: more than the number of all holds.
 const MANY: u64 = 1 << 40;
 
-/// In a share: removed from its table, its count moved to the word.
+/// Set in a share that was removed from its table, after its count moved to the word.
 const CLOSED: u64 = 1 << 63;
 
-/// The size of a lane's table from which on unused shares are dropped.
+/// When a lane's table reaches this size, unused shares are dropped.
 const TABLE: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
-/// A hold word. Starts with holds of the calling lane.
+/// A hold word. Its initial holds are those of the calling lane.
 #[derive(Debug)]
 pub struct Holds(AtomicU64);
 
 /// A value that many lanes can hold.
 pub trait Holdable: Send + Sync + Sized + 'static {
-    /// Its word.
+    /// Returns its hold word.
     fn holds(&self) -> &Holds;
-    /// Where lanes count their shares; `None` if the word counts all holds.
+    /// Returns the tables in which lanes count their shares; `None` if the word counts all holds.
     fn shares(&self) -> Option<&Shares<Self>>;
 }
 
@@ -80,8 +82,8 @@ struct Share<T> {
     value: Arc<T>,
 }
 
-/// A counted hold. It ends by [`Hold::release`], not by a drop: after the last hold of a nameless
-/// value, the caller has to delete the value.
+/// A counted hold. It must be released by [`Hold::release`], not by a drop: after the last hold of
+/// a nameless value, the caller has to delete the value.
 pub struct Hold<T> {
     way: Way<T>,
 }
@@ -94,13 +96,13 @@ enum Way<T> {
 /// Whether a value has lost its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nameless {
-    /// It has: the end of the last hold ends the value.
+    /// It has none: releasing the last hold ends the value.
     Yes,
-    /// It has not, or has got one.
+    /// It has a name, possibly a new one.
     No,
 }
 
-/// Why the word gives no hold.
+/// Why the word refuses a hold.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {
     Dead,
@@ -112,13 +114,13 @@ fn lane_bits() -> u64 {
 }
 
 impl Holds {
-    /// A word with `count` holds of the calling lane.
+    /// Creates a word with `count` holds of the calling lane.
     pub fn new(count: u64) -> Holds {
         Holds(AtomicU64::new(lane_bits() | count))
     }
 
-    /// Adds `n` holds that are counted in the word, even if the value is spread; false if it is
-    /// dead.
+    /// Adds `n` holds that are counted in the word, even if the value is spread; returns `false` if
+    /// it is dead.
     pub fn add(&self, n: u64) -> bool {
         self.update(|w| {
             (w & DEAD == 0 && n < MANY && (w & COUNT) < COUNT - 2 * MANY).then(|| w + n)
@@ -126,13 +128,14 @@ impl Holds {
         .is_ok()
     }
 
-    /// Removes `n` such holds; true if that ended a nameless value, which the caller then has to
-    /// delete.
+    /// Removes `n` such holds; returns `true` if that ended a nameless value, which the caller then
+    /// has to delete.
     #[must_use]
     pub fn subtract(&self, n: u64) -> bool {
         let mut ended = false;
         let _ = self.update(|w| {
-            // More than there are: a kernel that forgets too often must not wrap the count.
+            // Saturating: a kernel that forgets more references than it has must not wrap the
+            // count.
             let count = (w & COUNT).saturating_sub(n);
             ended = count == 0 && w & (NAMELESS | DEAD | SPREAD) == NAMELESS;
             Some((w & !COUNT) | count | if ended { DEAD } else { 0 })
@@ -140,23 +143,24 @@ impl Holds {
         ended
     }
 
-    /// Whether the value has lost its last name, or was made without one.
+    /// Returns whether the value has lost its last name, or was created without one.
     pub fn is_nameless(&self) -> bool {
         self.0.load(Ordering::Acquire) & NAMELESS != 0
     }
 
-    /// Makes a value without a name dead, even if it is held; false if it is dead already, or has a
-    /// name. Holds that are released later change nothing.
+    /// Marks a value without a name as dead, even if it is held; returns `false` if it is dead
+    /// already, or has a name. Later releases of holds have no effect.
     pub fn end_nameless(&self) -> bool {
         self.update(|w| (w & (NAMELESS | DEAD) == NAMELESS).then_some(w | DEAD)).is_ok()
     }
 
-    /// Makes a value dead if it is neither held nor spread; false if it is held, or has no name.
+    /// Marks a value as dead if it is neither held nor spread; returns `false` if it is held, or
+    /// has no name.
     pub fn evict(&self) -> bool {
         self.update(|w| (w & IDLE == 0).then_some(w | DEAD)).is_ok()
     }
 
-    /// Whether the value is not held, and neither nameless nor dead.
+    /// Returns whether the value is not held, and neither nameless nor dead.
     pub fn is_idle(&self) -> bool {
         self.0.load(Ordering::Acquire) & IDLE == 0
     }
@@ -165,7 +169,8 @@ impl Holds {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, f)
     }
 
-    /// Adds one hold to the word. Refused if the value is dead or spread, or if this hold spreads it.
+    /// Adds one hold to the word. Refused if the value is dead or spread, or if this hold spreads
+    /// it.
     fn take(&self, may_spread: bool) -> Result<(), Refused> {
         let mine = lane_bits();
         let mut refused = Refused::Dead;
@@ -202,7 +207,7 @@ impl Holds {
     }
 }
 
-/// Says whether `value` has lost its last name; the caller holds it.
+/// Records whether `value` has lost its last name; the caller holds it.
 pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     let holds = value.holds();
     match nameless {
@@ -216,11 +221,11 @@ pub fn set_nameless<T: Holdable>(value: &Arc<T>, nameless: Nameless) {
     }
 }
 
-/// Makes a value with a name nameless and dead if the caller is its only holder: it cannot be held
-/// again, and the caller has to end it. False if others hold it too.
+/// Marks a value with a name as nameless and dead if the caller is its only holder: then it cannot
+/// be held again, and the caller has to end it. Returns `false` if others hold it too.
 ///
 /// # Locking
-/// As [`evict`].
+/// The same as for [`evict`].
 pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
     let holds = value.holds();
     if holds.is_spread() {
@@ -230,7 +235,7 @@ pub fn end_as_only_holder<T: Holdable>(value: &Arc<T>) -> bool {
     holds.update(|w| (w & !(LANE_BITS | MOVED) == 1).then_some(w | DEAD | NAMELESS)).is_ok()
 }
 
-/// Makes a value that is not held dead, for eviction. False if it is held or has no name.
+/// Marks a value without holds as dead, for eviction. Returns `false` if it is held or has no name.
 ///
 /// # Locking
 /// Its last name must not be removed meanwhile.
@@ -243,7 +248,8 @@ pub fn evict<T: Holdable>(value: &Arc<T>) -> bool {
     holds.evict()
 }
 
-/// Moves all counts into the word again and sets `bits` with that; true if that ended the value.
+/// Moves all counts into the word again and sets `bits` at the same time; returns `true` if that
+/// ended the value.
 fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     let holds = value.holds();
     let before = holds.update(|w| {
@@ -253,8 +259,8 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
     if before & SPREAD == 0 {
         return false;
     }
-    // Pairs with the fence in `Shares::take`: a lane whose table was looked at before it put a
-    // share there finds that the value is spread no more.
+    // Pairs with the fence in `Shares::take`: a lane that adds a share after its table was searched
+    // finds that the value is not spread any more.
     fence(Ordering::SeqCst);
     for lane in Lane::given() {
         let share = shares.lanes.of(lane).lock().remove(&address(value));
@@ -267,7 +273,7 @@ fn fold<T: Holdable>(value: &Arc<T>, bits: u64) -> bool {
 }
 
 impl Holds {
-    /// As [`Holds::add`], while a fold has added [`MANY`].
+    /// Works as [`Holds::add`], also while a fold has added [`MANY`].
     fn add_any(&self, n: u64) -> bool {
         self.update(|w| (w & DEAD == 0).then(|| w + n)).is_ok()
     }
@@ -284,19 +290,20 @@ impl<T: Holdable> Default for Shares<T> {
 }
 
 impl<T: Holdable> Shares<T> {
-    /// Empty tables.
+    /// Creates empty tables.
     pub fn new() -> Shares<T> {
         Shares { lanes: PerLane::new(|_| Mutex::new(Rank::Bucket, Table::default())) }
     }
 
-    /// Drops all unused shares: they keep their values in memory.
+    /// Drops all unused shares, since a share keeps its value in memory.
     pub fn clear(&self) {
         for lane in Lane::all() {
             drop(std::mem::take(&mut *self.lanes.of(lane).lock()));
         }
     }
 
-    /// Adds one hold to the calling lane's share of a spread value; `None` if it is spread no more.
+    /// Adds one hold to the calling lane's share of a spread value; `None` if the value is not
+    /// spread any more.
     fn take(&self, value: &Arc<T>) -> Option<Arc<Share<T>>> {
         let mut unused = Vec::new();
         let mut table = self.lanes.mine().lock();
@@ -305,7 +312,7 @@ impl<T: Holdable> Shares<T> {
             return None;
         }
         if let Some(share) = table.get(&address(value)) {
-            // Under the lock a share in the table is not closed.
+            // Under the lock a share in the table is never closed.
             share.holds.fetch_add(1, Ordering::Relaxed);
             return Some(share.clone());
         }
@@ -315,7 +322,7 @@ impl<T: Holdable> Shares<T> {
         }
         let share = Arc::new(Share { holds: AtomicU64::new(1), value: value.clone() });
         table.insert(address(value), share.clone());
-        // A value must not be dropped under the lock.
+        // The value must not be dropped under the lock.
         drop(table);
         drop(unused);
         Some(share)
@@ -323,7 +330,7 @@ impl<T: Holdable> Shares<T> {
 }
 
 impl<T: Holdable> Hold<T> {
-    /// A hold on `value`, or `None` if it is dead.
+    /// Takes a hold on `value`; returns `None` if it is dead.
     pub fn take(value: &Arc<T>) -> Option<Hold<T>> {
         let shares = value.shares();
         loop {
@@ -338,13 +345,13 @@ impl<T: Holdable> Hold<T> {
         }
     }
 
-    /// Makes a hold of one that was counted in the word already.
+    /// Converts a hold that was counted in the word already.
     pub fn adopt(value: Arc<T>) -> Hold<T> {
         Hold { way: Way::Word(value) }
     }
 
-    /// Releases the hold; true if that ended a nameless value, which the caller then has to delete.
-    /// Called once only.
+    /// Releases the hold; returns `true` if that ended a nameless value, which the caller then has
+    /// to delete. Called only once.
     #[must_use]
     pub fn release(&self) -> bool {
         match &self.way {

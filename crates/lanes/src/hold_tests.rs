@@ -1,4 +1,4 @@
-//! Holds: none is lost when a count spreads or is folded, and a value ends once.
+//! Tests of holds: no hold is lost when a count becomes spread or is folded, and a value ends once.
 
 use super::*;
 use crate::sync::thread;
@@ -75,7 +75,7 @@ mod plain {
             assert!(!holds.iter().any(Hold::release));
         });
         assert!(!thing.holds.is_spread());
-        // Lanes that work in turn share the value: its count does not move back and forth.
+        // Lanes that alternate share the value: its count does not move back and forth.
         let hold = Hold::take(&thing).expect("alive");
         assert!(thing.holds.is_spread());
         assert_eq!(count(&thing), 0);
@@ -177,7 +177,7 @@ mod plain {
     }
 }
 
-/// Two lanes hold and release while the name is removed: the value ends, once.
+/// Two lanes hold and release a value while its name is removed: the value ends, once.
 #[cfg(any(loom, shuttle))]
 fn a_value_loses_its_name_while_lanes_hold_it() {
     let thing = thing();
@@ -204,8 +204,8 @@ fn a_value_loses_its_name_while_lanes_hold_it() {
 mod loom_tests {
     use super::*;
 
-    /// Two lanes take a value that no lane holds, so that it moves to one of them or spreads, while
-    /// a third thread evicts it, or ends it as its only holder.
+    /// Two lanes take a value without holds, so that it moves to one of them or becomes spread.
+    /// Meanwhile a third thread evicts it, or ends it as its only holder.
     fn moves_while(end: fn(&Arc<Thing>) -> bool) {
         crate::schedules::check(2, move || {
             let thing = thing();

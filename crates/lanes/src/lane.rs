@@ -1,10 +1,11 @@
-//! Lanes: small numbers that threads hold while they live.
+//! Lanes: small numbers that threads have until they terminate.
 //!
-//! A thread gets the least used lane at its first use and gives it back when it ends, so that
-//! short-lived threads meet the same few lanes, whose lines are warm, and long-lived ones spread.
+//! A thread gets the least used lane when it first needs one, and returns it when it terminates. So
+//! short-lived threads use the same few lanes, whose lines are in the processors' caches, and
+//! long-lived threads are spread over the lanes.
 //!
-//! One of a lane's threads is its *owner*, the others are guests. Some words of the lane are
-//! written by the owner alone, which saves it locked instructions.
+//! One of a lane's threads is its *owner*, the others are guests. Only the owner writes some words
+//! of the lane, so it needs fewer locked instructions.
 
 use crate::epoch;
 use crate::sync::unscheduled::Mutex;
@@ -13,15 +14,15 @@ use crate::world;
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// The largest number of lanes; further threads share them.
+/// The largest number of lanes; if there are more threads, some share a lane.
 pub const MAX_LANES: usize = world::LANES;
 
 /// A lane's number, below [`MAX_LANES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u16);
 
-/// How many threads use each lane. No checker sees it: the choice of lanes is no protocol worth
-/// exploring, and its lock is taken twice in a thread's life.
+/// The number of threads on each lane. No checker explores it: the choice of lanes is simple, and
+/// its lock is taken twice per thread.
 struct Registry {
     users: Mutex<[Users; MAX_LANES]>,
 }
@@ -29,7 +30,7 @@ struct Registry {
 #[derive(Clone, Copy, Default)]
 struct Users {
     threads: u32,
-    /// One of them is the owner.
+    /// Whether one of the threads is the owner.
     owned: bool,
 }
 
@@ -40,24 +41,24 @@ world::global! {
 
 world::local! { static LEASE: Lease = Lease::take() }
 
-// A copy of the lane of the thread's lease. The lease is made late and has a destructor, so reading
-// it costs more.
+// A copy of the lane in the thread's lease. Reading the lease is slower, since it is created late
+// and has a destructor.
 world::constant_local! { static MINE: Cell<Option<LaneSlot>> = Cell::new(None) }
 
-/// A thread's lane, and its role there.
+/// A thread's lane, and whether it is the lane's owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaneSlot {
     pub(crate) lane: Lane,
-    /// Whether the thread is the owner, and alone writes the owner's words.
+    /// Whether the thread is the owner, which alone writes the owner's words.
     pub(crate) owner: bool,
 }
 
 static LIMIT: AtomicUsize = AtomicUsize::new(MAX_LANES);
 
-/// One above the highest lane that any thread ever had.
+/// The highest lane that any thread ever had, plus one.
 static GIVEN: AtomicUsize = AtomicUsize::new(1);
 
-/// A thread's use of a lane, until the thread ends.
+/// A thread's use of a lane, until the thread terminates.
 struct Lease {
     slot: LaneSlot,
     registry: std::sync::Arc<Registry>,
@@ -84,18 +85,18 @@ impl Drop for Lease {
         let mut users = self.registry.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let users = &mut users[lane.index()];
         users.threads -= 1;
-        // If a pin in another local of the thread outlives the lease, the owner's word still is in
-        // use. Then the thread stays the owner, and the lane gets no other owner any more.
+        // If a pin in another local of the thread outlives the lease, the owner's word is still in
+        // use. Then the thread stays the owner, and the lane never gets another owner.
         if owner && !epoch::is_pinned() {
             users.owned = false;
-            // Later destructors of the thread work as a guest.
+            // Later destructors of the thread run as a guest.
             let _ = MINE.try_with(|mine| mine.set(Some(LaneSlot { lane, owner: false })));
         }
     }
 }
 
 impl LaneSlot {
-    /// The calling thread's.
+    /// Returns the calling thread's lane and role.
     #[inline]
     pub(crate) fn current() -> LaneSlot {
         match MINE.with(Cell::get) {
@@ -106,8 +107,8 @@ impl LaneSlot {
 
     #[cold]
     fn leased() -> LaneSlot {
-        // A thread whose locals are already gone shares the first lane; that is always right, since
-        // no lane belongs to one thread only.
+        // A thread whose locals are destroyed already uses the first lane as a guest. That is
+        // always correct, since any lane may be shared.
         let guest = LaneSlot { lane: Lane::FIRST, owner: false };
         let slot = LEASE.try_with(|lease| lease.slot).unwrap_or(guest);
         MINE.with(|mine| mine.set(Some(slot)));
@@ -116,50 +117,50 @@ impl LaneSlot {
 }
 
 impl Lane {
-    /// The lane that is always in use.
+    /// The lane for threads without locals.
     pub(crate) const FIRST: Lane = Lane(0);
 
-    /// The calling thread's lane.
+    /// Returns the calling thread's lane.
     #[inline]
     pub fn current() -> Lane {
         LaneSlot::current().lane
     }
 
-    /// As an index below [`MAX_LANES`].
+    /// Returns the lane as an index below [`MAX_LANES`].
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Gives new threads the first `count` lanes only, at least one and at most [`MAX_LANES`]. For
-    /// the whole process; lanes already given stay.
+    /// Limits the lanes of new threads to the first `count`, at least one and at most
+    /// [`MAX_LANES`]. Applies to the whole process; threads keep their present lanes.
     pub fn set_limit(count: usize) {
         LIMIT.store(count.clamp(1, MAX_LANES), Ordering::Relaxed);
     }
 
-    /// How many lanes new threads get at present, see [`Lane::set_limit`].
+    /// Returns the number of lanes for new threads, see [`Lane::set_limit`].
     pub fn limit() -> usize {
         LIMIT.load(Ordering::Relaxed)
     }
 
-    /// The lanes that any thread ever had: few on a machine of few threads.
+    /// Returns the lanes that any thread ever had: few if there are few threads.
     ///
-    /// They are enough for a protocol in which one thread writes its lane's slot, then fences, and
-    /// another fences, then looks at the slots. Where the second thread has to see the slot, it
+    /// These lanes are sufficient for a protocol in which one thread writes its lane's slot, then
+    /// fences, and another fences, then reads the slots. If the second thread must see the slot, it
     /// also sees that the lane was given, since that came before.
     pub(crate) fn given() -> impl ExactSizeIterator<Item = Lane> {
-        // The checkers do not know of this number, so the models do not rely on it.
+        // The checkers do not model this number, so the models do not rely on it.
         let end = if cfg!(any(loom, shuttle)) { MAX_LANES } else { GIVEN.load(Ordering::Relaxed) };
         (0..end).map(|lane| Lane(lane as u16))
     }
 
-    /// All lanes, in order.
+    /// Returns all lanes, in order.
     pub fn all() -> impl Iterator<Item = Lane> {
         (0..MAX_LANES).map(|lane| Lane(lane as u16))
     }
 }
 
-/// A value on cache lines of its own: two lines, since processors fetch lines in pairs.
+/// A value on cache lines of its own: two lines, since processors prefetch lines in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);
@@ -178,24 +179,24 @@ pub struct PerLane<T> {
 }
 
 impl<T> PerLane<T> {
-    /// A slot for each lane, made by `make`.
+    /// Creates a slot for each lane with `make`.
     pub fn new(mut make: impl FnMut(Lane) -> T) -> PerLane<T> {
         PerLane { slots: Lane::all().map(|lane| Padded(make(lane))).collect() }
     }
 
-    /// The calling thread's slot.
+    /// Returns the calling thread's slot.
     #[inline]
     pub fn mine(&self) -> &T {
         self.of(Lane::current())
     }
 
-    /// The slot of `lane`.
+    /// Returns the slot of `lane`.
     #[inline]
     pub fn of(&self, lane: Lane) -> &T {
         &self.slots[lane.index()].0
     }
 
-    /// All slots, in lane order.
+    /// Returns all slots, in lane order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().map(|p| &p.0)
     }
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn threads_that_live_together_get_different_lanes_and_later_ones_reuse_them() {
-        // Other tests of this process hold lanes too, but fewer than half of them.
+        // Other tests in this process use lanes too, but fewer than half of them.
         const TOGETHER: usize = MAX_LANES / 2;
         for _ in 0..8 {
             let all_there = Barrier::new(TOGETHER);
@@ -256,7 +257,7 @@ mod tests {
     fn a_lane_gets_no_new_owner_while_a_pin_of_the_last_one_may_live() {
         thread_local! { static KEPT: Cell<Option<crate::Pin>> = const { Cell::new(None) } }
         let slot = slot_of_a_thread(|| {
-            // Looked at before the lane is, so that it ends after the lease.
+            // Created before the thread's lane, so that it is destroyed after the lease.
             KEPT.with(|kept| drop(kept.take()));
             KEPT.with(|kept| kept.set(Some(crate::pin())));
         });

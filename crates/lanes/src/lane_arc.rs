@@ -1,17 +1,17 @@
-//! Shared ownership without a shared count.
+//! Shared ownership without a shared reference count.
 
 use crate::{Lane, PerLane};
 use std::ops::Deref;
-// The counts are `std`'s in every world; `loom` has no `Weak`.
+// The counts are those of `std` in every world; `loom` has no `Weak`.
 use crate::sync::unscheduled::OnceLock;
 use std::sync::{Arc, Weak};
 
-/// A shared value with one reference count per lane: clones made on different lanes write
-/// different lines.
+/// A shared value with one reference count per lane: clones on different lanes write different
+/// lines.
 ///
-/// For the few values that all threads clone all the time, such as a mount: each takes some
-/// kilobytes. The handle that [`LaneArc::new`] returns keeps all counts. When it is gone, the
-/// clones still work, but a lane without a clone of its own shares the count of another.
+/// For the few values that all threads clone often, such as a mount: each takes some kilobytes. The
+/// handle that [`LaneArc::new`] returns keeps the counts of all lanes. After it is dropped, the
+/// clones still work, but a lane without a clone of its own uses the count of another lane.
 ///
 /// ```
 /// let shared = lanefs_lanes::LaneArc::new(7);
@@ -20,11 +20,11 @@ use std::sync::{Arc, Weak};
 /// ```
 pub struct LaneArc<T> {
     count: Arc<Count<T>>,
-    /// Every lane's count, in the first handle only.
+    /// The counts of all lanes, in the first handle only.
     all: Option<PerLane<Arc<Count<T>>>>,
 }
 
-/// A lane's reference count. It lies on its own lines, apart from other lanes' counts.
+/// A lane's reference count, on its own lines.
 #[repr(align(128))]
 struct Count<T> {
     body: Arc<Body<T>>,
@@ -32,12 +32,13 @@ struct Count<T> {
 
 struct Body<T> {
     value: T,
-    /// The way from one lane's count to another's. Weak references, so that the value is freed.
+    /// Leads from one lane's count to those of other lanes. The references are weak, so that the
+    /// value is freed.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }
 
 impl<T> LaneArc<T> {
-    /// Shares `value`.
+    /// Creates the first handle of `value`.
     pub fn new(value: T) -> LaneArc<T> {
         let body = Arc::new(Body { value, counts: OnceLock::new() });
         let all = PerLane::new(|_| Arc::new(Count { body: body.clone() }));
@@ -46,12 +47,12 @@ impl<T> LaneArc<T> {
         LaneArc { count: all.of(Lane::current()).clone(), all: Some(all) }
     }
 
-    /// Whether both share one value.
+    /// Returns whether both refer to the same value.
     pub fn ptr_eq(this: &LaneArc<T>, other: &LaneArc<T>) -> bool {
         Arc::ptr_eq(&this.count.body, &other.count.body)
     }
 
-    /// The value, if `this` is its last handle. Otherwise the last one drops it.
+    /// Returns the value if `this` is its last handle. Otherwise the last handle drops it.
     pub fn into_inner(this: LaneArc<T>) -> Option<T> {
         let body = this.count.body.clone();
         drop(this);
@@ -127,7 +128,7 @@ mod tests {
         let clone = first.clone();
         assert!(LaneArc::ptr_eq(&first, &clone));
         drop(first);
-        // Without the first handle the lane's count may be gone; cloning works all the same.
+        // Without the first handle the lane's count may be gone; cloning still works.
         let clones = std::thread::scope(|s| s.spawn(|| clone.clone()).join().expect("no panic"));
         drop(clone);
         assert_eq!(drops.load(Ordering::Relaxed), 0);

@@ -6,7 +6,7 @@ mod clock;
 mod contention;
 mod counter;
 mod epoch;
-// Under the checkers `Mutex` is the checker's; loom's tests check the real one.
+// Under the checkers `Mutex` is that of the checker; loom's tests check the real one.
 #[cfg(any(all(loom, test), not(any(loom, shuttle))))]
 mod futex;
 mod hash;

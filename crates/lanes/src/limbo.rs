@@ -1,36 +1,36 @@
-//! The limbo list of a lane: retired values, in the order of the epochs they were retired in.
+//! The limbo list of a lane: retired values, ordered by the epoch of their retirement.
 
 use crate::{Lane, world};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Most retired values in a lane's limbo at which the lane tries to free some.
+/// The largest value of [`crowded`].
 pub(crate) const MOST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
-/// The number of retired values in a lane's limbo list from which on the lane tries to free some.
-/// With a small number, new objects get memory that the processor still has in its caches more
-/// often; but each try looks at every lane.
+/// Returns the length of a lane's limbo list at which the lane tries to free values. With a small
+/// length, new objects more often get memory that is still in the processor's caches; but each try
+/// reads every lane.
 pub(crate) fn crowded() -> usize {
     Lane::given().len().clamp(MOST.min(8), MOST)
 }
 
-/// A value to be dropped later: one `Box`, its type forgotten.
+/// A value to be dropped later: a `Box` without its type.
 pub(crate) struct Retired {
     value: *mut (),
-    /// Drops `value`, given once.
+    /// Drops `value`; called once.
     drop: unsafe fn(*mut ()),
 }
 
-// SAFETY: `Retired::new` takes only values that may be sent, by their owning pointer.
+// SAFETY: `Retired::new` accepts only values that may be sent, by their owning pointer.
 unsafe impl Send for Retired {}
 
 impl Retired {
     /// # Safety
-    /// `value` comes from `Box::into_raw`, no other code frees it, and only pins older than its
-    /// retirement reach it.
+    /// `value` comes from `Box::into_raw`, no other code frees it, and only pins that are older
+    /// than its retirement can reach it.
     pub(crate) unsafe fn new<T: Send + 'static>(value: *mut T) -> Retired {
         /// # Safety
-        /// `value` was a `Box<T>` and is dropped here only.
+        /// `value` was a `Box<T>` and is dropped only here.
         unsafe fn drop_box<T>(value: *mut ()) {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(value.cast::<T>()) });
@@ -41,27 +41,28 @@ impl Retired {
 
 impl Drop for Retired {
     fn drop(&mut self) {
-        // SAFETY: `new` was promised an owned box, and a value is dropped once.
+        // SAFETY: the caller of `new` promised an owned box, and a value is dropped once.
         unsafe { (self.drop)(self.value) }
     }
 }
 
-/// The values that one lane retired. The lock is innermost of all, and no destructor runs under it.
+/// The values that one lane retired. Its lock is the innermost, and no destructor runs under it.
 pub(crate) struct Limbo {
     waiting: world::Mutex<Waiting>,
 }
 
 struct Waiting {
-    /// With the epochs, ascending.
+    /// The values with their epochs, ascending.
     values: VecDeque<(u64, Retired)>,
     /// The length at which the next attempt to free is due.
     due: usize,
 }
 
-// Destructors may retire; only the outermost collection frees, or a long list would recurse.
+// Destructors may retire values; only the outermost collection frees, since a long list would
+// recurse.
 world::constant_local! { static COLLECTING: Cell<bool> = Cell::new(false) }
 
-/// Ends a collection, also when a destructor panics.
+/// Completes a collection, also when a destructor panics.
 struct Outermost;
 
 impl Drop for Outermost {
@@ -75,21 +76,21 @@ impl Limbo {
         Limbo { waiting: world::Mutex::new(Waiting { values: VecDeque::new(), due: crowded() }) }
     }
 
-    /// Adds a value, retired in the epoch that `epoch` reads under the lock, so that epochs
-    /// ascend. True if it is time to free some.
+    /// Adds a value with the epoch that `epoch` reads under the lock, so that epochs ascend.
+    /// Returns `true` if it is time to free some.
     pub(crate) fn push(&self, value: Retired, epoch: impl FnOnce() -> u64) -> bool {
         let mut waiting = self.waiting.lock();
         waiting.values.push_back((epoch(), value));
         let len = waiting.values.len();
         let due = len >= waiting.due;
         if due {
-            // If a pin prevents it, the next values need not all try again.
+            // If a pin prevents it, the next attempt comes later, not at each value.
             waiting.due = len + (len / 4).clamp(crowded() / 2, 16 * MOST);
         }
         due
     }
 
-    /// Frees the values that were retired in `last` or before, and returns how many.
+    /// Frees the values that were retired in epoch `last` or before; returns their number.
     pub(crate) fn collect(&self, last: u64) -> usize {
         if COLLECTING.with(|collecting| collecting.replace(true)) {
             return 0;
@@ -97,7 +98,7 @@ impl Limbo {
         let _outermost = Outermost;
         let mut freed = 0;
         loop {
-            // No allocation, since this runs where values are retired.
+            // Allocates nothing, since this runs where values are retired.
             let mut batch = [const { None }; MOST];
             let taken = self.take(last, &mut batch);
             freed += taken;
@@ -107,7 +108,7 @@ impl Limbo {
         }
     }
 
-    /// Moves values that were retired in `last` or before to `batch`, and returns how many.
+    /// Moves values that were retired in epoch `last` or before to `batch`; returns their number.
     fn take(&self, last: u64, batch: &mut [Option<Retired>; MOST]) -> usize {
         let mut waiting = self.waiting.lock();
         let mut taken = 0;

@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
-/// Bytes that many threads read, on lines that hold nothing else. Otherwise data of the allocator
-/// and of other owners would lie beside them.
+/// Bytes that many threads read, on lines without other data. Otherwise data of the allocator or of
+/// other objects would be on the same lines.
 pub struct Lines {
     lines: Box<[Line]>,
     len: usize,
@@ -31,8 +31,8 @@ impl From<&[u8]> for Lines {
 impl Deref for Lines {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the lines are contiguous bytes, all initialised; `len` bytes were given, and
-        // there are at least as many lines as they take.
+        // SAFETY: the lines are contiguous, initialised bytes, and there are enough of them for
+        // `len` bytes.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<u8>(), self.len) }
     }
 }

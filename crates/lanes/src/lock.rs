@@ -15,14 +15,14 @@ pub struct Mutex<T> {
 /// Unlocks on drop.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // Dropped in this order: the lock first, then the record of it.
+    // Dropped in this order: the lock first, then its record.
     inner: world::MutexGuard<'a, T>,
     rank: Rank,
     _held: Held,
 }
 
 impl<T> Mutex<T> {
-    /// A lock around `value`, at `rank`.
+    /// Creates a lock around `value`, with `rank`.
     pub fn new(rank: Rank, value: T) -> Mutex<T> {
         Mutex { rank, inner: world::Mutex::new(value) }
     }
@@ -36,10 +36,12 @@ impl<T> Mutex<T> {
         self.lock_as(None)
     }
 
-    /// As [`Mutex::lock`]; locks of this rank may be taken together if `order` ascends.
+    /// Works as [`Mutex::lock`]; several locks of this rank may be held if they are taken in
+    /// ascending `order`.
     ///
     /// # Panics
-    /// As [`Mutex::lock`]; a lock of the same rank comes before if its order is lower.
+    /// The same as for [`Mutex::lock`]; among locks of the same rank, the one with the lower order
+    /// comes first.
     #[track_caller]
     pub fn lock_in_order(&self, order: u64) -> MutexGuard<'_, T> {
         self.lock_as(Some(order))
@@ -69,7 +71,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, rank: self.rank, _held: held })
     }
 
-    /// Without locking: the caller has the only reference.
+    /// Returns the value without locking: the caller has the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -79,7 +81,7 @@ impl<T> Mutex<T> {
         self.inner.into_inner()
     }
 
-    /// The rank.
+    /// Returns the rank.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -120,7 +122,7 @@ pub struct RwWriteGuard<'a, T> {
 }
 
 impl<T> RwLock<T> {
-    /// A lock around `value`, at `rank`.
+    /// Creates a lock around `value`, with `rank`.
     pub fn new(rank: Rank, value: T) -> RwLock<T> {
         RwLock { rank, inner: world::RwLock::new(value) }
     }
@@ -157,13 +159,14 @@ impl<T> RwLock<T> {
         RwWriteGuard { inner, _held: held }
     }
 
-    /// Exclusive access if no thread has any. Exempt from the lock order, since it does not wait.
+    /// Takes exclusive access if the lock is free. Exempt from the lock order, since it does not
+    /// wait.
     pub fn try_write(&self) -> Option<RwWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         Some(RwWriteGuard { inner, _held: Held::tried(LockKey { rank: self.rank, order: None }) })
     }
 
-    /// Without locking: the caller has the only reference.
+    /// Returns the value without locking: the caller has the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -196,28 +199,29 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition variable without waiters.
+    /// Creates a condition variable without waiters.
     pub fn new() -> Condvar {
         Condvar::default()
     }
 
-    /// Releases the lock, waits to be notified, takes the lock again. May return without a
+    /// Releases the lock, waits for a notification, and takes the lock again. May return without a
     /// notification.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a state guard or a lock behind it, which are never
-    /// held across a wait.
+    /// In debug builds, if the thread holds a state guard or a lock of a higher rank, which are
+    /// never held across a wait.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         may_sleep(Some(guard.rank));
         self.inner.wait(&mut guard.inner);
     }
 
-    /// As [`Condvar::wait`], for at most `timeout`; true if it was notified. The checkers have no
-    /// clock: there the time has always passed, after every other thread had a chance to run.
+    /// Works as [`Condvar::wait`], for at most `timeout`; returns `true` if it was notified. The
+    /// checkers have no clock: there the time is over as soon as every other thread had a chance to
+    /// run.
     ///
     /// # Panics
-    /// As [`Condvar::wait`].
+    /// The same as for [`Condvar::wait`].
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: std::time::Duration) -> bool {
         may_sleep(Some(guard.rank));
@@ -303,7 +307,7 @@ mod tests {
         let of = || contention().into_iter().find(|c| c.rank == Rank::Topology).expect("a rank");
         let before = of();
         let lock = Mutex::new(Rank::Topology, ());
-        // On a busy machine the other thread may come when the wait is over.
+        // On a busy machine the other thread may arrive after the lock was released.
         while of().waits == before.waits {
             std::thread::scope(|s| {
                 let held = lock.lock();

@@ -1,36 +1,38 @@
-//! The word of a [`crate::Mutex`]: a thread that finds it taken spins a little, then sleeps.
+//! The word of a [`crate::Mutex`]: a thread that finds it taken spins briefly, then sleeps.
 //!
-//! The locks guard a microsecond's work or so, and putting a thread to sleep and waking it takes
-//! several. So as few threads as possible sleep, and no lock waits for a thread that has to wake up
-//! first:
+//! The locks guard about a microsecond of work, and it takes several microseconds to put a thread
+//! to sleep and wake it. So as few threads as possible sleep, and the lock never waits for a thread
+//! that has to wake up first:
 //!
-//! - An unlock frees the lock for any thread. A sleeper is woken to try, not to have it.
-//! - Only one woken thread at a time is about to try ([`WOKEN`]). Until it has tried, the others
-//!   are left asleep. So with more threads than processors the running threads do the work of the
-//!   others; otherwise each unlock would wake the next thread, which finds the lock taken again.
-//! - A thread that was woken [`PATIENCE`] times in vain reserves the lock ([`RESERVED`]). Then no
+//! - An unlock frees the lock for any thread. A woken thread tries to take it, and does not own it
+//!   yet.
+//! - At most one woken thread is about to try at a time ([`WOKEN`]). Until it has tried, the others
+//!   stay asleep. So with more threads than processors the running threads continue to work;
+//!   otherwise each unlock would wake the next thread, which would find the lock taken again.
+//! - A thread that was woken in vain [`PATIENCE`] times reserves the lock ([`RESERVED`]). Then no
 //!   other thread may take it, so no thread is overtaken for ever.
 //!
-//! *Invariant*: a thread sleeps only on a word that is held, or reserved for another thread. The
-//! thread that changes either sees the sleeper counted, and wakes one unless one is about to try.
+//! *Invariant*: a thread sleeps only while the lock is held, or reserved for another thread. The
+//! thread that changes this sees the number of sleepers, and wakes one unless one is already about
+//! to try.
 
 use crate::futex::FutexWord;
 use crate::world::atomic::Ordering;
 
 const HELD: u32 = 1;
-/// A thread that slept is about to try; it clears the mark.
+/// A woken thread is about to try; it clears the mark.
 const WOKEN: u32 = 2;
 /// A thread that was woken often enough gets the lock next; it clears the mark.
 const RESERVED: u32 = 4;
-/// One thread that sleeps, or was woken and has not got the lock yet. The rest of the word counts
-/// them.
+/// One thread that sleeps, or was woken and does not have the lock yet. The remaining bits of the
+/// word count these threads.
 const SLEEPER: u32 = 8;
 
-/// The sleepers that a wake-up is for.
+/// The bit of wake-ups for any sleeper.
 const ANY: u32 = 1;
 const WHO_RESERVED: u32 = 2;
 
-/// How often a waiter tries before it sleeps: some microseconds, about the cost of sleeping.
+/// How often a waiter tries before it sleeps. Takes some microseconds, about as long as sleeping.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 /// How often a thread is woken in vain before it reserves the lock.
 #[cfg(not(loom))]
@@ -40,7 +42,7 @@ const PATIENCE: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct LockWord {
     word: FutexWord,
-    /// [`PATIENCE`] under the test's control: eight wake-ups are more than can be explored.
+    /// [`PATIENCE`], or fewer in tests: eight wake-ups are too many to explore.
     #[cfg(loom)]
     patience: u32,
 }
@@ -48,11 +50,11 @@ pub(crate) struct LockWord {
 /// The state of a thread that waits.
 #[derive(Debug, Default)]
 struct Waiter {
-    /// [`SLEEPER`] once it is counted.
+    /// [`SLEEPER`] once the thread is counted.
     counted: u32,
-    /// The marks that it has set on the word.
+    /// The marks that the thread has set in the word.
     marks: u32,
-    /// How often it was woken.
+    /// The number of its wake-ups.
     woken: u32,
 }
 
@@ -61,12 +63,12 @@ impl Waiter {
         word & HELD == 0 && (word & RESERVED == 0 || self.marks & RESERVED != 0)
     }
 
-    /// The word once this thread has the lock.
+    /// Returns the word after this thread has taken the lock.
     fn taking(&self, word: u32) -> u32 {
         ((word | HELD) & !self.marks).wrapping_sub(self.counted)
     }
 
-    /// The word that this thread sleeps on, and the marks that it has there.
+    /// Returns the word on which this thread sleeps, and the marks that it has set there.
     fn sleeping(&self, word: u32, patience: u32) -> (u32, u32) {
         let word = word + (SLEEPER - self.counted);
         if self.marks & RESERVED != 0 {
@@ -74,12 +76,12 @@ impl Waiter {
         } else if self.woken >= patience && word & RESERVED == 0 {
             (word | RESERVED, self.marks | RESERVED)
         } else {
-            // Otherwise no sleeper would be woken any more.
+            // If the mark stayed, no sleeper would be woken any more.
             (word & !self.marks, 0)
         }
     }
 
-    /// The wake-ups that it waits for.
+    /// Returns the bits of the wake-ups for which it waits.
     fn hears(&self) -> u32 {
         if self.marks & RESERVED != 0 { WHO_RESERVED } else { ANY }
     }
@@ -108,7 +110,7 @@ impl LockWord {
         }
     }
 
-    /// False if the lock is taken, or reserved.
+    /// Takes the lock; returns `false` if it is taken or reserved.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = 0;
@@ -187,8 +189,8 @@ impl LockWord {
         if self.word.wake_one(ANY) {
             return;
         }
-        // The counted threads were still about to sleep, and find the word changed. But while it
-        // was marked, others may have come, slept, and not been woken.
+        // The counted threads were still about to sleep, and now see a changed word. But while the
+        // word was marked, other threads may have gone to sleep without being woken.
         let word = self.word.take_away(WOKEN);
         if word & HELD == 0 && word >= SLEEPER {
             self.word.wake_one(ANY);
@@ -216,13 +218,13 @@ mod loom_tests {
     impl Guarded {
         fn add(&self) {
             self.lock.lock();
-            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            // SAFETY: loom's cell checks the exclusion that makes this sound.
             self.value.with_mut(|value| unsafe { *value += 1 });
             self.lock.unlock();
         }
     }
 
-    /// Runs threads that each add `times` times, the last one being the model's own.
+    /// Runs threads that each add `times` times; the last one is the model's own thread.
     fn run(preemptions: usize, patience: u32, times: &'static [u32]) {
         crate::schedules::check(preemptions, move || {
             let lock = LockWord { word: FutexWord::new(0), patience };
@@ -237,7 +239,7 @@ mod loom_tests {
                 .collect();
             (0..*mine).for_each(|_| guarded.add());
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-            // SAFETY: all others are gone.
+            // SAFETY: all other threads have terminated.
             guarded.value.with(|value| unsafe { assert_eq!(*value, times.iter().sum::<u32>()) });
             assert_eq!(guarded.lock.word.load(Ordering::Relaxed), 0, "marks were left");
         });
@@ -298,7 +300,8 @@ mod tests {
         let add = || {
             for _ in 0..2000 {
                 WORD.lock();
-                // Two steps, not one: an addition of another thread in between would be lost.
+                // A load and a store, not one step, so that an addition by another thread in
+                // between would be lost.
                 let count = COUNT.load(Ordering::Relaxed);
                 COUNT.store(count + 1, Ordering::Relaxed);
                 WORD.unlock();

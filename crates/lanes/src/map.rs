@@ -1,14 +1,15 @@
-//! A concurrent hash map of numbers: look-ups write nothing, changes take one bucket's lock.
+//! A concurrent hash map with numbers as keys: look-ups write nothing, and a change takes one
+//! bucket's lock.
 //!
-//! *Reading.* A look-up walks a bucket's chain under a pin. Of a node only `next` changes. A node
-//! that is replaced or removed is unlinked first and freed by the epochs, so a reader that stands
-//! on it still gets to the chain's end.
+//! *Reading.* A look-up walks a bucket's chain under a pin. In a node only `next` changes. A node
+//! that is replaced or removed is unlinked first and freed by the epochs, so a reader at this node
+//! still reaches the end of the chain.
 //!
 //! *Growing.* A table that is too full gets a successor of twice the size. Each later change moves
-//! some buckets: under the bucket's lock its nodes are *copied* to the successor, since readers
-//! walk the old ones, and its head becomes the mark MOVED. Readers and writers that meet the mark
-//! go on in the successor. The thread that moves the last bucket makes the successor the root.
-//! Until the mark of a bucket is set, no thread reaches the two buckets that it moves to.
+//! some buckets. Under the bucket's lock, the nodes are *copied* to the successor, since readers
+//! walk the old ones, and the bucket's head becomes the mark MOVED. Readers and writers that find
+//! the mark continue in the successor. The thread that moves the last bucket makes the successor
+//! the root. Before a bucket is marked, no thread reaches the two buckets to which it moves.
 //!
 //! *Locking*: [`Rank::Bucket`](crate::Rank::Bucket), one at a time; the closures of `insert_with`,
 //! `update`, `remove_if` and `retain` run under it.
@@ -25,20 +26,20 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use table::{Bucket, Locked, Node, Table};
 
-/// A map from `K`, a number, to `V`, where both are cheap to clone (`V` an `Arc`): growing clones
-/// them, and a removed value leaves a clone until the epochs free it.
+/// A map from `K`, a number, to `V`. Both must be cheap to clone (`V` an `Arc`): growing clones
+/// them, and a clone of a removed value may exist until the epochs free it.
 pub struct Map<K, V> {
     root: AtomicPtr<Table<K, V>>,
     key: NumberKey,
-    /// How many entries there are.
+    /// The number of entries.
     entries: LaneCounter,
     _owns: PhantomData<(K, V)>,
 }
 
-/// How [`Map::update`] changes an entry.
+/// A change of an entry by [`Map::update`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<V> {
-    /// The entry, or its absence, stays.
+    /// The entry stays as it is, or stays absent.
     Keep,
     /// The key gets this value.
     Put(V),
@@ -51,14 +52,14 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// An empty map of a few kilobytes.
+    /// Creates an empty map of a few kilobytes.
     #[expect(clippy::new_without_default, reason = "an empty map is made on purpose")]
     pub fn new() -> Map<K, V> {
         Map::with_capacity(0)
     }
 
-    /// An empty map with room for about `entries` before it grows. The more room, the less often
-    /// two entries meet in a bucket.
+    /// Creates an empty map with room for about `entries` before it grows. With more room, fewer
+    /// entries share a bucket.
     pub fn with_capacity(entries: usize) -> Map<K, V> {
         let table = Table::allocate((entries / 2).max(table::SMALLEST).next_power_of_two());
         Map {
@@ -75,7 +76,7 @@ where
         self.find(pin, key).map(f)
     }
 
-    /// The value of `key`, as it is while the pin lives.
+    /// Returns the value of `key`; it does not change while the pin exists.
     #[inline]
     pub fn find<'p>(&'p self, pin: &'p Pin, key: &K) -> Option<&'p V> {
         let hash = self.key.hash(key);
@@ -88,12 +89,12 @@ where
         }
     }
 
-    /// A clone of the value.
+    /// Returns a clone of the value.
     pub fn get(&self, key: &K) -> Option<V> {
         self.with(&pin(), key, V::clone)
     }
 
-    /// The value of `key`, made and inserted under the bucket's lock if it was absent.
+    /// Returns the value of `key`; if it is absent, creates and inserts it under the bucket's lock.
     pub fn get_or_insert_with(&self, key: &K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.get(key) {
             return value;
@@ -113,13 +114,13 @@ where
         result.expect("the closure ran")
     }
 
-    /// Sets the value; the one before is returned.
+    /// Sets the value; returns the previous one.
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         self.update(&key, |_| Change::Put(value))
     }
 
-    /// Sets the value, and runs `look` on the former one, under a pin and no lock: saves the clone
-    /// that [`Map::insert`] returns.
+    /// Sets the value, and runs `look` on the previous one under a pin, without a lock: saves the
+    /// clone that [`Map::insert`] returns.
     pub fn replace<R>(&self, key: K, value: V, look: impl FnOnce(&V) -> R) -> Option<R> {
         self.change(&key, |_| Change::Put(value), look)
     }
@@ -132,13 +133,14 @@ where
         })
     }
 
-    /// Changes the entry of `key` as `decide` says, which is given the value under the bucket's
-    /// lock. Returns the value that was replaced or removed.
+    /// Changes the entry of `key` by the result of `decide`, which gets the value under the
+    /// bucket's lock. Returns the value that was replaced or removed.
     pub fn update(&self, key: &K, decide: impl FnOnce(Option<&V>) -> Change<V>) -> Option<V> {
         self.change(key, decide, V::clone)
     }
 
-    /// As [`Map::update`]; returns the result of `look` on the value that was replaced or removed.
+    /// Works as [`Map::update`]; returns the result of `look` on the value that was replaced or
+    /// removed.
     fn change<R>(
         &self,
         key: &K,
@@ -161,7 +163,7 @@ where
                 (found.map(|node| locked.remove(node)), false)
             }
         };
-        // Values must not be dropped, nor tables made, under the lock.
+        // Values must not be dropped, nor tables created, under the lock.
         drop(locked);
         let seen = gone.map(|gone| {
             let seen = look(gone.value());
@@ -174,9 +176,11 @@ where
         seen
     }
 
-    /// How many entries there are: a sum over the lanes, exact if no thread changes any meanwhile.
+    /// Returns the number of entries: a sum over the lanes, exact if no thread changes any
+    /// concurrently.
     pub fn len(&self) -> usize {
-        // Below zero: removed by a lane that was added already, inserted by one that was not yet.
+        // The sum can be negative: an entry may be removed by a lane that was added already, and
+        // inserted by a lane that was not added yet.
         usize::try_from(self.entries.sum()).unwrap_or(0)
     }
 
@@ -186,20 +190,20 @@ where
         }
     }
 
-    /// True if there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Runs `visit` on the entries, without a lock: entries that come or go meanwhile may be
+    /// Runs `visit` on the entries, without a lock: entries inserted or removed concurrently may be
     /// missed.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| bucket.for_each(&pin, &mut visit).is_err());
     }
 
-    /// Runs `visit` on the entries of `count` buckets from number `from` on, without a lock, and
-    /// returns the number to go on from. Numbers wrap around.
+    /// Runs `visit` on the entries of `count` buckets, starting at bucket `from`, without a lock.
+    /// Returns the bucket at which to continue. Numbers wrap around.
     pub fn sweep(&self, from: usize, count: usize, mut visit: impl FnMut(&K, &V)) -> usize {
         let pin = pin();
         let all = self.root(&pin).len();
@@ -213,12 +217,12 @@ where
         end % all
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.root(&pin()).len()
     }
 
-    /// Keeps the entries for which `keep` is true, bucket by bucket.
+    /// Keeps the entries for which `keep` returns true, bucket by bucket.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let pin = pin();
         self.each_bucket(&pin, 0..usize::MAX, |bucket| {
@@ -232,12 +236,12 @@ where
     }
 
     fn root<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
-        // SAFETY: a root is freed by `drop` or by the epochs after it was replaced, neither of
-        // which happens while `self` is borrowed and the pin lives.
+        // SAFETY: `drop` frees a root, or the epochs after it was replaced; neither happens while
+        // `self` is borrowed and the pin exists.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// The bucket for `hash`, locked, in the table where it lives now.
+    /// Locks the bucket for `hash` in its present table.
     fn lock<'p>(&'p self, pin: &'p Pin, hash: u64) -> (&'p Table<K, V>, Locked<'p, K, V>) {
         let mut table = self.root(pin);
         self.help(pin, table);
@@ -249,8 +253,8 @@ where
         }
     }
 
-    /// Visits the buckets with numbers in `range`; if `visit` says that a bucket was moved, those
-    /// of the successor.
+    /// Visits the buckets with numbers in `range`; if `visit` reports that a bucket was moved,
+    /// visits its buckets in the successor.
     fn each_bucket<'p>(
         &'p self,
         pin: &'p Pin,
@@ -270,7 +274,7 @@ where
         }
     }
 
-    /// Gives `table` a successor, if it is the root and has none.
+    /// Creates a successor of `table`, if it is the root and has none.
     #[cold]
     fn grow(&self, table: &Table<K, V>) {
         if std::ptr::eq(self.root.load(Ordering::Relaxed), table) {
@@ -285,8 +289,8 @@ where
         }
         if let Some(successor) = table.move_some(pin) {
             let old = self.root.swap(successor, Ordering::AcqRel);
-            // SAFETY: the table was the root, which owned it, and one thread moves the last bucket.
-            // A later pin finds the successor.
+            // SAFETY: the table was the root, which owned it, and only one thread moves the last
+            // bucket. A later pin finds the successor.
             retire(unsafe { Retired::new(old) });
         }
     }
@@ -297,7 +301,7 @@ impl<K, V> Drop for Map<K, V> {
         let mut table = self.root.load(Ordering::Acquire);
         while !table.is_null() {
             // SAFETY: `self` is not borrowed; the root and its successors are owned boxes, and
-            // former roots do not own theirs.
+            // previous roots do not own their successors.
             let owned = unsafe { Box::from_raw(table) };
             table = owned.successor_or_null();
         }

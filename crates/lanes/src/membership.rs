@@ -1,8 +1,8 @@
 //! Membership of the running transaction, without a line that members share.
 //!
 //! A member writes its lane's slot and reads the state, which is written only when a transaction
-//! closes. Each side announces itself and then looks at the other, with a sequentially consistent
-//! fence between, so at least one of them sees the other:
+//! closes. Each side writes its own word, fences (sequentially consistent), and then reads that of
+//! the other, so at least one of them sees the other:
 //!
 //! ```text
 //! join:   loop { if !closed(state) { slot[lane] += 1; FENCE; if !closed(state) { member of tid }
@@ -14,20 +14,21 @@
 //! ```
 //!
 //! *Invariant*: while `swap` runs, there are no members. A thread that enters meanwhile sees the
-//! closed state and undoes its entry; that counts as a leave, since the closer may have counted the
-//! entry. No thread spins: a member may be preempted, and several threads may share a lane.
+//! closed state and undoes its entry as if it left, since the closer may have counted the entry. No
+//! thread spins: a member may be preempted, and several threads may share a lane.
 //!
 //! *Locking*: [`Rank::Membership`], held for condition waits and for `swap` only.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::{Condvar, Lane, Mutex, Padded, PerLane, Rank, world};
 
-/// The members of the running transaction: counted by lane, and waited for when it closes.
+/// The members of the running transaction: counted by lane; the transaction closes when all have
+/// left.
 #[derive(Debug)]
 pub struct Membership {
-    /// `tid << 1 | closed`; written by the closer alone.
+    /// `tid << 1 | closed`; only the closing thread writes it.
     state: Padded<AtomicU64>,
-    /// How many members entered on each lane, with those that will undo their entry.
+    /// The number of members that entered on each lane, including those that will undo their entry.
     slots: PerLane<AtomicU64>,
     door: Mutex<Door>,
     opened: Condvar,
@@ -36,12 +37,12 @@ pub struct Membership {
 
 #[derive(Debug)]
 struct Door {
-    /// A thread closes: one at a time.
+    /// Whether a thread is closing; only one does at a time.
     closing: bool,
 }
 
-/// A member of transaction `tid`, until dropped. May move to another thread: it leaves on the lane
-/// that it entered on.
+/// A member of transaction `tid`, until dropped. It may move to another thread: it leaves on the
+/// lane on which it entered.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the transaction"]
 pub struct Member<'a> {
@@ -55,8 +56,8 @@ fn is_closed(state: u64) -> bool {
 }
 
 impl Membership {
-    /// Transaction `tid` runs, without members. Numbers have 63 bits here; the journal maps them to
-    /// jbd2's, which wrap.
+    /// Creates a membership without members, with transaction `tid` running. Numbers have 63 bits
+    /// here; the journal converts them to those of jbd2, which wrap.
     pub fn new(tid: u64) -> Membership {
         Membership {
             state: Padded(AtomicU64::new(tid << 1)),
@@ -67,15 +68,16 @@ impl Membership {
         }
     }
 
-    /// The number of the transaction that runs, or is closing.
+    /// Returns the number of the transaction that is running or closing.
     pub fn running(&self) -> u64 {
         self.state.load(Ordering::Acquire) >> 1
     }
 
-    /// Makes the caller a member of the running transaction; waits while one is closing.
+    /// Makes the caller a member of the running transaction; waits while the transaction is
+    /// closing.
     ///
     /// # Locking
-    /// Not while the thread is a member already: it would wait for itself.
+    /// Not called by a thread that is a member already: it would wait for itself.
     #[track_caller]
     pub fn join(&self) -> Member<'_> {
         loop {
@@ -89,7 +91,7 @@ impl Membership {
         }
     }
 
-    /// As [`Membership::join`], but `None` instead of a wait.
+    /// Works as [`Membership::join`], but returns `None` instead of waiting.
     #[track_caller]
     pub fn try_join(&self) -> Option<Member<'_>> {
         if is_closed(self.state.load(Ordering::Acquire)) {
@@ -107,7 +109,7 @@ impl Membership {
     }
 
     fn leave(&self, lane: Lane) {
-        // Release: the member's work comes before the closer's work after it reads zero.
+        // Release: the closing thread reads zero only after the member's work, and sees it.
         self.slots.of(lane).fetch_sub(1, Ordering::Release);
         world::fence_after_update();
         if is_closed(self.state.load(Ordering::Acquire)) {
@@ -116,11 +118,11 @@ impl Membership {
         }
     }
 
-    /// Closes the running transaction: lets no thread join, waits until all members have left, runs
-    /// `swap` with its number, and opens the next. Closers queue up.
+    /// Closes the running transaction: prevents joins, waits until all members have left, runs
+    /// `swap` with its number, and opens the next one. Concurrent closes run one after another.
     ///
     /// # Locking
-    /// Not by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].
+    /// Not called by a member, which would wait for itself. `swap` runs under [`Rank::Membership`].
     #[track_caller]
     pub fn close<R>(&self, swap: impl FnOnce(u64) -> R) -> R {
         let mut door = self.door.lock();
@@ -134,7 +136,7 @@ impl Membership {
         while !self.is_drained() {
             self.drained.wait(&mut door);
         }
-        // If `swap` panics the next transaction is opened all the same, or every joiner would wait
+        // If `swap` panics the next transaction is still opened; otherwise every joiner would wait
         // for ever.
         let _open = Opening { membership: self, door: &mut door, tid };
         swap(tid)
@@ -155,24 +157,24 @@ struct Opening<'a, 'g> {
 impl Drop for Opening<'_, '_> {
     fn drop(&mut self) {
         self.door.closing = false;
-        // Release: a thread that joins the next transaction sees what `swap` did.
+        // Release: a thread that joins the next transaction sees the effects of `swap`.
         self.membership.state.store((self.tid + 1) << 1, Ordering::Release);
         self.membership.opened.notify_all();
     }
 }
 
 impl Member<'_> {
-    /// The transaction.
+    /// Returns the number of the transaction.
     pub fn tid(&self) -> u64 {
         self.tid
     }
 
-    /// The lane it was joined on; the member fills that lane's lists.
+    /// Returns the lane of the join; the member uses that lane's lists.
     pub fn lane(&self) -> Lane {
         self.lane
     }
 
-    /// Leaves; the same as dropping.
+    /// Leaves the transaction, as a drop does.
     pub fn leave(self) {}
 }
 

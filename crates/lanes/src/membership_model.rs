@@ -1,5 +1,5 @@
-//! Membership under the checkers: there are no members while the lists are swapped, no thread waits
-//! for ever, and every fence is needed.
+//! Models of membership for the checkers: there are no members while the lists are swapped, no
+//! thread waits for ever, and every fence is needed.
 
 use super::*;
 use crate::sync::{Arc, thread};
@@ -17,7 +17,7 @@ impl Work {
         Work(loom::cell::UnsafeCell::new(0))
     }
     fn done_by_member(&self) {
-        // SAFETY: loom's cell checks the very exclusion that would make this sound.
+        // SAFETY: loom's cell checks the exclusion that makes this sound.
         self.0.with_mut(|work| unsafe { *work += 1 });
     }
     fn seen_by_closer(&self) {

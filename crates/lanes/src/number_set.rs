@@ -1,25 +1,26 @@
-//! Sets of numbers in which the next member is found in a few steps, however many there may be.
+//! Sets of numbers in which the next member is found in a few steps, for any number of members.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A set of numbers as bits, with a bit above for each word that has any, and so on up to one word.
+/// A set of numbers as bits in levels: on each level, a bit is set if its word one level below has
+/// any bits. The top level is one word.
 ///
 /// For hints that change rarely and are looked up often. A search writes nothing. A change without
 /// effect writes nothing; one with an effect writes a word of 64 numbers.
 ///
-/// *Invariant*: when no change is under way, a bit above is set if its word has any. While a word
-/// loses its last number and gains another at the same time, a search may miss the new one for a
-/// moment; and a bit above may stay set for an empty word, which costs searches a step.
+/// *Invariant*: when no change is in progress, the bit for a word is set if the word has any bits.
+/// While a word loses its last number and gains another at the same time, a search may briefly miss
+/// the new one; and the bit of an empty word may stay set, which costs searches a step.
 ///
 /// # Locking
-/// Changes of one number are ordered by the caller. Those of different numbers need no order.
+/// The caller orders changes of the same number. Changes of different numbers need no order.
 #[derive(Debug)]
 pub struct NumberSet {
     levels: Vec<Box<[AtomicU64]>>,
 }
 
 impl NumberSet {
-    /// An empty set of numbers below `len`.
+    /// Creates an empty set for numbers below `len`.
     pub fn new(len: u32) -> NumberSet {
         let mut levels = Vec::new();
         let mut bits = len.max(1) as usize;
@@ -36,7 +37,7 @@ impl NumberSet {
     /// Adds a number.
     ///
     /// # Panics
-    /// If it is not below the set's length, rounded up to a word.
+    /// If it is not below the set's length, rounded up to a whole word.
     pub fn insert(&self, number: u32) {
         let (at, bit) = place(number as usize);
         if self.levels[0][at].load(Ordering::Relaxed) & bit == 0 {
@@ -50,8 +51,8 @@ impl NumberSet {
             if words[word].load(Ordering::Relaxed) & bit == 0 {
                 words[word].fetch_or(bit, Ordering::Relaxed);
             }
-            // Either this thread sees that the bit above is gone, or the thread that cleared it
-            // sees the new bit below and sets it again.
+            // Either this thread sees that the upper bit is cleared, or the thread that cleared it
+            // sees the new lower bit and sets it again.
             fence(Ordering::SeqCst);
             at = word;
         }
@@ -60,7 +61,7 @@ impl NumberSet {
     /// Removes a number.
     ///
     /// # Panics
-    /// As [`NumberSet::insert`].
+    /// The same as for [`NumberSet::insert`].
     pub fn remove(&self, number: u32) {
         self.remove_from(0, number as usize);
     }
@@ -80,7 +81,7 @@ impl NumberSet {
         }
     }
 
-    /// The first number at `from` or later.
+    /// Returns the first number at `from` or later.
     pub fn next(&self, from: u32) -> Option<u32> {
         let (mut level, mut at) = (0, from as usize);
         loop {
@@ -99,7 +100,7 @@ impl NumberSet {
     }
 }
 
-/// The word of a bit, and the bit in it.
+/// Returns the word of a bit, and the bit's mask.
 fn place(at: usize) -> (usize, u64) {
     (at / 64, 1 << (at % 64))
 }
@@ -122,7 +123,7 @@ mod loom_tests {
             };
             set.insert(2);
             leaver.join().expect("no panic");
-            // The search starts in another word, so that it needs the bit above.
+            // The search starts in another word, so that it needs the upper bit.
             assert_eq!(set.levels[1][0].load(Ordering::Relaxed) & 1, 1, "{LOST}");
             assert_eq!(set.next(0), Some(2));
         });
@@ -184,8 +185,7 @@ mod tests {
                 for thread in 0..4 {
                     let set = &set;
                     s.spawn(move || {
-                        // All numbers lie in one word, so that it is emptied and filled all the
-                        // time.
+                        // All numbers are in one word, so that the word often becomes empty.
                         for i in 0..200 {
                             set.insert(word + thread * 16 + i % 16);
                             set.remove(word + thread * 16 + i % 16);

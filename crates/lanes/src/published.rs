@@ -7,7 +7,7 @@ use crate::limbo::Retired;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 
-/// A value replaced as a whole and read under a [`Pin`], without a write and without a wait.
+/// A value that is replaced as a whole. Reads under a [`Pin`] need neither a write nor a wait.
 pub struct Published<T> {
     value: AtomicPtr<T>,
     _owns: PhantomData<T>,
@@ -19,11 +19,11 @@ impl<T: Send + Sync + 'static> Published<T> {
         Published { value: AtomicPtr::new(Box::into_raw(Box::new(value))), _owns: PhantomData }
     }
 
-    /// The present value; it does not change while the pin lives.
+    /// Returns the present value; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> &'p T {
         // SAFETY: the pointer comes from a box. The epochs free a replaced box, but not while the
-        // pin lives; `drop` frees the last one, but not while `self` is borrowed. Acquire: its
+        // pin exists; `drop` frees the last one, but not while `self` is borrowed. Acquire: its
         // contents were written before it was published.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
@@ -35,11 +35,11 @@ impl<T: Send + Sync + 'static> Published<T> {
     }
 
     /// Replaces the value; the old one is freed once no reader has it. A lock of the caller should
-    /// order the writers; of writers that no lock orders, one wins.
+    /// order the writers; of concurrent writers one wins.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         let old = self.value.swap(new, Ordering::AcqRel);
-        // SAFETY: the box belonged to `self`, and the swap took it out: no later reader finds it.
+        // SAFETY: the box belonged to `self`, and the swap removed it: no later reader finds it.
         retire(unsafe { Retired::new(old) });
     }
 }
@@ -70,7 +70,7 @@ impl<T: Send + Sync + 'static> Default for Slot<T> {
 }
 
 impl<T: Send + Sync + 'static> Slot<T> {
-    /// The value, if there is one; it does not change while the pin lives.
+    /// Returns the value, if there is one; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, _pin: &'p Pin) -> Option<&'p T> {
         // SAFETY: as in `Published::get`, for a pointer that may be null.
@@ -82,7 +82,7 @@ impl<T: Send + Sync + 'static> Slot<T> {
         self.replace(Box::into_raw(Box::new(value)));
     }
 
-    /// Removes the value; without one it writes nothing.
+    /// Removes the value; writes nothing if there is none.
     #[inline]
     pub fn clear(&self) {
         if !self.value.load(Ordering::Relaxed).is_null() {
@@ -93,7 +93,7 @@ impl<T: Send + Sync + 'static> Slot<T> {
     fn replace(&self, new: *mut T) {
         let old = self.value.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: the box belonged to `self`, and the swap took it out: no later reader finds
+            // SAFETY: the box belonged to `self`, and the swap removed it: no later reader finds
             // it.
             retire(unsafe { Retired::new(old) });
         }
@@ -110,8 +110,8 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-/// A [`Slot`] for a value that takes no memory while absent, and has its own lines when present,
-/// apart from data that the allocator writes.
+/// A [`Slot`] for a value that takes no memory while absent. When present it has its own lines,
+/// apart from the allocator's data.
 pub struct Cached<T>(Slot<Padded<T>>);
 
 impl<T: Send + Sync + 'static> Default for Cached<T> {
@@ -121,7 +121,7 @@ impl<T: Send + Sync + 'static> Default for Cached<T> {
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {
-    /// The value, if there is one; it does not change while the pin lives.
+    /// Returns the value, if there is one; it does not change while the pin exists.
     #[inline]
     pub fn get<'p>(&'p self, pin: &'p Pin) -> Option<&'p T> {
         self.0.get(pin).map(|padded| &padded.0)
@@ -132,7 +132,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
         self.0.store(Padded(value));
     }
 
-    /// Removes the value; without one it writes nothing.
+    /// Removes the value; writes nothing if there is none.
     #[inline]
     pub fn clear(&self) {
         self.0.clear();
@@ -146,7 +146,7 @@ mod tests {
     use crate::sync::unscheduled::atomic::{AtomicBool, AtomicUsize};
     use crate::{Mutex, Rank, advance, pin};
 
-    /// Counts its drops.
+    /// Counts how often it is dropped.
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {
         fn drop(&mut self) {
@@ -196,7 +196,7 @@ mod tests {
         drop(inner);
         assert_eq!(seen.0.load(Ordering::Relaxed), 0);
         drop(outer);
-        // Other tests pin now and then, so the epoch may need more than two attempts.
+        // Other tests pin sometimes, so the epoch may need more than two attempts.
         while drops.load(Ordering::Relaxed) == 0 {
             advance();
             std::thread::yield_now();
@@ -270,7 +270,7 @@ mod loom_tests {
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
-    /// Its end is a write; loom reports a race with a read.
+    /// A value whose destruction is a write; loom reports a race with a read.
     struct Canary(UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
@@ -284,7 +284,7 @@ mod loom_tests {
     }
     impl Drop for Canary {
         fn drop(&mut self) {
-            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            // SAFETY: loom's cell checks the exclusion that makes this sound.
             self.0.with_mut(|dead| unsafe { *dead = 1 });
         }
     }
@@ -331,8 +331,8 @@ mod loom_tests {
         });
     }
 
-    /// The model's own thread is the owner of one of the two lanes. While both readers live, one
-    /// owns the other lane and one is a guest of the first.
+    /// The model's own thread owns one of the two lanes. While both readers run, one owns the other
+    /// lane and one is a guest on the first.
     #[test]
     fn loom_an_owners_and_a_guests_pin_both_protect() {
         crate::schedules::check(2, || {

@@ -6,42 +6,43 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Rank {
-    /// The topology lock of a mount, for moving a directory to another parent. Held across I/O.
+    /// A mount's topology lock, for moving a directory to another parent. Held across I/O.
     Topology,
-    /// An inode's operation lock. Held across I/O, waits for log space and several transactions.
+    /// An inode's operation lock. Held across I/O, waits for log space, and several transactions.
     Operation,
-    /// One loader of an inode. Held while its table block is read.
+    /// Held by the one thread that loads an inode, while its table block is read.
     InodeLoad,
-    /// Keeps captures and evictions apart: held by the evicting thread, and by the committer while
-    /// it captures, which reads.
+    /// Separates captures from evictions: held by the thread that evicts, and by the committer
+    /// while it captures, which may read.
     Eviction,
-    /// One loader of a group or inode-table block. Held across one read.
+    /// Held by the one thread that loads a group or inode-table block, across one read.
     Load,
-    /// The blocks that an inode has claimed in advance: taken out, used, put back.
+    /// An inode's preallocation window, while blocks are taken from it or returned to it.
     Window,
-    /// Membership of the journal: opening and closing a transaction. Condition waits only.
+    /// Membership of the journal: opening and closing a transaction. Held for condition waits only.
     Membership,
-    /// The journal's own records: image store, log space. Never held across I/O.
+    /// The journal's internal state: image store, log space. Never held across I/O.
     Journal,
-    /// The members of an array, and the state in its superblocks. Held while they are written.
+    /// The members of an array, and the state in its superblocks. Held while these are written.
     ArrayState,
-    /// The superblocks and bitmaps of an array as they are written. Held across I/O.
+    /// An array's superblocks and bitmaps in memory. Held across I/O.
     ArrayRecord,
-    /// The records of one member's partial parity log. Never held across I/O.
+    /// The state of one member's partial parity log. Never held across I/O.
     ParityLog,
-    /// The names in one block of a directory, whose operation lock is held shared: held inside a
+    /// The names in one block of a directory whose operation lock is held shared. Held inside a
     /// handle, several in ascending block number. Never held across a wait or I/O.
     Names,
-    /// A state guard: leaf of the operations; one at a time. Never held across a wait or I/O.
+    /// A state guard, the last lock that operations take; one at a time. Never held across a wait
+    /// or I/O.
     Guard,
-    /// A lane's own lists. Never held across anything.
+    /// A lane's own lists. Never held across a wait or I/O.
     LaneList,
-    /// Buckets of maps and wait queues: the innermost. Never held across anything.
+    /// Buckets of maps and wait queues: the innermost locks. Never held across a wait or I/O.
     Bucket,
 }
 
 impl Rank {
-    /// All ranks, in the order of locking.
+    /// All ranks, in the lock order.
     pub const ALL: [Rank; 15] = [
         Rank::Topology,
         Rank::Operation,
@@ -61,5 +62,5 @@ impl Rank {
     ];
 }
 
-// A new rank has to be added to the list.
+// Fails to compile if a new rank is missing in the list.
 const _: () = assert!(Rank::Bucket as usize + 1 == Rank::ALL.len());

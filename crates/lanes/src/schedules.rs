@@ -1,9 +1,10 @@
-//! Exploring the schedules of a loom model.
+//! Explores the schedules of a loom model.
 
 use crate::sync::unscheduled::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Explores all schedules of `model` with at most `preemptions` preemptions, and prints their number.
+/// Explores all schedules of `model` with at most `preemptions` preemptions, and prints their
+/// number.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let schedules = Arc::new(AtomicU64::new(0));
     let counted = schedules.clone();

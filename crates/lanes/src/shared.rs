@@ -1,8 +1,8 @@
 //! The operation lock: shared by readers without a shared line, exclusive for changes.
 //!
-//! A lock that several lanes read is *biased*: a reader puts the lock's address into its own lane's
-//! row and writes nothing else. A writer takes the inner lock, clears the bias and waits for the
-//! rows (BRAVO, Dice and Kogan, ATC 2019):
+//! A lock that several lanes read is *biased*: a reader writes the lock's address into its own
+//! lane's row, and nothing else. A writer takes the inner lock, clears the bias and waits until no
+//! row has the address (BRAVO, Dice and Kogan, ATC 2019):
 //!
 //! ```text
 //! read:    if bias && CAS(slot, 0 -> lock) { FENCE; if bias { fast } else { release(slot) } }
@@ -12,29 +12,31 @@
 //!            for each slot { if CAS(slot, lock -> lock | WAIT) { wait until it is not } } }
 //! ```
 //!
-//! *Invariants*: only holders of the inner lock set the bias. A fast hold exists only while the
-//! bias is set, or while a writer that cleared it still waits. A release never touches the lock,
-//! which may be freed as soon as the slot is empty: it has the address, as a number.
+//! *Invariants*: only holders of the inner lock set the bias. A *fast hold* (in a row) exists only
+//! while the bias is set, or while the writer that cleared it still waits. A release of a fast hold
+//! does not access the lock, which may be freed as soon as the slot is empty: it uses the address
+//! only as a number.
 //!
-//! A writer is not starved: after it new readers find no bias and wait for the inner lock, which
-//! lets no reader past a waiting writer.
+//! A writer does not starve: after it cleared the bias, new readers wait for the inner lock, which
+//! lets no reader pass a waiting writer.
 
 use crate::contention::waited;
 use crate::held::{Held, LockKey};
 use crate::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering, fence};
 use crate::{Lane, Padded, PerLane, Rank, world};
 
-/// Slots in a lane's row, a power of two. A collision only costs the later reader the fast path.
+/// Slots in a lane's row, a power of two. After a collision the later reader only misses the fast
+/// path.
 const ROW: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-/// Shared holds by the inner lock after a revocation before the bias may return. A revocation
-/// looks at one line per lane, so this many operations share that price.
+/// The number of shared holds through the inner lock, after a revocation, before the bias may be
+/// set again. A revocation reads one line per lane, so this many operations share its cost.
 const INHIBIT: u16 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-/// Marks a slot whose release a writer waits for. Locks are aligned, so the bit is free.
+/// Marks a slot for whose release a writer waits. Locks are aligned, so the bit is free.
 const WAIT: usize = 1;
 
-/// Values of [`SharedLock::seen`]: no lane yet; more than one lane; else the lane plus one.
+/// Values of [`SharedLock::seen`]: no lane yet; several lanes; otherwise the lane plus one.
 const NO_LANE: u16 = 0;
 const TWO_LANES: u16 = u16::MAX;
 
@@ -45,7 +47,7 @@ world::global! {
 
 world::global! { static WAITERS: [Padded<Waiters>; ROW] = std::array::from_fn(|_| Padded::default()) }
 
-/// Writers that wait for slots to empty. Innermost of all locks, taken while others are held.
+/// Writers that wait for slots to become empty. The innermost lock, taken while others are held.
 #[derive(Default)]
 struct Waiters {
     lock: WaitersLock,
@@ -60,16 +62,16 @@ impl Default for WaitersLock {
     }
 }
 
-/// A lock held shared or exclusive, with no data of its own.
+/// A lock without data, held shared or exclusively.
 #[derive(Debug)]
 pub struct SharedLock {
     inner: world::RwLock<()>,
     order: u64,
     rank: Rank,
     bias: AtomicBool,
-    /// Which lane took shared holds by the inner lock, or that several did.
+    /// The lane that took shared holds through the inner lock, or that several did.
     seen: AtomicU16,
-    /// Shared holds until the bias may be set again. Lossy: only speed depends on it.
+    /// Shared holds until the bias may be set again. Updates may be lost, which affects only speed.
     inhibit: AtomicU16,
 }
 
@@ -88,13 +90,13 @@ pub struct ExclusiveHold<'a> {
     _held: Held,
 }
 
-/// How a shared hold was obtained.
+/// The way in which a shared hold was obtained.
 enum Way<'a> {
     Fast(#[expect(dead_code, reason = "held for its drop")] Visible),
     Inner(#[expect(dead_code, reason = "held for its drop")] world::RwReadGuard<'a, ()>),
 }
 
-/// A reader that is visible in a slot, until dropped. Borrows nothing from the lock.
+/// A fast hold: a reader that writers see in a slot, until dropped. Borrows nothing from the lock.
 struct Visible {
     slot: &'static AtomicUsize,
     address: usize,
@@ -110,13 +112,14 @@ impl Drop for Visible {
     }
 }
 
-/// Spreads addresses over a row: the low bits of allocations hardly differ.
+/// Spreads addresses over a row: the low bits of allocations are nearly equal.
 fn place_in_row(address: usize) -> usize {
     ((address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (ROW - 1)
 }
 
 impl SharedLock {
-    /// A free lock. `order` orders locks of one rank: they are taken in ascending order.
+    /// Creates a free lock. `order` orders the locks of one rank: they are taken in ascending
+    /// order.
     pub fn new(rank: Rank, order: u64) -> SharedLock {
         SharedLock {
             inner: world::RwLock::new(()),
@@ -131,8 +134,8 @@ impl SharedLock {
     /// Waits for a shared hold. Not recursive.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds a lock that does not come before this one; a lock of
-    /// the same rank comes before if its order is lower.
+    /// In debug builds, if the thread holds a lock that must be taken after this one; among locks
+    /// of the same rank, the one with the lower order comes first.
     #[track_caller]
     #[inline]
     pub fn shared(&self) -> SharedHold<'_> {
@@ -144,7 +147,7 @@ impl SharedLock {
         SharedHold { _way: way, _held: held }
     }
 
-    /// A shared hold if it needs no wait. Exempt from the lock order.
+    /// Takes a shared hold if that needs no wait. Exempt from the lock order.
     pub fn try_shared(&self) -> Option<SharedHold<'_>> {
         let way = match self.enter() {
             Some(visible) => Way::Fast(visible),
@@ -156,7 +159,7 @@ impl SharedLock {
     /// Waits for the exclusive hold.
     ///
     /// # Panics
-    /// As [`SharedLock::shared`].
+    /// The same as for [`SharedLock::shared`].
     #[track_caller]
     pub fn exclusive(&self) -> ExclusiveHold<'_> {
         let held = Held::in_order(self.key());
@@ -172,7 +175,7 @@ impl SharedLock {
         ExclusiveHold { _inner: inner, _held: held }
     }
 
-    /// The exclusive hold if it is free. Exempt from the lock order.
+    /// Takes the exclusive hold if the lock is free. Exempt from the lock order.
     pub fn try_exclusive(&self) -> Option<ExclusiveHold<'_>> {
         let inner = self.inner.try_write()?;
         if self.bias.load(Ordering::Relaxed) && !self.try_revoke() {
@@ -181,7 +184,7 @@ impl SharedLock {
         Some(ExclusiveHold { _inner: inner, _held: Held::tried(self.key()) })
     }
 
-    /// The lock's order among those of its rank.
+    /// Returns the lock's order among those of its rank.
     pub fn order(&self) -> u64 {
         self.order
     }
@@ -190,12 +193,13 @@ impl SharedLock {
         LockKey { rank: self.rank, order: Some(self.order) }
     }
 
-    /// The lock's name in the slots; it cannot move while a hold borrows it.
+    /// Returns the address that stands for the lock in the slots; it cannot change while a hold
+    /// borrows the lock.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Makes the caller visible in its lane's row, if the lock is biased and the slot is free.
+    /// Writes the address into the lane's row, if the lock is biased and the slot is free.
     #[inline]
     fn enter(&self) -> Option<Visible> {
         if !self.bias.load(Ordering::Relaxed) {
@@ -222,8 +226,8 @@ impl SharedLock {
         inner
     }
 
-    /// Sets the bias once two lanes took shared holds, and no revocation was recent. Only under a
-    /// hold of the inner lock.
+    /// Sets the bias after two lanes took shared holds, unless a revocation was recent. The caller
+    /// has a hold on the inner lock.
     fn consider_bias(&self) {
         let left = self.inhibit.load(Ordering::Relaxed);
         if left > 0 {
@@ -241,7 +245,7 @@ impl SharedLock {
         }
     }
 
-    /// Clears the bias and waits until no fast hold is left. Under the inner lock.
+    /// Clears the bias and waits until no fast hold is left. The caller holds the inner lock.
     #[cold]
     fn revoke(&self) {
         self.unbias();
@@ -262,7 +266,7 @@ impl SharedLock {
 
     fn wait_out(&self, lane: Lane) {
         let (slot, address) = (self.slot(lane), self.address());
-        // It looks first, since even a failing exchange would take the line away from its lane.
+        // A load first, since even a failing exchange would take the line away from its lane.
         // Acquire: a reader's work comes before its slot is seen empty.
         if slot.load(Ordering::Acquire) != address {
             return;
@@ -281,7 +285,7 @@ impl SharedLock {
         if world::COUNTS_WAITS { waited(self.rank, wait) } else { wait() }
     }
 
-    /// Clears the bias if there is no fast hold. Under the inner lock.
+    /// Clears the bias if there is no fast hold. The caller holds the inner lock.
     fn try_revoke(&self) -> bool {
         if self.has_visible_reader() {
             return false;
@@ -290,7 +294,7 @@ impl SharedLock {
         if !self.has_visible_reader() {
             return true;
         }
-        // The fast hold goes on, so the next writer has to look for it.
+        // A fast hold still exists, so the next writer has to search for it.
         self.bias.store(true, Ordering::Release);
         false
     }
@@ -319,7 +323,7 @@ mod tests {
             drop(lock.shared());
         }
         assert!(!lock.bias.load(Ordering::Relaxed));
-        // Two lanes for certain: both threads are alive at once.
+        // The barrier makes both threads run at once, so that they have different lanes.
         let both = Barrier::new(2);
         std::thread::scope(|s| {
             for _ in 0..2 {

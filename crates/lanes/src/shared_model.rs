@@ -1,5 +1,5 @@
-//! The shared lock under the checkers: exclusion, no lost wake-up, and the release of a fast hold
-//! needs nothing of the lock.
+//! Models of the shared lock for the checkers: exclusion, no lost wake-up, and the release of a
+//! fast hold does not access the lock.
 
 use super::*;
 use crate::sync::{Arc, thread};
@@ -31,7 +31,7 @@ mod loom_tests {
         }
         fn write(&self) {
             let _hold = self.lock.exclusive();
-            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            // SAFETY: loom's cell checks the exclusion that makes this sound.
             self.value.with_mut(|value| unsafe { *value += 1 });
         }
     }
@@ -97,7 +97,7 @@ mod loom_tests {
                 let lock = lock.clone();
                 thread::spawn(move || {
                     let visible = lock.enter();
-                    // From here on the reader has no way to the lock, which the writer frees.
+                    // The writer frees the lock while the reader may still hold its slot.
                     drop(lock);
                     drop(visible);
                 })

@@ -1,4 +1,5 @@
-//! A word that is read twice to see whether it changed in between, back and forth included.
+//! A word that can be read twice to detect any change in between, even one that restored the old
+//! value.
 //!
 //! ```text
 //! change:  word = new (Release); version += 1 (Release)       (writers are ordered by the caller)
@@ -6,8 +7,8 @@
 //! still:   word (Acquire); version (Acquire): both as they were
 //! ```
 //!
-//! A reader that reads a word also reads the version of the change before it. So if a look missed a
-//! change, or saw half of it, the second look finds another version.
+//! A reader that reads a word also reads the version of the change before it. So if the first look
+//! missed a change, or saw a half-finished one, the second look finds another version.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,41 +24,42 @@ pub struct VersionedWord {
 pub struct Seen {
     /// The word.
     pub word: u64,
-    /// The number of changes when it was looked at, or one less.
+    /// The number of changes at the time of the look, or one less.
     pub version: u64,
 }
 
 impl VersionedWord {
-    /// Holds `word`.
+    /// Creates a word with this value.
     pub fn new(word: u64) -> VersionedWord {
         VersionedWord { word: AtomicU64::new(word), version: AtomicU64::new(0) }
     }
 
-    /// The word now.
+    /// Reads the word and its version.
     #[inline]
     pub fn look(&self) -> Seen {
         let version = self.version.load(Ordering::Acquire);
         Seen { word: self.word.load(Ordering::Acquire), version }
     }
 
-    /// Whether the word has not changed since it was `seen`. May be false if it has not.
+    /// Returns whether the word has not changed since it was `seen`. May return false for an
+    /// unchanged word.
     #[inline]
     pub fn is_still(&self, seen: Seen) -> bool {
         self.word.load(Ordering::Acquire) == seen.word
             && self.version.load(Ordering::Acquire) == seen.version
     }
 
-    /// Changes the word. A lock of the callers orders the changes.
+    /// Changes the word. A lock of the callers must order the changes.
     pub fn change(&self, word: u64) {
         if self.word.load(Ordering::Relaxed) != word {
-            // Release: a reader of the word sees the version of the change before it.
+            // Release: a reader of the word sees the version of the previous change.
             self.word.store(word, Ordering::Release);
             self.end();
         }
     }
 
-    /// Makes [`VersionedWord::is_still`] false for every earlier look. Callers are ordered as in
-    /// `change`.
+    /// Makes [`VersionedWord::is_still`] return false for every earlier look. Callers are ordered
+    /// as in `change`.
     pub fn end(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
@@ -88,8 +90,8 @@ mod loom_tests {
     use super::*;
     use crate::sync::{Arc, thread};
 
-    /// A name leads to 1, elsewhere, and to 1 again, which is another object then: an inode number
-    /// that was freed and used again.
+    /// A name refers to 1, then to another number, then to 1 again, which is another object: an
+    /// inode number that was freed and reused.
     #[test]
     fn loom_what_is_still_so_was_so_all_the_while() {
         crate::schedules::check(3, || {

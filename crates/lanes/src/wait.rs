@@ -6,12 +6,13 @@
 //! wake:  (freed already) FENCE; if the queue is not empty { pick the first and wake it }
 //! ```
 //!
-//! *Invariant*: between its second try and its sleep a waiter is in the queue, so a thread that
-//! frees something after that try picks this waiter or one before it. A picked waiter whose own
-//! second try succeeded passes the wake-up on: what was freed for it may still be there. A picked
-//! waiter that finds nothing (another thread came in between) joins at the front.
+//! *Invariant*: between its second attempt and its sleep a waiter is in the queue, so a thread that
+//! frees a resource after that attempt picks this waiter or an earlier one. If a waiter is picked
+//! although its own second attempt succeeded, it passes the wake-up on: the resource may still be
+//! free. A picked waiter that finds nothing, because another thread was faster, rejoins at the
+//! front.
 //!
-//! *Locking*: the queues' locks are innermost; attempts run under none of them.
+//! *Locking*: the queues' locks are innermost; attempts run without them.
 
 use crate::hash::hash_of;
 use crate::held::may_sleep;
@@ -29,7 +30,7 @@ pub struct WaitBuckets {
 
 #[derive(Debug)]
 struct Bucket {
-    /// The queue's length. Changed under its lock, read without.
+    /// The length of the queue. Changed under its lock, read without it.
     waiting: AtomicUsize,
     queue: world::Mutex<VecDeque<Arc<Waiter>>>,
 }
@@ -41,19 +42,19 @@ struct Waiter {
     wake: world::Condvar,
 }
 
-/// Why a waiter was picked, and so to which waiter it passes the wake-up on.
+/// Why a waiter was picked. It determines to which waiter a wake-up is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Picked {
-    /// Something of its key was freed.
+    /// A resource of its key was freed.
     ForKey,
-    /// Something that any key may have was freed.
+    /// A resource for any key was freed.
     ForAny,
     /// All waiters were picked.
     WithAll,
 }
 
 impl WaitBuckets {
-    /// `count` empty queues, rounded up to a power of two.
+    /// Creates `count` empty queues, rounded up to a power of two.
     pub fn new(count: usize) -> WaitBuckets {
         let bucket = |_| {
             Padded(Bucket {
@@ -64,13 +65,12 @@ impl WaitBuckets {
         WaitBuckets { buckets: (0..count.max(1).next_power_of_two()).map(bucket).collect() }
     }
 
-    /// Runs `attempt` until it gives something, and returns that. Waiters for one key, or for
-    /// something that any key may have, must want the same amount: a wake-up is for one of them,
-    /// whichever was first.
+    /// Runs `attempt` until it returns a value, and returns that. Waiters for the same key, or for
+    /// a resource that fits any key, must need the same amount: a wake-up is for the first of them.
     ///
     /// # Panics
     /// In debug builds, if the thread sleeps while it holds a lock that is never held across a
-    /// wait: a state guard or one behind it.
+    /// wait: a state guard or a lock of a higher rank.
     #[track_caller]
     pub fn wait_until<R>(&self, key: u64, mut attempt: impl FnMut() -> Option<R>) -> R {
         if let Some(result) = attempt() {
@@ -97,14 +97,15 @@ impl WaitBuckets {
         }
     }
 
-    /// Wakes a waiter for `key`, after something of it was freed; false if there is none.
+    /// Wakes a waiter for `key`, after a resource of this key was freed; returns `false` if there
+    /// is none.
     pub fn wake_one(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         self.pick(key, |waiter| waiter.key == key, Picked::ForKey)
     }
 
-    /// Wakes one waiter, if possible one whose key shares the bucket of `key`, after something was
-    /// freed that any of them may have; false if there is none.
+    /// Wakes one waiter after a resource for any key was freed, preferably one in the bucket of
+    /// `key`; returns `false` if there is none.
     pub fn wake_any(&self, key: u64) -> bool {
         fence(Ordering::SeqCst);
         (0..self.buckets.len() as u64).any(|next| {
@@ -121,7 +122,7 @@ impl WaitBuckets {
         }
     }
 
-    /// How many wait at present.
+    /// Returns the number of waiters.
     pub fn waiting(&self) -> usize {
         self.buckets.iter().map(|bucket| bucket.waiting.load(Ordering::Relaxed)).sum()
     }
@@ -134,7 +135,8 @@ impl WaitBuckets {
         self.buckets[self.index(key)].pick(wanted, why)
     }
 
-    /// `in_turn`: it was picked before, so no thread in the queue came earlier.
+    /// Joins the queue. `in_turn`: the waiter was picked before, so it came earlier than all others
+    /// in the queue.
     fn join(&self, waiter: Arc<Waiter>, in_turn: bool) -> Queued<'_> {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -147,7 +149,8 @@ impl WaitBuckets {
         Queued { buckets: self, waiter, picked: false }
     }
 
-    /// Removes a waiter that needs no wake-up any more; passes on one that it got already.
+    /// Removes a waiter that needs no wake-up any more; passes on a wake-up that it has already
+    /// received.
     fn leave(&self, waiter: &Arc<Waiter>) {
         let bucket = &self.buckets[self.index(waiter.key)];
         let mut queue = bucket.queue.lock();
@@ -166,7 +169,7 @@ impl WaitBuckets {
     }
 }
 
-/// A waiter in its queue. Dropping it, on any path, leaves the queue.
+/// A waiter in its queue. Dropping it leaves the queue.
 struct Queued<'a> {
     buckets: &'a WaitBuckets,
     waiter: Arc<Waiter>,
@@ -174,7 +177,7 @@ struct Queued<'a> {
 }
 
 impl Queued<'_> {
-    /// Sleeps until picked: the picking thread takes it out of the queue.
+    /// Sleeps until picked; the thread that picks it removes it from the queue.
     fn sleep(mut self) {
         self.waiter.sleep();
         self.picked = true;
@@ -190,7 +193,7 @@ impl Drop for Queued<'_> {
 }
 
 impl Bucket {
-    /// Takes the first waiter that is `wanted` out of the queue and wakes it.
+    /// Removes the first waiter for which `wanted` is true from the queue and wakes it.
     fn pick(&self, wanted: impl Fn(&Waiter) -> bool, why: Picked) -> bool {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return false;

@@ -1,8 +1,8 @@
-//! Wait queues: exact wake-ups in production, no forgotten waiter under the checkers.
+//! Tests of wait queues: exact wake-ups in production, no forgotten waiter under the checkers.
 
 use super::*;
 
-/// A number of equal resources to take.
+/// A number of equal resources.
 struct Budget(AtomicUsize);
 
 impl Budget {
@@ -53,7 +53,7 @@ mod production {
                     })
                 });
             }
-            // All sleep, after two attempts each.
+            // All threads sleep, after two attempts each.
             until(|| waits.waiting() == 6 && attempts.load(Ordering::SeqCst) == 12);
             for freed in 1..=6 {
                 budget.put();
@@ -119,7 +119,7 @@ mod production {
     }
 }
 
-/// Threads that each take one unit of `budget` and give it back.
+/// Runs threads that each take one unit of `budget` and give it back.
 #[cfg(any(loom, shuttle))]
 fn all_are_served(threads: u64, rounds: u32, budget: usize, buckets: usize) {
     use crate::sync::thread;
@@ -184,8 +184,8 @@ mod loom_tests {
                     thread::spawn(move || waits.wait_until(key, || budget.take()))
                 })
                 .collect();
-            // Two units. A waiter's second try may take the first one: the wake-up for it then
-            // finds its waiter served, and the other asleep.
+            // Two units are needed: a waiter's second attempt may take the first unit, and then the
+            // wake-up for that unit finds no waiter that can use it, while the other one sleeps.
             budget.put();
             waits.wake_any(0);
             budget.put();

@@ -1,46 +1,46 @@
 //! Values as plain 64-bit words, so that a [`SeqCell`](crate::SeqCell) can hold them in atomics.
 //!
 //! The bytes of a value cannot simply be copied through atomics: a reader would race with the
-//! writer, and padding has no value to load. The words are made from the fields instead, which is
-//! safe, and free where a field is a word.
+//! writer, and padding has no value to load. Instead the fields are converted to words, which is
+//! safe, and costs nothing where a field is a word.
 
 use crate::CoarseTime;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A value that can be converted to words.
 ///
-/// [`words!`](crate::words) implements it for a struct of such values; an enum implements it by
-/// hand, by its number on disk.
+/// [`words!`](crate::words) implements it for a struct of such values; for an enum it is
+/// implemented by hand, with the number used on disk.
 pub trait Words: Copy {
     /// The words of the value: `[u64; N]`.
     type Array: WordArray;
-    /// The value as words.
+    /// Returns the value as words.
     fn to_words(&self) -> Self::Array;
-    /// The value of these words. The words always come from [`Words::to_words`].
+    /// Returns the value of these words. The words always come from [`Words::to_words`].
     fn from_words(words: Self::Array) -> Self;
 }
 
 /// `[u64; N]`, for every `N`.
 pub trait WordArray: Copy + AsRef<[u64]> + sealed::Sealed {
-    /// How many words.
+    /// The number of words.
     const LEN: usize;
-    /// As many atomics.
+    /// The type of the same number of atomics.
     type Atomics: std::fmt::Debug + Send + Sync;
-    /// Atomics with these values.
+    /// Creates atomics with these values.
     fn into_atomics(self) -> Self::Atomics;
     /// Stores the words, in any order.
     fn store(self, atomics: &Self::Atomics);
-    /// The atomic of one word.
+    /// Returns the atomic of one word.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such word.
     fn word(atomics: &Self::Atomics, at: usize) -> &AtomicU64;
     /// Loads the words, in any order.
     fn load(atomics: &Self::Atomics) -> Self;
-    /// The first [`WordArray::LEN`] words of `words`.
+    /// Returns the first [`WordArray::LEN`] words of `words`.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are fewer words.
     fn from_slice(words: &[u64]) -> Self;
 }
 
@@ -119,7 +119,7 @@ impl Words for bool {
 
 crate::words!(CoarseTime { secs: i64, nanos: u32 });
 
-/// Implements [`Words`](crate::Words) for a struct, by naming its fields and their types, which
+/// Implements [`Words`](crate::Words) for a struct from its fields and their types, which must
 /// implement it too.
 ///
 /// ```

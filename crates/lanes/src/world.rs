@@ -1,9 +1,8 @@
-//! The three worlds behind one interface: production, `loom` and `shuttle`.
+//! The three worlds with one interface: production, `loom` and `shuttle`.
 //!
-//! The rest of this crate is written against the names re-exported here, so that a checker explores
-//! the code that runs. The model worlds share one file, since both checkers imitate `std`.
-//! Production has its own mutex, and `parking_lot`'s lock for readers and writers. None of them
-//! poisons.
+//! The rest of this crate uses the names re-exported here, so that a checker explores the code that
+//! runs in production. The model worlds share one file, since both checkers imitate `std`.
+//! Production has its own mutex, and the readers-writer lock of `parking_lot`. No lock poisons.
 
 #[cfg(all(loom, shuttle))]
 compile_error!("choose one of --cfg loom and --cfg shuttle");

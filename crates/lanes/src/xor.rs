@@ -1,13 +1,13 @@
-//! Exclusive or of many buffers in one pass, by the widest vectors that the processor has.
+//! Computes the exclusive or of many buffers in one pass, with the widest vectors of the processor.
 //!
-//! Memory limits parity, not arithmetic: each source is read once, the result written once, and
-//! nothing of the result is read back. If there are more sources than one pass takes, the passes
-//! work on one block that stays in the first-level cache.
+//! Memory bandwidth limits parity, not arithmetic: each source is read once, the result is written
+//! once, and no part of the result is read back. If there are more sources than one pass takes, the
+//! passes work on one block that stays in the first-level cache.
 
-/// Sources that one pass takes: with the result, as many streams as prefetchers follow.
+/// The number of sources in one pass: with the result, as many streams as prefetchers follow.
 const AT_ONCE: usize = 5;
 
-/// Bytes worked on before the next sources are taken up.
+/// Bytes that are processed before the next sources.
 const BLOCK: usize = 4096;
 
 /// Bytes of a step: one register of AVX-512, two of AVX2.
@@ -59,7 +59,7 @@ fn cut<'a>(sources: &[&'a [u8]], from: usize, to: usize) -> [&'a [u8]; AT_ONCE] 
     std::array::from_fn(|i| sources.get(i).map_or(&[][..], |s| &s[from..to]))
 }
 
-/// What happens to the former bytes of the result.
+/// The use of the previous bytes of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Old {
     Replaced,
@@ -70,11 +70,11 @@ fn run(old: Old, into: &mut [u8], sources: &[&[u8]]) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has AVX-512 F, the only thing that the function asks for.
+            // SAFETY: the processor has AVX-512 F, the only requirement of the function.
             return unsafe { run_avx512(old, into, sources) };
         }
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, the only thing that the function asks for.
+            // SAFETY: the processor has AVX2, the only requirement of the function.
             return unsafe { run_avx2(old, into, sources) };
         }
     }

@@ -1,8 +1,9 @@
-//! Inside a crate, files import from floors below or from their own floor, and never in a circle.
+//! Checks that inside a crate, files import only from lower floors or their own floor, without
+//! circles.
 //!
-//! The imports are read from the text: every path that begins with `crate`, `super`, `self` or a module
-//! of the file. A name that a module re-exports counts as an import of the file that has it. Code for
-//! tests (`#[cfg(test)]`, files named `tests`) may import from anywhere.
+//! The imports are read from the text: every path that starts with `crate`, `super`, `self` or a
+//! module of the file. A name that a module re-exports counts as an import of the file that defines
+//! it. Code for tests (`#[cfg(test)]`, files named `tests`) may import from anywhere.
 #![cfg(not(any(loom, shuttle)))]
 
 #[path = "floors/graph.rs"]
@@ -13,10 +14,10 @@ mod imports;
 use graph::Graph;
 use std::path::Path;
 
-/// A crate.
+/// A crate and its floors.
 struct House {
     name: &'static str,
-    /// From the lowest to the highest: names of files and folders in `src/`.
+    /// The names of files and folders in `src/`, from the lowest floor to the highest.
     floors: &'static [&'static [&'static str]],
 }
 
@@ -105,7 +106,7 @@ fn imports_go_down_and_never_in_a_circle() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A crate of three floors without a fault.
+/// A crate of three floors without violations.
 const SOUND: &[(&str, &str)] = &[
     ("lib.rs", "mod base;\nmod middle;\nmod top;\npub use top::Top;\n"),
     ("base.rs", "pub struct Base;\n"),
@@ -116,7 +117,7 @@ const SOUND: &[(&str, &str)] = &[
 ];
 const FLOORS: &[&[&str]] = &[&["base"], &["middle"], &["top"], &["lib"]];
 
-/// [`SOUND`] with `text` added to one of its files.
+/// Returns the violations in [`SOUND`] with `text` added to one of its files.
 fn planted(path: &str, text: &str) -> Vec<String> {
     let files = SOUND.iter().map(|(name, sound)| {
         let more = if *name == path { text } else { "" };
@@ -130,10 +131,10 @@ fn a_planted_circle_is_seen() {
     assert_eq!(planted("lib.rs", ""), [""; 0]);
     let found = planted("middle/other.rs", "fn f(_: super::one::One) {}\n");
     assert_eq!(found, ["circle: middle/one.rs, middle/other.rs"]);
-    // The name leads through the module that re-exports it.
+    // The name is imported through the module that re-exports it.
     let found = planted("middle/other.rs", "use crate::middle::One;\n");
     assert_eq!(found, ["circle: middle/one.rs, middle/other.rs"]);
-    // The face imports all: nothing may import from it.
+    // The root file imports all others: none may import from it.
     let found = planted("base.rs", "use crate::Top;\n");
     assert!(found.iter().any(|what| what.starts_with("circle: ")), "{found:?}");
 }
@@ -164,7 +165,7 @@ fn comments_strings_and_tests_import_nothing() {
     ] {
         assert_eq!(planted("base.rs", text), [""; 0], "{text}");
     }
-    // Code that is not for tests does.
+    // Code that is not for tests is checked.
     assert_ne!(planted("base.rs", "#[cfg(not(test))]\nuse crate::middle::One;\n"), [""; 0]);
 }
 

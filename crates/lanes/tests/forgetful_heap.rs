@@ -1,5 +1,5 @@
-//! A heap that does not use freed memory again, in its own process: an address means one object for
-//! good.
+//! Tests a heap that does not reuse freed memory, in its own process: an address always means the
+//! same object.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::LineHeap;

@@ -1,5 +1,5 @@
-//! A program on [`LineHeap`]: threads begin and end; they allocate, resize, pass on and free
-//! blocks, while the heap is trimmed. Each block keeps its contents. Sanitizers check it too
+//! Runs a program on [`LineHeap`]: threads start and terminate; they allocate, resize, send and
+//! free blocks while the heap is trimmed. Each block must keep its contents. Sanitizers run it too
 //! (`docs/testing.md`).
 #![cfg(not(any(loom, shuttle)))]
 
@@ -21,13 +21,13 @@ struct Parcel {
 impl Parcel {
     fn new(random: &mut fastrand::Rng) -> Parcel {
         let mark = random.u64(..);
-        // Small sizes are as frequent as large ones; a few come from the system.
+        // Small sizes are as frequent as large ones; a few are allocated by the system.
         let most = 2 << random.u32(..14);
         let len = 1 + random.usize(..most);
         Parcel { mark, words: vec![mark; len] }
     }
 
-    /// Makes it longer or shorter, by the heap's `realloc`.
+    /// Changes its length by the heap's `realloc`.
     fn resize(&mut self, random: &mut fastrand::Rng) {
         let len = 1 + random.usize(..self.words.len() * 2);
         self.words.resize(len, self.mark);
@@ -39,8 +39,7 @@ impl Parcel {
     }
 }
 
-/// A thread's life: it keeps or sends on its allocations, and checks and frees those that it
-/// receives.
+/// Runs a thread that keeps or sends its allocations, and checks and frees those that it receives.
 fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut kept: Vec<Parcel> = Vec::new();
@@ -54,7 +53,7 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
             3 | 4 if !kept.is_empty() => {
                 let parcel = kept.swap_remove(random.usize(..kept.len()));
                 parcel.check();
-                // A thread that has ended receives nothing; the parcel is then freed here.
+                // A terminated thread receives nothing; then the block is freed here.
                 let _ = others[random.usize(..others.len())].send(parcel);
             }
             _ => mine.try_iter().take(4).for_each(|parcel| parcel.check()),
@@ -66,7 +65,7 @@ fn live(seed: u64, mine: &Receiver<Parcel>, others: &[Sender<Parcel>]) {
     mine.try_iter().chain(kept).for_each(|parcel| parcel.check());
 }
 
-/// Runs one generation of threads after another, until `over` of their number is true.
+/// Runs one generation of threads after another, until `over` returns true for their number.
 fn generations(over: impl Fn(u64) -> bool) {
     let first = match std::env::var("LANEFS_SEED") {
         Ok(text) => text.parse().expect("a number"),
@@ -106,14 +105,14 @@ fn what_many_threads_of_a_program_write_stays_as_it_was() {
     generations(|_| Instant::now() >= end);
 }
 
-/// Sizes of small blocks, the smallest and the largest among them.
+/// Sizes of small blocks, including the smallest and the largest.
 const SIZES: [usize; 8] = [64, 200, 448, 1000, 2048, 4224, 8200, 65_792];
-/// Threads that allocate, and bytes of all of them.
+/// The number of threads that allocate, and the bytes of all of them.
 const MAKERS: usize = 4;
 const BYTES: usize = 64 << 20;
 
-/// The blocks of one maker: its share of [`BYTES`], divided equally among the sizes. Each block is
-/// filled with its mark.
+/// Returns the blocks of one thread: its share of [`BYTES`], divided equally among the sizes. Each
+/// block is filled with its mark.
 fn make(maker: usize) -> Vec<Box<[u8]>> {
     let of_size = |size: usize| (0..BYTES / MAKERS / SIZES.len() / size).map(move |_| size);
     let sizes = SIZES.iter().flat_map(|size| of_size(*size));
@@ -128,7 +127,7 @@ fn check(maker: usize, n: usize, block: &[u8]) {
     assert!(block.iter().all(|byte| *byte == mark(maker, n)), "another wrote here");
 }
 
-/// The process's anonymous memory.
+/// Returns the process's anonymous memory in bytes.
 fn anonymous_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("a readable status");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -136,7 +135,7 @@ fn anonymous_bytes() -> usize {
     number.map(|kib: usize| kib << 10).expect("a number")
 }
 
-/// One maker's life, twice over: the next maker frees its blocks, all but one in 1,000.
+/// Runs one thread that allocates twice; the next thread frees its blocks, except one in 1,000.
 fn make_and_free(
     maker: usize,
     full: &Barrier,
@@ -158,11 +157,11 @@ fn make_and_free(
         let numbers = (0..).filter(|n| n % 1000 != 0);
         numbers.zip(&given).for_each(|(n, block)| check(from, n, block));
         full.wait();
-        // The main thread reads the memory in use here.
+        // Here the main thread reads the memory in use.
         full.wait();
         drop(given);
         full.wait();
-        // The main thread trims and reads again here.
+        // Here the main thread trims and reads again.
         full.wait();
         kept.iter().for_each(|(n, block)| check(maker, *n, block));
     }

@@ -1,6 +1,7 @@
-//! The cost of finding a number or a name. Instructions of 1000 look-ups: `valgrind
-//! --tool=callgrind --collect-atstart=no '--toggle-collect=*find_numbers*'` (or `*hash_names*`) of
-//! this test program, built with `cargo test --profile stress -p lanefs-lanes --test look_ups`.
+//! Measures the cost of finding a number or a name. To count the instructions of 1000 look-ups, run
+//! `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*find_numbers*'` (or
+//! `*hash_names*`) of this test program, built with `cargo test --profile stress -p lanefs-lanes
+//! --test look_ups`.
 #![cfg(not(any(loom, shuttle)))]
 
 use lanefs_lanes::{Map, Pin, hash_of, pin};

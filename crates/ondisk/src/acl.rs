@@ -3,7 +3,7 @@
 //!
 //! Both forms are a version number and entries of tag, permissions and, for named users and groups,
 //! an id. On disk (version 1) the other entries have no id; in the system's form (version 2) they
-//! have one without meaning. The meaning of the entries follows acl(5).
+//! have a meaningless one. The meaning of the entries follows acl(5).
 
 mod access;
 mod codec;
@@ -120,7 +120,8 @@ pub struct AclEntry {
 }
 
 /// A valid list, in the order of [`Tag`]: one entry each for owner, owning group and others, any
-/// number for named users and groups, and a mask, which must exist if there is a named one.
+/// number for named users and groups, and a mask, which must exist if there is a named user or
+/// group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,

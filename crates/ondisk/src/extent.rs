@@ -32,7 +32,7 @@ pub const END: u32 = u32::MAX;
 const HEADER: usize = size_of::<RawHeader>();
 const ENTRY: usize = size_of::<RawExtent>();
 const TAIL: usize = 4;
-/// `ee_len` above this means an unwritten extent that is `ee_len` minus this long.
+/// If `ee_len` is above this, the extent is unwritten, and its length is `ee_len` minus this.
 const LEN_WRITTEN_MAX: u16 = 1 << 15;
 
 /// The possible faults of a node.
@@ -194,10 +194,10 @@ impl Entries {
     }
 }
 
-/// The location of a node in its tree.
+/// The position of a node in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In the inode: the depth is the one in its header, up to [`MAX_DEPTH`].
+    /// In the inode; the depth is the one in its header, up to [`MAX_DEPTH`].
     Root,
     /// In a block, at this depth; its first entry starts at `from` of [`Expected`].
     Depth(u16),
@@ -221,7 +221,7 @@ pub struct Node {
     pub depth: u16,
     /// Capacity in entries; the checksum follows it.
     pub max: u16,
-    /// Kept as it was found; no known file system uses it.
+    /// Kept unchanged; no known file system uses it.
     pub generation: u32,
     /// The entries.
     pub entries: Entries,

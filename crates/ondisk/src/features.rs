@@ -31,9 +31,9 @@ bitflags! {
         const SPARSE_SUPER2 = 0x0200;
         /// The journal may hold fast commits.
         const FAST_COMMIT = 0x0400;
-        /// Inode numbers and the uuid never change.
+        /// Inode numbers and the UUID never change.
         const STABLE_INODES = 0x0800;
-        /// Orphans are kept in a file.
+        /// Orphans are recorded in a file.
         const ORPHAN_FILE = 0x1000;
         const _ = !0;
     }
@@ -91,9 +91,9 @@ bitflags! {
         const BTREE_DIR = 0x0004;
         /// Files may have more than 2^32 sectors.
         const HUGE_FILE = 0x0008;
-        /// Descriptors have a crc16, and groups may be uninitialised (`gdt_csum`).
+        /// Descriptors have a crc16, and parts of groups may be uninitialised (`gdt_csum`).
         const GDT_CSUM = 0x0010;
-        /// A directory may have more than 65,000 subdirectories.
+        /// Directories may have more than 65,000 subdirectories.
         const DIR_NLINK = 0x0020;
         /// Inodes larger than 128 bytes reserve room for further fields.
         const EXTRA_ISIZE = 0x0040;

@@ -112,14 +112,14 @@ pub struct GroupDesc {
     pub used_dirs: u32,
     /// Number of inodes at the end of the table that were never used.
     pub itable_unused: u32,
-    /// The parts that were not initialised. The first two flags are never set in a file system
-    /// without descriptor checksums, where they have no meaning.
+    /// Which parts are uninitialised. The first two flags are never set in a file system without
+    /// descriptor checksums, where they are meaningless.
     pub flags: GroupFlags,
     /// Checksum of the block bitmap; the upper half is 0 in 32-byte descriptors.
     pub block_bitmap_csum: u32,
     /// Checksum of the inode bitmap; the upper half is 0 in 32-byte descriptors.
     pub inode_bitmap_csum: u32,
-    /// Bitmap of blocks that a snapshot leaves out; unused.
+    /// Bitmap of the blocks that a snapshot excludes; unused.
     pub exclude_bitmap: Block,
 }
 
@@ -140,7 +140,7 @@ impl GroupDesc {
             .map_err(|cause| Corruption::GroupDescriptor { group, cause })
     }
 
-    /// Writes the fields over `bytes`, whose unknown bytes stay, and sets the checksum.
+    /// Writes the fields over `bytes`, keeps bytes of unknown fields, and sets the checksum.
     ///
     /// # Panics
     /// If `bytes` is not [`Geometry::desc_size`] long: an error of the caller.

@@ -50,14 +50,14 @@ pub enum NameBytes {
 /// The hash of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// The part by which the index is sorted; the low bit is clear, and it is always below
+    /// The part by which the index is sorted. The low bit is clear, and the value is always below
     /// [`MAX_MAJOR`].
     pub major: u32,
     /// Further 32 bits; 0 with the legacy hash.
     pub minor: u32,
 }
 
-/// The value that means "the end of the directory" to readers: it is never the hash of a name.
+/// The value that means "the end of the directory" to readers. It is never the hash of a name.
 pub const MAX_MAJOR: u32 = 0xffff_fffe;
 
 /// Hashes the names of one file system.
@@ -116,7 +116,7 @@ impl NameHasher {
     }
 
     /// Passes the name to `round` in pieces of `WORDS` words. Each word is built from four bytes,
-    /// the first highest. The rest after the name is filled with the number of remaining bytes,
+    /// the first highest. After the name, each word is filled with the number of remaining bytes,
     /// four times.
     fn fold<const WORDS: usize>(
         &self,

@@ -166,7 +166,7 @@ pub struct Index<'a> {
 
 impl Index<'_> {
     /// Returns the number of entries, at least 1.
-    #[allow(clippy::len_without_is_empty)] // it never is
+    #[allow(clippy::len_without_is_empty)] // the number is never 0
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -97,7 +97,7 @@ bitflags! {
         const NOTAIL = 0x8000;
         /// Changes of the directory are synchronous.
         const DIRSYNC = 0x10000;
-        /// Subdirectories are unrelated: spread them.
+        /// Subdirectories are unrelated: allocate them far from each other.
         const TOPDIR = 0x20000;
         /// `i_blocks` counts blocks, not sectors.
         const HUGE_FILE = 0x40000;
@@ -150,13 +150,13 @@ pub struct Inode {
     pub flags: InodeFlags,
     /// Root of the extent tree, block map, short link target, or device number.
     pub block: [u8; 60],
-    /// Changes when the inode is reused; part of all its checksums.
+    /// The generation: changes when the inode is reused, and is part of all its checksums.
     pub generation: u32,
     /// Block of extended attributes, if there is one.
     pub file_acl: Option<Block>,
     /// Change counter; 128-byte inodes store only the lower 32 bits.
     pub version: u64,
-    /// Bytes of fields beyond the first 128; 0 in 128-byte inodes.
+    /// Number of bytes of fields after the first 128; 0 in 128-byte inodes.
     pub extra_isize: u16,
     /// Project; 0 if the inode has no room for it.
     pub projid: u32,
@@ -189,7 +189,7 @@ impl Inode {
 
     /// Decodes an inode with all checks. `bytes` must be [`Geometry::inode_size`] long.
     ///
-    /// An inode of zeros is free, whatever its checksum: tables are zeroed, not formatted.
+    /// An inode that is all zeros is free, without a check of its checksum: tables are only zeroed.
     ///
     /// # Errors
     /// [`Corruption::Inode`].
@@ -205,7 +205,7 @@ impl Inode {
             .map_err(|cause| Corruption::Inode { ino, cause })
     }
 
-    /// Writes the fields over `bytes`, whose unknown bytes (attributes!) stay, and sets the
+    /// Writes the fields over `bytes`, whose unknown bytes, such as attributes, stay, and sets the
     /// checksum. For a new inode, `bytes` are zeros.
     ///
     /// # Errors
@@ -256,9 +256,9 @@ impl Inode {
         device.encode(&mut self.block);
     }
 
-    /// Returns the target of a symbolic link that is stored in the inode itself: the link takes no
-    /// space except its attribute block. (The length does not decide: early ext2 gave short links a
-    /// block.)
+    /// Returns the target of a symbolic link if it is stored in the inode itself. Then the link
+    /// takes no space except its attribute block. (The length alone does not show this: early ext2
+    /// stored short targets in blocks.)
     pub fn fast_symlink(&self, geometry: &Geometry) -> Option<&[u8]> {
         let attributes = match self.file_acl {
             Some(_) => (geometry.block_size().bytes() as u64 / 512) << geometry.cluster_bits(),
@@ -277,17 +277,16 @@ impl Inode {
     }
 
     /// Returns the bytes of the inode that contain attributes: all after the fields. `None` if
-    /// there are none, or if `extra_isize` was never set, which means that these bytes were never
-    /// written.
+    /// there are none, or if `extra_isize` was never set: then these bytes were never written.
     pub fn xattr_area(&self, geometry: &Geometry) -> Option<Range<usize>> {
         let start = GOOD_OLD_SIZE + usize::from(self.extra_isize);
         let area = start..geometry.inode_size();
         (self.extra_isize != 0 && area.len() >= 4).then_some(area)
     }
 
-    /// Encodes the allocated space: sectors in 32 bits, in 48, or blocks in 48, whichever fits
-    /// first. The unit found on disk stays where possible, so that an unchanged inode keeps its
-    /// bytes.
+    /// Encodes the allocated space in the first form that fits: sectors in 32 bits, sectors in 48
+    /// bits, or blocks in 48 bits. Keeps the unit found on disk where possible, so that an
+    /// unchanged inode keeps its bytes.
     fn encode_space(&self, geometry: &Geometry) -> Result<Space, TooLarge> {
         let huge_file = geometry.features().ro_compat.contains(RoCompat::HUGE_FILE);
         let too_large = TooLarge::Blocks { sectors: self.sectors };

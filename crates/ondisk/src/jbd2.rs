@@ -61,7 +61,8 @@ pub enum Cause {
     RevokeCount { count: u32 },
 }
 
-/// The number of a transaction in the log. It wraps, so only near ones can be compared.
+/// The number of a transaction in the log. It wraps, so only numbers close to each other can be
+/// compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Sequence(pub u32);
 
@@ -71,8 +72,8 @@ impl Sequence {
         Sequence(self.0.wrapping_add(1))
     }
 
-    /// Returns whether this transaction came before `other`: it is behind by less than half of all
-    /// numbers.
+    /// Returns whether this transaction came before `other`: the difference is less than half of
+    /// all numbers.
     pub fn is_before(self, other: Sequence) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
@@ -87,7 +88,7 @@ impl fmt::Display for Sequence {
 /// The kind of a block of the log itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockKind {
-    /// Names the blocks whose copies follow it.
+    /// Lists the blocks whose copies follow it.
     Descriptor,
     /// Ends a transaction.
     Commit,
@@ -95,7 +96,7 @@ pub enum BlockKind {
     SuperblockV1,
     /// The superblock.
     SuperblockV2,
-    /// Names blocks whose earlier copies must not be replayed.
+    /// Lists blocks whose earlier copies must not be replayed.
     Revoke,
 }
 
@@ -139,7 +140,7 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 pub struct Header {
     /// The kind of the block.
     pub kind: BlockKind,
-    /// The number of its transaction; without meaning in a superblock.
+    /// The number of its transaction; meaningless in a superblock.
     pub sequence: Sequence,
 }
 

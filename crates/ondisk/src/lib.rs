@@ -2,9 +2,9 @@
 //!
 //! This crate does no I/O and has no `unsafe`. All bytes become values here: a `RawX` has the
 //! format's own field names and byte order (zerocopy, size asserted), an `X` is decoded and
-//! checked. `X::decode` makes every check, the checksum with the *expected* owner included;
-//! `encode` makes the same checks for the other direction and sets the checksum. Nothing here
-//! panics, loops or allocates without bound on any input.
+//! checked. `X::decode` makes every check, including that of the checksum with the *expected*
+//! owner; `encode` makes the same checks for the other direction and sets the checksum. Nothing
+//! here panics, loops or allocates without bound on any input.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -1,7 +1,7 @@
 //! Blocks of the orphan file: inodes without a name that are still open, or that are being
 //! truncated.
 //!
-//! A block is an array of inode numbers, 0 in free slots, with a tail.
+//! A block is an array of inode numbers, with 0 in free slots, and a tail.
 //!
 //! Source: kernel documentation, "Orphan file".
 
@@ -124,8 +124,8 @@ impl OrphanBlock {
     }
 }
 
-/// Changes of a block in its bytes. [`OrphanBlock::decode`] has checked the block; a slot out of
-/// range changes nothing.
+/// Helpers that change a block in its bytes. [`OrphanBlock::decode`] has checked the block; a slot
+/// out of range changes nothing.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;

@@ -1,7 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the image.
 //!
-//! [`Superblock::decode`] makes every check; [`Geometry`] is the copyable part of the result. Bytes
-//! that the setters do not change stay as they were found, so unknown fields survive.
+//! [`Superblock::decode`] makes every check; [`Geometry`] is the copyable part of the result.
+//! Setters leave all other bytes unchanged, so unknown fields survive.
 //!
 //! Source: ext4 disk layout documentation, "The Super Block".
 
@@ -24,16 +24,16 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
 
-/// The offset of the superblock in the image in bytes, whatever the block size.
+/// The offset of the superblock in the image, in bytes; the same for any block size.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 const CREATOR_HURD: u32 = 1;
-/// Kind of copy in `s_jnl_blocks`: the block field and the size of the journal's inode
-/// (`EXT3_JNL_BACKUP_BLOCKS`).
+/// The value that marks the copy in `s_jnl_blocks` as the block field and the size of the journal's
+/// inode (`EXT3_JNL_BACKUP_BLOCKS`).
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// `eh_magic` of the root of an extent tree.
 const EXTENT_MAGIC: u16 = 0xf30a;
-/// The largest supported block size: Linux's page size nearly everywhere; larger ones do not pay.
+/// The largest supported block size: Linux's page size on most machines.
 const MAX_BLOCK_SIZE: usize = 4096;
 
 /// The possible faults of a superblock.
@@ -174,7 +174,7 @@ pub enum JournalPlace {
     Device([u8; 16]),
 }
 
-/// An error found while mounted; the superblock stores the first and the last one.
+/// An error that was found while mounted; the superblock stores the first and the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// Seconds since 1970.
@@ -295,7 +295,7 @@ impl Superblock {
         }
     }
 
-    /// Returns the reasons to refuse it that are not features, or that are missing features.
+    /// Returns reasons for refusing it other than unsupported features, such as missing features.
     fn refused_beyond_features(&self) -> Vec<String> {
         let mut names = Vec::new();
         let block_size = self.geometry.block_size().bytes();
@@ -314,9 +314,9 @@ impl Superblock {
         names
     }
 
-    /// Returns whether the copy of the journal inode's block field is not the root of an extent
-    /// tree, as in an ext3 that became an ext4. A read-only mount does not need the journal if it
-    /// is empty.
+    /// Returns whether the journal is mapped by indirect blocks, as in an ext3 that was converted
+    /// to ext4: the copy of its block field is not the root of an extent tree. A read-only mount
+    /// does not need the journal if it is empty.
     fn has_old_journal(&self) -> bool {
         let [first, ..] = self.raw.s_jnl_blocks;
         matches!(self.journal(), Some(JournalPlace::Inode(_)))
@@ -569,7 +569,7 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Adds `large_file`, `ext_attr` or another feature that only allows more values on disk.
+    /// Adds `large_file`, `ext_attr` or another feature that only permits further values in fields.
     pub fn add_value_features(&mut self, compat: Compat, ro_compat: RoCompat) {
         let compat = compat & (Compat::EXT_ATTR | Compat::DIR_INDEX);
         let ro_compat =
@@ -581,8 +581,8 @@ impl Superblock {
         self.raw.s_feature_ro_compat.set(features.ro_compat.bits());
     }
 
-    /// Records an error: counts it, stores it as the last one and, if it is the first, also as
-    /// that. Marks the file system so that the next check is complete.
+    /// Records an error: counts it, and stores it as the last one. The first error is also stored
+    /// as the first one. Marks the file system so that the next check is complete.
     pub fn record_error(&mut self, error: &ErrorRecord) {
         let raw = &mut self.raw;
         raw.s_state.set(raw.s_state.get() | State::ERROR.bits());

@@ -1,4 +1,4 @@
-//! Access control lists against the kernel's own, on a tmpfs.
+//! Compares access control lists with the kernel's, on a tmpfs.
 
 use fastrand::Rng;
 use lanefs_ondisk::acl::{Acl, AclEntry, Owner, Permissions, Subject, Tag};
@@ -39,14 +39,14 @@ fn run(command: &mut Command) -> Output {
     command.output().expect("it is installed")
 }
 
-/// False if the kernel refuses: it refuses ACLs without privilege or support.
+/// Sets a list; returns `false` if the kernel refuses for lack of privilege or support.
 fn set(path: &Path, name: &str, acl: &Acl) -> bool {
     let hex: String = acl.to_system().iter().map(|byte| format!("{byte:02x}")).collect();
     let value = format!("0x{hex}");
     run(Command::new("setfattr").args(["-n", name, "-v", &value]).arg(path)).status.success()
 }
 
-/// The list that the kernel keeps; `None` if there is none.
+/// Returns the list stored by the kernel, if there is one.
 fn get(path: &Path, name: &str) -> Option<Acl> {
     let output = run(Command::new("getfattr")
         .args(["--absolute-names", "--only-values", "-n", name])
@@ -60,7 +60,8 @@ fn get(path: &Path, name: &str) -> Option<Acl> {
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A directory that all users can pass, or `None` with a reason printed.
+/// Creates a directory that all users can search; returns `None` and prints the reason if that is
+/// impossible.
 fn place() -> Option<tempfile::TempDir> {
     for tool in ["setfattr", "getfattr", "setpriv"] {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -125,7 +126,8 @@ fn a_list_allows_what_the_kernel_allows() {
     }
 }
 
-/// The list after the kernel stored it: one that the mode can express becomes the mode's.
+/// Returns the list after the kernel stored it: a list that the mode can express becomes part of
+/// the mode.
 fn acl_kept(acl: &Acl) -> Acl {
     if acl.is_minimal() { Acl::from_mode(acl.mode_bits()) } else { acl.clone() }
 }

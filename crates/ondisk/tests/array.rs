@@ -1,4 +1,4 @@
-//! Members of arrays that Linux's md wrote.
+//! Tests with members of arrays that Linux's md wrote.
 
 #[path = "../../raid5/tests/golden_arrays/archive.rs"]
 mod archive;
@@ -6,7 +6,7 @@ mod archive;
 use lanefs_ondisk::md::{self, Recovery, Role, Superblock, Uuid, bitmap, ppl};
 use std::path::{Path, PathBuf};
 
-/// The members in one of the archives of golden arrays, by name.
+/// Returns the members in one of the archives of golden arrays, by name.
 fn unpack(archive: &str) -> Option<Vec<(PathBuf, Vec<u8>)>> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../raid5/testdata");
     let (_folder, paths) = archive::unpack(&testdata, archive)?;

@@ -1,4 +1,5 @@
-//! One corruption per check: start from what mke2fs made, break one part, make the checksums right.
+//! Tests one corruption for each check: takes an image of mke2fs, damages one part, and corrects
+//! the checksums.
 
 mod image;
 
@@ -12,7 +13,7 @@ use lanefs_ondisk::{Block, Corruption, Group, Ino};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-/// 1 KiB blocks, several groups, all of today's features.
+/// An image with blocks of 1 KiB, several groups, and all current features.
 static IMAGE: LazyLock<Option<Image>> = LazyLock::new(|| image::make("-t ext4", "40M"));
 
 fn good() -> Option<(&'static Image, Superblock)> {
@@ -20,7 +21,7 @@ fn good() -> Option<(&'static Image, Superblock)> {
     Some((image, Superblock::decode(&image.bytes[1024..2048]).expect("superblock")))
 }
 
-/// The cause after little-endian `value` of `len` bytes is put at `at`.
+/// Returns the cause of the error after storing the little-endian `value` of `len` bytes at `at`.
 fn superblock_with(at: usize, len: usize, value: u64) -> Option<superblock::Cause> {
     let (image, _) = good()?;
     let mut bytes = image.bytes[1024..2048].to_vec();
@@ -225,7 +226,7 @@ fn space_is_kept_in_the_unit_that_fits() {
     assert_eq!((small.sectors, small.flags), ((1 << 48) - 1, InodeFlags::empty()));
     let large = read_back(1 << 48, InodeFlags::empty()).expect("fits");
     assert_eq!((large.sectors, large.flags), (1 << 48, InodeFlags::HUGE_FILE));
-    // An inode whose space was stored in blocks keeps that unit.
+    // An inode whose size was counted in blocks keeps that unit.
     let kept = read_back(8, InodeFlags::HUGE_FILE).expect("fits");
     assert_eq!((kept.sectors, kept.flags), (8, InodeFlags::HUGE_FILE));
     let odd = read_back(7, InodeFlags::HUGE_FILE).expect("fits");
@@ -287,7 +288,7 @@ fn every_check_of_a_bitmap_has_its_cause() {
     assert_eq!(nowhere, Corruption::Bitmap { group: Group(5), cause: Cause::NoSuchGroup });
 }
 
-/// Bytes that are right in so many places that decoding gets far.
+/// Generates bytes that are mostly right, so that decoding gets far.
 fn mostly(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let len = good.len();
     prop::collection::vec((0..len, any::<u8>()), 0..12).prop_map(move |changes| {

@@ -1,4 +1,5 @@
-//! Images as they occur in practice: with other features, resized, and changed by the kernel.
+//! Tests with images as they occur in practice: with other features, resized, or changed by the
+//! kernel.
 
 mod image;
 
@@ -85,7 +86,7 @@ fn every_feature_that_mke2fs_makes_is_supported_or_named() {
     }
 }
 
-/// All bits, known and unknown, have the names that dumpe2fs prints, in its order.
+/// All bits, known and unknown, have the names and the order of dumpe2fs.
 #[test]
 fn feature_names_are_those_of_dumpe2fs() {
     let Some(image) = image::make("-t ext2", "8M") else { return };
@@ -142,7 +143,7 @@ fn resized_images_decode() {
     }
 }
 
-/// Files of all kinds, some deleted, some with attributes in and out of the inode.
+/// Creates files of all types, some deleted, some with attributes inside and outside of the inode.
 fn busy(root: &Path) -> io::Result<()> {
     let file = |name: String, len: usize| fs::write(root.join(name), vec![7; len]);
     for n in 0..400 {
@@ -191,7 +192,7 @@ fn images_that_the_kernel_changed_decode() {
     }
 }
 
-/// Files without a name that stay open.
+/// Creates files without names, which stay open.
 fn orphans(root: &Path) -> io::Result<Vec<fs::File>> {
     let orphan = |n: u32| {
         let path = root.join(format!("orphan {n}"));

@@ -1,4 +1,4 @@
-//! Logs that the kernel and debugfs wrote.
+//! Tests with logs that the kernel and debugfs wrote.
 
 mod image;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
 
-/// The contents of the journal file, which debugfs finds, and the block size.
+/// Returns the block size, and the contents of the journal file, which debugfs finds.
 fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     let superblock = Superblock::decode(&image.bytes[1024..2048]).expect("superblock");
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,7 +28,8 @@ fn journal_file(image: &Image) -> (BlockSize, Vec<u8>) {
     (superblock.geometry().block_size(), fs::read(file).expect("the journal"))
 }
 
-/// debugfs leaves garbage in the unused bytes of tags, and marks no tag as last.
+/// The program that wrote the log: debugfs leaves garbage in the unused bytes of tags, and marks no
+/// tag as last.
 #[derive(PartialEq)]
 enum Writer {
     Kernel,
@@ -124,7 +125,7 @@ fn tag_size(format: &jbd2::LogFormat) -> usize {
     }
 }
 
-/// Metadata of many blocks, and blocks that are freed after they were journaled.
+/// Changes metadata in many blocks, and frees blocks after they were journaled.
 fn busy(root: &Path) -> io::Result<()> {
     let sync = || Command::new("sync").arg("-f").arg(root).status().map(|_| ());
     let folder = root.join("busy");
@@ -135,7 +136,7 @@ fn busy(root: &Path) -> io::Result<()> {
     sync()?;
     fs::remove_dir_all(&folder)?;
     sync()?;
-    // With data=journal, file contents that look like log blocks.
+    // With data=journal, the log also has file contents that look like log blocks.
     let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1].repeat(1024);
     fs::write(root.join("magic"), magic)?;
     sync()
@@ -162,7 +163,7 @@ fn logs_of_the_kernel_read_back_and_are_made_again_byte_for_byte() {
         println!("{options}: {counts:?}");
         assert!(right(seen.format.checksums), "{options}: {:?}", seen.format);
         assert!(seen.copies > 20 && seen.commits >= 2, "{options}");
-        // With data=journal the kernel forgets blocks in another way, and writes no revokes.
+        // With data=journal the kernel handles freed blocks in another way, and writes no revokes.
         if mount_options == ",data=journal" {
             assert!(seen.escaped > 0, "{options}");
         } else {
@@ -176,8 +177,8 @@ fn logs_of_debugfs_read_back_and_are_made_again_byte_for_byte() {
     for (options, journal_options) in [
         ("-t ext4 -b 1024", "-c -v 2"),
         ("-t ext4 -b 4096", "-c -v 3"),
-        // Not with 1 KiB blocks: debugfs then leaves room for a tag in a full descriptor, and marks
-        // none as last, which its own recovery reads wrong too.
+        // The block size is not 1 KiB: with it debugfs leaves room for a tag in a full descriptor,
+        // and marks no tag as last, which its own recovery misreads too.
         ("-t ext4 -b 4096 -O ^64bit", "-c -v 2"),
         ("-t ext4 -b 4096 -O ^64bit,^metadata_csum", ""),
     ] {

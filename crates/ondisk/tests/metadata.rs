@@ -1,4 +1,4 @@
-//! Superblock, descriptors and inodes of images that mke2fs made.
+//! Tests the superblock, descriptors and inodes of images created by mke2fs.
 
 mod image;
 
@@ -118,7 +118,7 @@ fn every_inode_in_a_table_decodes_and_keeps_its_bytes() {
                 _ => {}
             }
         }
-        // The root, lost+found and those of the tree.
+        // The root, lost+found and the directories of the tree.
         assert_eq!((folders, fast, slow), (32, 1, 1), "{}", image.options);
         let used: u32 = groups.iter().map(|g| g.used_dirs).sum();
         assert_eq!(used, folders);
@@ -161,7 +161,7 @@ fn one_flipped_bit_anywhere_in_a_checksummed_superblock_is_found() {
         let mut bad = good.to_vec();
         bad[byte] ^= 0x10;
         let right = Superblock::decode(&bad).is_err()
-            // The bit that says there are checksums at all.
+            // The bit of the feature for checksums.
             || byte == 0x65;
         assert!(right, "byte {byte:#x}");
     }

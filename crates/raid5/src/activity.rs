@@ -1,11 +1,11 @@
-//! Tracks whether the metadata has the array as active, that is, being written.
+//! Tracks whether the array is recorded as active, that is, being written.
 //!
 //! Four states let the array become clean without a lock for writers:
 //!
 //! - *on*: active;
-//! - *resting*: active in the metadata, but without a write since the last check;
+//! - *resting*: recorded as active, but without a write since the last check;
 //! - *off*: clean;
-//! - *unsure*: the metadata was to become clean but could not be written to all members.
+//! - *unsure*: the array was to be recorded as clean, but a member could not be written.
 //!
 //! A writer takes its unit of the row budget, fences, and reads the state. It exchanges resting for
 //! on; after off or unsure it records the array as active first. The thread that makes the array
@@ -25,9 +25,9 @@ const UNSURE: u8 = 3;
 pub(crate) enum Rest {
     /// It is off.
     Off,
-    /// There was a write since the last call.
+    /// There was a write since the last check.
     Began,
-    /// There was no write since the last call.
+    /// There was no write since the last check.
     Lasted,
 }
 
@@ -52,7 +52,7 @@ impl Activity {
         }
     }
 
-    /// Sets the state to on. The metadata must have the array as active.
+    /// Sets the state to on. The array must be recorded as active.
     pub(crate) fn turn_on(&self) {
         self.0.store(ON, Ordering::Release);
     }

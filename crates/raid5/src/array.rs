@@ -8,7 +8,7 @@
 //!   returns.
 //!
 //! *Locking*: a range of a row, then a unit of the row budget, then member I/O. The locks of the
-//! array's state and of the log's books are taken inside and held briefly.
+//! array's state and of the log's state are taken inside and held briefly.
 
 use crate::activity::{Activity, Rest};
 use crate::band::{Source, row_parts};
@@ -41,7 +41,7 @@ pub struct Status {
     pub unsynced_rows: u64,
     /// Whether an error stopped writes.
     pub stopped: bool,
-    /// Whether the metadata has the array as active, that is, being written.
+    /// Whether the metadata records the array as active, that is, being written.
     pub active: bool,
 }
 
@@ -181,7 +181,7 @@ impl Array {
     }
 
     fn clean(&self) -> Result<(), DeviceError> {
-        if self.read_only || self.stopped.get().is_some() || !self.budget.all_at_home() {
+        if self.read_only || self.stopped.get().is_some() || !self.budget.none_taken() {
             return Ok(());
         }
         self.flush()?;

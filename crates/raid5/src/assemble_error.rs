@@ -42,10 +42,10 @@ pub enum AssembleError {
     /// No member was given or found.
     #[error("no member was given")]
     Nothing,
-    /// A scan found no member of the array asked for.
+    /// A scan found no member of the requested array.
     #[error("no member of array {set} was found")]
     NotFound {
-        /// The array asked for.
+        /// The array that was requested.
         set: md::Uuid,
     },
     /// Members of two arrays were given.
@@ -139,7 +139,7 @@ pub enum AssembleError {
         name: PathBuf,
         /// Its length.
         len: u64,
-        /// The length that is needed.
+        /// The required length.
         needed: u64,
     },
     /// The request is impossible.

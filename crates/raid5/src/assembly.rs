@@ -142,8 +142,8 @@ fn is_active_member(candidate: &Candidate) -> bool {
     matches!(candidate.superblock.role(), Role::Active(_))
 }
 
-/// Returns whether a member's superblock has the array as clean while those of all others have it
-/// as active, except after one change that a crash interrupted.
+/// Returns whether a member's superblock records the array as clean while the superblocks of all
+/// others record it as active, except after one change that a crash interrupted.
 fn is_alone_behind(candidate: &Candidate, fresh: &Candidate, all: &[Candidate]) -> bool {
     let is_dirty = |c: &Candidate| c.superblock.resync_from().is_some();
     let newest = fresh.superblock.events();

@@ -196,7 +196,7 @@ mod tests {
                 assert_eq!(pieces.iter().map(|p| p.to - p.from).sum::<u64>(), part.len);
                 for p in &pieces {
                     let place =
-                        crate::layout::Place { row: part.row, index: p.index, offset: p.from };
+                        crate::layout::Location { row: part.row, index: p.index, offset: p.from };
                     assert_eq!(shape.array_byte(place), offset + p.at);
                 }
                 let strips = strips(&pieces).into_iter().flat_map(|s| s.cut(8192));

@@ -10,7 +10,7 @@ use lanefs_lanes::{Budget, Wake};
 /// Which waiters are woken when a unit of the row budget is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StripeWake {
-    /// All waiters, as in md: all except one find no unit and go back to sleep.
+    /// All waiters, as in md: all except one find no free unit and sleep again.
     All,
     /// One waiter, from one of several queues chosen by a hash of the row.
     #[default]
@@ -48,8 +48,8 @@ impl RowBudget {
 
     /// Returns whether every thread that works on a row has seen the caller's stores before this
     /// call. Such a thread takes a unit, then fences, then reads the state.
-    pub(crate) fn all_at_home(&self) -> bool {
-        self.0.all_at_home()
+    pub(crate) fn none_taken(&self) -> bool {
+        self.0.none_taken()
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
                 });
             }
         });
-        assert!(budget.all_at_home());
+        assert!(budget.none_taken());
         counters.sums()
     }
 

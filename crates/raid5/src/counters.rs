@@ -40,13 +40,13 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Reads of members for data.
+    /// Member reads of data.
     DataRead data_reads,
-    /// Writes of data to members.
+    /// Member writes of data.
     DataWrite data_writes,
-    /// Reads of old parity.
+    /// Member reads of old parity.
     ParityRead parity_reads,
-    /// Writes of parity.
+    /// Member writes of parity.
     ParityWrite parity_writes,
     /// Durable writes of the partial parity log.
     LogWrite log_writes,

@@ -89,7 +89,7 @@ fn replace(data: bool) {
     let written = array.clone();
     let writer = thread::spawn(move || {
         for round in 1..4u8 {
-            // Each writes other bytes, so no write covers up a lost one.
+            // Each write has other bytes, so that no later write hides a lost one.
             written.write_at(300 * u64::from(round), &[round; 200]).expect("a write");
         }
     });
@@ -113,8 +113,8 @@ fn replace(data: bool) {
     }
 }
 
-/// A member in memory that fails writes from some moment on, at or after some byte, and no other
-/// operations.
+/// A member in memory that fails writes from a given time on, at or after a given byte, and no
+/// other operations.
 struct FailsWrites {
     below: Arc<Memory>,
     from: u64,

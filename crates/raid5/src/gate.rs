@@ -101,7 +101,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(20));
             gate.leave(1, true);
         });
-        // Usually one; a thread that was late runs its own.
+        // Usually one; a late thread runs its own flush.
         assert!((1..=8).contains(&runs.load(Ordering::SeqCst)));
         assert_eq!(gate.begun() as usize, 1 + runs.load(Ordering::SeqCst));
     }

@@ -6,7 +6,7 @@ use lanefs_device::DeviceError;
 impl ParityLog {
     /// Holds back all headers until the guard is dropped.
     pub(crate) fn hold(&self) -> HeldLog<'_> {
-        self.books.lock().held = true;
+        self.state.lock().held = true;
         HeldLog(self)
     }
 }
@@ -35,34 +35,34 @@ impl HeldLog<'_> {
         &self,
         check: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<Left, DeviceError> {
-        let mut books = self.0.books.lock();
+        let mut state = self.0.state.lock();
         check()?;
-        if books.turn != Turn::Taken && books.unfinished.is_empty() {
+        if state.turn != Turn::Taken && state.unfinished.is_empty() {
             return Ok(Left::Nothing);
         }
-        if books.turn != Turn::Taken && books.under_way() == 0 {
+        if state.turn != Turn::Taken && state.under_way() == 0 {
             return Ok(Left::Unflushed);
         }
-        self.0.idle.wait(&mut books);
+        self.0.idle.wait(&mut state);
         Ok(Left::Changed)
     }
 
     /// Moves the log to the slot's new member: waiting writes are logged there.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
-        let mut books = self.0.books.lock();
-        let at_rest = books.unfinished.is_empty() && books.turn != Turn::Taken;
+        let mut state = self.0.state.lock();
+        let at_rest = state.unfinished.is_empty() && state.turn != Turn::Taken;
         debug_assert!(at_rest, "a header is to be written, or an entry unfinished");
-        books.home = home;
-        books.at = 0;
+        state.home = home;
+        state.at = 0;
     }
 }
 
 impl Drop for HeldLog<'_> {
     fn drop(&mut self) {
-        let mut books = self.0.books.lock();
-        books.held = false;
-        let wakes = books.all_look();
-        drop(books);
+        let mut state = self.0.state.lock();
+        state.held = false;
+        let wakes = state.all_look();
+        drop(state);
         wakes.wake();
     }
 }

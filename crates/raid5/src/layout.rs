@@ -98,7 +98,7 @@ pub const BLOCK: u64 = 4096;
 
 /// A position in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Row of chunks.
     pub row: u64,
     /// Data chunk in the row, counted in the order of the array's bytes.
@@ -182,14 +182,14 @@ impl Geometry {
     }
 
     /// Returns the place of the array's byte `at`.
-    pub fn place(&self, at: u64) -> Place {
+    pub fn place(&self, at: u64) -> Location {
         let (chunk, offset) = (at / self.chunk, at % self.chunk);
         let data = self.data() as u64;
-        Place { row: chunk / data, index: (chunk % data) as usize, offset }
+        Location { row: chunk / data, index: (chunk % data) as usize, offset }
     }
 
     /// Returns the byte of the array at `place`.
-    pub fn array_byte(&self, place: Place) -> u64 {
+    pub fn array_byte(&self, place: Location) -> u64 {
         (place.row * self.data() as u64 + place.index as u64) * self.chunk + place.offset
     }
 

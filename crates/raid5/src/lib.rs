@@ -67,7 +67,7 @@ pub use counters::Statistics;
 pub use create::{CreateOptions, InitialParity, NewConsistency, create};
 pub use error::ArrayError;
 pub use lanefs_ondisk::md::Uuid;
-pub use layout::{BLOCK, Geometry, GeometryError, Layout, Place};
+pub use layout::{BLOCK, Geometry, GeometryError, Layout, Location};
 pub use left_out::{LeftOut, Outside};
 pub use log_recovery::LogOutcome;
 pub use maintenance::{Ended, Progress, Rebuild, Scrub, ScrubReport};

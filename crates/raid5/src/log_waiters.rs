@@ -2,7 +2,7 @@
 //!
 //! Each thread has its own condition variable and lock. A header concerns the threads whose entries
 //! are in it, and one more, which writes the next header. If a header woke all threads, most would
-//! go back to sleep. If they were woken under the lock of the books, they would queue for that
+//! go back to sleep. If they were woken under the log's lock, they would queue for that
 //! lock.
 
 use lanefs_lanes::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) enum Told {
     /// Its entries are durable.
     Durable,
     /// The thread has the turn to write a header, or the log was removed: the thread must read the
-    /// books.
+    /// log's state.
     Look,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Wakes(Vec<(Arc<Waiter>, Told)>);
 
 impl Wakes {
     /// # Locking
-    /// The caller does not hold the books.
+    /// The caller does not hold the log's lock.
     pub(crate) fn wake(self) {
         for (waiter, told) in self.0 {
             *waiter.told.lock() = Some(told);
@@ -63,18 +63,18 @@ impl Wakes {
         self
     }
 
-    /// Returns the ticket of the thread that must read the books.
+    /// Returns the ticket of the thread that must read the log's state.
     pub(crate) fn looks(&self) -> Option<Ticket> {
         self.0.iter().find(|(_, told)| *told == Told::Look).map(|(waiter, _)| waiter.ticket)
     }
 }
 
-/// All waiting threads, in the order of their tickets. Guarded by the books of the log.
+/// All waiting threads, in the order of their tickets. Guarded by the log's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(VecDeque<Arc<Waiter>>);
 
 impl Waiters {
-    /// Adds a thread, which waits after it has released the books.
+    /// Adds a thread, which waits after it has released the log's lock.
     pub(crate) fn add(&mut self, ticket: Ticket) -> Arc<Waiter> {
         let told = Mutex::new(Rank::Bucket, None);
         let waiter = Arc::new(Waiter { ticket, told, wake: Condvar::new() });

@@ -28,81 +28,81 @@ impl Array {
         row: u64,
         parts: Vec<LogPart>,
     ) -> Result<LogOutcome, DeviceError> {
-        let mut books = log.books.lock();
-        if books.home.is_none() {
+        let mut state = log.state.lock();
+        if state.home.is_none() {
             return Ok(LogOutcome::NoMember);
         }
-        let epoch = books.epoch;
-        books.last_ticket += 1;
-        let ticket = books.last_ticket;
-        books.queue.push_back(Logged { ticket, row, parts });
+        let epoch = state.epoch;
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        state.queue.push_back(Logged { ticket, row, parts });
         let mut waited = false;
         loop {
             self.refuse_if_stopped(row * self.shape.row_len(), 0)?;
-            if books.epoch != epoch {
+            if state.epoch != epoch {
                 return Ok(LogOutcome::NoMember);
             }
-            if books.durable >= ticket {
+            if state.durable >= ticket {
                 return Ok(LogOutcome::Durable(ticket));
             }
-            let unit = match books.turn.is_of(ticket) {
-                true => Some(books.next_unit(log)),
+            let unit = match state.turn.is_of(ticket) {
+                true => Some(state.next_unit(log)),
                 false => None,
             };
             match unit {
                 Some(Ok(unit)) => {
-                    books.turn = Turn::Taken;
-                    drop(books);
+                    state.turn = Turn::Taken;
+                    drop(state);
                     if let Err(error) = self.write_unit(&unit) {
                         return self.lose_log(log, epoch, Lost::new(unit.home.member, error));
                     }
-                    books = log.books.lock();
-                    books.end_turn(epoch, log);
+                    state = log.state.lock();
+                    state.end_turn(epoch, log);
                     // In another epoch the result does not matter: the log has moved.
-                    books.durable = books.durable.max(unit.through);
-                    let durable = books.durable;
-                    let mut wakes = books.waiters.take_served(durable);
-                    if durable >= ticket && books.epoch == epoch {
-                        wakes = wakes.and(books.hand_over());
-                        drop(books);
+                    state.durable = state.durable.max(unit.through);
+                    let durable = state.durable;
+                    let mut wakes = state.waiters.take_served(durable);
+                    if durable >= ticket && state.epoch == epoch {
+                        wakes = wakes.and(state.hand_over());
+                        drop(state);
                         wakes.wake();
                         return Ok(LogOutcome::Durable(ticket));
                     }
                     // The header did not contain this thread's entries: try again.
-                    books.turn =
-                        if books.epoch == epoch { Turn::Handed(ticket) } else { books.turn };
-                    drop(books);
+                    state.turn =
+                        if state.epoch == epoch { Turn::Handed(ticket) } else { state.turn };
+                    drop(state);
                     wakes.wake();
-                    books = log.books.lock();
+                    state = log.state.lock();
                 }
                 Some(Err(Obstacle::Flush)) => {
-                    books.turn = Turn::Taken;
-                    drop(books);
+                    state.turn = Turn::Taken;
+                    drop(state);
                     self.counters.add(Count::LogFlush, 1);
                     let flushed = self.flush_members();
-                    books = log.books.lock();
-                    books.end_turn(epoch, log);
+                    state = log.state.lock();
+                    state.end_turn(epoch, log);
                     if let Err(error) = flushed {
-                        books.queue.retain(|logged| logged.ticket != ticket);
-                        let wakes = books.all_look();
-                        drop(books);
+                        state.queue.retain(|logged| logged.ticket != ticket);
+                        let wakes = state.all_look();
+                        drop(state);
                         wakes.wake();
                         return Err(error);
                     }
                 }
                 blocked => {
                     if let Some(Err(Obstacle::Writers { at_most })) = blocked {
-                        books.turn = Turn::Blocked { at_most };
+                        state.turn = Turn::Blocked { at_most };
                     }
                     self.counters.add(Count::LogWait, 1);
                     self.counters.add(Count::LogVainWake, u64::from(waited));
                     waited = true;
-                    let waiter = books.waiters.add(ticket);
-                    drop(books);
+                    let waiter = state.waiters.add(ticket);
+                    drop(state);
                     if waiter.wait() == Told::Durable {
                         return Ok(LogOutcome::Durable(ticket));
                     }
-                    books = log.books.lock();
+                    state = log.state.lock();
                 }
             }
         }
@@ -113,10 +113,10 @@ impl Array {
         // Recording the failure moves the log, which wakes all waiting threads. If it was recorded
         // already, the member is gone as well.
         let outcome = self.lose(lost);
-        let mut books = log.books.lock();
-        books.end_turn(epoch, log);
-        let wakes = books.all_look();
-        drop(books);
+        let mut state = log.state.lock();
+        state.end_turn(epoch, log);
+        let wakes = state.all_look();
+        drop(state);
         wakes.wake();
         outcome?;
         Ok(LogOutcome::NoMember)
@@ -141,7 +141,7 @@ impl Array {
     /// Writes to the member that had the log when the unit was built, and to no other: on a later
     /// member the area may have other contents.
     fn write_unit(&self, unit: &Unit) -> Result<(), DeviceError> {
-        // If the member is gone, the thread that removed it updates the books.
+        // If the member is gone, the thread that removed it updates the log's state.
         let Some(member) = self.members.still(unit.home.member) else { return Ok(()) };
         let at = unit.home.area.offset + unit.at;
         self.counters.add(Count::LogHeader, 1);

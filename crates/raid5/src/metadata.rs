@@ -39,7 +39,7 @@ impl Known {
     }
 }
 
-/// The write-intent bitmap as the members have it.
+/// The write-intent bitmap as stored on the members.
 #[derive(Debug, Clone)]
 pub(crate) struct Intents {
     pub(crate) header: bitmap::Header,
@@ -118,7 +118,7 @@ impl Metadata {
         writes: Writes,
     ) -> Metadata {
         let told = array.clone();
-        // A member that is not given misses all writes from now on.
+        // A member that is not given does not receive the writes from now on.
         for number in 0..array.numbers() {
             let here = |known: &Known| known.live && known.superblock.number() == number;
             if matches!(array.role_of(number), Role::Active(_)) && !members.iter().any(here) {
@@ -136,8 +136,8 @@ impl Metadata {
         self.known.lock().array.clone()
     }
 
-    /// Returns the same fields as they are on the members. Until the first write they still have
-    /// members that were not given.
+    /// Returns the same fields as they are on the members. Until the first change is written, they
+    /// include members that were not given.
     pub fn recorded(&self) -> Superblock {
         self.known.lock().told.clone()
     }

@@ -385,7 +385,7 @@ impl Start {
             (None, false) => Consistency::Resync,
         };
         if writes == Writes::Members {
-            // A member that fails here is recorded as failed, so its contents do not matter.
+            // A member that fails here is recorded as failed, so its content does not matter.
             let mut without = |lost: Slots| lost.iter().for_each(|slot| members[slot] = None);
             if is_right {
                 without(metadata.declare_clean()?);
@@ -408,8 +408,8 @@ impl Start {
             members,
             record: metadata.clone(),
             consistency,
-            // Inactive until the first write; `unsynced_from` has the rows whose parity may be
-            // wrong.
+            // The array becomes active at the first write; `unsynced_from` is the first row whose
+            // parity may be wrong.
             active: false,
             unsynced_from,
             policies: self.options.policies,

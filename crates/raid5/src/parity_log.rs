@@ -82,13 +82,13 @@ pub(crate) struct ParityLog {
     carries: usize,
     /// Bytes of partial parity that one write may log at once.
     per_write: u64,
-    pub(crate) books: Mutex<Books>,
+    pub(crate) state: Mutex<LogState>,
     /// Notified when no header is being written.
     pub(crate) idle: Condvar,
 }
 
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct LogState {
     /// The slot's present member; `None` if there is none.
     pub(crate) home: Option<LogHome>,
     /// Counts the members of the slot, so that a waiting thread notices that its member was
@@ -212,7 +212,7 @@ impl ParityLog {
         per_write: u64,
         home: Option<LogHome>,
     ) -> ParityLog {
-        let books = Books {
+        let state = LogState {
             home,
             epoch: 0,
             generation: 0,
@@ -231,7 +231,7 @@ impl ParityLog {
             signature,
             carries,
             per_write,
-            books: Mutex::new(Rank::ParityLog, books),
+            state: Mutex::new(Rank::ParityLog, state),
             idle: Condvar::new(),
         }
     }
@@ -239,16 +239,16 @@ impl ParityLog {
     /// Records that the slot has another member, or none. The log of the previous member is not
     /// used any more, and no thread waits for header writes to it.
     pub(crate) fn move_to(&self, home: Option<LogHome>) {
-        let mut books = self.books.lock();
-        books.home = home;
-        books.epoch += 1;
-        books.late += usize::from(books.turn == Turn::Taken);
-        books.turn = Turn::Free;
-        books.at = 0;
-        books.unfinished.clear();
-        books.queue.clear();
-        let wakes = books.all_look();
-        drop(books);
+        let mut state = self.state.lock();
+        state.home = home;
+        state.epoch += 1;
+        state.late += usize::from(state.turn == Turn::Taken);
+        state.turn = Turn::Free;
+        state.at = 0;
+        state.unfinished.clear();
+        state.queue.clear();
+        let wakes = state.all_look();
+        drop(state);
         wakes.wake();
         self.idle.notify_all();
     }
@@ -261,58 +261,58 @@ impl ParityLog {
     /// Waits for threads that write a header or flush for one, for any member of the slot. While
     /// the slot has no member, no thread starts to do so.
     pub(crate) fn await_writers(&self) {
-        let mut books = self.books.lock();
-        while books.turn == Turn::Taken || books.late > 0 {
-            self.idle.wait(&mut books);
+        let mut state = self.state.lock();
+        while state.turn == Turn::Taken || state.late > 0 {
+            self.idle.wait(&mut state);
         }
     }
 
     /// Records that data and parity of `ticket` are written, after `begun` flushes had started.
     pub(crate) fn written(&self, ticket: Ticket, begun: u64) {
-        let mut books = self.books.lock();
-        for entry in books.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
+        let mut state = self.state.lock();
+        for entry in state.unfinished.iter_mut().filter(|e| e.ticket == ticket) {
             entry.stage = Stage::Written { begun };
         }
-        self.progressed(books);
+        self.progressed(state);
     }
 
     /// Records that data and parity of `ticket` are durable already.
     pub(crate) fn finished(&self, ticket: Ticket) {
-        let mut books = self.books.lock();
-        books.unfinished.retain(|e| e.ticket != ticket);
-        self.progressed(books);
+        let mut state = self.state.lock();
+        state.unfinished.retain(|e| e.ticket != ticket);
+        self.progressed(state);
     }
 
     /// Records that flush `number` succeeded: entries written before it started are finished.
     pub(crate) fn retire(&self, number: u64) {
-        let mut books = self.books.lock();
-        books.unfinished.retain(|e| match e.stage {
+        let mut state = self.state.lock();
+        state.unfinished.retain(|e| match e.stage {
             Stage::Written { begun } => begun >= number,
             Stage::Logged => true,
         });
-        if let Turn::Blocked { at_most } = &mut books.turn {
+        if let Turn::Blocked { at_most } = &mut state.turn {
             // The log may have room now.
             *at_most = usize::MAX;
         }
-        self.progressed(books);
+        self.progressed(state);
     }
 
-    /// Wakes all waiting threads to check again, after a change that is not in the books.
+    /// Wakes all waiting threads to check again, after a change outside of the log's state.
     pub(crate) fn wake(&self) {
-        let wakes = self.books.lock().all_look();
+        let wakes = self.state.lock().all_look();
         wakes.wake();
         self.idle.notify_all();
     }
 
     /// Gives the turn to the next thread if fewer writes are under way, or fewer entries
     /// unfinished.
-    fn progressed(&self, mut books: MutexGuard<'_, Books>) {
-        let held = books.held;
-        let wakes = match books.turn {
-            Turn::Blocked { at_most } if books.under_way() <= at_most => books.hand_over(),
+    fn progressed(&self, mut state: MutexGuard<'_, LogState>) {
+        let held = state.held;
+        let wakes = match state.turn {
+            Turn::Blocked { at_most } if state.under_way() <= at_most => state.hand_over(),
             _ => Wakes::default(),
         };
-        drop(books);
+        drop(state);
         wakes.wake();
         if held {
             self.idle.notify_all();
@@ -320,7 +320,7 @@ impl ParityLog {
     }
 }
 
-impl Books {
+impl LogState {
     /// Frees the turn after a thread has written a header, or flushed for one, in `epoch`.
     pub(crate) fn end_turn(&mut self, epoch: u64, log: &ParityLog) {
         if self.epoch == epoch {
@@ -338,7 +338,7 @@ impl Books {
         wakes
     }
 
-    /// Wakes all waiting threads to read the books.
+    /// Wakes all waiting threads to read the log's state.
     pub(crate) fn all_look(&mut self) -> Wakes {
         if self.turn != Turn::Taken {
             self.turn = Turn::Free;

@@ -155,7 +155,7 @@ mod tests {
         (0..16).filter(|i| word >> i & 1 == 1).collect()
     }
 
-    /// Carries a plan out on a row of one-byte chunks, where a partial write replaces the low half.
+    /// Applies a plan to a row of one-byte chunks, where a partial write replaces the low half.
     /// Returns the row's data as a later read would return it, and its parity.
     fn carry_out(band: Band, plan: Plan, old: &[u8], old_parity: u8, new: &[u8]) -> (Vec<u8>, u8) {
         let lost = match band.missing {

@@ -59,7 +59,7 @@ pub struct Setup {
     pub record: Arc<dyn Record>,
     /// How its parity is restored after a crash.
     pub consistency: Consistency,
-    /// Whether its metadata has it as active.
+    /// Whether the metadata records the array as active.
     pub active: bool,
     /// Byte of the members' data areas from which parity may be wrong; `u64::MAX`: all parity is
     /// right.

@@ -209,7 +209,7 @@ impl Members {
         (0..self.count()).filter(|slot| self.of_row(*slot, row).is_none()).collect()
     }
 
-    /// Slots whose member is missing or not fully rebuilt.
+    /// Returns the slots whose member is missing or not fully rebuilt.
     pub(crate) fn not_in_sync(&self) -> Slots {
         self.missing(ROWS - 1)
     }

@@ -18,7 +18,7 @@ impl Unsynced {
     pub(crate) fn new(shape: &Geometry, consistency: &Consistency, from: u64) -> Unsynced {
         let rows = shape.rows();
         match consistency {
-            // Set bits stay set also after a clean stop of a degraded array.
+            // Bits can also be set after a clean stop of a degraded array.
             Consistency::Bitmap { chunk, bits } if from != u64::MAX => {
                 let rows_of = (chunk / shape.chunk()).max(1);
                 let region = |r: u64| {

@@ -10,7 +10,7 @@ use crate::band::{RowPart, Source, Strip, pieces, strips};
 use crate::counters::Count;
 use crate::error::ArrayError;
 use crate::failure::{Lost, ReadError, Stretch};
-use crate::layout::Place;
+use crate::layout::Location;
 use crate::loads::loads;
 use crate::logging::LogOutcome;
 use crate::parity_log::{LogPart, ParityLog};
@@ -41,7 +41,7 @@ impl Array {
         let hold = self.rows.lock(span);
         self.counters.add(Count::RowWait, u64::from(hold.waited));
         let _unit = self.budget.take(part.row, &self.counters);
-        // Take the unit before reading the state that it protects: see `RowBudget::all_at_home`.
+        // Take the unit before reading the state that it protects: see `RowBudget::none_taken`.
         fence(Ordering::SeqCst);
         self.refuse_if_stopped(part.row * self.shape.row_len() + part.first, part.len)?;
         self.begin()?;
@@ -106,7 +106,7 @@ impl Array {
             contents.extend(done.given(write));
             sum(into, &contents);
         }
-        let place = Place { row: write.row, index: written.first().unwrap_or(0), offset: from };
+        let place = Location { row: write.row, index: written.first().unwrap_or(0), offset: from };
         LogPart {
             from,
             to,

@@ -1,5 +1,5 @@
-//! Crash states of arrays that were made, assembled, crashed, and assembled again as a user's are:
-//! superblocks, bitmap and log on the members are what recovery goes by.
+//! Crash states of arrays that were created, assembled, crashed and assembled again: recovery uses
+//! the superblocks, the bitmap and the log on the members.
 
 mod rig;
 
@@ -26,7 +26,7 @@ const BLOCKS: u64 = 96;
 /// A write of whole blocks, or a flush.
 struct Op {
     blocks: std::ops::Range<u64>,
-    /// Events on the tape when it was asked for, and when it returned.
+    /// The number of events on the tape when the operation started, and when it returned.
     asked: usize,
     returned: usize,
 }
@@ -75,7 +75,7 @@ fn assemble(
     OpenArray::assemble(candidates, absent, options).map_err(|e| e.to_string())
 }
 
-/// Makes an array, and writes to it at random.
+/// Creates an array, and writes to it at random.
 fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
     let mut rng = fastrand::Rng::with_seed(seed);
     let members = rng.usize(3..=5);
@@ -93,7 +93,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         missing: None,
     };
     create(&made, &options).unwrap();
-    // What the beginning is: every block of the load has a stamp, and all is clean.
+    // The start of the story: every block of the load has a stamp, and the array is clean.
     let array = assemble(&made, None, 32).unwrap();
     for block in 0..BLOCKS {
         array.write_at(block * BLOCK, &stamp(0, block)).unwrap();
@@ -133,14 +133,14 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
                 continue;
             }
         }
-        // Settling promises nothing; only a flush does.
+        // Settling makes no write durable; only a flush does.
         let returned = if blocks.is_empty() { tape.mark() } else { usize::MAX };
         ops.push(Op { blocks: 0..0, asked, returned });
     }
     Story { consistency, rebuilt, base, tape, ops }
 }
 
-/// Goes on with the member in `slot` by so many rows, and records that.
+/// Continues the rebuild of the member in `slot` by this many rows, and records the progress.
 fn rebuild_some(array: &OpenArray, slot: usize, rows: u64) {
     let mut left = rows;
     let on = &mut |_| {
@@ -151,7 +151,7 @@ fn rebuild_some(array: &OpenArray, slot: usize, rows: u64) {
 }
 
 impl Story {
-    /// Which writes may be found in each block at this cut, and which blocks are in flight.
+    /// Returns the writes that each block may hold at this cut, and the blocks of writes in flight.
     fn allowed(&self, cut: usize) -> (Vec<BTreeSet<usize>>, BTreeSet<u64>) {
         let flushes = self.ops.iter().filter(|op| op.blocks.is_empty() && op.returned <= cut);
         let flushed = flushes.map(|op| op.asked).max().unwrap_or(0);
@@ -170,7 +170,7 @@ impl Story {
         (allowed, in_flight)
     }
 
-    /// Assembles a crash state and looks at everything. Torn blocks are mixes of sectors.
+    /// Assembles a crash state and checks everything. Torn blocks are mixes of sectors.
     fn check(&self, cut: usize, members: &[Vec<u8>], lost: Option<usize>) -> Result<(), String> {
         let tape = Arc::new(Tape::default());
         let array = assemble(&devices(members, &tape), lost, 32)?;
@@ -208,7 +208,7 @@ impl Story {
     }
 }
 
-/// Looks at crash states of one story, about `cuts` of them; gives how many.
+/// Checks about `cuts` crash states of one story; returns their number.
 fn judge(seed: u64, cuts: usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     let consistency = match seed % 3 {
@@ -224,7 +224,7 @@ fn judge(seed: u64, cuts: usize) -> usize {
     for cut in (rng.usize(..step)..=events.len()).step_by(step) {
         for kept in [Kept::None, Kept::Torn] {
             let state = states.at(cut, kept, &mut rng);
-            // With a log, a member may be lost in the crash as well.
+            // With a log, a member may be lost in the crash too.
             let may_lose =
                 story.consistency == NewConsistency::PartialParity && story.rebuilt.is_none();
             let lost = (may_lose && rng.bool()).then(|| rng.usize(..story.base.len()));

@@ -1,6 +1,6 @@
-//! Crash states of an array: after every cut between member writes, with what no flush covered
-//! kept, dropped and torn, recovery leaves parity right on every row, everything that was
-//! acknowledged and flushed in place, and nothing changed but what was being written.
+//! Crash states of an array: after every cut between member writes, with unflushed writes kept,
+//! dropped and torn. Recovery must make parity right on every row, keep everything that was
+//! acknowledged and flushed, and change only data that was being written.
 
 mod rig;
 
@@ -20,10 +20,10 @@ const SIGNATURE: u32 = 7;
 /// One write of the load, or one flush.
 #[derive(Debug, Clone)]
 struct Op {
-    /// Sectors of the array; none for a flush.
+    /// Sectors of the array; zero for a flush.
     from: u64,
     to: u64,
-    /// Events on the tape when it was asked for, and when it returned.
+    /// The number of events on the tape when the operation started, and when it returned.
     asked: usize,
     returned: usize,
     durable: bool,
@@ -39,7 +39,7 @@ struct Load {
     ops: usize,
     lost: Option<usize>,
     carries: usize,
-    /// Writes begin and end at multiples of this many sectors.
+    /// Writes start and end at multiples of this many sectors.
     unit: u64,
 }
 
@@ -47,11 +47,11 @@ struct Recorded {
     rig: Rig,
     tape: Arc<Tape>,
     base: Vec<Vec<u8>>,
-    /// In the order in which they touched each sector: threads have sectors of their own.
+    /// The operations, in their order on each sector: threads write different sectors.
     ops: Vec<Op>,
 }
 
-/// What a write puts into a sector: its own number and the sector's, over and over.
+/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated.
 fn stamp(op: u64, sector: u64) -> [u8; SECTOR as usize] {
     let mut bytes = [0; SECTOR as usize];
     for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -61,7 +61,7 @@ fn stamp(op: u64, sector: u64) -> [u8; SECTOR as usize] {
     bytes
 }
 
-/// The write that a sector's content is of; 0 for what was there at the beginning.
+/// Returns the write that a sector's content comes from; 0 for the initial content.
 fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     let first = u64::from_le_bytes(*bytes.first_chunk()?);
     let op = first >> 32;
@@ -73,7 +73,7 @@ fn record(load: Load, consistency: Consistency, planted: Planted, seed: u64) -> 
     let mut rig = Rig::new(load.layout, load.members, load.chunk, load.rows).with(consistency);
     rig.policies.log_carries = load.carries;
     let tape = Arc::new(Tape::default());
-    // The beginning: every sector stamped with 0, parity right.
+    // At the start every sector is stamped with 0, and parity is right.
     let shape = rig.shape;
     let mut base = vec![vec![0; (DATA_OFFSET + shape.member_len()) as usize]; load.members];
     for sector in 0..shape.len() / SECTOR {
@@ -125,7 +125,7 @@ fn run_one(
     if rng.u8(..6) == 0 {
         array.flush().unwrap();
     } else {
-        // Each thread has every n-th stretch, so that threads meet in rows but not in sectors.
+        // Each thread has every n-th stretch, so that threads share rows but not sectors.
         let stretch = array.len() / SECTOR / 4 / load.threads / load.unit * load.unit;
         let base = (rng.u64(..4) * load.threads + thread) * stretch;
         let most = if rng.bool() { 8 } else { stretch };
@@ -145,11 +145,11 @@ fn run_one(
 }
 
 impl Recorded {
-    /// For each sector at this cut: the oldest write that may be found there, and all that may
-    /// come in its place.
+    /// For each sector at this cut: the oldest write whose content is allowed. Later writes are
+    /// allowed too.
     fn floor(&self, cut: usize) -> Vec<u64> {
         let mut floor = vec![0; (self.rig.shape.len() / SECTOR) as usize];
-        // A flush that returned keeps every write that returned before it was asked for.
+        // A completed flush keeps every write that returned before the flush started.
         let flushed = self
             .ops
             .iter()
@@ -166,7 +166,7 @@ impl Recorded {
         floor
     }
 
-    /// Checks one crash state; `recover` makes parity right as a start would.
+    /// Checks one crash state; `recover` makes parity right, as a start of the array does.
     fn check(
         &self,
         cut: usize,
@@ -209,7 +209,7 @@ impl Recorded {
         self.check_content(cut, &state, lost)
     }
 
-    /// Whether a start without a log would resynchronise this row.
+    /// Returns whether a start without a log would resynchronise this row.
     fn dirty(&self, state: &State, row: u64) -> bool {
         match &self.rig.consistency {
             Consistency::Bitmap { chunk, .. } => {
@@ -241,7 +241,7 @@ impl Recorded {
             if found.is_some_and(newer) {
                 continue;
             }
-            // What a lost member had of a block that is being written is in no other place.
+            // Of a block that was being written, a lost member had the only copy.
             if lost == Some(slot) && self.is_at_stake(cut, place, &in_flight(&self.ops, cut)) {
                 continue;
             }
@@ -250,9 +250,9 @@ impl Recorded {
         Ok(())
     }
 
-    /// Whether a write in flight could leave this place of a lost member in doubt: one to its own
-    /// block; without a log, one to any block beside it too.
-    fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Place, in_flight: &[usize]) -> bool {
+    /// Returns whether a write in flight may change this place of a lost member: a write to its own
+    /// block; without a log, also one to another block of the same parity.
+    fn is_at_stake(&self, cut: usize, place: lanefs_raid5::Location, in_flight: &[usize]) -> bool {
         let shape = self.rig.shape;
         let block = place.offset / 4096;
         let logged = self.rig.log().is_some();
@@ -267,7 +267,7 @@ impl Recorded {
     }
 }
 
-/// Writes that no flush covers at this cut.
+/// Returns the writes that no flush covers at this cut.
 fn in_flight(ops: &[Op], cut: usize) -> Vec<usize> {
     let flushes = ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
     let flushed = flushes.map(|op| op.asked).max().unwrap_or(0);
@@ -285,11 +285,11 @@ fn in_flight(ops: &[Op], cut: usize) -> Vec<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     AsMeant,
-    /// Nothing is done: a planted bug.
+    /// No recovery: a planted bug.
     Nothing,
 }
 
-/// Looks at crash states of one recorded load until `enough`; gives how many.
+/// Checks crash states of one recorded load until there are `enough`; returns their number.
 fn judge(
     recorded: &Recorded,
     lost: Option<usize>,
@@ -323,7 +323,7 @@ fn random_load(rng: &mut fastrand::Rng, lost: Option<usize>) -> Load {
         ops: rng.usize(10..30),
         lost,
         carries: [0, 3, 32][rng.usize(..3)],
-        // A lost member's content is known by whole blocks only.
+        // The content of a lost member is known by whole blocks only.
         unit: if lost.is_some() { 8 } else { 1 },
     }
 }
@@ -332,7 +332,7 @@ fn ppl() -> Consistency {
     Consistency::PartialParity { signature: SIGNATURE }
 }
 
-/// Crash states of random loads until there are `wanted`.
+/// Checks crash states of random loads until there are `wanted`.
 fn sample(seed: u64, wanted: usize, degraded: bool) -> usize {
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -369,7 +369,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     let from = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = from("LANEFS_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = from("LANEFS_SECONDS").unwrap_or(5);
-    // Long runs owe the number, short ones the time.
+    // Long runs must check this number of states; short ones stop after their time.
     let owed = if seconds > 5 { 100_000 } else { 0 };
     let (begun, mut count, mut round) = (Instant::now(), 0, 0);
     while count < owed || begun.elapsed() < Duration::from_secs(seconds) {
@@ -379,7 +379,7 @@ fn a_hundred_thousand_crash_states_are_recovered() {
     println!("{count} states in {:?}", begun.elapsed());
 }
 
-/// Whether one of some loads shows the bug.
+/// Returns whether one of some loads finds the bug.
 fn finds(planted: Planted, recover: Recovery) -> bool {
     let mut rng = fastrand::Rng::with_seed(103);
     (0..20).any(|_| {
@@ -409,15 +409,15 @@ fn a_member_that_is_not_flushed_is_found() {
     assert!(finds(Planted::NoFlush(1), Recovery::AsMeant));
 }
 
-/// Of a log that goes round many times, the states in which the beginning of a lap is torn: with
-/// the first of the sectors of each write at its start, with the last, and with any. Gives how many.
+/// Checks the states of a log with many laps in which the start of a lap is torn: of each write at
+/// the log's start the first sectors are kept, or the last, or any. Returns their number.
 fn judge_laps(carries: usize, lost: Option<usize>, torn: usize) -> Result<usize, String> {
     let seed = 104 + carries as u64;
     println!("seed {seed}");
     let load = Load {
         layout: Layout::LeftSymmetric,
         members: 3,
-        // So that a lap may begin with more than the one before did: one block of parity or two.
+        // A lap may start with more than the previous one did: one block of parity or two.
         chunk: 8192,
         rows: 9,
         threads: 1,

@@ -1,4 +1,4 @@
-//! Random reads and writes against plain memory, with every member missing in turn.
+//! Random reads and writes, compared with plain memory, with every member missing in turn.
 
 mod rig;
 
@@ -10,7 +10,7 @@ use lanefs_raid5::{
 use rig::{Rig, content, range};
 use std::ops::ControlFlow;
 
-/// Each way to bridge a crash.
+/// Every way to restore parity after a crash.
 const CONSISTENCIES: [fn() -> Consistency; 3] = [
     || Consistency::Resync,
     || Consistency::Bitmap { chunk: 32768, bits: vec![0; 2] },

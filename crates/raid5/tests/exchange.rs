@@ -1,5 +1,5 @@
-//! Members that are exchanged in the middle of an operation: who comes into a slot has nothing to do
-//! with what was under way on the one before.
+//! Members that are exchanged during an operation: operations on the old member must not affect the
+//! new member of the slot.
 
 mod rig;
 
@@ -21,7 +21,7 @@ fn consistencies() -> [Consistency; 3] {
     ]
 }
 
-/// An array of four members, all with hooks, and what it holds.
+/// An array of four members, all with hooks, and its expected content.
 struct Hooked {
     rig: Rig,
     hooks: Vec<Arc<HookDevice>>,
@@ -45,8 +45,8 @@ impl Hooked {
         Hooked { rig, hooks, array, model }
     }
 
-    /// In the operation of that kind on the member in `trigger` after `before` others, the member in
-    /// `slot` fails and another comes.
+    /// During the operation of that kind on the member in `trigger`, after `before` earlier ones,
+    /// fails the member in `slot` and attaches another.
     fn exchange_in(
         &mut self,
         trigger: usize,
@@ -64,7 +64,8 @@ impl Hooked {
         });
     }
 
-    /// Small writes, of a block and across blocks, one of a whole row, and a durable one.
+    /// Does small writes, of a block and across blocks, one write of a whole row, and a durable
+    /// one.
     fn write(&mut self) -> Result<(), DeviceError> {
         for (at, len) in [(100, 50), (49152 - 3000, 9000), (0, 49152)] {
             self.model[at..at + len].iter_mut().for_each(|byte| *byte ^= 0x5a);
@@ -74,7 +75,8 @@ impl Hooked {
         self.array.write_durable_at(20_000, &self.model[20_000..20_100])
     }
 
-    /// The new member has its slot; it can be rebuilt, and then the array is whole and right.
+    /// Checks that the new member keeps its slot; that it can be rebuilt; and that the array then
+    /// has all data.
     fn assert_kept(&self, slot: usize, case: &str) {
         assert!(self.hooks.iter().all(|hook| !hook.is_set()), "{case}: it came to it");
         let status = self.array.status();
@@ -92,7 +94,7 @@ impl Hooked {
 fn a_member_that_is_exchanged_after_the_plan_means_another_plan_and_no_failure() {
     for consistency in consistencies() {
         let mut hooked = Hooked::new(&consistency);
-        // A part of a block: its old content is read first, then the parity.
+        // The write covers part of a block: first the old content is read, then the parity.
         let shape = hooked.rig.shape;
         let (data, parity) = (shape.data_slot(0, 0), shape.parity_slot(0));
         hooked.exchange_in(data, Kind::Read, 0, parity, Outcome::Done);
@@ -116,7 +118,7 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
                 hooked.array.flush().expect(&case);
                 assert!(content(&*hooked.array) == hooked.model, "{case}");
                 if kind == Kind::WriteDurable && hooked.hooks[slot].is_set() {
-                    // Neither its log nor a durable write came to it.
+                    // The member got neither a log write nor a durable write.
                     continue;
                 }
                 hooked.assert_kept(slot, &case);
@@ -130,7 +132,7 @@ fn an_error_that_comes_late_does_not_touch_the_new_member() {
 #[test]
 fn what_is_rebuilt_on_a_member_that_was_taken_out_is_not_the_new_ones() {
     for consistency in consistencies() {
-        // In the middle of its rows, and in the flush before it is said to be in sync.
+        // During the write of its rows, and during the flush before it is recorded as in sync.
         for (kind, before) in [(Kind::Write, 2), (Kind::Flush, 0)] {
             for end in [Outcome::Done, Outcome::Failed] {
                 let case = format!("{consistency:?}, {kind:?}: {end:?}");
@@ -161,7 +163,7 @@ fn a_member_may_be_exchanged_during_a_scrub() {
         let mut hooked = Hooked::new(&Consistency::Resync);
         let slot = hooked.rig.shape.parity_slot(1);
         if kind == Kind::Write {
-            // Parity to be repaired.
+            // Damage parity that is to be repaired.
             let member = hooked.rig.members[slot].as_ref().unwrap();
             member.write_at(rig::DATA_OFFSET + 16384, &[0xee; 512]).unwrap();
         }
@@ -182,7 +184,7 @@ fn two_who_rebuild_one_member_take_nothing_back() {
     hooked.array.attach(2, new).unwrap();
     let array = &hooked.array;
     let mut inner = Some(());
-    // In the middle of one rebuild another is done from beginning to end; then somebody writes.
+    // A second rebuild runs completely during the first one; then a write follows.
     array
         .rebuild(2, Rebuild::Whole, &mut |progress| {
             if inner.take().is_some() {

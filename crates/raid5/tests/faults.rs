@@ -10,8 +10,8 @@ use rig::{Rig, content, range};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Small writes, large ones, reads and flushes, always the same. Ends at the first write that
-/// fails; gives the ranges that it left in doubt.
+/// Runs small and large writes, reads and flushes, always the same. Stops at the first failed
+/// write; returns the ranges whose content that write leaves undefined.
 fn load(array: &Array, model: &mut [u8]) -> Option<(usize, usize)> {
     let mut rng = fastrand::Rng::with_seed(91);
     for round in 0..14 {
@@ -42,7 +42,7 @@ fn rig(consistency: &Consistency) -> Rig {
     Rig::new(Layout::LeftSymmetric, 4, 16384, 6).with(consistency.clone())
 }
 
-/// Puts a fault in front of a member.
+/// Adds a fault to a member.
 fn break_member(rig: &mut Rig, slot: usize, fault: Option<Fault>) -> Arc<FaultyDevice> {
     let below = rig.members[slot].take().unwrap();
     let faulty = Arc::new(FaultyDevice::new(below, fault));
@@ -71,7 +71,7 @@ fn every_single_member_operation_may_fail() {
     assert!(fail_every(1) > 500);
 }
 
-/// Fails every `step`-th operation of each kind on each member, each in an array of its own.
+/// Fails every `step`-th operation of each kind on each member, each in a new array.
 fn fail_every(step: usize) -> usize {
     let mut faults = 0;
     for consistency in consistencies() {
@@ -88,7 +88,8 @@ fn fail_every(step: usize) -> usize {
                     let mut model = vec![0; array.len() as usize];
                     let fault = format!("{operation:?} {nth} of {slot} {duration:?}");
                     assert!(load(&array, &mut model).is_none(), "{fault}");
-                    // A place that can be read once it was written anew is no failed member.
+                    // A member does not fail if the unreadable place can be read after it was
+                    // rewritten.
                     let (failed, corrected) = match (operation, duration) {
                         (Operation::Read, Duration::Once) => (Slots::NONE, 1),
                         _ => (Slots::one(slot), 0),
@@ -126,7 +127,7 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
                 assert!(array.status().stopped);
                 assert_eq!(rig.record.said().failed, Slots::one(0), "the second is not recorded");
                 let got = content(&array);
-                // A block of the missing member that the failed write went to is in doubt.
+                // A block of the missing member that the failed write covered may hold anything.
                 let block = |at: usize| at / 4096 * 4096;
                 let same = |from: usize, to: usize| got[from..to] == model[from..to];
                 assert!(same(0, block(from)), "{operation:?} {nth}");
@@ -138,7 +139,7 @@ fn a_second_failure_stops_writes_and_loses_nothing_that_was_acknowledged() {
     assert!(stopped > 15, "{stopped}");
 }
 
-/// A disk with sectors that it gives up, until they are written and it takes others in their place.
+/// A disk with sectors that cannot be read until they are written, when the disk remaps them.
 struct Worn {
     below: Arc<dyn Device>,
     bad: Mutex<BTreeSet<u64>>,
@@ -183,7 +184,7 @@ impl Device for Worn {
     }
 }
 
-/// Puts a member in front of which blocks of its share, by number, cannot be read.
+/// Attaches a member on which these blocks of its data area, by number, cannot be read.
 fn wear(rig: &mut Rig, slot: usize, blocks: impl Iterator<Item = u64>) -> Arc<Worn> {
     let below = rig.members[slot].take().unwrap();
     let first = rig::DATA_OFFSET / 4096;
@@ -199,7 +200,7 @@ fn places_that_cannot_be_read_are_written_anew_from_the_other_members() {
         let mut rig = rig(&consistency);
         let mut model = vec![0; rig.start().len() as usize];
         assert!(load(&rig.start(), &mut model).is_none());
-        // Blocks of data and of parity, of six rows of four blocks.
+        // Blocks of data and of parity, in six rows of four blocks.
         let worn = wear(&mut rig, 1, [0, 5, 6, 9, 17, 22].into_iter());
         let array = rig.start();
         assert!(content(&array) == model);
@@ -259,8 +260,8 @@ fn a_place_that_cannot_be_read_of_a_degraded_array_is_an_error_and_no_more() {
 
 #[test]
 fn what_is_put_back_after_a_second_failure_fits_the_parity_that_was_written() {
-    // From the end of a chunk to the beginning of the next: the row's parity is written in two runs,
-    // and the second fails. Nobody wrote to the missing member.
+    // The write covers the end of a chunk and the start of the next: the row's parity is written in
+    // two runs, and the second one fails. The missing member has none of the written blocks.
     let mut rig = rig(&Consistency::Resync);
     let shape = rig.shape;
     let (parity, lost) = (shape.parity_slot(0), shape.data_slot(0, 2));

@@ -1,4 +1,4 @@
-//! Arrays that Linux's md made, put together here: `testdata/PROVENANCE.md` says what they are.
+//! Assembles arrays that Linux's md created; `testdata/PROVENANCE.md` describes them.
 
 mod golden_arrays;
 
@@ -28,7 +28,7 @@ fn assemble(
     OpenArray::assemble(golden.candidates(without), absent, options(access))
 }
 
-/// Whole, and without each member in turn.
+/// Checks the array with all members, and without each member in turn.
 fn check_all(name: &str, expected: &str) {
     let Some(golden) = unpack(name) else { return };
     for without in (0..golden.members.len()).map(Some).chain([None]) {
@@ -91,7 +91,7 @@ fn members_are_put_in_order_however_they_are_given() {
 #[test]
 fn a_dirty_array_is_recovered_from_its_log_as_the_kernel_does_it() {
     let Some(golden) = unpack("dirty-ppl") else { return };
-    // The log makes parity right that was wrong: three rows.
+    // The log corrects the parity of three rows.
     let wrong_rows = |array: &OpenArray| {
         let scrub = array.array().scrub(Scrub::Check, &mut |_| ControlFlow::Continue(()));
         scrub.expect("a scrub").0.wrong_rows
@@ -113,7 +113,8 @@ fn a_dirty_array_without_a_member_is_recovered_from_its_log_as_the_kernel_does_i
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let first = assemble(&golden.copies(), Some(0), access).expect("an array");
         assert_eq!(digest(&first), DIRTY_WITHOUT_0, "{access:?}");
-        // What was on its way to the missing member is lost; blocks that nobody wrote are not.
+        // Data that was being written to the missing member is lost; blocks that were not written
+        // are not.
         let whole = assemble(&golden.copies(), None, access).expect("an array");
         for without in 1..4 {
             let array = assemble(&golden.copies(), Some(without), access).expect("an array");
@@ -127,7 +128,7 @@ fn a_dirty_array_without_a_member_is_recovered_from_its_log_as_the_kernel_does_i
     }
 }
 
-/// Whether one of the eight writes that the power cut met wrote this block.
+/// Returns whether one of the eight writes under way at the power cut covered this block.
 fn was_written(block: u64) -> bool {
     let writes = [
         (10, 3, 1),
@@ -221,7 +222,7 @@ fn two_missing_members_are_too_many() {
 #[test]
 fn a_stale_member_is_left_out() {
     let Some(golden) = unpack("bitmap") else { return };
-    // Written without member 1, which comes back as it was.
+    // Write while member 1 is missing; then member 1 comes back unchanged.
     let array = assemble(&golden, Some(1), Access::ReadWrite).expect("an array");
     array.write_at(12345, b"without member 1").expect("written");
     array.flush().expect("flushed");

@@ -1,4 +1,4 @@
-//! Members that do not answer, and those that take their place.
+//! Members that hang, and members that replace them.
 
 mod rig;
 
@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An array whose member 1 was taken out while it does not answer a write of its log; that write
-/// answers when something is sent, and then the writer ends.
+/// An array whose member 1 was removed while a write of its log hangs. The write completes when
+/// `answer` is sent, and then the writer terminates.
 struct Hanging {
     array: Arc<OpenArray>,
     members: Members,
@@ -40,7 +40,7 @@ impl Hanging {
             told.recv().expect("the test says so");
             Outcome::Done
         });
-        // The eighth row or one behind it has its parity on member 1.
+        // The eighth row or a later one has its parity on member 1.
         let shape = *array.array().geometry();
         let row = (8..12).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
         let at = (row * shape.row_len()) as usize;
@@ -54,7 +54,7 @@ impl Hanging {
         Hanging { array, members, model, answer, writer }
     }
 
-    /// Once it has answered, the array is made right.
+    /// Lets the write complete, and restores the array.
     fn end(self) {
         self.writer.join().expect("the writer");
         let array = self.array.array();
@@ -83,13 +83,13 @@ fn nobody_waits_for_a_member_that_hangs_to_put_another_in_its_place() {
         };
         let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("eight rows");
         assert_eq!(ended, Ended::Stopped);
-        // By way of the new member's log.
+        // These writes go to the new member's log.
         let before = array.array().statistics().log_writes;
         array.write_at(at as u64, &bytes).expect("a write");
         assert!(array.array().statistics().log_writes > before);
         done.send(()).expect("the test waits");
     });
-    // Long, for slow machines: it is waited for in vain only if this is broken.
+    // The limit is long, for slow machines: only a defect makes the test wait for it.
     let ended = ends.recv_timeout(std::time::Duration::from_secs(60));
     hanging.answer.send(()).expect("it hangs");
     ended.expect("nobody waited");
@@ -110,12 +110,12 @@ fn a_member_that_hangs_and_comes_back_is_waited_for() {
         let other = std::thread::spawn(move || {
             array.add(NewMember { name, device: returns, uuid: Uuid([9; 16]) }).expect("added");
         });
-        // Else it would likely be done by now.
+        // Without the wait it would probably be done now.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!other.is_finished());
         hanging.answer.send(()).expect("it hangs");
         other.join().expect("no panic");
-        // Its log is empty: a header that says so, and nothing.
+        // The log of the new member is empty: it has a header without entries.
         let mut area = vec![1; log.len as usize];
         device.read_at(log.offset, &mut area).expect("the log");
         let header = ppl::Header::decode(&area, ppl::signature(Uuid([7; 16]))).expect("a header");
@@ -125,7 +125,7 @@ fn a_member_that_hangs_and_comes_back_is_waited_for() {
     }
 }
 
-/// An array whose member 2 does not answer its next flush until something is sent.
+/// An array whose member 2 hangs in its next flush until `answer` is sent.
 struct HangingFlush {
     array: Arc<OpenArray>,
     hangs: mpsc::Receiver<()>,
@@ -149,7 +149,7 @@ impl HangingFlush {
         HangingFlush { array, hangs, answer }
     }
 
-    /// Writes and flushes on another thread; tells when it is done.
+    /// Writes and flushes on another thread; sends a message when it is done.
     fn write_and_flush(&self) -> mpsc::Receiver<()> {
         let (done, ends) = mpsc::channel();
         let array = self.array.clone();
@@ -166,7 +166,7 @@ impl HangingFlush {
     }
 }
 
-/// Long, for slow machines: it is waited for in vain only if something is broken.
+/// The limit is long, for slow machines: only a defect makes a test wait for it.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -178,7 +178,7 @@ fn a_member_that_hangs_in_a_flush_is_failed_and_the_others_go_on() {
         first.recv_timeout(LONG).expect("the flush ends without it");
         assert_eq!(hanging.standing(), Standing::Missing);
         hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
-        // What it says now concerns nobody.
+        // The result of the removed member's flush is ignored.
         hanging.answer.send(()).expect("it hangs");
         hanging.write_and_flush().recv_timeout(LONG).expect("writes and flushes go on");
         let mut bytes = [0; 50_000];
@@ -256,7 +256,8 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
     let mut writers = vec![write(rows[0])];
     in_log.recv().expect("it writes its log");
     writers.extend(rows[1..].iter().map(|row| write(*row)));
-    // What is read is read before the log is asked; then they likely wait for it.
+    // Writers read first and wait for the log afterwards, so after these reads they are probably
+    // waiting.
     let reads = |n: u64| array.statistics().parity_reads + array.statistics().data_reads >= 2 * n;
     while !reads(WRITERS + 1) {
         std::thread::yield_now();
@@ -267,6 +268,6 @@ fn one_header_serves_all_writers_that_waited_for_the_one_before() {
         writer.join().expect("no panic").expect("written");
     }
     let counted = array.statistics();
-    // One for the first, one for all others; more for writers that came too late to wait.
+    // One header for the first writer and one for all others; more if some writers arrived late.
     assert!((2..8).contains(&counted.log_headers), "{} headers", counted.log_headers);
 }

@@ -1,4 +1,4 @@
-//! Arrays made here, from their making through failures and repairs.
+//! Arrays that are created here and go through failures and repairs.
 
 mod rig;
 
@@ -42,7 +42,7 @@ fn an_old_copy_of_a_member_is_not_mixed_in_after_a_crash() {
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 12, 30);
     array.flush().expect("a flush");
-    // The crash: whatever is in memory is gone, what was flushed is on the members.
+    // The crash: the contents of memory are gone; flushed data is on the members.
     members = members.copies();
     members.0[1] = old;
     let array = members.open(None).expect("it starts without the old copy");
@@ -50,13 +50,14 @@ fn an_old_copy_of_a_member_is_not_mixed_in_after_a_crash() {
     assert!(content(&array) == model);
 }
 
-/// An array at one moment of its life: its members, and what is durable on them.
+/// An array at one moment: its members, and its durable content.
 struct Moment {
     members: Members,
     model: Vec<u8>,
 }
 
-/// A life in moments: clean, being written, clean again, written, without a member, with it rebuilt.
+/// Returns moments of an array: clean, being written, clean again, written, without a member, with
+/// the member rebuilt.
 fn moments(consistency: NewConsistency) -> Vec<Moment> {
     let members = Members::create(4, consistency, InitialParity::Right);
     let array = members.open(None).expect("an array");
@@ -100,7 +101,7 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
                     let events = |m: &Members| m.candidates(None)[slot].superblock.events();
                     let name = format!("{consistency:?}, slot {slot} of moment {before} in {at}");
                     if events(&mixed) == events(&now.members) {
-                        // The member failed then, or nothing was recorded since.
+                        // The member failed at that moment, or nothing was recorded after it.
                         continue;
                     }
                     match mixed.open(None) {
@@ -123,7 +124,7 @@ fn no_member_of_an_earlier_moment_is_mixed_in() {
 
 #[test]
 fn a_member_with_the_last_events_number_but_another_time_is_an_old_copy() {
-    // As md leaves it, which takes the event back when an array goes clean again.
+    // The state that md leaves: md takes one event back when an array becomes clean again.
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let (_, device) = &members.0[1];
     let mut old = members.candidates(None).swap_remove(1).superblock;
@@ -152,7 +153,8 @@ fn a_clean_member_beside_active_ones_is_an_old_copy_unless_one_change_reached_th
 
 #[test]
 fn a_member_without_bits_that_the_others_have_missed_data() {
-    // As md leaves it: one event for becoming active, and an old copy put back after a crash.
+    // The state that md leaves: one event for becoming active, and an old copy restored after a
+    // crash.
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let mut members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("clean");
@@ -200,7 +202,7 @@ fn a_degraded_array_whose_logs_were_damaged_is_refused_unless_that_is_accepted()
             let (_, device) = &members.0[*slot];
             device.write_at(log.offset + 700, &[0x5a; 64]).expect("damage");
         }
-        // With all members it starts, and parity is made anew.
+        // With all members it starts, and parity is recomputed.
         let whole = members.copies();
         assert!(whole.open(None).expect("an array").array().status().unsynced_rows > 0);
         match members.open(Some(2)) {
@@ -226,14 +228,14 @@ fn an_array_that_is_being_written_says_so_on_every_member() {
     array.write_at(5000, b"x").expect("a write");
     for candidate in members.candidates(None) {
         assert_eq!(candidate.superblock.resync_from(), Some(0));
-        // One that it comes, one that it is so.
+        // One event announces the change, and one makes it.
         assert_eq!(candidate.superblock.events(), before + 2);
     }
 }
 
 #[test]
 fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_write() {
-    // The change is announced, then made: in either a member fails, once, that cannot be missed.
+    // A change is announced, then made. In either write a member that the array needs fails once.
     for nth in 0..2 {
         let mut members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
         let hook = Arc::new(HookDevice::new(members.0[0].1.clone()));
@@ -250,7 +252,7 @@ fn an_array_that_was_not_told_to_be_clean_everywhere_says_so_before_the_next_wri
         for candidate in members.copies().candidates(Some(1)) {
             assert_eq!(candidate.superblock.resync_from(), None, "failure {nth}");
         }
-        // The same without a write between: it is not forgotten.
+        // The same without a write in between: the device is still known.
         array.write_at(5000, b"a third").expect("a write");
         hook.on(Kind::WriteDurable, nth, || Outcome::Failed);
         array.array().stop().expect_err("it is not clean");
@@ -276,7 +278,7 @@ fn members_that_could_not_be_told_together_are_not_taken_out_one_by_one() {
     assert_eq!(array.array().status().members, [Standing::InSync; 4]);
     array.write_at(5000, b"another").expect("a write");
     let model = content(&array);
-    // The superblocks say the same as the array.
+    // The superblocks have the same state as the array.
     array.array().stop().expect("it is clean");
     let copies = members.copies();
     let array = copies.open(None).expect("an array");
@@ -324,7 +326,7 @@ fn parity_of_members_with_old_content_is_made_right() {
 fn a_crash_before_a_resync_is_done_leaves_the_rest_of_it_to_do() {
     for consistency in [NewConsistency::PartialParity, NewConsistency::Resync] {
         let members = Members::create(4, consistency, InitialParity::Right);
-        // As md leaves it when it is stopped in the middle of its first resync: parity is right of
+        // The state that md leaves when it is stopped during its first resync: parity is right in
         // the rows below the fourth.
         for candidate in members.candidates(None) {
             let (mut superblock, device) = (candidate.superblock, candidate.device);
@@ -359,7 +361,7 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
             .map(|slot| members.candidates(None)[*slot].superblock.roles())
             .collect();
         assert!(roles.iter().all(|roles| roles[2] == Role::Faulty), "{roles:?}");
-        // It comes back by itself: the others know better.
+        // The member that returns after the others recorded its failure is left out.
         let array = members.open(None).expect("an array");
         assert_eq!(array.left_out().len(), 1, "{consistency:?}");
         let (name, device) = ram("new");
@@ -367,7 +369,7 @@ fn a_failed_member_is_known_to_the_others_and_rebuilt_on_another_device() {
         assert_eq!(array.add(new).expect("added"), Added { slot: 2, misses: Some(Rebuild::Whole) });
         let seen = Candidate::read(&name, device.clone()).expect("a member").superblock;
         assert_eq!((seen.role(), seen.recovery()), (Role::Active(2), Recovery::Below(0)));
-        // Halfway it stops, and goes on from there when the array is opened again.
+        // The rebuild stops halfway, and continues from there when the array is opened again.
         let mut rows = 0;
         let mut half = |_| {
             rows += 1;
@@ -397,7 +399,7 @@ fn a_member_that_was_away_is_caught_up_from_the_bitmap() {
     let array = members.open(None).expect("an array");
     scribble(&array, 4, 20);
     array.close().expect("closed");
-    // Written without member 1.
+    // Write while member 1 is missing.
     let array = members.open(Some(1)).expect("an array");
     array.write_at(100_000, b"while it was away").expect("a write");
     let model = content(&array);
@@ -432,7 +434,7 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
             let (name, device) = members.0[1].clone();
             array.add(NewMember { name, device, uuid: Uuid([9; 16]) }).expect("added")
         };
-        // Nobody wrote without it.
+        // No write while member 1 is missing.
         let array = members.open(Some(1)).expect("degraded");
         assert!(content(&array) == model);
         assert_eq!(again(&array), Added { slot: 1, misses: None }, "{consistency:?}");
@@ -440,13 +442,13 @@ fn a_member_that_missed_nothing_comes_back_without_being_rebuilt() {
         assert_eq!(wrong_rows(&array), 0);
         array.write_at(5000, &[0x5c; 100_000]).expect("a write");
         array.close().expect("closed");
-        // It is a member as the others are.
+        // It is a member like the others.
         let array = members.open(Some(2)).expect("degraded");
         let mut bytes = vec![0; 100_000];
         array.read_at(5000, &mut bytes).expect("a read");
         assert!(bytes.iter().all(|byte| *byte == 0x5c));
         drop(array);
-        // One write without it, and it has missed something.
+        // After one write without it, it is outdated.
         let array = members.open(Some(1)).expect("degraded");
         array.write_at(70_000, &[0x5d; 100]).expect("a write");
         assert_ne!(again(&array).misses, None, "{consistency:?}");
@@ -461,7 +463,7 @@ fn a_member_that_missed_only_what_is_written_while_it_is_added_is_rebuilt() {
     let array = Arc::new(members.open(Some(1)).expect("degraded"));
     let (name, device) = members.0[1].clone();
     let hook = Arc::new(HookDevice::new(device));
-    // Its areas are written before it takes its slot.
+    // Its areas are written before it gets its slot.
     let writer = array.clone();
     hook.on(Kind::Flush, 0, move || {
         writer.write_at(0, &[0x11; 5000]).expect("a write");
@@ -483,7 +485,7 @@ fn a_member_that_was_away_longer_than_the_bitmap_tells_is_rebuilt() {
     let array = members.open(None).expect("an array");
     scribble(&array, 5, 20);
     array.close().expect("closed");
-    // The bits of those writes are cleared by now: what member 3 was then, nobody can tell.
+    // The bits of those writes are cleared now, so nothing shows which writes member 3 missed.
     members.open(None).expect("an array").close().expect("closed");
     let array = members.open(Some(3)).expect("an array");
     let (name, device) = old.0[3].clone();
@@ -508,7 +510,7 @@ fn a_member_is_replaced_without_the_array_missing_one() {
             assert!(content(&array) == model, "{consistency:?} without {without:?}");
             assert_eq!(array.left_out(), []);
         }
-        // The old one is one no more.
+        // The old member is not a member any more.
         members.0[1] = old;
         assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
     }
@@ -592,7 +594,8 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     };
     let ended = array.array().rebuild(1, Rebuild::Whole, on).expect("half of it");
     assert_eq!(ended, Ended::Stopped);
-    // A row whose parity it has. The crash comes after the data of a part of it, before the parity.
+    // A row whose parity is on that member. The crash comes after a part of the row's data is
+    // written, and before the parity.
     let shape = *array.array().geometry();
     let row = (0..4).find(|row| shape.parity_slot(*row) == 1).expect("one in four");
     let at = (row * shape.row_len()) as usize;
@@ -607,7 +610,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
     let left: Members = crashed.lock().unwrap().take().expect("it wrote parity");
     let array = left.open(None).expect("it has a log");
     assert_eq!(array.array().status().members[1], Standing::Rebuilding { row: shape.rows() / 2 });
-    // What was not written is found by that parity.
+    // Data that was not written is computed from that parity.
     array.array().rebuild(1, Rebuild::Whole, &mut |_| ControlFlow::Continue(())).expect("rebuilt");
     assert_eq!(wrong_rows(&array), 0);
     array.array().fail(shape.data_slot(row, 2)).expect("failed");
@@ -618,7 +621,7 @@ fn a_crash_during_a_rebuild_is_recovered_by_the_new_members_log_too() {
 fn a_member_that_fails_when_it_is_told_of_its_slot_does_not_get_it() {
     let members = Members::create(3, NewConsistency::Resync, InitialParity::Right);
     let array = members.open(Some(1)).expect("an array");
-    // Its bad block log, that it is to have the slot, and that it has.
+    // The three writes: its bad-block log, the announcement that it gets the slot, and the change.
     for nth in 1..=3 {
         let (name, below) = ram("bad");
         let fault = Fault { operation: Operation::Write, nth, duration: Duration::FromThenOn };
@@ -639,7 +642,7 @@ fn a_member_that_fails_when_the_array_is_put_together_takes_no_part() {
     let members = Members::create(4, NewConsistency::PartialParity, InitialParity::Right);
     let array = members.open(None).expect("an array");
     let model = scribble(&array, 15, 20);
-    // The crash: the log is applied, and then all members are told that parity is right.
+    // The crash: the log is applied, and then right parity is recorded on all members.
     let mut members = members.copies();
     let hook = Arc::new(HookDevice::new(members.0[1].1.clone()));
     hook.on(Kind::WriteDurable, 0, || Outcome::Failed);
@@ -663,9 +666,9 @@ fn a_member_whose_log_cannot_be_emptied_takes_no_part() {
     assert_eq!(array.array().status().members[2], Standing::Missing);
     assert!(content(&array) == model);
     drop(array);
-    // What it holds by now is old, and the others know.
+    // Its content is outdated now, and the others record that.
     assert_eq!(members.open(None).expect("an array").left_out().len(), 1);
-    // Where another is missing already, it is an error that names it.
+    // If another member is missing already, opening returns an error that names it.
     let members = members.copies();
     let (name, below) = members.0[3].clone();
     let candidates = |hook: &Arc<HookDevice>| {
@@ -732,7 +735,7 @@ fn the_array_is_made_right_and_clean_in_the_background() {
         assert!(start.elapsed().as_secs() < 30, "{:?}", array.array().status());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Without being closed: as a power cut leaves it.
+    // The array is not closed, so this is its state after a power cut.
     let copies = members.copies();
     assert_eq!(copies.candidates(None)[0].superblock.resync_from(), None);
     assert_eq!(wrong_rows(&copies.open(None).expect("an array")), 0);

@@ -1,4 +1,4 @@
-//! A member replaced by another device while the array is written.
+//! Replaces a member by another device while the array is written.
 
 mod rig;
 
@@ -28,13 +28,13 @@ fn new_member(name: &str, device: Arc<dyn Device>) -> NewMember {
     NewMember { name: name.into(), device, uuid: Uuid([9; 16]) }
 }
 
-/// What a write puts into a sector: its own number and the sector's, over and over.
+/// Returns the content of a sector in a write: the numbers of the write and the sector, repeated.
 fn stamp(op: u64, sector: u64) -> [u8; SECTOR] {
     let word = (op << 32 | sector).to_le_bytes();
     std::array::from_fn(|at| word[at % 8].wrapping_add((at / 8) as u8))
 }
 
-/// The write that a sector's content is of.
+/// Returns the write that a sector's content comes from.
 fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
     let op = u64::from_le_bytes(*bytes.first_chunk()?) >> 32;
     (bytes == stamp(op, sector)).then_some(op)
@@ -42,19 +42,20 @@ fn stamped(bytes: &[u8], sector: u64) -> Option<u64> {
 
 #[derive(Debug, Clone, Copy)]
 struct Op {
-    /// Sectors; none for a flush.
+    /// Sectors; zero for a flush.
     from: u64,
     to: u64,
     asked: usize,
     returned: usize,
 }
 
-/// Writes blocks, and flushes, until it is told to end; each operation with its moments on the tape.
+/// Writes blocks and flushes until `ends` is set; returns each operation with its events on the
+/// tape.
 fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let blocks = array.len() / BLOCK;
     let mut ops = Vec::new();
-    // Some operations after the end too: on the new member alone.
+    // Some operations follow after that, on the new member alone.
     let mut left = 12;
     while left > 0 {
         left -= usize::from(ends.load(Ordering::Acquire));
@@ -64,7 +65,7 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
         if rng.u8(..5) == 0 {
             array.flush().expect("a flush");
         } else {
-            // Many writes to few rows: so that some are to rows that are copied already.
+            // Few rows get many writes, so that some writes are to rows that are copied already.
             let from = rng.u64(..blocks);
             let len = rng.u64(1..=4).min(blocks - from);
             (op.from, op.to) = (from * 8, (from + len) * 8);
@@ -77,7 +78,8 @@ fn write_until(array: &OpenArray, seed: u64, tape: &Tape, ends: &AtomicBool) -> 
     ops
 }
 
-/// Checks every sector against the operations up to a cut; `skips` are those that may be anything.
+/// Checks every sector against the operations up to a cut; sectors for which `skips` is true may
+/// hold anything.
 fn check(found: &[u8], ops: &[Op], cut: usize, skips: impl Fn(u64) -> bool) -> Result<(), String> {
     let flushes = ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
     let flushed = flushes.map(|op| op.asked).max().unwrap_or(0);
@@ -102,20 +104,20 @@ fn check(found: &[u8], ops: &[Op], cut: usize, skips: impl Fn(u64) -> bool) -> R
     Ok(())
 }
 
-/// An array of little rows on members that record, and one device more.
+/// An array with small rows on recording members, and one more device.
 struct Recorded {
     names: Vec<PathBuf>,
     base: Vec<Vec<u8>>,
     tape: Arc<Tape>,
     ops: Vec<Op>,
-    /// The moment at which the last row was copied.
+    /// The event at which the last row was copied.
     copied: usize,
 }
 
 const MEMBERS: usize = 3;
 const SLOT: usize = 1;
 
-/// Replaces a member beside a thread that writes.
+/// Replaces a member while another thread writes.
 fn record(consistency: NewConsistency, seed: u64, planted: Planted) -> Recorded {
     let names: Vec<PathBuf> = (0..=MEMBERS).map(|n| format!("m{n}").into()).collect();
     let ram = |name: &PathBuf| -> (PathBuf, Arc<dyn Device>) {
@@ -185,7 +187,7 @@ fn open(members: &[(PathBuf, Arc<dyn Device>)]) -> Result<OpenArray, String> {
     OpenArray::assemble(candidates, absent, options).map_err(|error| error.to_string())
 }
 
-/// What was found after a crash: the array with the old member, or with the new one.
+/// The result after a crash: the array with the old member, or with the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum With {
     Old,
@@ -193,7 +195,8 @@ enum With {
 }
 
 impl Recorded {
-    /// Puts together what a crash left, with all that there is, twice; and, with a log, without one.
+    /// Assembles the members after a crash, with all devices, twice; and, if the array has a log,
+    /// without one of them.
     fn judge(&self, cut: usize, kept: Kept, state: Vec<Vec<u8>>) -> Result<With, String> {
         let devices = |state: &[Vec<u8>]| -> Vec<(PathBuf, Arc<dyn Device>)> {
             let device = |bytes: &Vec<u8>| -> Arc<dyn Device> {
@@ -205,7 +208,7 @@ impl Recorded {
         };
         let fail = |what: &str| format!("cut {cut}, {kept:?}: {what}");
         let all = devices(&state);
-        // A device that was never told of its slot says that it is no member.
+        // A device whose superblock has no slot is not a member.
         let is_member = |(name, device): &&(PathBuf, Arc<dyn Device>)| {
             Candidate::read(name, device.clone()).is_ok()
         };
@@ -237,7 +240,7 @@ impl Recorded {
         first.ok_or_else(|| fail("never opened"))
     }
 
-    /// The same crash, and one of the other members lost with it: the log gives what it had.
+    /// Checks the same crash with one of the other members lost: the log restores its data.
     fn judge_degraded(&self, cut: usize, kept: Kept, state: &[Vec<u8>]) -> Result<(), String> {
         let lost = 2;
         let members = self.names.iter().cloned().zip(state).enumerate();
@@ -251,7 +254,7 @@ impl Recorded {
             .filter(|(name, device)| Candidate::read(name, device.clone()).is_ok())
             .collect();
         let fail = |what: &str| format!("cut {cut}, {kept:?}, without one: {what}");
-        // With the old member left out it is one more than the array misses.
+        // Without the old member the array misses one more than it can.
         let array = open_absent(&given, 1).map_err(|error| fail(&error))?;
         let shape = *array.array().geometry();
         let flushes = self.ops.iter().filter(|op| op.from == op.to && op.returned <= cut);
@@ -275,8 +278,8 @@ fn open_absent(members: &[(PathBuf, Arc<dyn Device>)], absent: usize) -> Result<
     OpenArray::assemble(candidates, absent, options).map_err(|error| error.to_string())
 }
 
-/// Judges crashes of a recorded exchange at every `step`th cut, and at eight times as many from the
-/// exchange on; gives how many leave the old member, and how many the new one.
+/// Checks crashes of a recorded exchange at every `step`-th cut, and at eight times as many after
+/// the exchange. Returns how many results have the old member, and how many the new one.
 fn judge_cuts(recorded: &Recorded, logged: bool, step: usize) -> Result<(usize, usize), String> {
     let events = recorded.tape.events();
     let mut states = States::new(&events, recorded.base.clone());
@@ -324,7 +327,8 @@ fn a_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() 
     judge_all(5, 29);
 }
 
-/// Every cut of three runs takes minutes: with less than 20 `LANEFS_SECONDS` it is every fifth of one.
+/// Every cut of three runs takes minutes: if `LANEFS_SECONDS` is below 20, every fifth cut of one
+/// run is checked.
 #[test]
 #[ignore = "long: thousands of crashes"]
 fn every_crash_while_a_member_is_replaced_leaves_the_old_one_or_the_new_one_whole() {
@@ -391,7 +395,8 @@ fn a_member_is_replaced_while_threads_write() {
 
 type Blocks = std::collections::BTreeMap<u64, Vec<u8>>;
 
-/// Writes every third block, flushes and reads back, until told to end; gives what it wrote last.
+/// Writes every third block, flushes and reads back, until `ends` is set; returns the last content
+/// of each block.
 fn write_third(array: &OpenArray, thread: u64, ends: &AtomicBool) -> Blocks {
     let mut rng = fastrand::Rng::with_seed(thread);
     let mut blocks = Blocks::new();
@@ -431,7 +436,8 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 let mut writes = 0u8;
                 let mut model = model;
                 let progress = &mut |p: Progress| {
-                    // To a row that is copied already: the new one may fail in this too.
+                    // The write goes to a row that is copied already, so the new member may fail in
+                    // it too.
                     writes = writes.wrapping_add(1);
                     let at = (p.done / 2) as usize;
                     model[at..at + 100].fill(writes);
@@ -447,7 +453,7 @@ fn a_new_device_that_fails_leaves_the_array_as_it_was() {
                 let error = done.expect_err(&case).to_string();
                 assert!(content(&array) == model, "{case}: {error}");
                 assert!(!array.array().status().stopped, "{case}: {error}");
-                // Failed when it was told of its slot, it has it already.
+                // If the new member failed while its slot was recorded, it has the slot already.
                 let told = kind == Kind::WriteDurable && before > 0;
                 let whole = array.array().degraded().is_empty();
                 assert!(whole || told, "{case}: {error}");
@@ -514,7 +520,7 @@ fn a_copy_that_is_stopped_leaves_the_array_as_it_was() {
     assert_eq!(stopped.expect("stopped"), Replaced::Stopped);
     assert_eq!(array.metadata().members().len(), 3);
     array.write_at(7, &model[7..9]).expect("a write");
-    // The same device another time.
+    // The same device is used a second time.
     let done = array.replace(2, new_member("new", device), &mut on).expect("replaced");
     assert_eq!((done, wrong_rows(&array)), (Replaced::Done, 0));
     assert!(content(&array) == model);
@@ -541,7 +547,7 @@ fn a_former_member_that_is_half_overwritten_with_anothers_share_says_nothing_of_
     let consistency = NewConsistency::Bitmap(Some(64 << 10));
     let members = Members::create(4, consistency, InitialParity::Right);
     members.open(None).expect("an array").close().expect("closed");
-    // It was in slot 3, and is away; it gets half of what slot 1 has.
+    // The device had slot 3 and is missing; it gets half of the content of slot 1.
     let array = members.open(Some(3)).expect("an array");
     let model = scribble(&array, 10, 10);
     let (name, device) = members.0[3].clone();

@@ -1,9 +1,9 @@
-//! A RAID-5 array of RAM members below a file system: whole, without a member, or always
-//! rebuilding. The suites that otherwise run on one device run on it.
+//! A RAID-5 array of RAM members as the device of a file system: all members present, one missing,
+//! or always rebuilding. The suites that otherwise use one device run on it.
 
 use crate::fsx::Fsx;
 use crate::image::Image;
-use crate::together::{Bases, Judge};
+use crate::together::{Bases, Runner};
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
 use lanefs_raid5::{
@@ -17,16 +17,16 @@ use std::time::Duration;
 /// The state of the array while the suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// All members are there.
+    /// All members are present.
     Whole,
     /// One is missing.
     Degraded,
-    /// One after the other fails and is rebuilt.
+    /// One member after the other fails and is rebuilt.
     Rebuilding,
 }
 
 impl Health {
-    /// All of them.
+    /// All states.
     pub const ALL: [Health; 3] = [Health::Whole, Health::Degraded, Health::Rebuilding];
 }
 
@@ -34,20 +34,20 @@ impl Health {
 ///
 /// # Errors
 /// A fault of the array or the file system.
-pub fn judge_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
+pub fn check_story(bases: &Bases, health: Health, seed: u64, len: usize) -> Result<(), String> {
     let wrap = move |device| -> Arc<dyn Device> { Arc::new(OnArray::new(device, health, seed)) };
-    let judge = Judge { bases, wrap: &wrap };
-    judge.judge_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
+    let runner = Runner { bases, wrap: &wrap };
+    runner.check_seed(seed, len).map_err(|why| format!("{health:?}: {why}"))
 }
 
-/// Operations on one file on an array, byte for byte; then e2fsck.
+/// Runs operations on one file on an array and compares every byte; then runs e2fsck.
 ///
 /// # Errors
 /// A fault of the array or the file system.
 ///
 /// # Panics
 /// When e2fsck finds something, or the host has no room.
-pub fn judge_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
+pub fn check_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Result<(), String> {
     let Some(overlay) = bases.fresh("-b 1024", "32M") else { return Ok(()) };
     let overlay = Arc::new(overlay);
     let device = Arc::new(OnArray::new(overlay.clone(), health, seed));
@@ -59,8 +59,9 @@ pub fn judge_file(bases: &Bases, health: Health, seed: u64, count: u32) -> Resul
     Ok(())
 }
 
-/// An image on an array: writes go to both, reads come from the array, and at the end both must be
-/// the same. So a check of the image is a check of the array.
+/// A device that is stored on an array too: writes go to the image and to the array, reads come
+/// from the array, and at the end both must have the same contents. So a check of the image is a
+/// check of the array.
 pub struct OnArray {
     image: Arc<dyn Device>,
     array: Arc<Array>,
@@ -72,7 +73,7 @@ fn fresh(shape: &Geometry) -> Member {
 }
 
 impl OnArray {
-    /// Copies `image` to a fresh array; the seed chooses its shape.
+    /// Copies `image` to a fresh array whose shape is chosen by the seed.
     ///
     /// # Panics
     /// When there is no memory, or the array fails.
@@ -110,7 +111,7 @@ impl OnArray {
     }
 }
 
-/// Fails and rebuilds members in turn until told to stop, each as often as a slot allows.
+/// Fails and rebuilds members in turn until `stop` is set, each as often as its slot allows.
 fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
@@ -123,7 +124,7 @@ fn rebuild_always(array: Arc<Array>, first: usize) -> (Arc<AtomicBool>, JoinHand
                 false => ControlFlow::Continue(()),
             };
             array.attach(slot, fresh(array.geometry())).expect("a place for a new member");
-            // An operation that was under way on the member before does not affect this one.
+            // An operation that was using the failed member does not affect the new one.
             let ended = array.rebuild(slot, Rebuild::Whole, &mut |_| pace());
             if ended.expect("a rebuild") == Ended::Stopped {
                 return;

@@ -1,9 +1,9 @@
-//! The conditions of a run, by its seed.
+//! The conditions of a run, derived from its seed.
 //!
 //! Three of seven seeds are *forgetful*: a cache of 96 to 300 KiB, flushes that are slow or held
 //! back until some operations were done, a commit every millisecond, and (with exceptions) no file
-//! that stays open. Then inodes leave memory and are loaded again while the commit that changed
-//! them is not durable.
+//! that stays open. Then inodes leave memory and are loaded again before the commit that changed
+//! them is durable.
 
 use crate::policies::mount_options;
 use lanefs_device::{Device, GatedDevice, Pace};
@@ -24,16 +24,16 @@ pub struct Conditions {
 /// Whether files stay open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handles {
-    /// Some do.
+    /// Some files stay open.
     Kept,
     /// Each operation finds its inodes by name and releases them.
     None,
 }
 
-/// Longer than any operation that need not wait for a flush.
+/// Longer than any operation that does not wait for a flush.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The conditions of `seed`. `interval` is the commit interval of a suite that has one.
+/// Returns the conditions of `seed`. `interval` is the commit interval of a suite that sets one.
 pub fn of_seed(seed: u64, interval: Option<Duration>) -> Conditions {
     let mut mount = mount_options(seed);
     if let Some(interval) = interval {
@@ -58,7 +58,7 @@ pub fn is_forgetful(seed: u64) -> bool {
     matches!(seed % 7, 1 | 3 | 5)
 }
 
-/// A device with flushes at some pace, and the gate that counts a run's operations.
+/// A device with slow flushes, and the gate that counts the operations of a run.
 pub struct Paced {
     /// The device.
     pub device: Arc<dyn Device>,
@@ -66,7 +66,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Gives `device` this pace.
+    /// Makes the flushes of `device` as slow as `pace` says.
     pub fn new(device: Arc<dyn Device>, pace: Option<Pace>) -> Paced {
         match pace.map(|pace| Arc::new(GatedDevice::new(device.clone(), pace))) {
             Some(gate) => Paced { device: gate.clone(), gate: Some(gate) },
@@ -79,7 +79,7 @@ impl Paced {
         self.gate.as_ref().is_some_and(|gate| gate.is_holding())
     }
 
-    /// Counts an operation.
+    /// Counts an operation, which may release a held flush.
     pub fn op(&self) {
         if let Some(gate) = &self.gate {
             gate.step();

@@ -1,17 +1,17 @@
-//! The crash suite: it runs a workload on a recording device. In every crash state that the
-//! recording allows, everything promised must be there, and nothing else.
+//! The crash suite runs a workload on a recording device. In every crash state that the recording
+//! allows, everything that was promised must be present, and nothing else.
 //!
-//! One thread runs the workload, so what survives a crash must be the tree as it was after *some*
-//! operation: not before the last one that was promised, not after the last one that was begun.
-//! Each word of data names the file, operation and position it was written for (see [`words`]).
+//! One thread runs the workload, so the tree after a crash must be the tree after *some* operation:
+//! not before the last promised one, and not after the last one that had started. Each word of data
+//! names the file, operation and position it was written for (see [`words`]).
 
+pub mod checker;
 mod digest;
-pub mod judge;
 mod tally;
 mod volume;
 pub mod workload;
 
-pub use judge::{Judge, Ways};
+pub use checker::{Checker, Ways};
 pub use tally::{Findings, Tally};
 pub use volume::many;
 pub use workload::{History, record};
@@ -29,27 +29,27 @@ pub const OPTIONS: [(&str, &str); 4] = [
     ("-b 1024 -J size=1 -N 600 -O ^metadata_csum,^orphan_file,^64bit", "14M"),
 ];
 
-/// How many cuts of a recording are checked.
+/// The cuts of a recording to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
-    /// All.
+    /// All cuts.
     Every,
-    /// About this many, evenly.
+    /// About this many cuts, evenly spaced.
     About(usize),
 }
 
 /// Records a workload of `ops` operations and checks its crash states, all of them by e2fsck too.
 ///
 /// # Errors
-/// A state in which a check fails, and which.
-pub fn judge(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
+/// Returns the first state in which a check fails.
+pub fn check(seed: u64, ops: usize, cuts: Cuts) -> Result<Findings, String> {
     let tally = Tally::new(1);
-    judge_workload(&Bases::default(), seed, ops, cuts, &tally)?;
+    check_workload(&Bases::default(), seed, ops, cuts, &tally)?;
     Ok(tally.findings())
 }
 
-/// As [`judge`], counting in `tally`.
-fn judge_workload(
+/// As [`check`], counting in `tally`.
+fn check_workload(
     bases: &Bases,
     seed: u64,
     ops: usize,
@@ -61,15 +61,15 @@ fn judge_workload(
     let Some(image) = bases.fresh(options, size) else { return Ok(()) };
     let plain = |device: Arc<dyn Device>| device;
     let history = record(image, seed, ops, &plain).map_err(|why| told(format!("before: {why}")))?;
-    let mut judge = Judge::new(&history, tally).map_err(told)?;
+    let mut checker = Checker::new(&history, tally).map_err(told)?;
     let every = match cuts {
         Cuts::Every => 1,
-        Cuts::About(count) => (judge.cuts() / count).max(1),
+        Cuts::About(count) => (checker.cuts() / count).max(1),
     };
     let mut rng = fastrand::Rng::with_seed(seed);
-    let cuts: Vec<usize> = (rng.usize(..every)..=judge.cuts()).step_by(every).collect();
+    let cuts: Vec<usize> = (rng.usize(..every)..=checker.cuts()).step_by(every).collect();
     let durable: HashSet<usize> =
-        cuts.iter().copied().filter(|cut| judge.is_durable(*cut)).collect();
+        cuts.iter().copied().filter(|cut| checker.is_durable(*cut)).collect();
     let ways = |cut: usize| {
         let seed = seed << 32 | (cut as u64) << 2;
         let mut kept = Vec::new();
@@ -82,18 +82,18 @@ fn judge_workload(
         }
         Ways { kept, again: if (cut / every).is_multiple_of(16) { 6 } else { 0 } }
     };
-    judge.judge(&cuts, &ways).map_err(told)
+    checker.check_cuts(&cuts, &ways).map_err(told)
 }
 
-/// The bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
+/// Returns bytes for a file at an offset that is a multiple of 8: each 8 bytes name the file, the
 /// operation that wrote them and the position in the file.
 pub fn words(id: u64, op: usize, offset: u64, len: usize) -> Vec<u8> {
     let word = |n: usize| (id << 48) | ((op as u64) << 32) | (offset / 8 + n as u64);
     (0..len / 8).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// The operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if the
-/// word belongs to another file or position.
+/// Returns the operation that wrote a word of file `id` at `offset`; `Some(0)` for zeros; `None` if
+/// the word belongs to another file or position.
 pub fn writer(word: u64, id: u64, offset: u64) -> Option<usize> {
     match word {
         0 => Some(0),

@@ -1,12 +1,12 @@
-//! The fault suite: the n-th read, write or flush fails, for each n. Errors are reported, a log
-//! that cannot be written stops all writes, and everything promised before is there afterwards.
+//! The fault suite: the n-th read, write or flush fails, for each n. Errors must be reported, a log
+//! that cannot be written stops all writes, and everything promised before is present afterwards.
 
 use crate::image::Image;
 use crate::library::Library;
 use crate::listing;
 use crate::model::Model;
 use crate::op::{File, Op, Path, Tree, show};
-use crate::sequence::{Author, Mix, stage};
+use crate::sequence::{Generator, Mix, stage};
 use crate::together::Bases;
 use lanefs_device::{Duration as Lasting, Fault, FaultyDevice, Operation, OverlayDevice};
 use lanefs_ext4::{Atime, Error, Mount, MountOptions, SyncMode};
@@ -15,10 +15,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The operations of a run with a fault: random ones, with more promises than most.
+/// Returns the operations of a run with a fault: random ones, with more promises than usual.
 pub fn ops(seed: u64, len: usize) -> Vec<Op> {
     let mut ops = stage(1);
-    for (n, op) in Author::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate() {
+    for (n, op) in
+        Generator::new(seed, 0, 1, Mix::ManySmall).operations(len).into_iter().enumerate()
+    {
         let written = match &op {
             Op::Write { file: File::At(path), .. } | Op::Append { file: File::At(path), .. } => {
                 Some(path.clone())
@@ -41,25 +43,24 @@ pub fn ops(seed: u64, len: usize) -> Vec<Op> {
 pub struct Run {
     /// Errors that were reported to the caller.
     pub errors: Vec<String>,
-    /// By path, the digest of the promised contents.
+    /// By path, the digest of the promised content.
     promised: BTreeMap<Path, u64>,
     /// Whether a promise was refused because the log had failed.
     log_failed: bool,
-    /// The tree, if nothing failed.
+    /// The tree, if no operation failed.
     model: Model,
 }
 
 fn options() -> MountOptions {
     MountOptions {
         atime: Atime::Noatime,
-        // It commits when the workload asks, so that n means the same in each run.
+        // Commits only when the workload asks, so that n means the same in each run.
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     }
 }
 
-/// Runs `ops` on `device`, where one operation fails, and makes the checks that are possible at
-/// once.
+/// Runs `ops` on `device`, where one operation fails, and makes the checks that need no remount.
 pub fn run(device: &Arc<FaultyDevice>, ops: &[Op]) -> Result<Run, String> {
     let mut run = Run::default();
     let mount = match Mount::open(device.clone(), options()) {
@@ -121,7 +122,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
         | Op::Truncate { file: File::At(path), .. }
         | Op::Fallocate { file: File::At(path), .. }
         | Op::Unlink { path } => about(path),
-        // A rename may move whole trees, and open files may have any name.
+        // A rename may move whole trees, and an open file may have any name.
         Op::Rename { .. }
         | Op::Write { .. }
         | Op::Append { .. }
@@ -132,7 +133,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
         }
         _ => return,
     };
-    // Other names of the same file change with it.
+    // Other names of the same file change too.
     let shape = run.model.shape();
     for path in changed {
         let twin = shape.entries.get(&path).map(|entry| entry.twin.clone());
@@ -143,7 +144,7 @@ fn keep_promises(run: &mut Run, op: &Op, failed: bool) {
     }
 }
 
-/// Once the log has failed the mount is read-only and knows why.
+/// Once the log has failed, the mount is read-only and its state says so.
 fn check_state(mount: &Mount, run: &Run) -> Result<(), String> {
     let Some(cause) = mount.fs().failure() else { return Ok(()) };
     if !mount.fs().is_read_only() {
@@ -201,7 +202,7 @@ pub fn strike(image: &OverlayDevice, ops: &[Op], fault: Fault) -> Result<(), Str
     }
 }
 
-/// How many operations of a kind a run without a fault makes.
+/// Returns the number of operations of this kind in a run without a fault.
 pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<u64, String> {
     let device = Arc::new(FaultyDevice::new(Arc::new(image.fork()), None));
     let run = run(&device, ops)?;
@@ -211,7 +212,7 @@ pub fn count(image: &OverlayDevice, ops: &[Op], operation: Operation) -> Result<
     }
 }
 
-/// Every `stride`-th fault of a kind, once and from then on.
+/// Plants every `stride`-th fault of a kind, once and from then on.
 pub fn sweep(
     image: &OverlayDevice,
     ops: &[Op],
@@ -231,7 +232,7 @@ pub fn sweep(
 }
 
 /// Tries faults of every kind in one workload, about `most` of each. Returns how many were tried.
-pub fn judge(seed: u64, len: usize, most: u64) -> Result<u64, String> {
+pub fn check(seed: u64, len: usize, most: u64) -> Result<u64, String> {
     let options = ["-b 1024 -J size=1", "-b 4096 -J size=4"][(seed % 2) as usize];
     let Some(image) = Bases::default().fresh(options, "24M") else { return Ok(0) };
     let ops = ops(seed, len);

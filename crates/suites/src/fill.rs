@@ -1,5 +1,5 @@
-//! A tree with everything in it that ext4 can hold, and changes to it. The kernel or the library
-//! makes them, and the other one reads them back.
+//! A tree with every kind of object that ext4 can hold, and changes to it. The kernel or the
+//! library writes them, and the other one reads them back.
 
 use crate::op::{File, Kind, Op, Path, join};
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
@@ -12,15 +12,16 @@ pub struct Scale {
     pub files: u32,
     /// Bytes of the largest dense file.
     pub large: usize,
-    /// Pieces of the most fragmented file: 340 to a leaf of 4 KiB, 84 to one of 1 KiB.
+    /// Pieces of the most fragmented file: a leaf holds 340 in blocks of 4 KiB, 84 in blocks of 1
+    /// KiB.
     pub pieces: u64,
-    /// Whether inodes keep nanoseconds and years beyond 2038: not those of 128 bytes.
+    /// Whether inodes store nanoseconds and years beyond 2038; inodes of 128 bytes do not.
     pub wide_times: WideTimes,
     /// The largest file offset that is used.
     pub far: u64,
-    /// The block size, for contents that must fit a block.
+    /// The block size, for contents that must fit into a block.
     pub block: usize,
-    /// Directories below each other.
+    /// Depth of nested directories.
     pub depth: u16,
 }
 
@@ -87,7 +88,7 @@ impl Script {
     }
 }
 
-/// Fills an empty file system.
+/// Returns the operations that fill an empty file system.
 pub fn fill(scale: Scale) -> Vec<Op> {
     let mut script = Script(Vec::new());
     directories(&mut script, scale);
@@ -165,7 +166,7 @@ fn mappings(script: &mut Script, scale: Scale) {
     }
     script.file("data/hole at end", 100);
     script.0.push(Op::Truncate { file: at("data/hole at end"), size: 1 << 30 });
-    // Two files that grow in turns, with holes: fragmented by any allocator.
+    // Two files with holes that grow alternately: any allocator fragments them.
     script.file("data/pieces", 0);
     script.file("data/other pieces", 0);
     let block = scale.block as u64;
@@ -205,7 +206,7 @@ fn attributes(script: &mut Script, scale: Scale) {
     }
     script.xattr("attributes/block", "trusted.thing", b"trusted");
     script.xattr("attributes/block", "security.thing", b"label\0");
-    // Two inodes with the same attributes may share a block.
+    // Inodes with the same attributes may share a block.
     for n in 0..3 {
         let name = format!("attributes/same {n}");
         script.file(&name, 3);
@@ -221,8 +222,8 @@ fn attributes(script: &mut Script, scale: Scale) {
     script.xattr("attributes/link", "trusted.on a link", b"yes");
 }
 
-/// An access control list as the system call has it: version 2, then tag, permissions and id of
-/// owner, one user, group, mask and others.
+/// Returns an access control list in the format of the system call: version 2, then tag,
+/// permissions and id of owner, one user, group, mask and others.
 fn acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] = [
         (0x01, 6, u32::MAX),
@@ -261,7 +262,7 @@ fn times_and_owners(script: &mut Script, scale: Scale) {
     }
 }
 
-/// Changes what [`fill`] made: removes, replaces, moves, truncates, converts.
+/// Returns operations that change the tree of [`fill`]: remove, replace, move, truncate, convert.
 pub fn change(scale: Scale) -> Vec<Op> {
     let mut script = Script(Vec::new());
     let rename = |from: &str, to: &str, how| Op::Rename { path: path(from), new: path(to), how };

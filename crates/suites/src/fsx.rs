@@ -1,5 +1,5 @@
-//! One file, random operations, and after each the expected bytes: as fsx does, with all of
-//! fallocate's modes, SEEK_DATA and SEEK_HOLE, and remounts.
+//! Runs random operations on one file and compares its bytes after each, as fsx does, with all
+//! modes of fallocate, SEEK_DATA and SEEK_HOLE, and remounts.
 
 use crate::conditions::{self, Conditions, Handles, Paced};
 use crate::image::Image;
@@ -13,10 +13,11 @@ use lanefs_ext4::{
 };
 use std::sync::Arc;
 
-/// The file's largest size. Small enough that operations meet, large enough for several extents.
+/// The largest size of the file: small enough that operations overlap, large enough for several
+/// extents.
 const LIMIT: u64 = 600_000;
 
-/// Other files: more than fit into the caches beside it.
+/// The number of other files: more than the caches hold.
 const OTHERS: u32 = 200;
 
 fn other(n: u32) -> Vec<u8> {
@@ -36,11 +37,11 @@ pub struct Fsx {
     block: u64,
 }
 
-/// What went wrong, with the last operations.
+/// The error, with the last operations.
 pub type Failure = String;
 
-/// Runs `count` operations with this seed on a fresh image, which e2fsck checks afterwards.
-pub fn judge(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
+/// Runs `count` operations with this seed on a fresh image, and e2fsck afterwards.
+pub fn check(bases: &Bases, seed: u64, count: u32) -> Result<(), Failure> {
     const OPTIONS: [&str; 3] = ["-b 1024", "-b 4096", "-b 2048 -O ^metadata_csum,uninit_bg"];
     let options = OPTIONS[(seed % 3) as usize];
     let Some(overlay) = bases.fresh(options, "32M") else { return Ok(()) };
@@ -123,7 +124,7 @@ impl Fsx {
         Ok(())
     }
 
-    /// Closes the file if none is to stay open, and now and then reads others until it has left
+    /// Closes the file if it shall not stay open, and now and then reads others until it has left
     /// memory.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.conditions.handles == Handles::Kept {
@@ -156,7 +157,7 @@ impl Fsx {
         self.reopen()
     }
 
-    /// A position and a length: unaligned, aligned to sectors, or to blocks.
+    /// Returns a position and a length: unaligned, aligned to sectors, or aligned to blocks.
     fn range(&mut self, most: u64) -> (u64, u64) {
         let (mut at, mut len) = (self.rng.u64(..most), self.rng.u64(1..=65_536));
         let align = match self.rng.u32(..3) {
@@ -289,8 +290,8 @@ impl Fsx {
         if got == want { Ok(()) } else { Err(difference(at, &got, &want)) }
     }
 
-    /// The ranges of SEEK_DATA and SEEK_HOLE must cover the file in turn, and holes must read as
-    /// zeros.
+    /// The ranges of SEEK_DATA and SEEK_HOLE must alternate and cover the file, and holes must read
+    /// as zeros.
     fn compare_seeks(&self) -> Result<(), Failure> {
         let (fs, file, size) = (self.fs(), self.file(), self.data.size());
         let mut at = 0;
@@ -317,7 +318,7 @@ impl Fsx {
     }
 }
 
-/// The first difference between two versions of the bytes from `at` on.
+/// Reports the first difference between two versions of the bytes from `at` on.
 fn difference(at: u64, got: &[u8], want: &[u8]) -> Failure {
     let first = got.iter().zip(want).position(|(a, b)| a != b);
     match first {

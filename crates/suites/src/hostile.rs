@@ -1,12 +1,12 @@
-//! The hostile suite: damaged images are opened, walked and written to. Errors must name the
-//! damage; nothing may panic, hang, take memory without bound, or write outside the file system.
+//! The hostile suite opens, walks and writes to damaged images. Errors must name the damage;
+//! nothing may panic, hang, take memory without bound, or write outside the file system.
 
 pub mod exercise;
 pub mod extremes;
 pub mod guard;
 pub mod kernel;
 pub mod kinds;
-pub mod victim;
+pub mod target;
 
 use crate::image::Image;
 use exercise::{Outcome, exercise};
@@ -15,27 +15,28 @@ use lanefs_device::{Device, OverlayDevice};
 use lanefs_lanes::sync::unscheduled::mpsc;
 use std::sync::Arc;
 use std::time::Duration;
-use victim::{Left, Victim};
+use target::{Left, Target};
 
-/// Device operations after which an image counts as endless. Good images take some thousands.
+/// The number of device operations after which a run counts as endless. Undamaged images take some
+/// thousands.
 const PATIENCE: u64 = 400_000;
-/// The same limit for work without device operations.
+/// The limit for work without device operations.
 const TIME: Duration = Duration::from_secs(60);
 /// The largest memory of the process, in KiB.
 const MEMORY: u64 = 3 << 20;
 
 /// Sums over many images.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct Totals {
     /// Images.
     pub images: u64,
-    /// Those that could be mounted.
+    /// The number of images that could be mounted.
     pub mounted: u64,
-    /// Those with errors.
+    /// The number of images with errors.
     pub with_errors: u64,
 }
 
-impl Judged {
+impl Totals {
     /// Adds an image's outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         self.images += 1;
@@ -44,27 +45,27 @@ impl Judged {
     }
 }
 
-/// Exercises a damaged image.
-pub fn judge(victim: &Victim, what: &str) -> Result<Outcome, String> {
-    let device = Arc::new(Guarded::new(victim.device(), PATIENCE));
+/// Runs all operations on a damaged image.
+pub fn check(target: &Target, what: &str) -> Result<Outcome, String> {
+    let device = Arc::new(Guarded::new(target.device(), PATIENCE));
     let outcome = in_time(device.clone(), what)?;
-    // A damaged superblock may give another end of the file system.
+    // A damaged superblock may state another size of the file system.
     let mut end = [0; 4];
-    let read = device.read_at(victim::SUPER + 4, &mut end);
-    let end = u64::from(u32::from_le_bytes(end)) * victim.block_size();
-    if read.is_ok() && end == victim.len() && !device.is_untouched_from(end) {
+    let read = device.read_at(target::SUPER + 4, &mut end);
+    let end = u64::from(u32::from_le_bytes(end)) * target.block_size();
+    if read.is_ok() && end == target.len() && !device.is_untouched_from(end) {
         return Err("it wrote behind the file system".into());
     }
     Ok(outcome)
 }
 
-/// Exercises an image, which does not change.
-pub fn judge_image(image: &Image, what: &str) -> Result<Outcome, String> {
-    judge_device(OverlayDevice::new(image.device(), u64::MAX), what)
+/// Runs all operations on a copy of an image.
+pub fn check_image(image: &Image, what: &str) -> Result<Outcome, String> {
+    check_device(OverlayDevice::new(image.device(), u64::MAX), what)
 }
 
-/// Exercises a device.
-pub fn judge_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
+/// Runs all operations on a device.
+pub fn check_device(device: OverlayDevice, what: &str) -> Result<Outcome, String> {
     in_time(Arc::new(Guarded::new(device, PATIENCE)), what)
 }
 
@@ -103,40 +104,40 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Options for mke2fs, for damage that no checksum shall find.
+/// Options for mke2fs without checksums, so that no checksum detects the damage.
 pub const PLAIN: &str = "-b 1024 -J size=1 -O ^metadata_csum,^metadata_csum_seed";
 
-/// `count` images with a few bytes of metadata changed at random.
-pub fn random_images(seed: u64, count: u64) -> Result<Judged, String> {
+/// Checks `count` images with a few bytes of metadata changed at random.
+pub fn random_images(seed: u64, count: u64) -> Result<Totals, String> {
     let (options, left) = match seed % 4 {
         0 => (PLAIN, Left::Crashed),
         1 => ("-b 1024 -J size=1", Left::Crashed),
         2 => ("-b 4096 -J size=4 -O ^metadata_csum,^metadata_csum_seed", Left::Clean),
         _ => (PLAIN, Left::Clean),
     };
-    let mut judged = Judged::default();
-    let Some(base) = Victim::make(options, 24, left) else { return Ok(judged) };
+    let mut totals = Totals::default();
+    let Some(base) = Target::make(options, 24, left) else { return Ok(totals) };
     for n in 0..count {
-        let victim = base.fork();
-        let what = random_damage(&victim, seed << 32 | n);
+        let target = base.fork();
+        let what = random_damage(&target, seed << 32 | n);
         let what = format!("seed {seed}, image {n} ({options}, {left:?}), {what}");
-        let outcome = judge(&victim, &what).map_err(|why| format!("{what}: {why}"))?;
-        judged.add(&outcome);
+        let outcome = check(&target, &what).map_err(|why| format!("{what}: {why}"))?;
+        totals.add(&outcome);
     }
-    Ok(judged)
+    Ok(totals)
 }
 
-/// Changes some bytes of metadata; says which.
-pub fn random_damage(victim: &Victim, seed: u64) -> String {
+/// Changes some bytes of metadata; returns them in words.
+pub fn random_damage(target: &Target, seed: u64) -> String {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let ranges = victim.metadata();
+    let ranges = target.metadata();
     let mut changed = Vec::new();
     for _ in 0..rng.u32(1..6) {
-        // The superblock and descriptors are few ranges among many, so they are chosen more often.
+        // The superblock and descriptors are few of many ranges, so they are chosen more often.
         let range = if rng.u32(..6) == 0 { 0 } else { rng.usize(..ranges.len()) };
         let (start, len) = ranges[range];
         let at = start + rng.u64(..len);
-        let old = victim.read(at, 1)[0];
+        let old = target.read(at, 1)[0];
         let new = match rng.u32(..6) {
             0 => 0,
             1 => 0xff,
@@ -145,7 +146,7 @@ pub fn random_damage(victim: &Victim, seed: u64) -> String {
             4 => old ^ (1 << rng.u32(..8)),
             _ => rng.u8(..),
         };
-        victim.put(at, &[new]);
+        target.put(at, &[new]);
         changed.push(format!("{at:#x}: {old:#x} to {new:#x}"));
     }
     changed.join(", ")

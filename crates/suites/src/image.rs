@@ -1,4 +1,4 @@
-//! Images: made by mke2fs, checked by e2fsck, mounted by the kernel.
+//! Creates images with mke2fs, checks them with e2fsck, and mounts them with the kernel.
 
 use lanefs_device::{Access, Device, FileDevice, OpenOptions, OverlayDevice};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ pub struct Image {
     path: PathBuf,
 }
 
-/// The folder of temporary files: in memory if the machine has such a folder.
+/// Returns a folder for temporary files: in memory if the machine has such a folder.
 pub fn folder() -> tempfile::TempDir {
     let shm = Path::new("/dev/shm");
     let root = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
@@ -23,8 +23,8 @@ pub fn folder() -> tempfile::TempDir {
 }
 
 impl Image {
-    /// The image that mke2fs makes with `options` and `size`; `None`, with the reason printed,
-    /// without mke2fs.
+    /// Runs mke2fs with `options` and `size`; returns `None` and prints the reason if mke2fs is
+    /// missing.
     pub fn make(options: &str, size: &str) -> Option<Image> {
         let image = Image::empty();
         let config = image.folder.path().join("mke2fs.conf");
@@ -46,29 +46,29 @@ impl Image {
         }
     }
 
-    /// A path for an image, with nothing there yet.
+    /// Returns a path for an image that does not exist yet.
     pub fn empty() -> Image {
         let folder = folder();
         Image { path: folder.path().join("image"), folder }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens it for writing.
+    /// Opens the file for writing.
     pub fn device(&self) -> Arc<dyn Device> {
         let opened = FileDevice::open(&self.path, Access::ReadWrite, OpenOptions::default());
         Arc::new(opened.expect("the image opens"))
     }
 
-    /// What e2fsck finds without changing anything.
+    /// Runs e2fsck without repairs.
     pub fn check(&self) -> Verdict {
         self.e2fsck("-fn")
     }
 
-    /// What e2fsck finds when it replays and repairs.
+    /// Runs e2fsck, which replays the log and repairs.
     pub fn repair(&self) -> Verdict {
         self.e2fsck("-fy")
     }
@@ -78,21 +78,22 @@ impl Image {
         Verdict { status: output.status.code().unwrap_or(-1), text: text(&output) }
     }
 
-    /// Panics with e2fsck's words unless it finds nothing.
+    /// Panics with the output of e2fsck unless it finds nothing.
     #[track_caller]
     pub fn assert_clean(&self, context: &str) {
         let verdict = self.check();
         assert!(verdict.status == 0, "{context}: e2fsck -fn says {}", verdict.text);
     }
 
-    /// Mounts it with the kernel's ext4. `None`, with the reason printed, where that is forbidden.
+    /// Mounts the image with the kernel's ext4; returns `None` and prints the reason where that is
+    /// forbidden.
     pub fn kernel_mount(&self, options: &str) -> Option<KernelMount> {
         let at = self.folder.path().join("mounted");
         std::fs::create_dir_all(&at).expect("a mount point");
         let loops = ["loop", options].into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>();
         let mut command = Command::new("mount");
         command.args(["-t", "ext4", "-o", &loops.join(",")]).args([&self.path, &at]);
-        // Two mounts at once may want the same free loop device.
+        // Two concurrent mounts may choose the same free loop device.
         let busy = |output: &Output| !output.status.success() && text(output).contains("loop");
         let mut mounted = command.output();
         for _ in 0..20 {
@@ -117,8 +118,8 @@ impl Image {
     }
 }
 
-/// True on a machine with loop devices where this process is root; elsewhere a failure says
-/// nothing.
+/// Returns whether the machine has loop devices and this process is root. Elsewhere a failed mount
+/// is not a failed test.
 fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
@@ -127,12 +128,12 @@ fn may_mount() -> bool {
 pub struct Scratch {
     image: Image,
     len: u64,
-    /// The parts of the base that are not zeros.
+    /// The ranges of the base that are not zeros.
     base: Vec<(u64, Vec<u8>)>,
 }
 
 impl Scratch {
-    /// For states over `base`.
+    /// Creates the file for states over `base`.
     ///
     /// # Errors
     /// If the base cannot be read.
@@ -150,10 +151,10 @@ impl Scratch {
         Ok(Scratch { image: Image::empty(), len, base: pieces })
     }
 
-    /// The image of `state`, which may be changed.
+    /// Writes `state` to the file and returns it. The image may be changed.
     ///
     /// # Errors
-    /// Those of the host.
+    /// Returns errors of the host.
     pub fn put(&self, state: &OverlayDevice) -> std::io::Result<&Image> {
         let file = std::fs::File::create(&self.image.path)?;
         for (at, bytes) in &self.base {
@@ -170,25 +171,25 @@ impl Scratch {
 /// The verdict of e2fsck.
 #[derive(Debug, Clone)]
 pub struct Verdict {
-    /// Its exit code: 0 nothing, 1 repaired, 4 left as it was.
+    /// The exit code: 0 nothing found, 1 repaired, 4 not repaired.
     pub status: i32,
     /// Everything it printed.
     pub text: String,
 }
 
 impl Verdict {
-    /// True if a repairing run only replayed the log and finished orphans.
+    /// Returns whether a repairing run only replayed the log and finished orphans.
     pub fn only_replayed(&self) -> bool {
-        // An answered question, or damage that it had to work around, is a repair.
+        // An answered question, and damage that e2fsck had to work around, count as repairs.
         let text = without_truncated_trees(&without_orphan_file(&self.text));
         let bad = ["? yes", "WARNING", "IGNORED", "corrupt", "Invalid", "Error ", "aborted"];
         self.status <= 1 && !bad.iter().any(|word| text.contains(word))
     }
 }
 
-/// e2fsck's output without its tidying of the orphan file, which it does on the kernel's images
-/// too: it clears the entries of orphans that it has just finished, and the feature that says that
-/// there may be some.
+/// Removes messages about the orphan file from e2fsck's output. It prints them for the kernel's
+/// images too: it clears the entries of orphans that it has just finished, and the feature that
+/// says that there may be some.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
@@ -204,8 +205,7 @@ fn without_orphan_file(text: &str) -> String {
     kept
 }
 
-/// e2fsck's output without its offers to make an extent tree smaller that it has just truncated
-/// itself, as an orphan.
+/// Removes e2fsck's offers to shrink the extent trees of orphans that it has just truncated.
 fn without_truncated_trees(text: &str) -> String {
     let truncated = |inode: &str| {
         let begins = format!("Truncating orphaned inode {inode} ");
@@ -229,7 +229,7 @@ pub struct KernelMount {
 }
 
 impl KernelMount {
-    /// Where it is.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.at
     }
@@ -243,8 +243,8 @@ impl KernelMount {
         if !std::mem::take(&mut self.mounted) {
             return;
         }
-        // A program that another test started (e2fsck of 16 TiB takes a while) may have inherited a
-        // file that was open here.
+        // Another test's child process may have inherited an open file of the mount (e2fsck of 16
+        // TiB takes a while).
         for _ in 0..3000 {
             let done = Command::new("umount").arg(&self.at).output();
             if done.is_ok_and(|output| output.status.success()) {

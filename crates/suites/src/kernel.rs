@@ -1,4 +1,4 @@
-//! Runs operations on the kernel's ext4.
+//! Runs operations on a mount of the kernel's ext4.
 
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, pattern};
 use lanefs_ext4::{Fallocate, Rename, SetXattr};
@@ -18,7 +18,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The tree below `root`.
+    /// Creates the tree below `root`.
     pub fn new(root: &std::path::Path) -> Kernel {
         // The operations give complete modes.
         rustix::process::umask(Mode::empty());
@@ -87,7 +87,7 @@ impl Kernel {
                     self.chown(path, *uid, *gid)?;
                 }
                 if permissions & 0o7000 != 0 && !matches!(kind, Kind::Symlink(_)) {
-                    // mknod(2) does not give all of these bits, and chown(2) takes some away.
+                    // mknod(2) does not set all of these bits, and chown(2) clears some.
                     let mode = Mode::from_raw_mode((*permissions).into());
                     host::chmodat(host::CWD, self.at(path), mode, AtFlags::empty())?;
                 }

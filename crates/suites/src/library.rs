@@ -1,4 +1,4 @@
-//! Runs operations on Lanefs, through its library.
+//! Runs operations on Lanefs through its library.
 
 use crate::listing::library_names;
 use crate::op::{File, Kind, Op, Outcome, Seen, Tree, pattern, split};
@@ -16,12 +16,12 @@ pub struct Library {
 }
 
 impl Library {
-    /// For operations on `fs`.
+    /// Creates a tree for operations on `fs`.
     pub fn new(fs: &Arc<Fs>) -> Library {
         Library { fs: fs.clone(), open: HashMap::new() }
     }
 
-    /// The inode at a path; symbolic links are not followed.
+    /// Returns the inode at a path; symbolic links are not followed.
     pub fn resolve(&self, path: &[u8]) -> Result<InodeRef, Error> {
         let mut inode = self.fs.root()?;
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
@@ -30,7 +30,7 @@ impl Library {
             }
             let named = self.fs.lookup(&inode, name)?.ok_or(Error::NotFound)?;
             inode = match self.fs.get(named.ino, None) {
-                // It was unlinked after the look-up.
+                // The inode was unlinked after the look-up.
                 Err(Error::Stale) => return Err(Error::NotFound),
                 other => other?,
             };
@@ -54,7 +54,7 @@ impl Library {
         }
     }
 
-    /// Does `op`; returns its result, or the library's own error.
+    /// Runs `op`; returns its result, or the library's own error.
     pub fn act(&mut self, op: &Op) -> Result<Seen, Error> {
         let fs = self.fs.clone();
         match op {
@@ -163,7 +163,7 @@ impl Library {
         Ok(Seen::Done)
     }
 
-    /// A file's whole content made durable.
+    /// Makes the content of a file durable.
     pub fn fsync(&self, path: &[u8]) -> Result<(), Error> {
         self.fs.fsync(&self.resolve(path)?, SyncMode::Full)
     }

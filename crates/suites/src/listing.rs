@@ -1,4 +1,4 @@
-//! A listing of everything visible in a tree, to be compared with another.
+//! A listing of everything visible in a tree, for comparison with another listing.
 
 use crate::op::{Path, join, show};
 use lanefs_ext4::{Error, Fs, InodeRef, Seek};
@@ -11,11 +11,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{ffi::OsStr, io};
 
-/// The unit of content digests: a run of zeros this long and a hole are the same.
+/// The unit of content digests: a hole and a run of zeros of this length have the same digest.
 pub const GRAIN: usize = 4096;
 
-/// The properties of one name. A property that the source of the listing cannot know is `None`, and
-/// not compared.
+/// The properties of one name. A property that the source of the listing does not have is `None`
+/// and not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // as in stat(2)
 pub struct Entry {
@@ -25,7 +25,7 @@ pub struct Entry {
     pub gid: u32,
     pub size: Option<u64>,
     pub rdev: (u32, u32),
-    /// Digest of the data or the target.
+    /// Digest of the data, or of the target of a symbolic link.
     pub content: u64,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path to the same inode.
@@ -35,19 +35,19 @@ pub struct Entry {
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
     pub ctime: Option<Time>,
-    /// Where SEEK_DATA and SEEK_HOLE say that data is.
+    /// The data ranges that SEEK_DATA and SEEK_HOLE report.
     pub data: Option<Vec<(u64, u64)>>,
 }
 
-/// A tree by path; the root is the empty one.
+/// A tree by path; the root has the empty path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// By path.
+    /// The entries by path.
     pub entries: BTreeMap<Path, Entry>,
 }
 
 impl Listing {
-    /// Fills in which paths lead to the same inode.
+    /// Sets `twin` in the entries of paths to the same inode.
     pub fn find_twins(&mut self, id_of: impl Fn(&[u8]) -> u64) {
         let mut first: BTreeMap<u64, Path> = BTreeMap::new();
         for (path, entry) in &mut self.entries {
@@ -55,14 +55,14 @@ impl Listing {
         }
     }
 
-    /// The listing without `paths` and everything below them, and without those for which `keep` is
-    /// false.
+    /// Returns the listing without `paths` and everything below them, and without paths for which
+    /// `keep` is false.
     pub fn filter(mut self, keep: impl Fn(&[u8]) -> bool) -> Listing {
         self.entries.retain(|path, _| keep(path));
         self
     }
 
-    /// The differences in words, at most twenty; empty if there are none.
+    /// Returns the differences in words, at most twenty; empty if there are none.
     pub fn differences(&self, other: &Listing) -> Vec<String> {
         let mut found = Vec::new();
         for (path, a) in &self.entries {
@@ -119,18 +119,18 @@ impl Entry {
     }
 }
 
-/// Digest of a file's data: of every grain that is not all zeros, with its position.
+/// The digest of a file's data: of every grain that is not all zeros, with its position.
 pub struct Digest(DefaultHasher);
 
 impl Digest {
-    /// For a file of `size` bytes, with nothing in it yet.
+    /// Starts the digest of a file of `size` bytes.
     pub fn new(size: u64) -> Digest {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(size);
         Digest(hasher)
     }
 
-    /// Adds the grain at `offset`; shorter at the end of the file.
+    /// Adds the grain at `offset`, which is shorter at the end of the file.
     pub fn grain(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.iter().any(|b| *b != 0) {
             self.0.write_u64(offset);
@@ -138,20 +138,20 @@ impl Digest {
         }
     }
 
-    /// The digest.
+    /// Returns the digest.
     pub fn end(self) -> u64 {
         self.0.finish()
     }
 }
 
-/// The digest of a symbolic link's target.
+/// Returns the digest of a symbolic link's target.
 pub fn digest_target(target: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(target);
     hasher.finish()
 }
 
-/// Digest over the grains that the ranges touch.
+/// Returns a digest of the grains that overlap the ranges.
 fn digest_ranges<E>(
     size: u64,
     ranges: &[(u64, u64)],
@@ -176,12 +176,12 @@ fn digest_ranges<E>(
     Ok(digest.end())
 }
 
-/// The tree as the library sees it. Each error comes with the path it was met at.
+/// Returns the tree that the library shows. An error comes with the path where it occurred.
 pub fn of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_entry)
 }
 
-/// As [`of_library`] without the contents of files: digests are 0.
+/// Works as [`of_library`], without the contents of files: digests are 0.
 pub fn shape_of_library(fs: &Fs) -> Result<Listing, (Path, Error)> {
     walk_library(fs, library_shape)
 }
@@ -210,7 +210,7 @@ fn walk_library(
     Ok(listing)
 }
 
-/// The names in a directory, without the dots.
+/// Returns the names in a directory, without `.` and `..`.
 pub fn library_names(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino)>, Error> {
     let mut names = Vec::new();
     fs.read_dir(dir, 0, &mut |entry| {
@@ -222,7 +222,7 @@ pub fn library_names(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino)>, Err
     Ok(names)
 }
 
-/// The entry of one inode, by the library.
+/// Returns the entry of one inode that the library shows.
 pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let mut entry = library_shape(fs, inode)?;
     match inode.file_type() {
@@ -242,7 +242,7 @@ pub fn library_entry(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     Ok(entry)
 }
 
-/// The same without the contents.
+/// Works as [`library_entry`], without the contents.
 fn library_shape(fs: &Fs, inode: &InodeRef) -> Result<Entry, Error> {
     let attr = inode.attr();
     let mut xattrs = BTreeMap::new();
@@ -288,7 +288,7 @@ fn library_data(fs: &Fs, inode: &InodeRef, size: u64) -> Result<Vec<(u64, u64)>,
     Ok(ranges)
 }
 
-/// The tree as the kernel sees it below `root`.
+/// Returns the tree below `root` that the kernel shows.
 pub fn of_kernel(root: &std::path::Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     let mut todo = vec![Path::new()];

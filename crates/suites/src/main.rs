@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use lanefs_suites::array::{Health, judge_file, judge_story};
+use lanefs_suites::array::{Health, check_file, check_story};
 use lanefs_suites::crash::{self, Cuts};
-use lanefs_suites::together::{Bases, Judge, scenario};
+use lanefs_suites::together::{Bases, Runner, scenario};
 use lanefs_suites::{faults, fsx, hostile};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ struct Arguments {
     /// Check only crash states, this many distinct ones, on all processors.
     #[arg(long)]
     states: Option<u64>,
-    /// If random operations of threads fail, report them as they are, without looking for a shorter
+    /// Report failed random operations of threads as they are, without looking for a shorter
     /// sequence.
     #[arg(long)]
     no_shrink: bool,
@@ -41,11 +41,11 @@ enum Suite {
     Fsx,
     /// Every cut of a recorded workload.
     Crash,
-    /// Every failing read, write and flush.
+    /// Every read, write and flush fails once.
     Faults,
     /// Damaged images.
     Hostile,
-    /// Random operations and one file on arrays: whole, degraded, rebuilding.
+    /// Random operations and one file, on arrays: whole, degraded, rebuilding.
     Arrays,
 }
 
@@ -56,30 +56,30 @@ const ALL: [Suite; 6] =
 fn round(suite: Suite, seed: u64, bases: &Bases, shrink: bool) -> Result<String, String> {
     Ok(match suite {
         Suite::Model => {
-            let judge = Judge { bases, wrap: &|device| device };
+            let runner = Runner { bases, wrap: &|device| device };
             for seed in seed * 10..seed * 10 + 10 {
                 if shrink {
-                    judge.judge_seed(seed, 500)?;
+                    runner.check_seed(seed, 500)?;
                 } else {
-                    let run = judge.run(&scenario(seed, 500));
+                    let run = runner.run(&scenario(seed, 500));
                     run.map_err(|why| format!("sequence {seed}: {why}"))?;
                 }
             }
             "10 sequences of four threads".into()
         }
         Suite::Fsx => {
-            fsx::judge(bases, seed, 20_000)?;
+            fsx::check(bases, seed, 20_000)?;
             "20,000 operations".into()
         }
         Suite::Arrays => {
             for health in Health::ALL {
-                judge_story(bases, health, seed, 500)?;
-                judge_file(bases, health, seed, 5_000)?;
+                check_story(bases, health, seed, 500)?;
+                check_file(bases, health, seed, 5_000)?;
             }
             "3 sequences of four threads, and 15,000 operations on files".into()
         }
-        Suite::Crash => crash::judge(seed, 500, Cuts::About(300))?.to_string(),
-        Suite::Faults => format!("{} faults", faults::judge(seed, 120, u64::MAX)?),
+        Suite::Crash => crash::check(seed, 500, Cuts::About(300))?.to_string(),
+        Suite::Faults => format!("{} faults", faults::check(seed, 120, u64::MAX)?),
         Suite::Hostile => format!("{:?}", hostile::random_images(seed, 500)?),
     })
 }
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Crash states at volume.
+/// Checks crash states at volume.
 fn crash_states(seed: u64, states: u64) -> ExitCode {
     let begun = Instant::now();
     let told =
@@ -136,7 +136,7 @@ fn crash_states(seed: u64, states: u64) -> ExitCode {
     }
 }
 
-/// Prints the current job on a terminal.
+/// Prints the current task on a terminal.
 fn progress(what: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{what} …\r");

@@ -1,4 +1,5 @@
-//! A tree in plain memory that behaves as a file system should: the oracle of the random suites.
+//! A tree in plain memory with the specified behaviour of a file system: the oracle of the random
+//! suites.
 
 use crate::listing::{Digest, Entry, GRAIN, Listing, digest_target};
 use crate::op::{File, Kind, Op, Outcome, Path, Seen, Tree, join, pattern, split};
@@ -7,7 +8,7 @@ use lanefs_ondisk::{FileType, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// Data by grains; an absent grain is zeros.
+/// The data of a file in grains; an absent grain is zeros.
 #[derive(Clone, Default, Debug)]
 pub struct Data {
     size: u64,
@@ -15,12 +16,12 @@ pub struct Data {
 }
 
 impl Data {
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Up to `len` bytes from `offset`.
+    /// Returns up to `len` bytes from `offset`.
     pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let len = (len as u64).min(self.size.saturating_sub(offset)) as usize;
         let mut bytes = vec![0; len];
@@ -32,7 +33,7 @@ impl Data {
         bytes
     }
 
-    /// Overwrites and grows.
+    /// Overwrites, and grows if needed.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (grain, skip, from, n) in pieces(offset, data.len()) {
             let held = self.grains.entry(grain).or_insert_with(|| vec![0; GRAIN]);
@@ -43,11 +44,11 @@ impl Data {
         }
     }
 
-    /// Zeroes the range as far as the file has it, without growing.
+    /// Zeroes the part of the range below the file's size, without growing.
     pub fn zero(&mut self, offset: u64, len: u64) {
         const BYTES: u64 = GRAIN as u64;
         let end = offset.saturating_add(len);
-        // Visits the grains that exist, not the whole range, which may be most of a huge hole.
+        // Visits the existing grains, not the whole range, which may be mostly a huge hole.
         let touched = self.grains.range_mut(offset / BYTES..end.div_ceil(BYTES));
         for (grain, held) in touched {
             let start = grain * BYTES;
@@ -66,7 +67,7 @@ impl Data {
         self.size = size;
     }
 
-    /// As [`Listing`] digests it.
+    /// Returns the digest that [`Listing`] uses.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::new(self.size);
         for (grain, held) in &self.grains {
@@ -78,7 +79,8 @@ impl Data {
     }
 }
 
-/// Grain, place in it, place in the range, bytes.
+/// Returns, per grain: its index, the offset in it, the offset in the range, and the number of
+/// bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -104,7 +106,7 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     atime: Option<Time>,
     mtime: Option<Time>,
-    /// Made without a name, and none given since: link may give it the first.
+    /// The file was created without a name and has had none since; link may give it the first.
     unnamed: bool,
 }
 
@@ -131,7 +133,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// An empty tree.
+    /// Creates an empty tree.
     pub fn new() -> Model {
         Model::default()
     }
@@ -223,7 +225,7 @@ impl Model {
         parent.mtime = None;
     }
 
-    /// The inode lost a name (a directory: its only one).
+    /// Removes one name of the inode; a directory has only one.
     fn drop_name(&mut self, id: u64) {
         let dir = self.is_dir(id);
         let node = self.edit(id);
@@ -303,7 +305,8 @@ impl Model {
                 let mut permissions = if symlink { 0o777 } else { *permissions };
                 let mut gid = *gid;
                 if self.node(dir).permissions & SET_GROUP != 0 {
-                    // The directory gives its group to it; a new directory also does so in turn.
+                    // The new object takes the group of the directory; a new directory takes its
+                    // set-group-ID bit too.
                     gid = self.node(dir).gid;
                     permissions |= if *kind == Kind::Directory { SET_GROUP } else { 0 };
                 }
@@ -457,7 +460,7 @@ impl Model {
         }
     }
 
-    /// Paths of the inodes that `wanted` picks by kind, below `dir`, in order.
+    /// Returns the paths below `dir` of the inodes whose kind `wanted` accepts, in order.
     pub fn paths(&self, dir: &[u8], wanted: impl Fn(&Kind) -> bool) -> Vec<Path> {
         let mut found = Vec::new();
         let Ok(top) = self.resolve(dir) else { return found };
@@ -473,12 +476,13 @@ impl Model {
         found
     }
 
-    /// The size of a file.
+    /// Returns the size of a file.
     pub fn size_of(&self, file: &File) -> u64 {
         self.file(file).map_or(0, |id| self.node(id).data.size())
     }
 
-    /// Slots in use, and whether each is of a regular file that has, or may get, a name.
+    /// Returns the slots in use, and whether each holds a regular file that has, or may get, a
+    /// name.
     pub fn open_slots(&self) -> Vec<(u8, Openness)> {
         let openness = |id: &u64| match self.node(*id) {
             Node { kind: Kind::Directory, .. } => Openness::Other,
@@ -489,18 +493,18 @@ impl Model {
         self.open.iter().map(|(slot, id)| (*slot, openness(id))).collect()
     }
 
-    /// Bytes of attribute values and names at a path.
+    /// Returns the bytes of attribute names and values at a path.
     pub fn xattr_bytes(&self, path: &[u8]) -> usize {
         let Ok(id) = self.resolve(path) else { return 0 };
         self.node(id).xattrs.iter().map(|(n, v)| n.len() + v.len() + 20).sum()
     }
 
-    /// Names of the attributes at a path.
+    /// Returns the names of the attributes at a path.
     pub fn xattr_names(&self, path: &[u8]) -> Vec<Vec<u8>> {
         self.resolve(path).map_or(Vec::new(), |id| self.node(id).xattrs.keys().cloned().collect())
     }
 
-    /// Everything visible in the tree.
+    /// Returns everything visible in the tree.
     pub fn listing(&self) -> Listing {
         let mut listing = self.shape();
         for (path, entry) in &mut listing.entries {
@@ -511,7 +515,7 @@ impl Model {
         listing
     }
 
-    /// As [`Model::listing`] without the contents: digests are 0.
+    /// Works as [`Model::listing`], without the contents: digests are 0.
     pub fn shape(&self) -> Listing {
         let mut listing = Listing::default();
         let ids = self.ids();
@@ -522,7 +526,7 @@ impl Model {
         listing
     }
 
-    /// The number of the node at each path; never used again for another node.
+    /// Returns the number of the node at each path. A number is never reused for another node.
     pub fn ids(&self) -> BTreeMap<Path, u64> {
         let mut ids = BTreeMap::new();
         let mut todo = vec![(Path::new(), ROOT)];
@@ -534,7 +538,7 @@ impl Model {
         ids
     }
 
-    /// The number of a file's node.
+    /// Returns the number of a file's node.
     pub fn id_of(&self, file: &File) -> Option<u64> {
         self.file(file).ok()
     }
@@ -543,11 +547,11 @@ impl Model {
 /// The kind of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Openness {
-    /// A regular file with a name, or one that was made without.
+    /// A regular file with a name, or one that was created without a name.
     Regular,
-    /// A regular file whose last name is gone.
+    /// A regular file whose last name was removed.
     Unlinked,
-    /// Something else.
+    /// Another kind of file.
     Other,
 }
 

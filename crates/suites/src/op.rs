@@ -1,41 +1,41 @@
-//! One operation on a tree, as data, for all kinds of trees.
+//! One operation on a tree, as data that any kind of tree can run.
 
 use lanefs_ext4::{Fallocate, Rename, SetXattr, SyncMode};
 use lanefs_ondisk::Time;
 use std::fmt;
 
-/// A path from the root without a leading slash; empty is the root.
+/// A path from the root without a leading slash; the empty path is the root.
 pub type Path = Vec<u8>;
 
-/// A file, by name or as it was opened.
+/// A file: a name, or an open file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum File {
-    /// By name.
+    /// The file at this path.
     At(Path),
-    /// The one in this slot.
+    /// The open file in this slot.
     Open(u8),
 }
 
-/// What to create.
+/// The kind of object to create.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     Regular,
     /// A directory.
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Symlink(Vec<u8>),
     /// A named pipe.
     Fifo,
     /// A socket.
     Socket,
-    /// A character device, major and minor.
+    /// A character device with major and minor number.
     CharDevice(u32, u32),
-    /// A block device, major and minor.
+    /// A block device with major and minor number.
     BlockDevice(u32, u32),
 }
 
-/// One operation. Its data is a pattern made from a seed.
+/// One operation. Its data is a pattern computed from a seed.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the arguments of the system calls of the same name
 pub enum Op {
@@ -46,7 +46,7 @@ pub enum Op {
         uid: u32,
         gid: u32,
     },
-    /// O_TMPFILE in `dir`, into `slot`.
+    /// Creates a file in `dir` with O_TMPFILE, open in `slot`.
     Unnamed {
         dir: Path,
         slot: u8,
@@ -136,11 +136,11 @@ pub enum Op {
 /// The result of an operation.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Seen {
-    /// It was done.
+    /// The operation was done.
     Done,
     /// Bytes read.
     Bytes(Vec<u8>),
-    /// Names in a directory, sorted, without the dots.
+    /// Names in a directory, sorted, without `.` and `..`.
     Names(Vec<Vec<u8>>),
 }
 
@@ -149,12 +149,12 @@ pub type Outcome = Result<Seen, i32>;
 
 /// Something that holds files and can do operations.
 pub trait Tree {
-    /// Does it.
+    /// Runs `op`.
     fn apply(&mut self, op: &Op) -> Outcome;
 }
 
-/// The bytes of a pattern: no 8 of them are zero, and they differ at every position and for every
-/// seed.
+/// Returns the bytes of a pattern: no 8 of them are zero, and they differ at every position and for
+/// every seed.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; len];
@@ -165,7 +165,7 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Parent and last name of a path.
+/// Splits a path into its parent and its last name.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -173,12 +173,12 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// `dir` and `name` joined.
+/// Joins `dir` and `name`.
 pub fn join(dir: &[u8], name: &[u8]) -> Path {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// A path or name to print: long ones are cut in the middle.
+/// Formats a path or name for messages; long ones are cut in the middle.
 pub fn show(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     match text.char_indices().nth(60) {

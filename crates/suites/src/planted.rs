@@ -3,16 +3,16 @@
 use lanefs_device::{Device, DeviceError};
 use std::sync::Arc;
 
-/// Flips one bit of every write whose first byte divided by 32 leaves this rest: the same writes in
-/// every run of the same operations.
+/// A write is damaged if its first byte divided by 32 leaves this remainder, so the same operations
+/// always have the same damaged writes.
 const MARK: u8 = 1;
 
 /// A fault that the device does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// It damages some writes.
+    /// The device flips a bit of some writes.
     FlippedBit,
-    /// It reports flushes that it did not do.
+    /// The device reports flushes that it did not do.
     LostFlush,
 }
 
@@ -23,7 +23,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub fn new(bug: Bug, inner: Arc<dyn Device>) -> Planted {
         Planted { bug, inner }
     }

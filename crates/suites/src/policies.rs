@@ -1,13 +1,13 @@
-//! All policies and little memory under the same suites: the older policies are measured, so they
-//! have to be correct, and so does eviction and loading again.
+//! Policies and memory sizes for the suites. The older policies are measured, so they have to be
+//! correct, and so do eviction and loading after it.
 
 use lanefs_ext4::{MountOptions, NameCachePolicy, OneLockCache, Policies};
 use std::sync::Arc;
 
-/// Memory for caches that holds hardly anything but referenced and dirty objects.
+/// Memory for caches that hold hardly anything except referenced and dirty objects.
 const LITTLE: u64 = 96 << 10;
 
-/// The values of the policies other than the default.
+/// The policies' values other than the default.
 const OTHERS: [&str; 8] = [
     "inode_claim=two-step",
     "placement=shared",
@@ -19,9 +19,10 @@ const OTHERS: [&str; 8] = [
     "name_cache=global",
 ];
 
-/// The mount options of a run of `seed`. Of five seeds, one has all older policies, names and
-/// inodes behind one lock included, and one has some of them. Of seven seeds, two have hardly any
-/// memory. Suites also choose their images by the seed, by threes and fours.
+/// Returns the mount options of a run with `seed`. Of five seeds, one has all older policies
+/// (including one lock for all names and inodes), and one has some of them. Of seven seeds, two
+/// have hardly any memory. The moduli are coprime to those of other choices by seed: suites choose
+/// images by threes and fours.
 pub fn mount_options(seed: u64) -> MountOptions {
     let policies = match seed % 5 {
         2 => Policies::before(),
@@ -38,7 +39,7 @@ pub fn mount_options(seed: u64) -> MountOptions {
     options
 }
 
-/// About every other one of [`OTHERS`].
+/// Chooses each of [`OTHERS`] with probability one half.
 fn mixed(seed: u64) -> Policies {
     let mut rng = fastrand::Rng::with_seed(seed);
     let some: Vec<&str> = OTHERS.into_iter().filter(|_| rng.bool()).collect();

@@ -1,8 +1,9 @@
-//! The seeds of tests: `LANEFS_SEED` alone, or a series from `LANEFS_FIRST_SEED` on, or fixed ones.
+//! The seeds of tests: the one in `LANEFS_SEED`, or a series from `LANEFS_FIRST_SEED` on, or fixed
+//! ones.
 
 use lanefs_lanes::sync::atomic::{AtomicUsize, Ordering};
 
-/// `count` seeds: only the one of the environment, or a series from its first one, or a series from
+/// Returns the seed of `LANEFS_SEED` alone, or `count` seeds from `LANEFS_FIRST_SEED` on, or from
 /// 1.
 pub fn seeds(count: u64) -> Vec<u64> {
     let named = |name: &str| std::env::var(name).ok().and_then(|seed| seed.parse::<u64>().ok());
@@ -12,7 +13,7 @@ pub fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-/// Runs `run` on several threads at once over all of `jobs`, which are taken one by one.
+/// Runs `run` for each of `jobs`, on several threads.
 pub fn in_parallel(jobs: Vec<u64>, run: impl Fn(u64) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len());
     let taken = AtomicUsize::new(0);

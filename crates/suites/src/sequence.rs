@@ -1,5 +1,5 @@
-//! Random sequences of operations: what one thread does to its own part of a tree, and now and then
-//! to a part that all threads share.
+//! Random sequences of operations: each thread works in its own part of a tree, and sometimes in a
+//! part that all threads share.
 
 use crate::conditions::Handles;
 use crate::model::{Model, Openness};
@@ -12,23 +12,23 @@ use std::collections::VecDeque;
 /// The mix of operations in a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// Much data in few files.
+    /// A lot of data in few files.
     FewLarge,
-    /// Many files with little in them, in directories that grow.
+    /// Many files with little data, in directories that grow.
     ManySmall,
 }
 
-/// Directories where each thread has its own names beside those of the others.
+/// Directories in which each thread uses names of its own.
 pub const SHARED: [&[u8]; 2] = [b"shared/a", b"shared/b"];
 /// The directory where threads use the same names: outcomes there cannot be predicted.
 pub const RACE: &[u8] = b"race";
 
-/// The directory of thread `n`.
+/// Returns the directory of thread `n`.
 pub fn home(n: usize) -> Path {
     format!("t{n}").into_bytes()
 }
 
-/// The operations that must have been done before any thread of `threads` starts.
+/// Returns the operations that must be done before any of `threads` threads starts.
 pub fn stage(threads: usize) -> Vec<Op> {
     let dirs = [b"shared", SHARED[0], SHARED[1], RACE].into_iter().map(<[u8]>::to_vec);
     dirs.chain((0..threads).map(home)).map(|path| create(path, Kind::Directory)).collect()
@@ -38,7 +38,7 @@ fn create(path: Path, kind: Kind) -> Op {
     Op::Create { path, kind, permissions: 0o755, uid: 0, gid: 0 }
 }
 
-/// True if the outcome of an operation depends on other threads.
+/// Returns whether the outcome of an operation depends on other threads.
 pub fn is_race(op: &Op) -> bool {
     let path = match op {
         Op::Create { path, .. }
@@ -55,26 +55,26 @@ pub fn is_race(op: &Op) -> bool {
     path.starts_with(RACE)
 }
 
-/// Makes sequences of operations.
-pub struct Author {
+/// Generates sequences of operations.
+pub struct Generator {
     rng: Rng,
     mix: Mix,
     home: Path,
-    /// The prefix of its names in shared directories.
+    /// The prefix of this thread's names in shared directories.
     prefix: String,
     model: Model,
     names: u32,
-    /// Returns to files that may have left memory since.
+    /// Whether it returns to files that may have left memory.
     comes_back: bool,
-    /// Opens no file.
+    /// Whether it opens files.
     opens: bool,
-    /// Operations that come next.
+    /// The next operations.
     planned: VecDeque<Op>,
 }
 
-impl Author {
-    /// For thread `n` of a run with this seed.
-    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Author {
+impl Generator {
+    /// Creates the generator for thread `n` of a run with this seed.
+    pub fn new(seed: u64, n: usize, threads: usize, mix: Mix) -> Generator {
         let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(n as u64));
         let mut model = Model::new();
         for op in stage(threads) {
@@ -82,16 +82,17 @@ impl Author {
         }
         let (home, prefix) = (home(n), format!("t{n}."));
         let (comes_back, opens, planned) = (false, true, VecDeque::new());
-        Author { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
+        Generator { rng, mix, home, prefix, model, names: 0, comes_back, opens, planned }
     }
 
-    /// One that truncates files in the middle of a block or changes them, reads many others, and
-    /// returns to make them grow or durable. If `handles` says so, it keeps no file open.
-    pub fn forgetful(self, handles: Handles) -> Author {
-        Author { comes_back: true, opens: handles == Handles::Kept, ..self }
+    /// Makes a generator that truncates files in the middle of a block or changes them, reads many
+    /// others, then grows the changed files or makes them durable. Keeps no file open if `handles`
+    /// says so.
+    pub fn forgetful(self, handles: Handles) -> Generator {
+        Generator { comes_back: true, opens: handles == Handles::Kept, ..self }
     }
 
-    /// `len` operations.
+    /// Returns `len` operations.
     pub fn operations(mut self, len: usize) -> Vec<Op> {
         let mut ops = Vec::with_capacity(len);
         while ops.len() < len {
@@ -132,7 +133,7 @@ impl Author {
         }
     }
 
-    /// The paths that belong to this thread.
+    /// Returns the paths that belong to this thread.
     fn own(&self, wanted: impl Fn(&Kind) -> bool + Copy) -> Vec<Path> {
         let mut paths = self.model.paths(&self.home, wanted);
         paths.retain(|path| *path != self.home);
@@ -154,7 +155,7 @@ impl Author {
     fn some_dir(&mut self) -> Path {
         let mut dirs = self.own(|kind| *kind == Kind::Directory);
         dirs.push(self.home.clone());
-        // Old directories get more, so that some grow large.
+        // Old directories get more entries, so that some grow large.
         let most = if self.rng.bool() { dirs.len() } else { 2.min(dirs.len()) };
         dirs[self.rng.usize(..most)].clone()
     }
@@ -174,7 +175,7 @@ impl Author {
         join(&dir, name.as_bytes())
     }
 
-    /// Any path: mostly one that exists, sometimes one that does not.
+    /// Returns any path, mostly one that exists.
     fn any_path(&mut self) -> Path {
         let paths = self.own(|_| true);
         match self.pick(&paths) {
@@ -257,8 +258,8 @@ impl Author {
         }
     }
 
-    /// Truncates a file or adds to it; then reads others, so that it may leave memory; then makes
-    /// it grow or makes it durable, and reads it.
+    /// Truncates a file or appends to it; then reads others, so that it may leave memory; then
+    /// grows it or makes it durable, and reads it.
     fn come_back(&mut self) -> Op {
         let files = self.own(|kind| *kind == Kind::Regular);
         let Some(file) = self.pick(&files).map(File::At) else { return self.create() };
@@ -343,8 +344,7 @@ impl Author {
         if self.rng.u32(..3) == 0 {
             return Op::RemoveXattr { path, name };
         }
-        // A size that surely fits beside the present attributes, into a block of 1 KiB and the
-        // inode.
+        // A size that fits with the present attributes into a block of 1 KiB and the inode.
         let room = 600usize.saturating_sub(self.model.xattr_bytes(&path) + name.len() + 20);
         let value = vec![self.rng.u8(..); self.rng.usize(..room.max(1))];
         let how = match self.rng.u32(..6) {

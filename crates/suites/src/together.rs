@@ -1,6 +1,6 @@
 //! The model suite: four threads run random operations on one file system. The outcomes in each
-//! thread's own part are known. At the end the whole tree must be there, for e2fsck and the kernel
-//! too.
+//! thread's own part are known. At the end the library, the kernel and e2fsck must find the whole
+//! tree.
 
 use crate::conditions::{self, Paced};
 use crate::image::Image;
@@ -8,7 +8,7 @@ use crate::library::Library;
 use crate::listing::{self, Listing, library_names};
 use crate::model::Model;
 use crate::op::{Op, Outcome, Path, Tree, show};
-use crate::sequence::{Author, Mix, RACE, SHARED, is_race, stage};
+use crate::sequence::{Generator, Mix, RACE, SHARED, is_race, stage};
 use lanefs_device::{Device, OverlayDevice, RamDevice};
 use lanefs_ext4::{Atime, Error, Fs, Mount, MountOptions};
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -31,7 +31,7 @@ pub struct Scenario {
     pub sequences: Vec<Vec<Op>>,
 }
 
-/// The scenario of a seed: `len` operations for each thread.
+/// Returns the scenario of a seed, with `len` operations for each thread.
 pub fn scenario(seed: u64, len: usize) -> Scenario {
     const OPTIONS: [&str; 4] = [
         "-b 1024",
@@ -43,11 +43,11 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
     let mix = if (seed / 4).is_multiple_of(2) { Mix::ManySmall } else { Mix::FewLarge };
     let handles = conditions::of_seed(seed, None).handles;
     let forgetful = conditions::is_forgetful(seed);
-    let author = |n| match Author::new(seed, n, THREADS, mix) {
-        author if forgetful => author.forgetful(handles),
-        author => author,
+    let generator = |n| match Generator::new(seed, n, THREADS, mix) {
+        generator if forgetful => generator.forgetful(handles),
+        generator => generator,
     };
-    let sequences = (0..THREADS).map(|n| author(n).operations(len)).collect();
+    let sequences = (0..THREADS).map(|n| generator(n).operations(len)).collect();
     Scenario { options, seed, sequences }
 }
 
@@ -56,7 +56,8 @@ pub fn scenario(seed: u64, len: usize) -> Scenario {
 pub struct Bases(Mutex<std::collections::HashMap<String, Arc<RamDevice>>>);
 
 impl Bases {
-    /// A writable view of a fresh image; `None`, with the reason printed, without mke2fs.
+    /// Returns a writable view of a fresh image; returns `None` and prints the reason if mke2fs is
+    /// missing.
     pub fn fresh(&self, options: &str, size: &str) -> Option<OverlayDevice> {
         let mut bases = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let key = format!("{options} {size}");
@@ -69,16 +70,16 @@ impl Bases {
     }
 }
 
-/// How runs are made and checked.
-pub struct Judge<'a> {
-    /// Where fresh images come from.
+/// The way runs are set up and checked.
+pub struct Runner<'a> {
+    /// The source of fresh images.
     pub bases: &'a Bases,
     /// Wraps the device, to plant faults.
     pub wrap: &'a (dyn Fn(Arc<dyn Device>) -> Arc<dyn Device> + Sync),
 }
 
-impl Judge<'_> {
-    /// Runs a scenario. The error says what went wrong.
+impl Runner<'_> {
+    /// Runs a scenario.
     pub fn run(&self, scenario: &Scenario) -> Result<(), String> {
         let ops = AtomicU64::new(0);
         let run = self.run_counting(scenario, &ops);
@@ -145,7 +146,7 @@ impl Judge<'_> {
     }
 
     /// Runs the scenario of a seed; if it fails, finds a shortest one that still does.
-    pub fn judge_seed(&self, seed: u64, len: usize) -> Result<(), String> {
+    pub fn check_seed(&self, seed: u64, len: usize) -> Result<(), String> {
         let scenario = scenario(seed, len);
         let Err(first) = self.run(&scenario) else { return Ok(()) };
         let (short, why) = self.shrink(scenario, first.clone());
@@ -153,7 +154,7 @@ impl Judge<'_> {
         Err(format!("seed {seed}: {first}\nshortest found ({options}): {why}\n{sequence}"))
     }
 
-    /// A shorter scenario that fails too, and why it does.
+    /// Returns a shorter scenario that fails too, with its error.
     pub fn shrink(&self, mut scenario: Scenario, mut why: String) -> (Scenario, String) {
         let mut tries = 150;
         let mut fails = |candidate: &Scenario| {
@@ -161,7 +162,7 @@ impl Judge<'_> {
                 return None;
             }
             tries -= 1;
-            // A fault may need threads to meet, so each candidate is tried twice.
+            // A fault may need a certain interleaving of threads, so each candidate is tried twice.
             (0..2).find_map(|_| self.run(candidate).err())
         };
         for n in 0..scenario.sequences.len() {
@@ -192,7 +193,7 @@ impl Judge<'_> {
 }
 
 impl Scenario {
-    /// The operations in words.
+    /// Returns the operations in words.
     pub fn tell(&self) -> String {
         let mut words = String::new();
         for (n, sequence) in
@@ -217,7 +218,7 @@ fn library_listing(mount: &Mount) -> Result<Listing, String> {
     listing::of_library(mount.fs()).map_err(|(path, error)| format!("{}: {error}", show(&path)))
 }
 
-/// Loads every inode again and again, so that inodes that are not in use leave memory.
+/// Loads every inode repeatedly, so that unused inodes leave memory.
 fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     while !ended.load(Ordering::Relaxed) {
         let mut todo = vec![fs.root().map_err(|e| e.to_string())?];
@@ -227,7 +228,7 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
             for (_, ino) in names {
                 match fs.get(ino, None) {
                     Ok(inode) if inode.file_type() == FileType::Directory => todo.push(inode),
-                    // Unlinked since.
+                    // The inode was unlinked meanwhile.
                     Ok(_) | Err(Error::Stale) => {}
                     Err(error) => return Err(format!("a look at {ino}: {error}")),
                 }
@@ -237,7 +238,7 @@ fn look_until(ended: &AtomicBool, fs: &Fs) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one thread's operations and compares each outcome with the model's; `done` is called after
+/// Runs one thread's operations and compares each outcome with the model's; calls `done` after
 /// each.
 fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Result<Model, String> {
     let mut model = Model::new();
@@ -259,12 +260,13 @@ fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Res
             return Err(format!("thread {n}, operation {at}, {op:?}: {why}"));
         }
     }
-    // The library's references to open files end before the unmount.
+    // The library closes its open files before the unmount.
     model.close_all();
     Ok(model)
 }
 
-/// True if a rename is wrong in more than one way and another of the errors is returned.
+/// Returns whether a rename fails for several reasons, of which the file system returned another
+/// than the model.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
@@ -274,7 +276,7 @@ fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     matches!(op, Op::Rename { .. }) && one(got) && one(want)
 }
 
-/// In a shared directory a thread knows of its own names only.
+/// Removes the names of other threads from a listing of a shared directory.
 fn own_names(got: Outcome, op: &Op, n: usize) -> Outcome {
     let Op::List { path } = op else { return got };
     if !SHARED.contains(&&path[..]) {
@@ -289,7 +291,7 @@ fn own_names(got: Outcome, op: &Op, n: usize) -> Outcome {
     })
 }
 
-/// In a race an operation may have any outcome but damage.
+/// Checks an operation of a race: it may have any outcome except corruption.
 fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), String> {
     match got {
         Ok(_)
@@ -307,7 +309,7 @@ fn check_race(got: &Result<crate::op::Seen, lanefs_ext4::Error>) -> Result<(), S
     }
 }
 
-/// All models together are the tree, apart from what cannot be predicted.
+/// Compares the tree with all models together, except for the unpredictable parts.
 fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), String> {
     let mut want = Listing::default();
     for model in models {
@@ -315,7 +317,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
             if let Some(other) = want.entries.get(&path)
                 && *other != entry
             {
-                // The stage: every model has a part of its contents.
+                // Every model has only a part of the shared directories, so their links differ.
                 entry.links = None;
             }
             want.entries.insert(path, entry);
@@ -329,7 +331,7 @@ fn compare_models(models: &[Model], seen: &Listing, when: &str) -> Result<(), St
     }
     let race = join_slash(RACE);
     let seen = seen.clone().filter(|path| path != b"lost+found" && !path.starts_with(&race));
-    // Its entries come and go by races, and its links with them.
+    // Entries of the race directory and its links depend on races.
     if let Some(entry) = want.entries.get_mut(RACE) {
         entry.links = None;
     }

@@ -1,17 +1,17 @@
-//! The suites on a RAID-5 array: whole, without a member, and during rebuilds.
+//! The suites on a RAID-5 array: all members present, one missing, and during rebuilds.
 
-use lanefs_suites::array::{Health, judge_file, judge_story};
+use lanefs_suites::array::{Health, check_file, check_story};
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::Bases;
 
 fn sequence(bases: &Bases, health: Health, seed: u64, len: usize) {
     println!("{health:?}, seed {seed}");
-    judge_story(bases, health, seed, len).unwrap_or_else(|why| panic!("{why}"));
+    check_story(bases, health, seed, len).unwrap_or_else(|why| panic!("{why}"));
 }
 
 fn one_file(bases: &Bases, health: Health, seed: u64, count: u32) {
     println!("{health:?}, seed {seed}");
-    judge_file(bases, health, seed, count).unwrap_or_else(|why| panic!("{why}"));
+    check_file(bases, health, seed, count).unwrap_or_else(|why| panic!("{why}"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! A file system on an array whose members crash together, each with its own cache. After the log's
-//! recovery and the journal's, every file that was fsynced is there, and e2fsck finds nothing.
+//! A file system on an array whose members crash together, each with its own cache. After recovery
+//! of the array's log and the journal, every file that was fsynced is present, and e2fsck finds
+//! nothing.
 
 #[path = "../../raid5/tests/rig/mod.rs"]
 mod rig;
@@ -24,9 +25,9 @@ struct History {
     rig: Rig,
     base: Vec<Vec<u8>>,
     events: Vec<Event>,
-    /// Promises: event, file and contents.
+    /// Promises: the event, the file and its content.
     promises: Vec<(usize, u8, Vec<u8>)>,
-    /// Changes: the event at which one began, and its file.
+    /// Changes: the event at which the change started, and the file.
     begun: Vec<(usize, u8)>,
 }
 
@@ -41,7 +42,7 @@ fn rig(seed: u64) -> Rig {
     rig
 }
 
-/// The array of a rig, on members with these contents.
+/// Opens the array of a rig on members with these contents.
 fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     for (member, bytes) in members.iter().enumerate() {
         let (tape, bytes) = (tape.clone(), Mutex::new(bytes.clone()));
@@ -51,8 +52,8 @@ fn on(rig: &mut Rig, members: &[Vec<u8>], tape: &Arc<Tape>) -> Arc<Array> {
     Arc::new(rig.start())
 }
 
-/// Empties the logs, as a start of an array does. Headers of its last run have higher
-/// generations than the first ones of this run, and would be used instead of them.
+/// Empties the logs, as a start of an array does. Headers of the last run have higher generations
+/// than the first ones of this run, and would be used instead of them.
 fn empty_logs(members: &mut [Vec<u8>], rig: &Rig) {
     let log = rig.log().expect("a log");
     let bytes = log.offset as usize..(log.offset + log.len) as usize;
@@ -112,7 +113,7 @@ impl History {
             last.insert(file, (mark, data));
         }
         for (file, (mark, data)) in last {
-            // Changed since, and not promised yet: any contents between may be there.
+            // The file was changed since and not promised again: any contents between are allowed.
             if self.begun.iter().any(|(at, of)| of == file && at >= mark && *at <= cut) {
                 continue;
             }
@@ -133,7 +134,7 @@ impl History {
     }
 }
 
-fn judge(seed: u64, cuts: usize) {
+fn check(seed: u64, cuts: usize) {
     println!("seed {seed}");
     let history = record(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -148,11 +149,11 @@ fn judge(seed: u64, cuts: usize) {
 
 #[test]
 fn files_on_an_array_keep_their_promises_at_a_few_crashes() {
-    judge(1, 6);
+    check(1, 6);
 }
 
 #[test]
 #[ignore = "long: 25 crashes of each of 6 arrays"]
 fn files_on_arrays_keep_their_promises_at_many_crashes() {
-    in_parallel(seeds(6), |seed| judge(seed, 25));
+    in_parallel(seeds(6), |seed| check(seed, 25));
 }

@@ -1,14 +1,14 @@
-//! Crash states of workloads: recovered by Lanefs and by e2fsck, promises kept.
+//! Crash states of workloads: Lanefs and e2fsck recover them, and promises are kept.
 
 use lanefs_device::{Device, Kept};
-use lanefs_suites::crash::{Cuts, Judge, OPTIONS, Tally, Ways, judge, many, record};
+use lanefs_suites::crash::{Checker, Cuts, OPTIONS, Tally, Ways, check, many, record};
 use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::seeds;
 use lanefs_suites::together::Bases;
 use std::sync::Arc;
 
 fn run(seed: u64, ops: usize, cuts: Cuts) {
-    let found = judge(seed, ops, cuts).unwrap_or_else(|why| panic!("{why}"));
+    let found = check(seed, ops, cuts).unwrap_or_else(|why| panic!("{why}"));
     println!("seed {seed}: {found}");
 }
 
@@ -36,11 +36,11 @@ fn a_flush_that_never_was_is_found() {
         let lost = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::LostFlush, device)) };
         let history = record(image, seed, 80, &lost).expect("the workload");
         let tally = Tally::new(1);
-        let mut judge = Judge::new(&history, &tally).expect("the recording is read");
-        let last = judge.cuts();
+        let mut checker = Checker::new(&history, &tally).expect("the recording is read");
+        let last = checker.cuts();
         let cuts: Vec<usize> = (last / 2..=last).step_by(20).collect();
         let ways = |cut| Ways { kept: vec![Kept::Some { seed: cut as u64 }], again: 0 };
-        judge.judge(&cuts, &ways).is_err()
+        checker.check_cuts(&cuts, &ways).is_err()
     });
     assert!(found, "a suite that does not see a lost flush is blind");
 }

@@ -1,10 +1,10 @@
-//! The n-th read, write and flush fails.
+//! Runs in which the n-th read, write or flush fails.
 
-use lanefs_suites::faults::judge;
+use lanefs_suites::faults::check;
 use lanefs_suites::random::{in_parallel, seeds};
 
 fn run(seed: u64, len: usize, most: u64) {
-    let done = judge(seed, len, most).unwrap_or_else(|why| panic!("{why}"));
+    let done = check(seed, len, most).unwrap_or_else(|why| panic!("{why}"));
     println!("seed {seed}: {done} faults");
 }
 

@@ -1,6 +1,6 @@
-//! One file under random operations, compared byte for byte.
+//! Random operations on one file, compared byte for byte.
 
-use lanefs_suites::fsx::judge;
+use lanefs_suites::fsx::check;
 use lanefs_suites::random::{in_parallel, seeds};
 use lanefs_suites::together::Bases;
 
@@ -9,7 +9,7 @@ fn a_file_keeps_its_bytes_through_a_thousand_operations() {
     let bases = Bases::default();
     for seed in seeds(3) {
         println!("seed {seed}");
-        judge(&bases, seed, 1000).unwrap_or_else(|why| panic!("{why}"));
+        check(&bases, seed, 1000).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
@@ -19,7 +19,7 @@ fn a_file_keeps_its_bytes_through_many_operations() {
     let bases = Bases::default();
     in_parallel(seeds(8), |seed| {
         println!("seed {seed}");
-        judge(&bases, seed, 20_000).unwrap_or_else(|why| panic!("{why}"));
+        check(&bases, seed, 20_000).unwrap_or_else(|why| panic!("{why}"));
     });
 }
 

@@ -5,17 +5,17 @@ use lanefs_suites::hostile::exercise::Outcome;
 use lanefs_suites::hostile::extremes::{CHANGED_BY_LOG, Extreme, LARGEST};
 use lanefs_suites::hostile::kernel;
 use lanefs_suites::hostile::kinds::{CLEAN, CRASHED, Kind};
-use lanefs_suites::hostile::victim::{Left, Victim};
-use lanefs_suites::hostile::{PLAIN, judge, judge_image, random_images};
+use lanefs_suites::hostile::target::{Left, Target};
+use lanefs_suites::hostile::{PLAIN, check, check_image, random_images};
 use lanefs_suites::random::{in_parallel, seeds};
 
 fn each(left: Left, kinds: &[Kind]) {
-    let Some(base) = Victim::make(PLAIN, 16, left) else { return };
+    let Some(base) = Target::make(PLAIN, 16, left) else { return };
     let mut wrong = Vec::new();
     for kind in kinds {
-        let victim = base.fork();
-        (kind.damage)(&victim);
-        match judge(&victim, kind.name) {
+        let target = base.fork();
+        (kind.damage)(&target);
+        match check(&target, kind.name) {
             Err(why) => wrong.push(format!("{}: {why}", kind.name)),
             Ok(outcome) if kind.says.is_empty() || outcome.says(kind.says) => {}
             Ok(outcome) => {
@@ -42,7 +42,7 @@ fn each_extreme(extremes: &[Extreme]) {
     for Extreme { name, says, make } in extremes {
         let Some(image) = make() else { return };
         let begun = std::time::Instant::now();
-        match judge_image(&image, name) {
+        match check_image(&image, name) {
             Err(why) => wrong.push(format!("{name}: {why}")),
             Ok(outcome) if says.is_empty() && outcome.mounted => {}
             Ok(outcome) if !says.is_empty() && outcome.says(says) => {}
@@ -66,9 +66,9 @@ fn a_superblock_that_the_log_changes_is_looked_at() {
 #[test]
 fn an_image_without_damage_gives_no_errors() {
     for options in [PLAIN, "-b 1024 -J size=1", "-b 4096 -J size=4"] {
-        let Some(victim) = Victim::make(options, 24, Left::Clean) else { return };
-        let outcome = judge(&victim, "no damage").expect("it holds");
-        // Errors that the exercise itself causes: it uses some names twice.
+        let Some(target) = Target::make(options, 24, Left::Clean) else { return };
+        let outcome = check(&target, "no damage").expect("it holds");
+        // Errors that the operations themselves cause: they use some names twice.
         let expected = |error: &&String| !error.contains("no space") && *error != "file exists";
         let errors: Vec<_> = outcome.errors.iter().filter(expected).collect();
         assert!(outcome.mounted && errors.is_empty(), "{options}: {errors:?}");
@@ -77,21 +77,21 @@ fn an_image_without_damage_gives_no_errors() {
 
 #[test]
 fn what_is_no_file_system_is_refused() {
-    let Some(victim) = Victim::make(PLAIN, 16, Left::Clean) else { return };
-    for len in [0, 1, 1023, 1024, 2047, 2048, 100_000, 1 << 20, victim.len() - 1] {
-        let outcome = lanefs_suites::hostile::judge_device(victim.truncated(len), "truncated");
+    let Some(target) = Target::make(PLAIN, 16, Left::Clean) else { return };
+    for len in [0, 1, 1023, 1024, 2047, 2048, 100_000, 1 << 20, target.len() - 1] {
+        let outcome = lanefs_suites::hostile::check_device(target.truncated(len), "truncated");
         let outcome = outcome.expect("it holds");
         assert!(!outcome.mounted, "{len} bytes are too few");
     }
-    let noise = victim.fork();
+    let noise = target.fork();
     let mut rng = fastrand::Rng::with_seed(5);
     noise.put(0, &(0..1 << 20).map(|_| rng.u8(..)).collect::<Vec<_>>());
-    assert!(!judge(&noise, "noise").expect("it holds").mounted);
+    assert!(!check(&noise, "noise").expect("it holds").mounted);
 }
 
 fn bytes_changed(seed: u64, count: u64) {
-    let judged = random_images(seed, count).unwrap_or_else(|why| panic!("{why}"));
-    println!("seed {seed}: {judged:?}");
+    let totals = random_images(seed, count).unwrap_or_else(|why| panic!("{why}"));
+    println!("seed {seed}: {totals:?}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn bytes_changed_at_random_do_no_harm() {
     in_parallel(seeds(8), |seed| bytes_changed(seed, 500));
 }
 
-/// The table in docs/results names every kind.
+/// Every kind of damage has a row in the table in docs/results.
 #[test]
 fn every_kind_is_a_row_of_the_table() {
     let table = include_str!("../../../docs/results/2026-11-22-hostile.md");
@@ -118,9 +118,9 @@ fn every_kind_is_a_row_of_the_table() {
     }
 }
 
-/// The answer of Lanefs: an error with the expected words, or that it went unnoticed.
-fn said(says: &str, judged: Result<Outcome, String>) -> String {
-    match judged {
+/// Returns the reaction of Lanefs: an error with the expected words, or none.
+fn said(says: &str, totals: Result<Outcome, String>) -> String {
+    match totals {
         Err(why) => format!("**{why}**"),
         Ok(outcome) if !outcome.given_twice.is_empty() => {
             "**mounts: gives numbers of open inodes again**".into()
@@ -141,7 +141,7 @@ fn said(says: &str, judged: Result<Outcome, String>) -> String {
 #[test]
 #[ignore = "long: prints the table of kinds, mounting every kind with the kernel's ext4"]
 fn the_table_of_kinds_is_printed() {
-    // Not with the other tests: the kernel may not survive the images.
+    // This test is separate from the others: the kernel may not survive the images.
     if std::env::var_os("LANEFS_HOSTILE_TABLE").is_none() {
         return;
     }
@@ -152,24 +152,24 @@ fn the_table_of_kinds_is_printed() {
         println!("| {name} | {ours} | {kernel} |");
     };
     for (left, kinds) in [(Left::Clean, CLEAN), (Left::Crashed, CRASHED)] {
-        let Some(base) = Victim::make(PLAIN, 16, left) else { return };
+        let Some(base) = Target::make(PLAIN, 16, left) else { return };
         for kind in kinds {
-            let victim = base.fork();
-            (kind.damage)(&victim);
-            victim.device().to_file(&path).expect("the image");
-            row(kind.name, said(kind.says, judge(&victim, kind.name)), &path);
+            let target = base.fork();
+            (kind.damage)(&target);
+            target.device().to_file(&path).expect("the image");
+            row(kind.name, said(kind.says, check(&target, kind.name)), &path);
         }
     }
     for extreme in CHANGED_BY_LOG {
         let Some(image) = (extreme.make)() else { return };
-        let ours = said(extreme.says, judge_image(&image, extreme.name));
+        let ours = said(extreme.says, check_image(&image, extreme.name));
         row(extreme.name, ours, image.path());
     }
     for extreme in LARGEST {
-        // Never on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and
-        // keeps them, before it looks at one.
+        // Not on a machine in use: the kernel reads all descriptors, gigabytes of zeros, and keeps
+        // them, before it checks the first one.
         let Some(image) = (extreme.make)() else { return };
-        let ours = said(extreme.says, judge_image(&image, extreme.name));
+        let ours = said(extreme.says, check_image(&image, extreme.name));
         println!("| {} | {ours} | not asked |", extreme.name);
     }
 }

@@ -1,4 +1,4 @@
-//! Images of every supported form, filled by the kernel and read by Lanefs, and the other way.
+//! Images of every supported format that the kernel fills and Lanefs reads, and the reverse.
 
 use lanefs_device::{Access as DeviceAccess, FileDevice, OpenOptions};
 use lanefs_ext4::{Access, Atime, Mount, MountOptions};
@@ -80,7 +80,8 @@ fn seen_by_library(image: &Image) -> Listing {
         .unwrap_or_else(|(path, error)| panic!("{}: {error}", show(&path)))
 }
 
-/// The listing without properties in which two file systems with the same contents may differ.
+/// Returns the listing without properties that may differ between file systems with the same
+/// contents.
 fn content(mut listing: Listing) -> Listing {
     listing.entries.remove(&b"lost+found"[..]);
     for entry in listing.entries.values_mut() {
@@ -93,7 +94,7 @@ fn content(mut listing: Listing) -> Listing {
     listing
 }
 
-/// Tests both directions for one set of options.
+/// Tests both directions with one set of options.
 fn both_ways(options: &str, size: &str, scale: Scale) {
     let what = format!("mke2fs {options} {size}");
     let (fill, change) = (fill(scale), change(scale));
@@ -110,7 +111,7 @@ fn both_ways(options: &str, size: &str, scale: Scale) {
     after.assert_same(&seen_by_library(&ours), &format!("{what}: Lanefs's, kernel / Lanefs"));
     content(before).assert_same(&content(after), &format!("{what}: filled by kernel / by Lanefs"));
 
-    // Each changes the image of the other.
+    // Each file system changes the image that the other one filled.
     told_to_library(&kernels, &change);
     kernels.assert_clean(&format!("{what}: filled by the kernel, changed by Lanefs"));
     let Some(()) = told_to_kernel(&ours, &change) else { return };

@@ -1,9 +1,9 @@
-//! Random operations of four threads against a model in memory.
+//! Random operations of four threads, compared with a model in memory.
 
 use lanefs_device::Device;
 use lanefs_suites::planted::{Bug, Planted};
 use lanefs_suites::random::{in_parallel, seeds};
-use lanefs_suites::together::{Bases, Judge, scenario};
+use lanefs_suites::together::{Bases, Runner, scenario};
 use std::sync::Arc;
 
 fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
@@ -13,10 +13,10 @@ fn plain(device: Arc<dyn Device>) -> Arc<dyn Device> {
 #[test]
 fn a_few_stories_end_as_the_model_says() {
     let bases = Bases::default();
-    let judge = Judge { bases: &bases, wrap: &plain };
+    let runner = Runner { bases: &bases, wrap: &plain };
     for seed in seeds(4) {
         println!("seed {seed}");
-        judge.judge_seed(seed, 150).unwrap_or_else(|why| panic!("{why}"));
+        runner.check_seed(seed, 150).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
@@ -24,10 +24,10 @@ fn a_few_stories_end_as_the_model_says() {
 #[ignore = "long: 200 seeds, 500 operations of four threads each"]
 fn two_hundred_stories_end_as_the_model_says() {
     let bases = Bases::default();
-    let judge = Judge { bases: &bases, wrap: &plain };
+    let runner = Runner { bases: &bases, wrap: &plain };
     in_parallel(seeds(200), |seed| {
         println!("seed {seed}");
-        judge.judge_seed(seed, 500).unwrap_or_else(|why| panic!("{why}"));
+        runner.check_seed(seed, 500).unwrap_or_else(|why| panic!("{why}"));
     });
 }
 
@@ -35,11 +35,11 @@ fn two_hundred_stories_end_as_the_model_says() {
 fn a_bit_flipped_in_file_data_is_found_and_the_story_shrinks() {
     let bases = Bases::default();
     let flip = |device| -> Arc<dyn Device> { Arc::new(Planted::new(Bug::FlippedBit, device)) };
-    let judge = Judge { bases: &bases, wrap: &flip };
+    let runner = Runner { bases: &bases, wrap: &flip };
     let scenario = scenario(7, 200);
     let ops = |sequences: &[Vec<_>]| sequences.iter().map(Vec::len).sum::<usize>();
     let before = ops(&scenario.sequences);
-    let why = judge.run(&scenario).expect_err("the flipped bit is seen");
-    let (short, why) = judge.shrink(scenario, why);
+    let why = runner.run(&scenario).expect_err("the flipped bit is seen");
+    let (short, why) = runner.shrink(scenario, why);
     assert!(ops(&short.sequences) < before / 4, "{why}: {}", short.tell());
 }

@@ -18,8 +18,8 @@ fn name(n: usize) -> Vec<u8> {
     format!("f{n}").into_bytes()
 }
 
-/// Files of many sizes, some of whole stripes, some written in pieces; a third is removed and
-/// others take its place.
+/// Returns operations that write files of many sizes, some of whole stripes, some in pieces; a
+/// third is removed and replaced.
 fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut ops = Vec::new();
@@ -48,7 +48,7 @@ fn ops(stripe: usize, seed: u64) -> Vec<Op> {
     ops
 }
 
-/// First block and length of each extent of the files that are there.
+/// Returns first block and length of each extent of the existing files.
 fn extents(image: &Image) -> Vec<(u64, u64)> {
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-f", "-"]).arg(image.path()).stderr(Stdio::null());
@@ -73,7 +73,7 @@ fn extents(image: &Image) -> Vec<(u64, u64)> {
     found
 }
 
-/// How many extents have the length of a stripe, and how many of these start with one.
+/// Returns the number of extents that are as long as a stripe, and how many of them start at one.
 fn aligned(image: &Image, stripe: u64) -> (usize, usize) {
     let large: Vec<_> = extents(image).into_iter().filter(|(_, len)| *len >= stripe).collect();
     let aligned = large.iter().filter(|(start, _)| start % stripe == 0).count();
@@ -86,7 +86,7 @@ fn tell(tree: &mut dyn Tree, ops: &[Op]) {
     }
 }
 
-/// The share of large extents that start with a stripe after these operations.
+/// Returns the share of large extents that start at a stripe after these operations.
 fn share_of_lanefs(
     image: &Image,
     device: Arc<dyn Device>,
@@ -102,12 +102,12 @@ fn share_of_lanefs(
     let (ours, of) = aligned(image, stripe as u64);
     println!("stripe of {stripe}: Lanefs {ours} of {of}");
     let share = ours as f64 / of as f64;
-    // A file whose first piece is shorter than a stripe begins anywhere, and goes on from there.
+    // A file whose first piece is shorter than a stripe starts anywhere and continues from there.
     assert!(share > 0.8, "{ours} of {of} start with a stripe of {stripe}");
     share
 }
 
-/// A device with rows of so many bytes.
+/// A device that reports rows of this many bytes.
 struct WithRows(Arc<dyn Device>, u64);
 
 impl Device for WithRows {

@@ -1,5 +1,5 @@
-//! The superblock over mount, work, failure and close, from every state, beside the result of the
-//! kernel's ext4 on the same image.
+//! Compares the superblock during mount, work, failure and close, from every state, with the result
+//! of the kernel's ext4 on the same image.
 
 use lanefs_device::{Device, RamDevice};
 use lanefs_ext4::{Access, Mount, MountOptions, OnError};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed";
 const NO_JOURNAL: &str = "-b 1024 -O ^metadata_csum,^metadata_csum_seed,^has_journal,^orphan_file";
 
-/// The fields of a superblock that are compared.
+/// The compared fields of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     valid: bool,
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-/// What happens between mount and close.
+/// The event between mount and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meets {
     Nothing,
@@ -78,7 +78,7 @@ impl Case {
         all
     }
 
-    /// With a damaged directory, if the case has one.
+    /// Creates the image, with a damaged directory if the case has one.
     fn image(&self) -> Option<Image> {
         let image = Image::make(self.options, "8M")?;
         debugfs(&image, &format!("ssv state {}", self.state));
@@ -89,7 +89,7 @@ impl Case {
             debugfs(&image, "mkdir damaged");
             let block = debugfs(&image, "blocks damaged");
             let block: u64 = block.trim().parse().expect("one block");
-            // A first record of no length.
+            // The first record gets the length zero.
             image.device().write_at(block * 1024 + 4, &[0; 2]).expect("the damage");
         }
         Some(image)
@@ -102,7 +102,7 @@ fn debugfs(image: &Image, command: &str) -> String {
     String::from_utf8_lossy(&run.expect("debugfs runs").stdout).into_owned()
 }
 
-/// The superblock while it is mounted and after close, by the kernel.
+/// Returns the superblock during the mount and after close, by the kernel.
 fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let access = if case.access == Access::ReadOnly { "ro" } else { "rw" };
@@ -112,14 +112,14 @@ fn by_kernel(case: &Case) -> Option<[Seen; 2]> {
     };
     let mount = image.kernel_mount(&format!("{access},errors={errors}"))?;
     let _ = std::fs::read_dir(mount.path().join("damaged")).map(|entries| entries.count());
-    // With errors=remount-ro it is read-only by now, and fails.
+    // With errors=remount-ro the mount is read-only now, and syncfs fails.
     let _ = rustix::fs::syncfs(std::fs::File::open(mount.path()).expect("the mount"));
     let during = Seen::on(image.path());
     mount.unmount();
     Some([during, Seen::on(image.path())])
 }
 
-/// The same for Lanefs.
+/// Returns the same for Lanefs.
 fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     let image = case.image()?;
     let on_error = match case.meets {
@@ -142,7 +142,7 @@ fn by_lanefs(case: &Case) -> Option<[Seen; 2]> {
     Some([during, Seen::of(&*device)])
 }
 
-/// Adapts the kernel's result where the two may differ, with the reason.
+/// Adapts the kernel's result where the two may differ; each case has its reason.
 fn may_differ(case: &Case, kernel: &mut [Seen; 2], ours: &[Seen; 2]) {
     let [during, after] = kernel;
     if let Meets::Damage(on_error) = case.meets {

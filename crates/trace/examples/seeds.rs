@@ -1,6 +1,6 @@
-//! The cost of a round of a seed's workload for one worker, policy by policy, counted by single
-//! steps: instructions and cache lines of the median operation, and the blocks that a commit logs
-//! for two workers. Counts, not times: they are the same on a busy machine.
+//! Counts the cost of a round of a seed's workload for one worker, by policy, with single steps:
+//! instructions and cache lines of the median operation, and the blocks that a commit logs for two
+//! workers. These are counts, not times, so they are the same on a busy machine.
 //!
 //! ```sh
 //! cargo run --profile stress -p lanefs-trace --example seeds
@@ -14,17 +14,18 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The heap of the command line.
+/// The heap that the command uses.
 #[global_allocator]
 static HEAP: lanefs_lanes::LineHeap = lanefs_lanes::LineHeap;
 
-/// Files of a round of S1; 1,000 in the bench.
+/// Files of a round of S1; the benchmark uses 1,000.
 const FILES: usize = 100;
-/// S2, as the bench does it: bytes added at once, and when the file is emptied.
+/// The sizes of S2, as in the benchmark: bytes of each append, and the size at which the file is
+/// truncated.
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// One of so many operations is counted.
+/// One in this many operations is counted.
 const STRIDE: usize = 7;
 
 const CLAIMS: [(&str, &str); 3] = [
@@ -65,7 +66,7 @@ struct Round {
     name: &'static str,
     steps: usize,
     worker: for<'a> fn(&'a FileSystem, usize) -> Step<'a>,
-    /// The kind of a step of the round.
+    /// Returns the kind of each step of the round.
     kind: fn(usize) -> &'static str,
 }
 
@@ -98,11 +99,12 @@ fn measure(
     let fs = FileSystem::open_device(device, &options)?;
 
     let mut step = worker(&fs, 0);
-    // Twice to fill the caches: then everything taken has been given back once.
+    // Two rounds fill the caches and give back everything once.
     (0..2 * steps).for_each(|n| step(n % steps));
     let mut counted: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for n in 0..steps {
-        // Single-stepping is slow: it traces every seventh operation, the last of S2 among them.
+        // Single-stepping is slow, so it traces every seventh operation, including the last one of
+        // S2.
         if n % STRIDE == (steps - 1) % STRIDE {
             let (_, footprint) = recorder.record(|| step(n))?;
             let instructions = footprint.instructions();
@@ -112,7 +114,8 @@ fn measure(
             step(n);
         }
     }
-    // Two workers at once, on their own lanes, half a round each, so that their files exist.
+    // Two workers run concurrently on their own lanes, half a round each, so that their files
+    // exist.
     fs.sync()?;
     let logged = fs.statistics().journal.blocks_logged;
     std::thread::scope(|s| {
@@ -129,7 +132,7 @@ fn measure(
     drop(step);
     print!("{:<24}{name:<10}", round.name);
     for (kind, mut all) in counted {
-        // One operation frees the retired memory of many.
+        // The median, since one operation frees the retired memory of many.
         all.sort_unstable();
         let (instructions, lines) = all[all.len() / 2];
         print!("{kind} {instructions} ({lines}), ");

@@ -1,4 +1,4 @@
-//! From registers to memory: which addresses an instruction reads and writes.
+//! Computes the addresses that an instruction reads and writes, from the registers.
 
 use crate::Footprint;
 use crate::record::{IP, Registers};
@@ -8,7 +8,7 @@ use iced_x86::{
 };
 use std::collections::HashMap;
 
-/// Decoded instructions, kept from one recording to the next.
+/// Decoded instructions, kept for later recordings.
 #[derive(Default)]
 pub(crate) struct Decoder {
     known: HashMap<u64, Known>,
@@ -18,7 +18,7 @@ pub(crate) struct Decoder {
 struct Known {
     operands: Vec<Operand>,
     flow: Flow,
-    /// Repeated by rcx, which may be zero.
+    /// Whether it is repeated rcx times, which may be zero.
     repeated: bool,
 }
 
@@ -29,7 +29,7 @@ struct Operand {
     written: bool,
 }
 
-/// Where an instruction leads.
+/// The control flow after an instruction.
 #[derive(Clone, Copy)]
 enum Flow {
     On,
@@ -37,11 +37,11 @@ enum Flow {
     System,
 }
 
-/// No instruction is longer.
+/// The length of the longest instruction.
 const LONGEST: usize = 15;
 
 impl Decoder {
-    /// The lines that the steps touched.
+    /// Returns the lines that the steps touched.
     pub(crate) fn footprint(&mut self, steps: &[Registers], fs_base: u64) -> Footprint {
         let mut footprint = Footprint::new();
         let mut calls = Calls::default();
@@ -71,16 +71,16 @@ impl Decoder {
     }
 }
 
-/// Return addresses, as the calls that were seen put them on the stack.
+/// The return addresses of the calls so far.
 #[derive(Default)]
 struct Calls {
     stack: Vec<u64>,
-    /// Where on the stack each of them lies.
+    /// The position of each return address on the stack.
     pointers: Vec<u64>,
 }
 
 impl Calls {
-    /// Calls that have returned, in any way, have left their slot on the stack.
+    /// Removes the calls that have returned in any way: their slots are below the stack pointer.
     fn arrive(&mut self, registers: &Registers) {
         while self.pointers.last().is_some_and(|at| registers[4] > *at) {
             self.pointers.pop();
@@ -89,7 +89,7 @@ impl Calls {
     }
 
     fn call(&mut self, registers: &Registers) {
-        // The return address lies just inside the call: one byte before it is the call itself.
+        // The return address is after the call instruction; one byte before it is inside.
         self.stack.push(registers[IP]);
         self.pointers.push(registers[4].wrapping_sub(8));
     }
@@ -106,7 +106,7 @@ fn know(ip: u64) -> Known {
             let (read, written) = match memory.access() {
                 OpAccess::Read | OpAccess::CondRead => (true, false),
                 OpAccess::Write | OpAccess::CondWrite => (false, true),
-                // A compare-and-exchange that fails takes the line all the same.
+                // A compare-and-exchange takes the line exclusively even if it fails.
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
                 OpAccess::None | OpAccess::NoMemAccess => return None,
             };
@@ -127,14 +127,14 @@ fn know(ip: u64) -> Known {
 
 fn instruction_at(ip: u64) -> Instruction {
     // SAFETY: the processor has just executed this instruction, so its bytes are mapped and do not
-    // change: code is not unmapped while it runs. Up to its end only what is in the same page as
-    // its first byte is read, and more only if the instruction says that it is longer.
+    // change: code is not unmapped while it runs. Only bytes in the page of its first byte are
+    // read, and more only if the instruction is longer.
     let bytes = unsafe { code_at(ip, LONGEST.min(PAGE - (ip as usize % PAGE))) };
     let short = decode(bytes, ip);
     if !short.is_invalid() {
         return short;
     }
-    // SAFETY: as above; the instruction reaches into the next page.
+    // SAFETY: as above; the instruction extends into the next page.
     decode(unsafe { code_at(ip, LONGEST) }, ip)
 }
 
@@ -151,8 +151,8 @@ unsafe fn code_at(ip: u64, len: usize) -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(ip as usize), len) }
 }
 
-/// The value of a register that takes part in an address; none for vectors, whose scattered
-/// accesses no compiler makes of itself.
+/// Returns the value of a register in an address; `None` for vectors, since compilers generate no
+/// scattered accesses by themselves.
 fn value_of(register: Register, registers: &Registers, fs_base: u64) -> Option<u64> {
     if register.is_segment_register() {
         return Some(if register == Register::FS { fs_base } else { 0 });

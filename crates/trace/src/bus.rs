@@ -1,12 +1,13 @@
-//! A coherent machine of many processors, one for each thread, with caches of unlimited size.
+//! A model of a coherent machine with one processor for each thread, and caches of unlimited size.
 
 use crate::{Footprint, Line};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Counts the lines that move between processors while they run one operation after the other.
+/// Counts the lines that move between processors while they run one operation after another.
 ///
-/// A read moves a line that another processor wrote since. A write moves or invalidates a line that
-/// another processor has. A line that no processor had before does not count: caches are cold once.
+/// A read moves a line if another processor has written it since. A write moves or invalidates a
+/// line if another processor has it. The first access to a line does not count, since it occurs
+/// only once.
 #[derive(Debug, Default)]
 pub struct Bus {
     lines: HashMap<Line, Copies>,
@@ -16,11 +17,11 @@ pub struct Bus {
 #[derive(Debug, Default)]
 struct Copies {
     holders: HashSet<usize>,
-    /// Whether its only holder wrote it.
+    /// Whether its only holder has written it.
     written: bool,
 }
 
-/// Lines that moved, and how often.
+/// The moved lines, and how often each moved.
 #[derive(Debug, Clone, Default)]
 pub struct Transfers {
     /// How often each line moved.
@@ -28,24 +29,25 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// All of them.
+    /// Returns the number of all moves.
     pub fn total(&self) -> u64 {
         self.lines.values().sum()
     }
 
-    /// Those of the line that moved most.
+    /// Returns the moves of the line that moved most.
     pub fn hottest(&self) -> u64 {
         self.lines.values().copied().max().unwrap_or(0)
     }
 }
 
 impl Bus {
-    /// All caches are empty.
+    /// Creates a machine with empty caches.
     pub fn new() -> Bus {
         Bus::default()
     }
 
-    /// Processor `who` executes a run with this footprint; adds the lines that move to `transfers`.
+    /// Runs an operation with this footprint on processor `who`; adds the moved lines to
+    /// `transfers`.
     pub fn run(&mut self, who: usize, footprint: &Footprint, transfers: &mut Transfers) {
         for (line, touch) in footprint.lines() {
             let copies = self.lines.entry(*line).or_default();

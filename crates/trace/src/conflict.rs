@@ -7,13 +7,13 @@ use crate::{Footprint, Line, Touch};
 pub struct Conflict<'a> {
     /// The line.
     pub line: Line,
-    /// The first one's accesses.
+    /// The accesses of the first run.
     pub first: &'a Touch,
-    /// The second one's accesses.
+    /// The accesses of the second run.
     pub second: &'a Touch,
 }
 
-/// All lines that `first` writes and `second` touches, or the other way round.
+/// Returns all lines that `first` writes and `second` touches, or the reverse.
 pub fn conflicts<'a>(first: &'a Footprint, second: &'a Footprint) -> Vec<Conflict<'a>> {
     let (few, many) = match first.lines().len() <= second.lines().len() {
         true => (first, second),

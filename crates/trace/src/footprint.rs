@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 pub struct Line(pub u64);
 
 impl Line {
-    /// The address of its first byte.
+    /// Returns the address of its first byte.
     pub fn address(self, granule: Granule) -> u64 {
         self.0 << granule.shift()
     }
 }
 
-/// How much memory moves as a unit.
+/// The unit in which memory moves between processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Granule {
     /// A line of 64 bytes.
     #[default]
     Line,
-    /// Two lines: processors fetch the neighbour too.
+    /// Two adjacent lines: some processors fetch both.
     Pair,
 }
 
@@ -43,20 +43,20 @@ pub struct Site {
     pub address: u64,
 }
 
-/// How a line was touched.
+/// The accesses to a line.
 #[derive(Debug, Clone, Default)]
 pub struct Touch {
-    /// Where it was read and not written, each instruction once, the first few.
+    /// The sites that only read it: each instruction once, the first few.
     pub reads: Vec<Site>,
-    /// Where it was written, each instruction once, the first few.
+    /// The sites that wrote it: each instruction once, the first few.
     pub writes: Vec<Site>,
 }
 
-/// Sites kept for each line and kind; more give no new information.
+/// Sites kept for each line and kind; more would add no information.
 const SITES: usize = 12;
 
 impl Touch {
-    /// Whether it was written at all.
+    /// Returns whether it was written.
     pub fn is_written(&self) -> bool {
         !self.writes.is_empty()
     }
@@ -85,22 +85,22 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Nothing was touched.
+    /// Creates an empty footprint.
     pub fn new() -> Footprint {
         Footprint::default()
     }
 
-    /// The lines, by address.
+    /// Returns the lines, by address.
     pub fn lines(&self) -> &BTreeMap<Line, Touch> {
         &self.lines
     }
 
-    /// How many instructions were executed; each round of a repeated one counts.
+    /// Returns the number of executed instructions; each repetition of a repeated one counts.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }
 
-    /// How many system calls were made. The lines that they shared in the kernel are not known.
+    /// Returns the number of system calls. Lines that they share in the kernel are unknown.
     pub fn system_calls(&self) -> u64 {
         self.system_calls
     }
@@ -114,7 +114,7 @@ impl Footprint {
         self.system_calls += other.system_calls;
     }
 
-    /// The same footprint in larger units of memory.
+    /// Returns the footprint in larger units of memory.
     pub fn in_granules(&self, granule: Granule) -> Footprint {
         let mut coarse = Footprint { lines: BTreeMap::new(), ..*self };
         let shift = granule.shift() - Granule::Line.shift();
@@ -124,7 +124,7 @@ impl Footprint {
         coarse
     }
 
-    /// The footprint of the accesses for which `keep` is true.
+    /// Returns the footprint of the accesses for which `keep` is true.
     pub fn only(&self, mut keep: impl FnMut(&Site) -> bool) -> Footprint {
         let mut left = Footprint { lines: BTreeMap::new(), ..*self };
         for (line, touch) in &self.lines {

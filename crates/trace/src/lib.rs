@@ -1,16 +1,17 @@
-//! Which cache lines do operations share?
+//! Finds cache lines that operations share.
 //!
 //! [`record`] single-steps a closure on the calling thread, with no special build. The processor's
 //! trap flag stops it after each instruction, and a signal handler saves the registers. Afterwards
-//! a decoder computes from them which memory each instruction read and wrote. A [`Footprint`] is
-//! the cache lines that one run touched, with the calls that led there. [`Conflict`]s are the lines
-//! that one footprint writes and another touches. [`Bus`] counts the lines that a coherent machine
-//! would transfer when many threads do one operation after the other.
+//! a decoder computes from them which memory each instruction read and wrote. A [`Footprint`] has
+//! the cache lines that one run touched, each with its call paths. [`Conflict`]s are the lines that
+//! one footprint writes and another touches. [`Bus`] counts the lines that a coherent machine would
+//! transfer if many threads ran one operation after the other.
 //!
-//! It sees everything that the processor executes: locks, reference counts, the allocator, thread
-//! locals. It does not see the kernel: system calls are counted, not followed.
+//! The trace contains everything that the processor executes in user space: locks, reference
+//! counts, the allocator, thread locals. In the kernel it sees nothing: system calls are only
+//! counted.
 //!
-//! Only for Linux on x86-64; elsewhere [`record`] returns an error.
+//! Works on Linux on x86-64 only; elsewhere [`record`] returns an error.
 #![warn(missing_docs)]
 
 mod access;

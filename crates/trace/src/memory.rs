@@ -1,10 +1,10 @@
-//! The kind of memory at an address: from `/proc/self/maps`.
+//! Finds the kind of memory at an address, from `/proc/self/maps`.
 
 use crate::Symbols;
 use std::fs;
 use std::io;
 
-/// The mappings of this process when they were read.
+/// The memory mappings of this process.
 #[derive(Debug, Default)]
 pub struct Memory {
     mappings: Vec<Mapping>,
@@ -18,10 +18,10 @@ struct Mapping {
 }
 
 impl Memory {
-    /// Reads them.
+    /// Reads the mappings.
     ///
     /// # Errors
-    /// Those of reading `/proc/self/maps`.
+    /// Errors of reading `/proc/self/maps`.
     pub fn look() -> io::Result<Memory> {
         Ok(Memory::parse(&fs::read_to_string("/proc/self/maps")?))
     }
@@ -37,14 +37,15 @@ impl Memory {
         Memory { mappings: maps.lines().filter_map(mapping).collect() }
     }
 
-    /// The location of the data at `address`: a static's name, the heap, a thread's stack, a file.
+    /// Returns the location of the data at `address`: the name of a static, the heap, a thread's
+    /// stack, or a file.
     pub fn place(&self, address: u64, symbols: &mut Symbols) -> String {
         let found = self.mappings.iter().position(|m| (m.start..m.end).contains(&address));
         let Some(at) = found else { return "unmapped since".into() };
         let mapping = &self.mappings[at];
         match mapping.name.as_str() {
             "[heap]" | "" => {
-                // Zeroed statics lie behind the last part of their file that is mapped as such.
+                // Statics with the value zero are after the last part of their file that is mapped.
                 match symbols.variable(address) {
                     Some(variable) => format!("static {variable}"),
                     None if self.is_stack(at) => "stack".into(),
@@ -60,8 +61,8 @@ impl Memory {
         }
     }
 
-    /// Whether a mapping is a thread's stack: this process maps stacks with a guard page below,
-    /// which is a separate mapping without any access.
+    /// Returns whether a mapping is a thread's stack: this process maps stacks with a guard page
+    /// below, which is a separate mapping without access.
     fn is_stack(&self, at: usize) -> bool {
         let Some(below) = at.checked_sub(1).map(|at| &self.mappings[at]) else { return false };
         below.end == self.mappings[at].start && below.end - below.start == 4096

@@ -1,7 +1,7 @@
-//! Single-stepping: the trap flag and the handler of its signal.
+//! Single-steps a thread with the trap flag and a signal handler.
 //!
-//! One thread is recorded at a time. The handler only copies registers into memory that existed
-//! before: it may interrupt any instruction, of the allocator too.
+//! One thread is recorded at a time. The handler only copies registers into memory that was
+//! allocated before, since it may interrupt any instruction, even of the allocator.
 
 use crate::Footprint;
 use std::fmt;
@@ -10,10 +10,11 @@ use std::fmt;
 /// (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15), then the instruction's address.
 pub(crate) type Registers = [u64; 17];
 
-/// Where a step has the instruction's address.
+/// The index of the instruction's address in a step.
 pub(crate) const IP: usize = 16;
 
-/// This machine cannot be traced: it is not Linux on x86-64, or an emulator without a trap flag.
+/// The error on machines that cannot be traced: not Linux on x86-64, or an emulator without a trap
+/// flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported;
 
@@ -25,17 +26,17 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// Whether [`record`] can work here.
+/// Returns whether [`record`] works on this machine.
 pub fn is_supported() -> bool {
     record(|| std::hint::black_box(1)).is_ok()
 }
 
 /// Runs `work` on the calling thread, stops at each instruction, and returns the memory that it
-/// touched. Takes a few microseconds an instruction. Recordings of several threads wait for each
+/// touched. Takes a few microseconds per instruction. Recordings of several threads wait for each
 /// other.
 ///
 /// # Errors
-/// [`Unsupported`], without `work` having run.
+/// [`Unsupported`]; then `work` was not run.
 ///
 /// # Panics
 /// If `work` is longer than some million instructions, or panics.
@@ -43,7 +44,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported
     Recorder::new()?.record(work)
 }
 
-/// The buffers of [`record`], to be used again for the next recording.
+/// The buffers of [`record`], for several recordings.
 pub struct Recorder {
     machine: machine::Machine,
     decoder: crate::access::Decoder,
@@ -51,35 +52,36 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Makes room for the steps of one recording.
+    /// Allocates memory for the steps of one recording.
     ///
     /// # Errors
     /// [`Unsupported`] on other machines.
     pub fn new() -> Result<Recorder, Unsupported> {
         let mut recorder =
             Recorder { machine: machine::Machine::new()?, decoder: Default::default(), fs_base: 0 };
-        // An emulator may ignore the flag. With the flag, a few instructions leave a few steps.
+        // An emulator may ignore the flag. If the flag works, even a few instructions give some
+        // steps.
         let ((), probe) = recorder.record(|| std::hint::black_box(()))?;
         if probe.instructions() == 0 { Err(Unsupported) } else { Ok(recorder) }
     }
 
-    /// As [`record`].
+    /// Works as [`record`].
     ///
     /// # Errors
-    /// As [`record`].
+    /// The same as for [`record`].
     pub fn record<R>(&mut self, work: impl FnOnce() -> R) -> Result<(R, Footprint), Unsupported> {
         let result = self.step(work);
         Ok((result, self.footprint()))
     }
 
-    /// The first half of [`Recorder::record`]: allocates nothing on the thread that is recorded.
+    /// Runs and records `work`. Allocates nothing on the recorded thread.
     pub fn step<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let (result, fs_base) = self.machine.run(work);
         self.fs_base = fs_base;
         result
     }
 
-    /// The second half, on any thread: the footprint of the last steps.
+    /// Computes the footprint of the last steps, on any thread.
     pub fn footprint(&mut self) -> Footprint {
         self.decoder.footprint(self.machine.steps(), self.fs_base)
     }
@@ -91,14 +93,14 @@ mod machine {
     use lanefs_lanes::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::arch::asm;
     use std::ptr;
-    // Without a rank: the lock is held while any other is taken, and the check would be in the
-    // trace.
+    // A lock without a rank: it is held while other locks are taken, and a check of its rank would
+    // be in the trace.
     use lanefs_lanes::sync::unscheduled::{Mutex, Once, PoisonError};
 
-    /// Steps of one recording at most; the memory is only used as far as there are steps.
+    /// The limit of steps in one recording; memory is used only for actual steps.
     const STEPS: usize = 4 << 20;
 
-    /// Where the handler writes: one recording at a time, under `TURN`.
+    /// The handler's buffer: for one recording at a time, under `TURN`.
     static BUFFER: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     static FULL: AtomicBool = AtomicBool::new(false);
@@ -137,15 +139,16 @@ mod machine {
         }
     }
 
-    /// The trap flag is set; the drop clears it, after a panic too.
+    /// Sets the trap flag; the drop clears it, also after a panic.
     struct Armed;
 
     impl Armed {
         #[inline(always)]
         fn new() -> Armed {
             // SAFETY: sets the trap flag and no other; a handler for its signal is installed. The
-            // block says that it uses the stack, so nothing lies in the red zone below it.
-            // The processor first stops after the instruction that follows, which would be missed.
+            // block is declared to use the stack, so the compiler keeps nothing in the red zone
+            // below it. The processor first stops after the instruction that follows, which would
+            // be missed.
             unsafe { asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop") };
             Armed
         }
@@ -160,9 +163,9 @@ mod machine {
     }
 
     fn install() {
-        // SAFETY: all zeros is a valid sigaction; the handler has the signature that SA_SIGINFO
-        // asks for, and calls nothing that a signal may not interrupt. Only a debugger uses SIGTRAP
-        // in this process, and a debugger would not work with single steps anyway.
+        // SAFETY: all zeros is a valid sigaction; the handler has the signature required by
+        // SA_SIGINFO, and calls only async-signal-safe functions. Nothing else in this process uses
+        // SIGTRAP except a debugger, which cannot work together with single steps.
         let done = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_trap as *const () as usize;
@@ -197,12 +200,13 @@ mod machine {
         // runs.
         let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
         let step: Registers = std::array::from_fn(|i| registers[ORDER[i] as usize] as u64);
-        // SAFETY: `at` is below the buffer's capacity, and only the thread whose turn it is steps.
+        // SAFETY: `at` is below the buffer's capacity, and only the thread that holds `TURN` is
+        // stepped.
         unsafe { buffer.add(at).write(step) };
         COUNT.store(at + 1, Ordering::Relaxed);
     }
 
-    /// The base address of the calling thread's locals.
+    /// Returns the base address of the calling thread's locals.
     fn fs_base() -> u64 {
         const ARCH_GET_FS: libc::c_int = 0x1003;
         let mut base = 0_u64;

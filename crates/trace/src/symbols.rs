@@ -1,34 +1,34 @@
-//! Names of functions and data at an address.
+//! Finds names of functions and data at an address.
 
 use std::collections::HashMap;
 
-/// A function at an instruction, inlined ones included.
+/// A function at an instruction, which may be inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Its path, without hashes.
     pub function: String,
-    /// The file's name and the line, if the binary has them.
+    /// The name of the file and the line, if the binary has them.
     pub place: Option<String>,
 }
 
-/// Looks up names in the running binary, and remembers them.
+/// Looks up names in the running binary, and caches them.
 #[derive(Default)]
 pub struct Symbols {
     known: HashMap<u64, Vec<Frame>>,
 }
 
 impl Symbols {
-    /// Nothing looked up yet.
+    /// Creates an empty cache.
     pub fn new() -> Symbols {
         Symbols::default()
     }
 
-    /// The functions at an address, innermost first.
+    /// Returns the functions at an address, innermost first.
     pub fn frames(&mut self, ip: u64) -> &[Frame] {
         self.known.entry(ip).or_insert_with(|| look_up(ip))
     }
 
-    /// The static variable at an address, if the binary names it.
+    /// Returns the static variable at an address, if the binary names it.
     pub fn variable(&mut self, address: u64) -> Option<String> {
         self.frames(address).first().map(|frame| frame.function.clone())
     }

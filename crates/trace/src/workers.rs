@@ -1,12 +1,12 @@
-//! Threads that live at the same time and work in turn.
+//! Threads that exist at the same time and work in turn.
 
 use lanefs_lanes::sync::unscheduled::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Threads, each with its own state, which was made on the thread and stays there.
+/// Threads, each with its own state, which the thread created and which stays there.
 ///
-/// Passing a job allocates nothing: memory that one thread allocates and another frees would end up
-/// in the latter's part of the allocator, and would look like a line that threads share.
+/// Passing a job allocates nothing: memory that one thread allocates and another frees would go to
+/// the second thread's part of the allocator, and would look like a shared line.
 pub struct Workers<'scope, S> {
     desks: &'scope [Desk<S>],
 }
@@ -23,11 +23,11 @@ enum Work<S> {
     Over,
 }
 
-/// A job on the stack of the thread that waits for it.
+/// A job on the stack of the thread that waits for its result.
 struct Job<S>(*mut (dyn FnMut(&mut S) + 'static));
 
-// SAFETY: the closure behind it is `Send`, as `Workers::on` demands, and while a thread has the
-// pointer, the one that made it does nothing but wait.
+// SAFETY: the closure is `Send`, as `Workers::on` requires, and while a thread has the pointer, the
+// thread that created it only waits.
 unsafe impl<S> Send for Job<S> {}
 
 impl<S> Desk<S> {
@@ -46,8 +46,8 @@ impl<S> Desk<S> {
                 Work::Over => return,
                 Work::Idle => work = self.wait(work),
                 Work::Todo(job) => {
-                    // SAFETY: `Workers::on` keeps the closure alive, and touches it no more, until it
-                    // finds the desk idle again.
+                    // SAFETY: `Workers::on` keeps the closure alive and does not access it until
+                    // the desk is idle again.
                     unsafe { (*job.0)(&mut state) };
                     *work = Work::Idle;
                     self.changed.notify_all();
@@ -57,7 +57,7 @@ impl<S> Desk<S> {
     }
 }
 
-/// Ends the threads, even if the work panics.
+/// Terminates the threads, even if the work panics.
 struct End<'a, S>(&'a [Desk<S>]);
 
 impl<S> Drop for End<'_, S> {
@@ -70,8 +70,8 @@ impl<S> Drop for End<'_, S> {
 }
 
 impl<S> Workers<'_, S> {
-    /// Starts `threads` threads, each with the state that `make` makes of its number, and runs
-    /// `work` with them; they end with it.
+    /// Starts `threads` threads, each with the state that `make` creates from its number, and runs
+    /// `work` with them. The threads terminate when `work` returns.
     pub fn with<R>(
         threads: usize,
         make: impl Fn(usize) -> S + Sync,
@@ -90,15 +90,15 @@ impl<S> Workers<'_, S> {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.desks.len()
     }
 
-    /// Runs `job` on thread number `thread`, and waits for its result.
+    /// Runs `job` on thread number `thread`, and returns its result.
     ///
     /// # Panics
-    /// If there is no such thread, or with the panic of the job.
+    /// If there is no such thread, or if the job panics.
     pub fn on<R: Send>(&self, thread: usize, job: impl FnOnce(&mut S) -> R + Send) -> R {
         let desk = &self.desks[thread];
         let mut job = Some(job);

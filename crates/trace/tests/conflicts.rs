@@ -1,10 +1,10 @@
-//! Pairs of operations that share no cache line keep sharing none.
+//! Checks that pairs of operations without shared cache lines stay so.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Fails if two runs both find a pair that shares a line and is not in the list. In one run alone
-/// the allocator may have laid data side by side by chance.
+/// Fails if two runs find the same pair that shares a line and is not in the list. In a single run
+/// the allocator may have placed data in one line by chance.
 fn stays_free(arguments: &[&str]) {
     let first = shared_now(arguments);
     if first.is_empty() {
@@ -15,8 +15,8 @@ fn stays_free(arguments: &[&str]) {
     assert!(both.is_empty(), "pairs that were free share lines: {both:#?}");
 }
 
-/// Runs the tool in its own process, on its own file system, so that allocations and locks of other
-/// tests are not traced. Returns the pairs that it reports.
+/// Runs the tool in its own process on its own file system, so that allocations and locks of other
+/// tests are not traced. Returns the reported pairs.
 fn shared_now(arguments: &[&str]) -> BTreeSet<String> {
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/known-conflicts.txt");
     let output = Command::new(env!("CARGO_BIN_EXE_lanefs-conflicts"))

@@ -19,20 +19,21 @@ fn array_of(chunk: u64, consistency: Consistency) -> Array {
     Array::in_memory(shape, consistency, Policies::default()).expect("memory")
 }
 
-/// Rows side by side: their parity is on different members.
+/// Adjacent rows: their parity is on different members.
 const SIDE_BY_SIDE: [u64; 2] = [8, 9];
 
-/// Rows that have their parity on the same one of four members.
+/// Rows whose parity is on the same of four members.
 const SAME_PARITY: [u64; 2] = [8, 12];
 
-/// The number of lines that two threads share when each does `work` in its own row.
+/// Returns the number of lines that two threads share when each runs `work` in its own row.
 fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Sync) -> usize {
     let work = &work;
     Workers::with(
         2,
         |number| rows[number],
         |workers| {
-            // Before tracing: bits are set, the array is marked active, buffers exist.
+            // Before tracing, the bits are set, the array is marked active, and the buffers are
+            // allocated.
             let warm = move |row: &mut u64| {
                 forget_foreign_memory();
                 work(array, *row);
@@ -62,8 +63,8 @@ fn shared(array: &Array, rows: [u64; 2], work: impl Fn(&Array, u64) + Send + Syn
     )
 }
 
-/// A new thread frees memory that its parent allocated, so its allocator first gives out blocks
-/// that lie beside those of others. Here they are taken and never used.
+/// Allocates and keeps memory in a new thread. Such a thread frees memory that its parent
+/// allocated, so its allocator first returns blocks that are adjacent to those of other threads.
 fn forget_foreign_memory() {
     for size in (16..=1040).step_by(16) {
         (0..16).for_each(|_| std::mem::forget(Vec::<u8>::with_capacity(size)));
@@ -76,7 +77,7 @@ fn write_row(array: &Array, row: u64) {
 }
 
 fn write_block(array: &Array, row: u64) {
-    // A part of a block: it needs old data, old parity, and a merge.
+    // A write to a part of a block needs old data, old parity, and a merge.
     array.write_at(row * 3 * CHUNK + 700, &[row as u8; 512]).expect("written");
 }
 
@@ -89,8 +90,8 @@ type Work = fn(&Array, u64);
 const WORKS: [(&str, Work); 3] =
     [("a row", write_row), ("a block", write_block), ("a read", read_block)];
 
-/// A block that was not written since the last flush: a second write to one asks for a flush, which
-/// looks at the logs of all members.
+/// Writes a block that was not written since the last flush: a second write to a block requests a
+/// flush, which checks the logs of all members.
 fn write_new_block(array: &Array, row: u64) {
     std::thread_local!(static NEXT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
     let block = NEXT.get();
@@ -99,7 +100,7 @@ fn write_new_block(array: &Array, row: u64) {
     array.write_at(row * 3 * LOGGED_CHUNK + block * 4096, &data).expect("written");
 }
 
-/// A chunk of many blocks, for each write its own.
+/// A chunk with enough blocks that each write has its own.
 const LOGGED_CHUNK: u64 = 64 << 10;
 
 const PARTIAL_PARITY: Consistency = Consistency::PartialParity { signature: 7 };
@@ -107,18 +108,18 @@ const PARTIAL_PARITY: Consistency = Consistency::PartialParity { signature: 7 };
 const CONSISTENCIES: [fn() -> Consistency; 2] =
     [|| Consistency::Resync, || Consistency::Bitmap { chunk: 1 << 20, bits: vec![0; 8] }];
 
-/// The case of a log for each row, and that of one for both.
+/// The two cases with a log: one log for each row, and one for both rows.
 const LOGGED: usize = WORKS.len() * CONSISTENCIES.len();
 const SAME_LOG: usize = LOGGED + 1;
 
-/// The most lines that the records of a log share. Of 72 in a run, 64 are the 4 KiB of partial
-/// parity that the next header carries on, since md's recovery looks at the newest header alone.
-const BOOKS: usize = 160;
+/// The largest number of lines that the state of a log shares. Of 72 in a run, 64 are the 4 KiB of
+/// partial parity that the next header repeats, since md's recovery uses the newest header only.
+const LOG_STATE: usize = 160;
 
-/// The case that a child process is to run.
+/// Environment variable with the case that a child process runs.
 const CASE: &str = "LANEFS_ROWS_CASE";
 
-/// Runs each case in a process whose allocator has not passed memory from thread to thread yet.
+/// Runs each case in a new process, whose allocator has not moved memory between threads yet.
 #[test]
 fn a_case_that_the_environment_names() {
     let Some(case) = std::env::var(CASE).ok().and_then(|case| case.parse::<usize>().ok()) else {
@@ -148,15 +149,15 @@ fn whole_rows_and_small_writes_of_two_threads_share_no_line() {
 
 #[test]
 #[ignore = "long: steps through a case in a process of its own"]
-fn two_rows_with_one_parity_log_share_its_books_alone() {
+fn two_rows_with_one_parity_log_share_only_its_state() {
     let said = by_itself(SAME_LOG);
     let lines = said.lines().find_map(|line| line.strip_suffix(" lines")?.parse().ok());
     let lines: usize = lines.expect("a count");
     println!("{lines} lines");
-    assert!((1..=BOOKS).contains(&lines), "{said}");
+    assert!((1..=LOG_STATE).contains(&lines), "{said}");
 }
 
-/// Runs a case in its own process; returns its output.
+/// Runs a case in its own process; returns the output.
 fn by_itself(case: usize) -> String {
     let output = Command::new(std::env::current_exe().expect("a path"))
         .args(["a_case_that_the_environment_names", "--exact", "--nocapture"])

@@ -1,4 +1,4 @@
-//! The tracer sees all accesses, and no others.
+//! Checks that the tracer records all accesses, and no others.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use lanefs_lanes::sync::unscheduled::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use lanefs_trace::{Bus, Footprint, Granule, Transfers, Workers, conflicts, recor
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// The footprints of two threads that run `work` with their numbers.
+/// Returns the footprints of two threads that run `work` with their numbers.
 fn both(work: impl Fn(usize) + Send + Sync) -> (Footprint, Footprint) {
     let work = &work;
     Workers::with(
@@ -29,7 +29,7 @@ fn shared_lines(work: impl Fn(usize) + Send + Sync) -> usize {
     conflicts(&one, &two).len()
 }
 
-/// Words that are 64 bytes apart if `at` is a multiple of 8, on lines of their own.
+/// Words on lines of their own if they are 8 apart: word `at` is 64 bytes after word `at - 8`.
 #[repr(align(128))]
 struct Words([AtomicU64; 32]);
 
@@ -73,12 +73,12 @@ fn a_write_that_straddles_lines_touches_both() {
     #[repr(C, align(128))]
     struct Straddling([u8; 256]);
     struct Racy(UnsafeCell<Straddling>);
-    // SAFETY: the workers work in turn.
+    // SAFETY: only one worker runs at a time.
     unsafe impl Sync for Racy {}
     let bytes = Racy(UnsafeCell::new(Straddling([0; 256])));
     let bytes = &bytes;
     let (one, two) = both(move |_| {
-        // SAFETY: bytes 60 to 67 are inside the array, and no other thread runs meanwhile.
+        // SAFETY: bytes 60 to 67 are inside the array, and no other thread runs concurrently.
         unsafe { bytes.0.get().cast::<u8>().add(60).cast::<u64>().write_unaligned(7) }
     });
     assert_eq!(conflicts(&one, &two).len(), 2);
@@ -133,8 +133,8 @@ fn a_copy_by_a_string_instruction_is_followed() {
     let target = Words::new();
     let (one, two) = both(|_| {
         let source = [1_u64; 16];
-        // SAFETY: 128 bytes of the source go to the first 128 of the target; the workers
-        // work in turn, so no other thread reads or writes them.
+        // SAFETY: 128 bytes of the source go to the first 128 of the target. Only one worker runs
+        // at a time, so no other thread reads or writes them.
         unsafe {
             std::arch::asm!("rep movsb", inout("rcx") 128_usize => _,
                 inout("rsi") source.as_ptr() => _, inout("rdi") target.0.as_ptr() => _);

@@ -48,20 +48,20 @@ impl Vfs {
         self.apply(inode, &set, |attr| permitted(who, attr, &set).map(Some))
     }
 
-    /// Makes the change that `judge` returns for the present attributes. Both happen under the
+    /// Makes the change that `decide` returns for the present attributes. Both happen under the
     /// lock: otherwise the file could get another owner between the check and the change. `set`
     /// determines which attributes are affected.
     fn apply(
         &self,
         inode: &InodeRef,
         set: &SetAttr,
-        judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
+        decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         let owned = set.uid.is_some() || set.gid.is_some();
         if inode.file_type() == FileType::Regular && (owned || set.size.is_some()) {
             self.drop_capability(inode)?;
         }
-        self.fs().set_attr_as(inode, judge)
+        self.fs().set_attr_as(inode, decide)
     }
 
     /// Clears the set-ID bits of a program that `who` writes to.

@@ -1,4 +1,4 @@
-//! Walks along paths whose names are all in the cache: under one pin, without a lock, and without
+//! Walks paths whose names are all in the cache: under one pin, without a lock, and without
 //! references to the directories of the path. So walks through one directory write no memory that
 //! other threads read.
 //!

@@ -8,12 +8,12 @@ pub struct Credentials {
     uid: u32,
     /// The group, then the supplementary groups.
     gids: Vec<u32>,
-    judge: Judge,
+    checker: Checker,
 }
 
 /// Where permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judge {
+enum Checker {
     Here,
     Elsewhere,
 }
@@ -23,7 +23,7 @@ impl Credentials {
     /// superuser.
     pub fn new(uid: u32, gid: u32, groups: impl AsRef<[u32]>) -> Credentials {
         let gids = std::iter::once(gid).chain(groups.as_ref().iter().copied()).collect();
-        Credentials { uid, gids, judge: Judge::Here }
+        Credentials { uid, gids, checker: Checker::Here }
     }
 
     /// Creates the credentials of user 0 and group 0, to whom every possible operation is allowed.
@@ -36,7 +36,7 @@ impl Credentials {
     /// clear set-user-ID bits, but no operation is refused because of a mode or an access control
     /// list.
     pub fn checked_elsewhere(uid: u32, gid: u32) -> Credentials {
-        Credentials { judge: Judge::Elsewhere, ..Credentials::new(uid, gid, []) }
+        Credentials { checker: Checker::Elsewhere, ..Credentials::new(uid, gid, []) }
     }
 
     /// Returns the user, who owns new files.
@@ -72,7 +72,7 @@ impl Credentials {
 
     /// Returns whether another program has checked permissions already.
     pub(crate) fn is_checked_elsewhere(&self) -> bool {
-        self.judge == Judge::Elsewhere
+        self.checker == Checker::Elsewhere
     }
 
     /// Returns whether the user may use the blocks reserved for root.

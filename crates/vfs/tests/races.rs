@@ -1,8 +1,8 @@
-//! The attributes that were checked are those that an operation acts on, even if others change them
-//! meanwhile.
+//! Checks that an operation acts on the attributes that were checked, even if other threads change
+//! them.
 //!
-//! Only finding a bug depends on time: a thread that waits for a lock has begun before the lock is
-//! released.
+//! Only the detection of a bug depends on timing: the thread that waits for a lock has started
+//! before the lock is released.
 
 use lanefs_device::RamDevice;
 use lanefs_ext4::mkfs::{Contents, MkfsOptions, mkfs};
@@ -24,7 +24,8 @@ fn chown(uid: u32) -> SetAttr {
     SetAttr { uid: Some(uid), ..SetAttr::default() }
 }
 
-/// The attributes of Alice's program, with these permissions, after `later` began during `first`.
+/// Returns the attributes of Alice's program, with these permissions, after `later` started during
+/// `first`.
 fn overtaken<T: Send>(
     permissions: u16,
     first: SetAttr,
@@ -80,7 +81,7 @@ fn what_a_change_of_size_takes_from_a_program_undoes_no_change_of_its_mode() {
     assert_eq!(attr.permissions, 0o700);
 }
 
-/// An access list that says no more than the mode 0751, as setxattr(2) takes it.
+/// An access list equivalent to the mode 0751, in the format of setxattr(2).
 const LIST: [u8; 28] = [
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 5, 0, 255, 255, 255, 255, 0x20, 0, 1, 0, 255,
     255, 255, 255,
@@ -101,7 +102,7 @@ fn an_access_list_is_refused_to_a_user_who_was_the_owner_when_it_was_asked_for()
 
 #[test]
 fn an_access_list_takes_the_set_group_id_that_the_file_got_meanwhile() {
-    // The program keeps group 0, which Alice is not in.
+    // The program keeps group 0, of which Alice is not a member.
     let (came, attr) = overtaken(0o755, chmod(0o2755), |vfs, program| {
         vfs.set_xattr(&alice(), program, ACCESS_LIST, &LIST, SetXattr::Any)
     });

@@ -4,7 +4,8 @@ use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
 use std::time::Duration;
 
-/// A device on which each operation sleeps first: like waiting for a disk, this takes no CPU time.
+/// A device on which each operation sleeps first. Like waiting for a disk, the sleep takes no CPU
+/// time.
 pub(super) struct Distant {
     pub(super) below: Arc<dyn Device>,
     pub(super) latency: Duration,

@@ -6,8 +6,8 @@ use lanefs_lanes::xor;
 use lanefs_raid5::{Consistency, Policies, Statistics};
 use std::time::{Duration, Instant};
 
-/// The upper bound by memory and XOR speed: the time of a loop that only does the necessary work of
-/// a row, row by row, so that each step finds the data of the other in the caches.
+/// The upper bound given by the speed of memory and XOR: the time of a loop with only the necessary
+/// work of a row, row by row, so that each step finds the other step's data in the caches.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound {
     /// Seconds to copy one row's data and parity into devices in memory.
@@ -121,7 +121,7 @@ pub struct SmallWrites {
 }
 
 /// Writes 4 KiB at random offsets on `threads` threads for `time`; no two threads write the same
-/// ones.
+/// blocks.
 ///
 /// # Errors
 /// If memory is short, or a write fails.

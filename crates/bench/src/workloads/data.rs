@@ -8,7 +8,7 @@ use crate::worker::{Assignment, Operation, Worker};
 const PAGE: usize = 4096;
 /// Bytes of a sequential access.
 const CHUNK: usize = 1 << 20;
-/// Bytes of a file after which appending starts again with an empty file.
+/// The size at which the file of an append workload is truncated.
 pub(crate) const APPENDED: u64 = 16 << 20;
 
 /// Memory on a page boundary, which direct I/O requires.
@@ -102,7 +102,7 @@ impl Worker for Direct<'_> {
 const ADDED: u64 = 8 << 10;
 const FULL: u64 = 1 << 20;
 
-/// Allocates 8 KiB at the end of a file up to 1 MiB, truncates it, and starts again:
+/// Allocates 8 KiB at a time at the end of a file up to 1 MiB, truncates it, and repeats:
 /// will-it-scale's fallocate2.
 pub(crate) struct Fallocate2<'a> {
     file: Box<dyn Opened + 'a>,
@@ -160,7 +160,7 @@ impl Worker for SeqRead<'_> {
     }
 }
 
-/// Writes a file in sequence, syncs it, and starts again with an empty one.
+/// Writes a file in sequence, syncs it, truncates it, and repeats.
 pub(crate) struct SeqWrite<'a> {
     given: Assignment<'a>,
     path: String,
@@ -192,7 +192,7 @@ impl Worker for SeqWrite<'_> {
     }
 }
 
-/// Appends to a file, and starts again with an empty one.
+/// Appends to a file, and truncates it when it is full.
 pub(crate) struct Append<'a> {
     given: Assignment<'a>,
     path: String,

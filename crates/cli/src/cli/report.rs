@@ -110,7 +110,6 @@ pub fn printable(text: &str) -> String {
 
 /// Prints one line on standard error. A closed standard error is ignored: the exit code also
 /// reports the failure.
-/// failure too.
 pub fn complain(line: impl Display) {
     // One write, so that lines of several threads are not mixed.
     let line = format!("{}\n", printable(&line.to_string()));
@@ -149,7 +148,6 @@ impl Report {
 
     /// Checks the result of writing to standard output. A closed pipe gets no message, but the
     /// command exits with 1 because its output is incomplete.
-    /// with 1 because its output is incomplete.
     pub fn printed(&self, result: io::Result<()>) {
         match result {
             Ok(()) => {}

@@ -194,7 +194,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Prints a usage error in the form that clap uses; the exit code is 2.
 fn refuse(why: &str) -> ExitCode {
     let error = clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, format!("{why}\n"));
-    // Standard error may be closed; the exit code still tells.
+    // Standard error may be closed; the exit code still reports the failure.
     let _ = error.print();
     ExitCode::from(2)
 }
@@ -218,7 +218,7 @@ fn failure(error: lanefs_bench::Error) -> Failure {
     Failure::new("cannot measure", plain(&error.to_string()))
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'a> {
     arguments: &'a Arguments,
     report: &'a Report,

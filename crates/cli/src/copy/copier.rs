@@ -116,7 +116,8 @@ pub struct Copier<'a, S: Source, T: Target> {
     queue: Mutex<Queue<S, T>>,
     /// Notified when there is work, or when all work is done.
     changed: Condvar,
-    /// Files with several names: `None` while the first is being copied, or if that failed.
+    /// Files with several names. The value is `None` while the first name is being copied, or if
+    /// that failed.
     linked: Mutex<HashMap<Identity, Option<Arc<T::Node>>>>,
     further: Mutex<Vec<FurtherName<T>>>,
     directories: Mutex<Vec<Made<S, T>>>,

@@ -1,4 +1,4 @@
-//! Images mounted by the command, for tests: unmounted at the end whatever happens.
+//! Mounts images by the command for tests, and unmounts them in any case.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part")]
 
@@ -15,30 +15,30 @@ use std::time::{Duration, Instant};
 /// The program under test.
 pub const LANEFS: &str = env!("CARGO_BIN_EXE_lanefs");
 
-/// An image mounted by Lanefs. Dropped, it is unmounted, and by force if it must be.
+/// An image mounted by Lanefs. Dropping it unmounts it, by force if needed.
 pub struct Mounted {
     pub path: PathBuf,
     server: Option<Child>,
-    /// What is detached after the unmount.
+    /// The loop device, detached after the unmount.
     device: Option<LoopDevice>,
 }
 
-/// What a mount stands on.
+/// The source of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beneath {
-    /// The image file: the mount is of type `fuse`.
+    /// The image file; the mount is of type `fuse`.
     File,
-    /// A loop device of the image: the mount is of type `fuseblk`.
+    /// A loop device on the image; the mount is of type `fuseblk`.
     Device,
 }
 
 impl Mounted {
-    /// By a server in the background, as users mount.
+    /// Mounts with a server in the background, as users do.
     pub fn new(image: &Image, options: &[&str]) -> Mounted {
         Mounted::at(&image.path, &image.mount_point(), options)
     }
 
-    /// As [`Mounted::new`], on what `beneath` says; `None` if the host has no such device.
+    /// Does the same as [`Mounted::new`] on this source; `None` if the host has no loop device.
     pub fn beneath(beneath: Beneath, image: &Image, options: &[&str]) -> Option<Mounted> {
         if beneath == Beneath::File {
             return Some(Mounted::new(image, options));
@@ -49,25 +49,25 @@ impl Mounted {
         Some(mounted)
     }
 
-    /// As [`Mounted::new`], anything anywhere.
+    /// Does the same as [`Mounted::new`], with any source and directory.
     pub fn at(image: &Path, mount_point: &Path, options: &[&str]) -> Mounted {
         run(lanefs_mount(image, mount_point, options).stdout(Stdio::null()));
         assert!(is_mounted(mount_point));
         Mounted { path: mount_point.into(), server: None, device: None }
     }
 
-    /// What is mounted on `path` by other means, so that it is taken away.
+    /// Takes over an existing mount on `path`, to unmount it when dropped.
     pub fn already(path: &Path) -> Mounted {
         assert!(is_mounted(path));
         Mounted { path: path.into(), server: None, device: None }
     }
 
-    /// By a server that is a child of the test, which knows its process.
+    /// Mounts with a server in the foreground, a child of the test.
     pub fn in_foreground(image: &Image, options: &[&str]) -> Mounted {
         Mounted::in_foreground_at(&image.path, &image.mount_point(), options)
     }
 
-    /// As [`Mounted::in_foreground`], anything anywhere.
+    /// Does the same as [`Mounted::in_foreground`], with any source and directory.
     pub fn in_foreground_at(image: &Path, mount_point: &Path, options: &[&str]) -> Mounted {
         let server = lanefs_mount(image, mount_point, options).arg("-f").spawn().unwrap();
         let mut mounted = Mounted { path: mount_point.into(), server: Some(server), device: None };
@@ -79,14 +79,15 @@ impl Mounted {
         mounted
     }
 
-    /// The server, if it is our child.
+    /// Returns the server if it is a child of this process.
     pub fn server(&mut self) -> &mut Child {
         self.server.as_mut().expect("in the foreground")
     }
 
-    /// Unmounts with `lanefs umount`: afterwards the image is closed.
+    /// Unmounts with `lanefs umount`; then the image is closed.
     pub fn umount(mut self) {
-        // A process that another test is just starting holds our open files until it runs its program.
+        // A process that another test is starting has copies of this process's open files until it
+        // runs its program.
         wait_for("the unmount", Duration::from_secs(10), || {
             let (status, said) = try_run(Command::new(LANEFS).arg("umount").arg(&self.path));
             assert!(status.success() || said.contains("busy"), "{said}");
@@ -98,7 +99,7 @@ impl Mounted {
         }
     }
 
-    /// Ends the server as a crash of the process would, and takes the dead mount away.
+    /// Kills the server, as a crash would, and removes the dead mount.
     pub fn kill(mut self) {
         self.server().kill().unwrap();
         self.server().wait().unwrap();
@@ -127,8 +128,8 @@ fn detach(path: &Path) {
     let _ = try_run(Command::new("umount").arg("-l").arg(path));
 }
 
-/// `lanefs mount IMAGE DIRECTORY -o OPTIONS`, with the transport that `LANEFS_TRANSPORT` names
-/// (`scripts/with-ring`).
+/// Returns the command `lanefs mount IMAGE DIRECTORY -o OPTIONS`, with the transport in
+/// `LANEFS_TRANSPORT` (`scripts/with-ring`).
 pub fn lanefs_mount(image: &Path, mount_point: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(LANEFS);
     command.arg("mount").arg(image).arg(mount_point);
@@ -141,7 +142,7 @@ pub fn lanefs_mount(image: &Path, mount_point: &Path, options: &[&str]) -> Comma
     command
 }
 
-/// Whether something is mounted on `path`.
+/// Returns whether a file system is mounted on `path`.
 pub fn is_mounted(path: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().any(|line| line.split(' ').nth(4).map(OsStr::new) == Some(path.as_os_str()))

@@ -1,4 +1,4 @@
-//! Operations by system calls, on a mount of the kernel's or of ours.
+//! Runs operations by system calls, on a mount of the kernel or of Lanefs.
 
 use super::*;
 use rustix::fs::{
@@ -12,12 +12,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A tree that is mounted.
+/// A mounted tree.
 pub struct Tree {
     pub root: PathBuf,
 }
 
-/// Runs `act` in a thread of the caller's.
+/// Runs `act` in a thread with the caller's credentials.
 pub fn as_caller<T: Send>(caller: &Caller, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
@@ -88,13 +88,13 @@ impl Tree {
         self.root.join(path)
     }
 
-    /// What the caller opens before the object gets its flag.
+    /// Opens the file that the caller opens before the object gets its flag.
     pub fn open_old(&self, case: &Case) -> Result<File> {
         let fd = open(&self.at(&case.path()), OFlags::RDWR)?;
         Ok(File::from(fd))
     }
 
-    /// Gives the object of a case with an old descriptor its flag.
+    /// Sets the flag of the object of a case with an old descriptor.
     pub fn flag(&self, case: &Case) {
         super::prepare::flag_object(&self.root, case);
     }
@@ -187,7 +187,7 @@ impl Tree {
         done.map(|()| String::new())
     }
 
-    /// What root sees of a case: its directory, the object, and what is in that.
+    /// Returns what root sees of a case: its directory, the object, and the object's entries.
     pub fn observe(&self, case: &Case) -> Vec<Seen> {
         let dir = self.at(&case.dir());
         let mut seen = vec![look(&dir, "directory")];
@@ -232,7 +232,7 @@ fn by_old(file: &File, op: OldOp) -> Result<String> {
 }
 
 fn make_in(path: &Path, kind: Kind) -> Result<()> {
-    // The umask of the test counts; a default list takes its place.
+    // The umask of the test applies; a default list replaces it.
     match kind {
         Kind::File => {
             let mode = Mode::from_raw_mode(0o6777);

@@ -1,9 +1,9 @@
-//! The cases: each operation on each object that matters to it, by each caller.
+//! The cases: each operation on each relevant object, by each caller.
 
 use super::*;
 
 const AT: Stamp = Stamp::At(1_234_567_890, 123_456_789);
-/// Outside what an inode of 128 bytes can say, and of 256 bytes.
+/// Times outside the range of inodes of 128 bytes; the next two are outside that of 256 bytes too.
 const LATE: Stamp = Stamp::At(3_000_000_000, 7);
 const LATEST: Stamp = Stamp::At(1 << 34, 999_999_999);
 const EARLY: Stamp = Stamp::At(-3_000_000_000, 5);
@@ -13,7 +13,7 @@ const NOATIME: u32 = 0x80;
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
 
-/// What is done to a file that says nothing about its directory.
+/// Operations on a file whose directory does not matter.
 const FILE_OPS: &[Op] = &[
     Op::Chmod(0o640),
     Op::Chmod(0o2755),
@@ -81,7 +81,7 @@ const FILE_OPS: &[Op] = &[
     Op::Stat,
 ];
 
-/// What is asked of the clock alone.
+/// Operations that depend on the clock only.
 const CLOCK_OPS: &[Op] = &[
     Op::Times(LATE, LATE),
     Op::Times(LATEST, Stamp::Omit),
@@ -185,7 +185,7 @@ fn objects() -> Vec<(Object, &'static [Op])> {
     objects
 }
 
-/// All cases.
+/// Returns all cases.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (object, ops) in objects() {
@@ -198,7 +198,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Those about times out of range, for inodes that keep less of them.
+/// Returns the cases with times out of range, for small inodes, which store fewer times.
 pub fn of_the_clock() -> Vec<Case> {
     let mut cases = all();
     cases.retain(|case| CLOCK_OPS.contains(&case.op));

@@ -1,4 +1,4 @@
-//! The same operations by the library, with the caller's credentials.
+//! Runs the same operations by the library, with the caller's credentials.
 
 use super::*;
 use lanefs::{
@@ -192,7 +192,7 @@ impl Library {
     }
 
     fn make_in(&self, who: &Credentials, dir: &str, kind: Kind) -> Result<()> {
-        // As a path has it: the directory is searched first.
+        // The library walks the path too, so the directory's search permission is checked first.
         let dir = self.vfs().parent(who, self.vfs().root(), format!("{dir}/made").as_bytes())?.dir;
         let (kind, permissions) = match kind {
             Kind::File => (NewKind::Regular, 0o6777),

@@ -1,8 +1,9 @@
-//! The differences that are known, each with its reason. docs/vfs.md and docs/fuse.md tell them.
+//! The known differences, each with its reason. They are documented in docs/vfs.md and
+//! docs/fuse.md.
 
 use super::*;
 
-/// By what an operation was done, and what is looked at.
+/// The way in which an operation is done and observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Library,
@@ -10,7 +11,7 @@ pub enum By {
     Mount,
     /// With `no_writeback`.
     Writethrough,
-    /// What such mounts stored: the kernel's ext4 shows it after the unmount.
+    /// The stored result of such a mount: the kernel's ext4 shows it after the unmount.
     Stored,
     StoredWritethrough,
 }
@@ -20,7 +21,8 @@ impl By {
         self != By::Library
     }
 
-    /// Whether the kernel keeps times and sizes of regular files itself, and is asked for them.
+    /// Returns whether the kernel itself keeps times and sizes of regular files, and shows its own
+    /// values.
     fn is_shown_by_writeback(self) -> bool {
         self == By::Mount
     }
@@ -30,24 +32,24 @@ impl By {
     }
 }
 
-/// What came of a case: the outcome, and what is seen afterwards, in words.
+/// The result of a case: the outcome, and the observations afterwards, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
     pub outcome: Outcome,
     pub seen: Vec<String>,
 }
 
-/// A difference from the kernel's ext4 that is as it must be.
+/// An expected difference from the kernel's ext4.
 pub struct Listed {
     pub reason: &'static str,
-    /// Whether it may be seen in this case; the kernel's trial comes first.
+    /// Returns whether the difference may occur in this case; the kernel's trial is the first.
     pub applies: fn(By, &Case, &Trial, &Trial) -> bool,
 }
 
 const EPERM: Outcome = Err(1);
 const EACCES: Outcome = Err(13);
 
-/// True if nothing but these of the times differs.
+/// Returns whether the trials differ in these times only.
 fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
     let without = |lines: &[String]| -> Vec<String> {
         let strip = |line: &String| {
@@ -64,7 +66,7 @@ fn only_times(theirs: &Trial, ours: &Trial, which: &[&str]) -> bool {
     theirs.outcome == ours.outcome && without(&theirs.seen) == without(&ours.seen)
 }
 
-/// Whether the object had its flag set while the trial ran, by chattr.
+/// Returns whether chattr set the object's flag during the trial.
 fn was_flagged(case: &Case) -> bool {
     matches!(case.op, Op::Old(_)) && case.object.flag != Flag::None
 }

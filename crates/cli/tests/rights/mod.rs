@@ -1,4 +1,4 @@
-//! What is tried: one operation by one caller on one object, and what is seen of the object afterwards.
+//! A trial: one operation by one caller on one object, and the state of the object afterwards.
 
 pub mod calls;
 pub mod cases;
@@ -33,7 +33,7 @@ pub const CALLERS: [Caller; 6] = [
     Caller { name: "stranger", uid: STRANGER, gid: OTHER_GROUP, groups: &[] },
 ];
 
-/// What the object is.
+/// The type of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -42,7 +42,7 @@ pub enum Kind {
     Symlink,
 }
 
-/// The flag that the object or its directory has.
+/// The flag of the object or its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
     None,
@@ -53,7 +53,7 @@ pub enum Flag {
 pub const FLAGS: [Flag; 3] = [Flag::None, Flag::Immutable, Flag::AppendOnly];
 
 impl Flag {
-    /// As `FS_IOC_SETFLAGS` has it.
+    /// Returns the bits for `FS_IOC_SETFLAGS`.
     pub fn bits(self) -> u32 {
         match self {
             Flag::None => 0,
@@ -63,18 +63,19 @@ impl Flag {
     }
 }
 
-/// What the object carries beside its mode.
+/// Further properties of the object, in addition to its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
     /// `user.there`, and `trusted.there`.
     Attributes,
-    /// An access list that lets [`STRANGER`] read and write, and if it is a directory a default list.
+    /// An access list that lets [`STRANGER`] read and write, and for a directory also a default
+    /// list.
     Lists,
     /// File capabilities.
     Capabilities,
 }
 
-/// The directory that the object is in: its mode and owner.
+/// The mode, owner and flag of the object's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub mode: u32,
@@ -82,7 +83,7 @@ pub struct Place {
     pub flag: Flag,
 }
 
-/// The directory that lets all do all.
+/// A directory in which all users may do everything.
 pub const OPEN: Place = Place { mode: 0o777, uid: 0, flag: Flag::None };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,25 +103,26 @@ pub enum Stamp {
     At(i64, u32),
 }
 
-/// What is done.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Chmod(u32),
     Chown(Option<u32>, Option<u32>),
     Times(Stamp, Stamp),
-    /// Another name for the object, or for a new file in the directory that it is.
+    /// Adds another name for the object; if the object is a directory, adds a name of a new file in
+    /// it.
     Link,
     Rename,
-    /// Into another directory, which all may write to.
+    /// Renames it into another directory, to which all users may write.
     RenameAway,
-    /// Of a file of root's, over the object.
+    /// Renames a file of root over the object.
     RenameOver,
     Exchange,
     Unlink,
     Rmdir,
     Truncate(u64),
     Open(How),
-    /// Opened for that, and a byte written.
+    /// Opens it for appending and writes a byte.
     Append,
     Overwrite,
     Allocate,
@@ -128,10 +130,10 @@ pub enum Op {
     Read,
     ReadNoAtime,
     ReadLink,
-    /// Through a descriptor that the caller opened before the object got its flag.
+    /// Uses a descriptor that the caller opened before the object got its flag.
     Old(OldOp),
     SetXattr(&'static str),
-    /// With the value that the attribute has.
+    /// Sets the attribute to the value that it already has.
     SameXattr(&'static str),
     RemoveXattr(&'static str),
     GetXattr(&'static str),
@@ -142,7 +144,7 @@ pub enum Op {
     /// Flags to set and to clear.
     Chattr(u32, u32),
     Stat,
-    /// Within the directory that the object is.
+    /// Creates an object in the directory.
     MakeIn(Kind),
     UnlinkIn,
     ListIn,
@@ -185,14 +187,14 @@ impl Which {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum List {
-    /// No more than a mode says.
+    /// A list with the same permissions as a mode.
     Minimal,
-    /// With a named user.
+    /// A list with a named user.
     Named,
 }
 
 impl List {
-    /// The list as setxattr(2) takes it.
+    /// Returns the list in the format of setxattr(2).
     pub fn bytes(self) -> Vec<u8> {
         const NOBODY: u32 = u32::MAX;
         let entries: &[(u16, u16, u32)] = match self {
@@ -229,7 +231,7 @@ impl Case {
         &CALLERS[self.caller]
     }
 
-    /// The directory that the case has to itself, and the object in it.
+    /// Returns the directory of the case, which contains only its object.
     pub fn dir(&self) -> String {
         format!("c{}", self.number)
     }
@@ -238,16 +240,16 @@ impl Case {
         format!("{}/o", self.dir())
     }
 
-    /// Where [`Op::RenameAway`] goes.
+    /// Returns the destination of [`Op::RenameAway`].
     pub fn away(&self) -> String {
         format!("away/n{}", self.number)
     }
 }
 
-/// What an operation came to: what it gave, or an error number.
+/// The outcome of an operation: its result, or an error number.
 pub type Outcome = Result<String, i32>;
 
-/// An inode as it is seen; times are (seconds, nanoseconds).
+/// The observed state of an inode; times are (seconds, nanoseconds).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub name: String,
@@ -261,15 +263,16 @@ pub struct Seen {
     pub times: [(i64, u32); 3],
 }
 
-/// The times that objects are prepared with: of the last read, and of the last change.
+/// The initial times of objects: of the last read, and of the last change.
 pub const ATIME: (i64, u32) = (1_000_000_000, 500_000_000);
 pub const MTIME: (i64, u32) = (1_100_000_000, 250_000_000);
 
-/// `flags` that users see, without what only tells how the inode is stored.
+/// The bits of `flags` that are visible to users, without those that only describe how the inode is
+/// stored.
 const FLAGS_COMPARED: u32 = 0x10 | 0x20 | 0x40 | 0x80 | 0x08 | 0x10000;
 
 impl Seen {
-    /// In words, for one that began at `started` (seconds, nanoseconds).
+    /// Formats it in words; `started` is the start of the operation (seconds, nanoseconds).
     pub fn told(&self, started: (i64, u32)) -> String {
         let Seen { name, mode, uid, gid, links, .. } = self;
         let mut text = format!("{name}: {mode:o} {uid}:{gid} {links}");
@@ -290,7 +293,7 @@ impl Seen {
                 time if Some(time) == was => "kept".to_owned(),
                 time if was.is_none() && time < started => "kept".to_owned(),
                 time if time >= started && time.0 < started.0 + 3600 => "moved".to_owned(),
-                // Of what is made by a preparation, and not of the object.
+                // A time set by the preparation, not by the operation.
                 time if time.0 > started.0 - 3600 && time < started => "earlier".to_owned(),
                 (secs, nanos) => format!("{secs}.{nanos:09}"),
             };

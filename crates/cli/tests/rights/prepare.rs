@@ -1,4 +1,4 @@
-//! The image that all begin with: made by the kernel.
+//! Creates the common image of all runs, with the kernel.
 
 use super::calls::{set_flags, set_times, timestamps};
 use super::*;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// File capabilities as `setcap cap_net_raw+ep` stores them.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Makes the objects of `cases` in the tree at `root`.
+/// Creates the objects of `cases` in the tree at `root`.
 pub fn prepare(root: &Path, cases: &[Case]) {
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
     make_directory(&root.join("away"), 0o777);
@@ -22,7 +22,7 @@ pub fn prepare(root: &Path, cases: &[Case]) {
         if matches!(case.op, Op::RenameOver | Op::Exchange) {
             fs::write(dir.join("other"), b"root's").unwrap();
         }
-        // A descriptor that is opened first has no flag in its way.
+        // An old descriptor is opened before the object has its flag.
         if !matches!(case.op, Op::Old(_)) {
             flag_object(root, case);
         }
@@ -30,7 +30,7 @@ pub fn prepare(root: &Path, cases: &[Case]) {
     }
 }
 
-/// Gives the object its flag.
+/// Sets the flag of the object.
 pub fn flag_object(root: &Path, case: &Case) {
     if case.object.flag != Flag::None {
         set_flags(&root.join(case.path()), case.object.flag.bits()).unwrap();

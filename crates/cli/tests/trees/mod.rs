@@ -1,4 +1,4 @@
-//! Trees of every kind of file, and what the host says of them, to be compared.
+//! Trees with every type of file, and records of their attributes for comparison.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// All that a copy has to keep of a file.
+/// All attributes of a file that a copy has to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub mode: u32,
@@ -18,16 +18,16 @@ pub struct Record {
     pub rdev: u64,
     pub size: u64,
     pub mtime: (i64, i64),
-    /// The first path, in order, of the same file.
+    /// The first path to the same file, in order.
     pub same_as: Option<PathBuf>,
     pub target: Option<PathBuf>,
     pub attributes: BTreeMap<OsString, Vec<u8>>,
     pub contents: Option<Vec<u8>>,
-    /// Half of it or more is holes.
+    /// Whether at least half of it is holes.
     pub sparse: bool,
 }
 
-/// What is below `top`, `lost+found` left out.
+/// Returns the records of all files below `top`, except `lost+found`.
 pub fn survey(top: &Path) -> BTreeMap<PathBuf, Record> {
     let mut records = BTreeMap::new();
     let mut paths = vec![top.to_path_buf()];
@@ -92,8 +92,8 @@ pub fn assert_same(found: &BTreeMap<PathBuf, Record>, expected: &BTreeMap<PathBu
     }
 }
 
-/// Makes one of everything in `dir`, which has to be on a file system with extended attributes and
-/// access control lists; as root.
+/// Creates one file of each type in `dir`, which has to be on a file system with extended
+/// attributes and access control lists. Needs root.
 pub fn fill(dir: &Path) {
     shell(
         dir,

@@ -39,7 +39,7 @@ impl Claim {
         front
     }
 
-    /// Returns the run, which is no longer given back.
+    /// Uses the claim up and returns its run, which is then not given back.
     pub(super) fn into_run(mut self) -> (Block, u32) {
         (self.start, std::mem::take(&mut self.len))
     }
@@ -78,12 +78,12 @@ impl<'a> InodeClaim<'a> {
         self.group
     }
 
-    /// Does not give the number back: another inode has it.
+    /// Uses the claim up without giving the number back: another inode has it.
     pub(crate) fn leave_taken(self) {
         self.into_place();
     }
 
-    /// Returns the group and the bit, which is no longer given back.
+    /// Uses the claim up and returns its group and bit, which are then not given back.
     pub(super) fn into_place(mut self) -> (Group, u32) {
         self.groups = None;
         (self.group, self.index)

@@ -245,7 +245,8 @@ impl Groups {
             let per_block = self.shared.format.geometry.descs_per_block();
             let charged = &self.descriptors_charged[(group.0 / per_block) as usize];
             let tid = handle.tid().0;
-            // The thread that changes the number charges the block; the others only read it.
+            // The thread that changes the number charges the block; the others only read the
+            // number.
             if charged.load(Ordering::Relaxed) != tid && charged.swap(tid, Ordering::Relaxed) != tid
             {
                 blocks += 1;

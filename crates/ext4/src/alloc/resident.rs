@@ -28,13 +28,13 @@ const FEWEST: usize = 16;
 pub(super) struct Residents {
     set: NumberSet,
     /// On its own cache lines: written only when bitmaps are read or evicted.
-    books: Padded<Books>,
+    counts: Padded<Counts>,
     most: usize,
     durable: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Books {
+struct Counts {
     count: AtomicUsize,
     /// The group at which the next pass starts.
     hand: AtomicU32,
@@ -45,10 +45,10 @@ impl Residents {
     /// `each`.
     pub(super) fn new(groups: u32, bytes: u64, each: u64) -> Residents {
         let most = usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX).max(FEWEST);
-        let books = Books { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };
+        let counts = Counts { count: AtomicUsize::new(0), hand: AtomicU32::new(0) };
         Residents {
             set: NumberSet::new(groups),
-            books: Padded(books),
+            counts: Padded(counts),
             most,
             durable: AtomicU64::new(0),
         }
@@ -56,11 +56,11 @@ impl Residents {
 
     /// Returns how many groups have their bitmaps in memory.
     pub(super) fn count(&self) -> usize {
-        self.books.0.count.load(Ordering::Relaxed)
+        self.counts.0.count.load(Ordering::Relaxed)
     }
 
     fn next(&self) -> Option<u32> {
-        let hand = &self.books.0.hand;
+        let hand = &self.counts.0.hand;
         let group = self.set.next(hand.load(Ordering::Relaxed)).or_else(|| self.set.next(0))?;
         hand.store(group + 1, Ordering::Relaxed);
         Some(group)
@@ -70,7 +70,7 @@ impl Residents {
     pub(super) fn note_arrival(&self, shared: &Shared, group: u32) {
         shared.cells[group as usize].presence.arrive();
         self.set.insert(group);
-        self.books.0.count.fetch_add(1, Ordering::Relaxed);
+        self.counts.0.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes room after bitmaps were read. The caller holds no guard.
@@ -111,7 +111,7 @@ impl Residents {
         }
         let gone = std::mem::replace(&mut state.maps, Maps::Unread);
         self.set.remove(group);
-        self.books.0.count.fetch_sub(1, Ordering::Relaxed);
+        self.counts.0.count.fetch_sub(1, Ordering::Relaxed);
         drop(state);
         drop(gone);
     }

@@ -27,7 +27,8 @@ impl Cached for Thing {
 }
 
 fn things(count: u64) -> Cache<Thing> {
-    // There is room for all: while a map grows, a hand may pass an object twice in one round.
+    // There is room for all objects: while a map grows, a hand may pass an object twice in one
+    // round.
     let cache = Cache::new(1 << 14, Rank::Load);
     for number in 0..count {
         let thing =

@@ -51,7 +51,7 @@ enum BlockEdit {
     Drop(MetaRef),
 }
 
-/// The part of a new inode that comes from its directory's default list.
+/// The properties that a new inode inherits from its directory's default list.
 pub(crate) struct Inherited {
     /// The low 12 bits of the mode.
     pub(crate) permissions: u16,

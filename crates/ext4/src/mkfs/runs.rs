@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The blocks in use below an end.
+/// The blocks in use, in a range that starts at 0.
 #[derive(Debug, Clone)]
 pub(super) struct Runs {
     /// The end of each run by its start; runs neither overlap nor touch.

@@ -167,7 +167,7 @@ impl Mount {
             .inspect_err(|error| fs.objects.note_error(error))
     }
 
-    /// Commits, writes all images home, and marks the file system clean.
+    /// Commits, writes all images in place, and marks the file system clean.
     pub fn close(mut self) -> Result<(), Error> {
         self.shut_down()
     }

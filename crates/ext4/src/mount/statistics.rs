@@ -18,11 +18,13 @@ pub struct Statistics {
     pub cached_tables: u64,
     /// Bytes of groups' bitmaps in memory.
     pub cached_bitmaps: u64,
-    /// Bytes of all these caches, and of images that are not home yet; names are not counted.
+    /// Bytes of all these caches, and of images that are not written in place yet; names are not
+    /// counted.
     pub cached_bytes: u64,
     /// The most memory that the caches may take, in bytes.
     pub cache_cap: u64,
-    /// Values of the whole process that wait until no thread can read them.
+    /// Retired values of the whole process that are not freed yet, since some thread may still read
+    /// them.
     pub retired: u64,
     /// Free blocks.
     pub free_blocks: u64,

@@ -15,7 +15,7 @@
 
 use crate::error::Error;
 use crate::name::directory::Directory;
-use crate::name::locks::Beside;
+use crate::name::locks::DirLocking;
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::inode::Inode;
@@ -45,28 +45,28 @@ pub(crate) struct EntrySlot<'f> {
 }
 
 impl<'f> EntrySlot<'f> {
-    /// Returns the slot of `name` in `dir`. With [`Beside::Others`], `None` if its block is
+    /// Returns the slot of `name` in `dir`. With [`DirLocking::Shared`], `None` if its block is
     /// ambiguous or an outdated index must be dropped first. Sleeps.
     pub(crate) fn of(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
         let view = Directory::of(objects, dir)?;
         let flagged = InodeFlags::from_bits_retain(dir.rights().flags).contains(InodeFlags::INDEX);
         if view.context.indexing == Indexing::Never && flagged {
-            if beside == Beside::Others {
+            if locking == DirLocking::Shared {
                 return Ok(None);
             }
             view.drop_index()?;
         }
         let dots = matches!(name.bytes(), b"." | b"..");
-        let n = match (view.leaf_of(name)?, beside) {
+        let n = match (view.leaf_of(name)?, locking) {
             (Some(n), _) => n,
-            (None, Beside::Others) => return Ok(None),
-            (None, Beside::Nobody) if dots => FileBlock(0),
-            (None, Beside::Nobody) => {
+            (None, DirLocking::Shared) => return Ok(None),
+            (None, DirLocking::Exclusive) if dots => FileBlock(0),
+            (None, DirLocking::Exclusive) => {
                 dir::locate(&view.context, &view, name)?.unwrap_or(FileBlock(0))
             }
         };
@@ -82,19 +82,19 @@ impl<'f> EntrySlot<'f> {
     }
 
     /// Does the same as [`EntrySlot::of`] for a name to be added: the slot has room, unless the
-    /// name exists. With [`Beside::Others`], `None` also if there is no room.
+    /// name exists. With [`DirLocking::Shared`], `None` also if there is no room.
     pub(crate) fn with_room(
         objects: &'f Objects,
         dir: &'f Arc<Inode>,
         name: Name<'f>,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<EntrySlot<'f>>, Error> {
-        match (EntrySlot::of(objects, dir, name, beside)?, beside) {
-            (Some(place), Beside::Others) if place.seen == Look::Full => Ok(None),
-            (Some(place), Beside::Nobody) if place.seen == Look::Full => {
+        match (EntrySlot::of(objects, dir, name, locking)?, locking) {
+            (Some(place), DirLocking::Shared) if place.seen == Look::Full => Ok(None),
+            (Some(place), DirLocking::Exclusive) if place.seen == Look::Full => {
                 drop(place);
                 Directory::of(objects, dir)?.make_room(name)?;
-                EntrySlot::of(objects, dir, name, beside)
+                EntrySlot::of(objects, dir, name, locking)
             }
             (place, _) => Ok(place),
         }
@@ -154,7 +154,7 @@ impl EntrySlot<'_> {
             // The name cache does not hold "..", so a change of it is not published.
             if place.name.bytes() != b".." {
                 let (dir, name) = (place.dir.dir_id(), place.name.bytes());
-                self.objects.names.publish(dir, name, edit.leads_to());
+                self.objects.names.publish(dir, name, edit.target());
             }
         }
     }
@@ -185,7 +185,7 @@ pub(crate) enum Edit {
 }
 
 impl Edit {
-    fn leads_to(&self) -> Option<Named> {
+    fn target(&self) -> Option<Named> {
         match *self {
             Edit::Add(_, named) | Edit::Replace(_, named) => Some(named),
             Edit::Remove(_) => None,

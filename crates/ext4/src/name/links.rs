@@ -6,7 +6,7 @@ use crate::data::file_data::FileData;
 use crate::error::Error;
 use crate::flags;
 use crate::name::directory::Directory;
-use crate::name::locks::Beside;
+use crate::name::locks::DirLocking;
 use crate::object::dirty::Handle;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::objects::Objects;
@@ -36,7 +36,7 @@ impl NameChange {
         }
     }
 
-    /// Converts a change of the number of subdirectories: 1, 0 or -1.
+    /// Converts a change of the number of subdirectories (1, 0 or -1).
     pub(crate) fn of_directories(more: i32) -> NameChange {
         match more {
             1.. => NameChange::OneDirectoryMore,
@@ -56,10 +56,10 @@ impl NameChange {
 }
 
 /// Returns whether the link count is so far from its limit that all concurrent changes together,
-/// none of which sees the others, stay below it. With [`Beside::Nobody`] always true.
-pub(crate) fn may_count(dir: &Inode, change: NameChange, beside: Beside) -> bool {
+/// none of which sees the others, stay below it. Always true with [`DirLocking::Exclusive`].
+pub(crate) fn may_count(dir: &Inode, change: NameChange, locking: DirLocking) -> bool {
     let far = || dir.links() < u32::from(MAX_LINKS) / 2;
-    beside == Beside::Nobody || change == NameChange::Uncounted || far()
+    locking == DirLocking::Exclusive || change == NameChange::Uncounted || far()
 }
 
 /// Fails if no name, or none of this kind, may be added to `dir`. The caller holds its operation
@@ -124,9 +124,9 @@ pub(crate) fn prepare_drop_link<'o>(
     objects.groups.bitmaps.load(objects, objects.volume.inode_place(victim.ino)?.group)
 }
 
-/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, the inode
-/// is deleted here if only its number is to be freed and the caller has the only hold. Otherwise it
-/// becomes an orphan, and the thread that drops the last hold deletes it.
+/// Apply: removes one link of `victim`, or all links of a directory. If no link is left, and the
+/// caller has the only hold on an inode that owns nothing except its number, the inode is deleted
+/// now. Otherwise it becomes an orphan, and the thread that drops the last hold deletes it.
 pub(crate) fn drop_link(objects: &Objects, handle: &mut Handle<'_>, victim: &Arc<Inode>) {
     let now = now();
     let left = match victim.file_type {

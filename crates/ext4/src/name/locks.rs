@@ -5,11 +5,11 @@ use lanefs_lanes::{ExclusiveHold, SharedHold};
 
 /// Selects how the operation locks of the directories are held while a name changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum DirLocking {
     /// Shared: other threads may change other names meanwhile.
-    Others,
+    Shared,
     /// Exclusively, so that the directory's shape can change.
-    Nobody,
+    Exclusive,
 }
 
 /// A held operation lock.
@@ -22,16 +22,16 @@ pub(crate) enum OperationHold<'i> {
 /// that two names refer to.
 const LOCKED: usize = 4;
 
-/// Locks directories as `beside` selects, and other inodes exclusively, in ascending number. `None`
-/// if an inode would be locked both shared and exclusively.
+/// Locks directories as `locking` selects, and other inodes exclusively, in ascending number.
+/// `None` if an inode would be locked both shared and exclusively.
 pub(crate) fn lock_for_names<'i>(
     dirs: &[&'i InodeRef],
     inodes: &[&'i InodeRef],
-    beside: Beside,
+    locking: DirLocking,
 ) -> Option<[Option<OperationHold<'i>>; LOCKED]> {
-    let mut all: [Option<(&'i InodeRef, Beside)>; LOCKED] = [None; LOCKED];
-    let dirs = dirs.iter().map(|dir| (*dir, beside));
-    let inodes = inodes.iter().map(|inode| (*inode, Beside::Nobody));
+    let mut all: [Option<(&'i InodeRef, DirLocking)>; LOCKED] = [None; LOCKED];
+    let dirs = dirs.iter().map(|dir| (*dir, locking));
+    let inodes = inodes.iter().map(|inode| (*inode, DirLocking::Exclusive));
     for (at, one) in dirs.chain(inodes).enumerate() {
         *all.get_mut(at)? = Some(one);
     }
@@ -49,8 +49,8 @@ pub(crate) fn lock_for_names<'i>(
     }
     Some(all.map(|one| {
         one.map(|(inode, how)| match how {
-            Beside::Others => OperationHold::Shared(inode.op.shared()),
-            Beside::Nobody => OperationHold::Exclusive(inode.op.exclusive()),
+            DirLocking::Shared => OperationHold::Shared(inode.op.shared()),
+            DirLocking::Exclusive => OperationHold::Exclusive(inode.op.exclusive()),
         })
     }))
 }

@@ -1,8 +1,8 @@
 //! Refers from an inode to its mount, and counts the lanes' references to inodes.
 //!
 //! Every inode refers to its mount, and dropping the last reference to a nameless inode calls it.
-//! Neither may write a cache line that lanes share, so each lane has its own reference to the mount
-//! and counts on that.
+//! Neither may write a cache line that lanes share. So each lane has its own reference to the
+//! mount, and counts its inodes' references there.
 
 use crate::object::totals::Totals;
 use lanefs_lanes::sync::{Arc, OnceLock, Weak};

@@ -33,8 +33,8 @@ pub trait Names: Send + Sync {
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
-    /// Returns the cache that keeps inodes behind the same lock as names, if this is one: the mount
-    /// then keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
+    /// Returns this cache if it also keeps inodes, behind the same lock as names: the mount then
+    /// keeps its inodes there ([`NameCachePolicy::Global`](crate::policy::NameCachePolicy)).
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
         None
     }
@@ -64,7 +64,7 @@ struct Table {
 struct Name {
     dir: DirId,
     name: Box<[u8]>,
-    leads_to: Option<Named>,
+    target: Option<Named>,
     /// The number of publications when it was last published.
     mark: u64,
 }
@@ -92,7 +92,7 @@ impl OneLockCache {
         let hash = dir.hash_of(name);
         let mut table = self.table.lock();
         let found = table.names.find(hash, |entry| entry.is(dir, name))?;
-        Some((found.leads_to, found.mark))
+        Some((found.target, found.mark))
     }
 
     /// Returns the inode that `name` in `dir` refers to, if both are in memory.
@@ -113,7 +113,7 @@ impl OneLockCache {
     ) -> Option<R> {
         let hash = dir.hash_of(name);
         let mut table = self.table.lock();
-        let ino = table.names.find(hash, |entry| entry.is(dir, name))?.leads_to?.ino;
+        let ino = table.names.find(hash, |entry| entry.is(dir, name))?.target?.ino;
         take(table.inodes.find(hash_of(ino), |inode| inode.ino == ino)?)
     }
 
@@ -179,12 +179,12 @@ impl Names for OneLockCache {
         table.published += 1;
         let mark = table.published;
         if let Some(known) = table.names.find(hash, |known| known.is(dir, name)) {
-            (known.leads_to, known.mark) = (entry, mark);
+            (known.target, known.mark) = (entry, mark);
             return;
         }
         let full = table.names.len() >= self.capacity;
         let gone = if full { table.names.remove_oldest() } else { None };
-        table.names.insert(hash, Name { dir, name: name.into(), leads_to: entry, mark });
+        table.names.insert(hash, Name { dir, name: name.into(), target: entry, mark });
         drop(table);
         drop(gone);
     }

@@ -56,7 +56,7 @@ impl Objects {
         if too_many[1] > 0 {
             self.meta.blocks.evict(too_many[1], buckets, settled);
         }
-        // Evicted inodes leave table blocks behind, which take memory even without their contents.
+        // Table blocks without inodes take memory even without their contents.
         let left = tables.excess(self.tables.blocks.len() / 2);
         let too_many_tables = too_many[2].max(wanted(left));
         if too_many_tables > 0 {

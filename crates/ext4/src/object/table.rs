@@ -53,7 +53,8 @@ impl TableBlock {
         }
     }
 
-    /// Drops the contents, which an image or the device has. Returns whether there were any.
+    /// Drops the contents, which are also in an image or on the device. Returns whether there were
+    /// any.
     fn forget_base(&self) -> bool {
         // It does not wait for the lock: a loader may hold it while it reads.
         let forgotten = self.base.try_lock().and_then(|mut base| base.take());
@@ -191,7 +192,7 @@ impl Tables {
             .is_some_and(|blocks| table.index < blocks.load(Ordering::Acquire))
     }
 
-    /// Committer: returns the blocks, as numbers in the table, that must be written because `desc`
+    /// Committer: returns the blocks, as indexes in the table, that must be written because `desc`
     /// uses more of the table than was written.
     pub(crate) fn extend(
         &self,

@@ -19,23 +19,23 @@ impl Fs {
         self.set_attr_as(inode, |_| Ok(Some(*set)))
     }
 
-    /// Does the same as [`Fs::set_attr`] with the attributes that `judge` returns, or nothing if it
-    /// returns `None`. `judge` gets the current attributes; no other thread changes owner, mode or
+    /// Does the same as [`Fs::set_attr`] with the attributes that `decide` returns, or nothing if it
+    /// returns `None`. `decide` gets the current attributes; no other thread changes owner, mode or
     /// flags between that call and the change.
     ///
     /// # Errors
-    /// Also the errors of `judge`.
+    /// Also the errors of `decide`.
     ///
     /// # Locking
-    /// `judge` runs under the operation lock and takes no operation lock itself.
+    /// `decide` runs under the operation lock and takes no operation lock itself.
     pub fn set_attr_as(
         &self,
         inode: &InodeRef,
-        judge: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
+        decide: impl FnOnce(&Attr) -> Result<Option<SetAttr>, Error>,
     ) -> Result<Attr, Error> {
         self.objects.check_writable()?;
         let exclusive = inode.op.exclusive();
-        let Some(set) = judge(&inode.attr())? else { return Ok(inode.attr()) };
+        let Some(set) = decide(&inode.attr())? else { return Ok(inode.attr()) };
         if let Some(size) = set.size {
             match inode.file_type {
                 FileType::Regular => self.set_size(inode, size)?,

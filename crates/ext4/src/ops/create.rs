@@ -11,7 +11,7 @@ use crate::name::entry_slot::{ENTRY_CREDITS, Edit, EntrySlot};
 use crate::name::links::{
     DROP_LINK_CREDITS, NameChange, check_addable, drop_link, may_count, names_changed,
 };
-use crate::name::locks::{Beside, lock_for_names};
+use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::inode::{Inode, InodeRef};
@@ -76,9 +76,11 @@ impl Fs {
     ) -> Result<InodeRef, Error> {
         self.objects.check_writable()?;
         let name = checked_entry(name, Error::Exists)?;
-        let inode = match self.create_beside(dir, name, new, Beside::Others)? {
+        let inode = match self.create_locked(dir, name, new, DirLocking::Shared)? {
             Some(inode) => inode,
-            None => self.create_beside(dir, name, new, Beside::Nobody)?.ok_or(Error::Busy)?,
+            None => {
+                self.create_locked(dir, name, new, DirLocking::Exclusive)?.ok_or(Error::Busy)?
+            }
         };
         self.obey_dirsync(&[dir])?;
         Ok(inode)
@@ -88,25 +90,25 @@ impl Fs {
     /// inode is created before the names are locked, so that other threads wait only while the name
     /// is added. If the name or the room is taken meanwhile, the new inode is treated as one that
     /// lost its last name.
-    fn create_beside(
+    fn create_locked(
         &self,
         dir: &InodeRef,
         name: Name<'_>,
         new: &NewInode<'_>,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<InodeRef>, Error> {
         // Declared before the lock, so that an inode without a name is deleted after the lock is
         // released.
         let inode;
-        let _locked = lock_for_names(&[dir], &[], beside);
+        let _locked = lock_for_names(&[dir], &[], locking);
         let change = NameChange::of(new.kind.file_type());
         check_addable(&self.objects.volume, dir, change)?;
-        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, beside)? else {
+        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
             return Ok(None);
         };
         match place.seen() {
             Look::There(_) => return Err(Error::Exists),
-            Look::Room(_) if may_count(dir, change, beside) => {}
+            Look::Room(_) if may_count(dir, change, locking) => {}
             Look::Room(_) | Look::Full => return Ok(None),
         }
         let born = self.prepare_inode(dir, new, Naming::Named)?;

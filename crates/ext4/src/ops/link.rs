@@ -10,7 +10,7 @@ use crate::name::links::{
     DROP_LINK_CREDITS, NameChange, check_addable, check_ended, drop_link, names_changed,
     prepare_drop_link,
 };
-use crate::name::locks::{Beside, lock_for_names};
+use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::dirty::Handle;
 use crate::object::inode::InodeRef;
@@ -31,13 +31,13 @@ enum Removal {
 
 /// The result of an operation on a name that was looked up before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "nothing was done if the name leads elsewhere"]
+#[must_use = "nothing was done if the name has changed"]
 pub enum Acted {
     /// The operation was done.
     Done,
     /// The name now refers to another inode, and nothing was done: the caller's checks and
     /// permissions concern the inode that it looked up, not the present one.
-    LeadsElsewhere,
+    NameChanged,
 }
 
 impl Fs {
@@ -48,25 +48,27 @@ impl Fs {
         if inode.file_type == FileType::Directory {
             return Err(Error::NotPermitted);
         }
-        match self.link_beside(inode, dir, name, Beside::Others)? {
+        match self.link_locked(inode, dir, name, DirLocking::Shared)? {
             Some(()) => {}
-            None => self.link_beside(inode, dir, name, Beside::Nobody)?.ok_or(Error::Busy)?,
+            None => {
+                self.link_locked(inode, dir, name, DirLocking::Exclusive)?.ok_or(Error::Busy)?
+            }
         }
         self.obey_dirsync(&[dir])
     }
 
     /// Adds a name; `None` if that needs the directory's lock exclusively.
-    fn link_beside(
+    fn link_locked(
         &self,
         inode: &InodeRef,
         dir: &InodeRef,
         name: Name<'_>,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<()>, Error> {
-        let Some(_locks) = lock_for_names(&[dir], &[inode], beside) else { return Ok(None) };
+        let Some(_locks) = lock_for_names(&[dir], &[inode], locking) else { return Ok(None) };
         check_addable(&self.objects.volume, dir, NameChange::Uncounted)?;
         flags::check_link(&inode.rights())?;
-        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, beside)? else {
+        let Some(place) = EntrySlot::with_room(&self.objects, dir, name, locking)? else {
             return Ok(None);
         };
         if let Look::There(_) = place.seen() {
@@ -157,9 +159,11 @@ impl Fs {
             (Removal::Directory, false) => return Err(Error::NotDirectory),
             _ => {}
         }
-        let acted = match self.remove_beside(dir, name, victim, Beside::Others)? {
+        let acted = match self.remove_locked(dir, name, victim, DirLocking::Shared)? {
             Some(acted) => acted,
-            None => self.remove_beside(dir, name, victim, Beside::Nobody)?.ok_or(Error::Busy)?,
+            None => {
+                self.remove_locked(dir, name, victim, DirLocking::Exclusive)?.ok_or(Error::Busy)?
+            }
         };
         if acted == Acted::Done {
             self.obey_dirsync(&[dir])?;
@@ -169,19 +173,21 @@ impl Fs {
 
     /// Removes `name` if it refers to `victim`; `None` if that needs the directory's lock
     /// exclusively.
-    fn remove_beside(
+    fn remove_locked(
         &self,
         dir: &InodeRef,
         name: Name<'_>,
         victim: &InodeRef,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<Acted>, Error> {
-        let Some(_locks) = lock_for_names(&[dir], &[victim], beside) else { return Ok(None) };
+        let Some(_locks) = lock_for_names(&[dir], &[victim], locking) else { return Ok(None) };
         self.check_removable(dir, victim)?;
-        let Some(place) = EntrySlot::of(&self.objects, dir, name, beside)? else { return Ok(None) };
+        let Some(place) = EntrySlot::of(&self.objects, dir, name, locking)? else {
+            return Ok(None);
+        };
         let Look::There(found) = place.seen() else { return Err(Error::NotFound) };
         if found.ino != victim.ino {
-            return Ok(Some(Acted::LeadsElsewhere));
+            return Ok(Some(Acted::NameChanged));
         }
         let change = check_ended(&self.objects, victim)?;
         let _hold = prepare_drop_link(&self.objects, victim)?;
@@ -189,7 +195,7 @@ impl Fs {
         let names = place.lock();
         match place.look_again()? {
             Look::There(now) if now.ino == found.ino => place.apply(&mut handle, Edit::Remove(now)),
-            _ => return Ok(Some(Acted::LeadsElsewhere)),
+            _ => return Ok(Some(Acted::NameChanged)),
         }
         drop(names);
         names_changed(&mut handle, dir, change);

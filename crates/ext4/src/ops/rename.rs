@@ -13,7 +13,7 @@ use crate::name::links::{
     DROP_LINK_CREDITS, NameChange, check_ended, drop_link, may_count, names_changed,
     prepare_drop_link,
 };
-use crate::name::locks::{Beside, lock_for_names};
+use crate::name::locks::{DirLocking, lock_for_names};
 use crate::names::Named;
 use crate::object::inode::{Inode, InodeRef};
 use crate::object::state::{Concerns, MAX_LINKS};
@@ -94,7 +94,7 @@ impl Fs {
     pub fn rename_found(&self, ends: Ends<'_>, how: Rename) -> Result<Acted, Error> {
         self.objects.check_writable()?;
         if !self.try_rename(&ends, how)? {
-            return Ok(Acted::LeadsElsewhere);
+            return Ok(Acted::NameChanged);
         }
         self.obey_dirsync(&[ends.from, ends.to])?;
         Ok(Acted::Done)
@@ -141,9 +141,9 @@ impl Fs {
         {
             return Err(Error::NotEmpty);
         }
-        match self.rename_beside(ends, how, Beside::Others)? {
+        match self.rename_locked(ends, how, DirLocking::Shared)? {
             Some(done) => Ok(done),
-            None => self.rename_beside(ends, how, Beside::Nobody)?.ok_or(Error::Busy),
+            None => self.rename_locked(ends, how, DirLocking::Exclusive)?.ok_or(Error::Busy),
         }
     }
 
@@ -163,29 +163,29 @@ impl Fs {
 
     /// Renames under the locks; false if a name now refers to another inode, `None` if the rename
     /// needs the directories' locks exclusively.
-    fn rename_beside(
+    fn rename_locked(
         &self,
         ends: &Ends<'_>,
         how: Rename,
-        beside: Beside,
+        locking: DirLocking,
     ) -> Result<Option<bool>, Error> {
         let Ends { from, name, to, new_name, source, target } = ends;
         let inodes: Vec<_> = std::iter::once(source).chain(target).collect();
-        let Some(_locks) = lock_for_names(&[from, to], &inodes, beside) else { return Ok(None) };
+        let Some(_locks) = lock_for_names(&[from, to], &inodes, locking) else { return Ok(None) };
         self.check_renamable(ends)?;
         // Room is made first, because that may move the other name.
         let arriving = match target {
-            Some(_) => EntrySlot::of(&self.objects, to, *new_name, beside)?,
-            None => EntrySlot::with_room(&self.objects, to, *new_name, beside)?,
+            Some(_) => EntrySlot::of(&self.objects, to, *new_name, locking)?,
+            None => EntrySlot::with_room(&self.objects, to, *new_name, locking)?,
         };
         let Some(arriving) = arriving else { return Ok(None) };
-        let Some(leaving) = EntrySlot::of(&self.objects, from, *name, beside)? else {
+        let Some(leaving) = EntrySlot::of(&self.objects, from, *name, locking)? else {
             return Ok(None);
         };
-        let elsewhere = match beside {
+        let elsewhere = match locking {
             // The retry with the locks held exclusively finds out what the names refer to.
-            Beside::Others => None,
-            Beside::Nobody => Some(false),
+            DirLocking::Shared => None,
+            DirLocking::Exclusive => Some(false),
         };
         if edits(ends, how, leaving.seen(), arriving.seen()).is_none() {
             return Ok(elsewhere);
@@ -198,7 +198,7 @@ impl Fs {
             _hold = Some(prepare_drop_link(&self.objects, replaced)?);
         }
         let (lost, gained) = ends.subdirectories(how);
-        if !self.may_gain(to, gained, beside)? || !self.may_gain(from, lost, beside)? {
+        if !self.may_gain(to, gained, locking)? || !self.may_gain(from, lost, locking)? {
             return Ok(None);
         }
         let other_parent = from.ino != to.ino;
@@ -237,12 +237,12 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::TooManyLinks`] at the limit, without the feature `dir_nlink`.
-    fn may_gain(&self, dir: &InodeRef, gained: i32, beside: Beside) -> Result<bool, Error> {
+    fn may_gain(&self, dir: &InodeRef, gained: i32, locking: DirLocking) -> Result<bool, Error> {
         if gained > 0 && dir.attr().links >= u32::from(MAX_LINKS) && !self.objects.volume.dir_nlink
         {
             return Err(Error::TooManyLinks);
         }
-        Ok(may_count(dir, NameChange::of_directories(gained), beside))
+        Ok(may_count(dir, NameChange::of_directories(gained), locking))
     }
 
     /// Returns the slot of the entry ".." of `dir`, which is locked exclusively, and the edit that
@@ -252,7 +252,7 @@ impl Fs {
         dir: &'f InodeRef,
         parent: Ino,
     ) -> Result<(EntrySlot<'f>, Edit), Error> {
-        let place = EntrySlot::of(&self.objects, dir, checked(b"..")?, Beside::Nobody)?;
+        let place = EntrySlot::of(&self.objects, dir, checked(b"..")?, DirLocking::Exclusive)?;
         match place.map(|place| (place.seen(), place)) {
             Some((Look::There(dots), place)) => {
                 let parent = Named { ino: parent, file_type: FileType::Directory };

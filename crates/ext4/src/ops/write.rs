@@ -130,8 +130,8 @@ impl Fs {
         Ok(Some((offset, write.data.len())))
     }
 
-    /// Overwrites bytes that are all mapped, written and inside the file. Returns false if they are
-    /// not.
+    /// Overwrites the bytes if all of them are mapped, written and inside the file; otherwise
+    /// returns false.
     ///
     /// # Locking
     /// The operation lock is held, shared or exclusively.

@@ -39,28 +39,28 @@ impl Fs {
         self.set_xattr_as(inode, name, value, how, |attr| Ok(attr.permissions))
     }
 
-    /// Does the same as [`Fs::set_xattr`], if `judge` allows it. `judge` gets the attributes that
+    /// Does the same as [`Fs::set_xattr`], if `decide` allows it. `decide` gets the attributes that
     /// the inode has at the time of the change. An access list sets the permission bits of the
-    /// mode; the set-user-ID, set-group-ID and sticky bits become those that `judge` returns.
+    /// mode; the set-user-ID, set-group-ID and sticky bits become those that `decide` returns.
     ///
     /// # Errors
-    /// Also the errors of `judge`.
+    /// Also the errors of `decide`.
     ///
     /// # Locking
-    /// `judge` runs under the operation lock and takes no operation lock itself.
+    /// `decide` runs under the operation lock and takes no operation lock itself.
     pub fn set_xattr_as(
         &self,
         inode: &InodeRef,
         name: &[u8],
         value: &[u8],
         how: SetXattr,
-        judge: impl FnOnce(&Attr) -> Result<u16, Error>,
+        decide: impl FnOnce(&Attr) -> Result<u16, Error>,
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
-        let special = judge(&inode.attr())? & 0o7000;
+        let special = decide(&inode.attr())? & 0o7000;
         let change = match is_acl(name) {
             // The kernel's ext4 does not change ctime in this case either.
             false if how != SetXattr::Create && self.data(inode).is_stored(name, value) => None,
@@ -77,21 +77,21 @@ impl Fs {
         self.remove_xattr_as(inode, name, |_| Ok(()))
     }
 
-    /// Does the same as [`Fs::remove_xattr`], if `judge` allows it: see [`Fs::set_xattr_as`].
+    /// Does the same as [`Fs::remove_xattr`], if `decide` allows it: see [`Fs::set_xattr_as`].
     ///
     /// # Errors
-    /// Also the errors of `judge`.
+    /// Also the errors of `decide`.
     pub fn remove_xattr_as(
         &self,
         inode: &InodeRef,
         name: &[u8],
-        judge: impl FnOnce(&Attr) -> Result<(), Error>,
+        decide: impl FnOnce(&Attr) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.objects.check_writable()?;
         let name = xattr::parse_name(name)?;
         let exclusive = inode.op.exclusive();
         flags::check_not_immutable(&inode.rights())?;
-        judge(&inode.attr())?;
+        decide(&inode.attr())?;
         let change = match self.data(inode).plan_xattr(name, None, SetXattr::Any) {
             // A list that is not stored is one that is equivalent to the mode.
             Err(Error::NoAttribute) if is_acl(name) => None,

@@ -5,7 +5,7 @@ use lanefs_ondisk::Block;
 use std::sync::Arc;
 
 /// Reads metadata blocks as the newest committed or captured transaction left them: the journal's
-/// image if it is not home yet, else the device.
+/// image if it is not written in place yet, otherwise the device.
 pub(crate) trait BlockReader: Send + Sync {
     /// Returns the contents of `block`, one block long. Sleeps.
     fn read_block(&self, block: Block) -> Result<Arc<[u8]>, Error>;

@@ -1,4 +1,4 @@
-//! Images that mke2fs makes, mounted, damaged by debugfs, judged by e2fsck.
+//! Images created by mke2fs, which tests mount, damage with debugfs, and check with e2fsck.
 #![allow(dead_code)] // Each test program uses its own part of this.
 
 use lanefs_device::{Access as Opened, FileDevice, OpenOptions};
@@ -12,7 +12,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Made by mke2fs with these arguments; `size` as mke2fs takes it.
+    /// Creates an image with these arguments of mke2fs; `size` is in mke2fs's syntax.
     pub fn made(arguments: &[&str], size: &str) -> Image {
         let base = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
         let dir = tempfile::Builder::new().prefix("lanefs-ext4-").tempdir_in(base).unwrap();
@@ -32,7 +32,7 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// The image as a power cut now would leave it, all writes done.
+    /// Returns a copy, like the image after a power cut now, with all writes done.
     pub fn copied(&self) -> Image {
         let dir = tempfile::tempdir_in(self.dir.path().parent().unwrap()).unwrap();
         let copy = Image { dir };
@@ -57,7 +57,7 @@ impl Image {
         self.mount_with(access, MountOptions::default())
     }
 
-    /// Runs debugfs commands, writing.
+    /// Runs debugfs commands with write access.
     pub fn debugfs(&self, commands: &[&str]) -> String {
         let mut said = String::new();
         for command in commands {

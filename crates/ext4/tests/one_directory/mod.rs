@@ -1,4 +1,5 @@
-//! Threads that change names of one directory, held shared as long as its shape stays.
+//! Scenarios in which threads change names of one directory, whose lock is held shared as long as
+//! its shape stays.
 
 use super::schedules::{EMPTY, INDEXED, STAYING, World, below, explore, long, may_fail, regular};
 use super::{crowd, find};
@@ -8,8 +9,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 thread_local! {
-    /// How often each name was given, less how often it was taken, in the schedule that runs: the
-    /// checker runs all its threads as one, and each test has its own.
+    /// How often each name was added minus how often it was removed, in the present schedule: the
+    /// checker runs all its threads as one, and each test has its own thread.
     static COUNTS: RefCell<HashMap<String, i32>> = RefCell::default();
 }
 
@@ -17,9 +18,9 @@ fn count(name: &str, by: i32) {
     COUNTS.with_borrow_mut(|counts| *counts.entry(name.to_owned()).or_default() += by);
 }
 
-/// What was given and not taken is there, once, and nothing else is.
+/// Checks that the directory has exactly the names that were added and not removed.
 fn judge_counts(world: &World, dir: &InodeRef) {
-    // First, for a look-up would put right what is known wrong.
+    // This check comes first, since a look-up corrects wrong cached entries.
     world.names.judge(&world.fs);
     for (name, balance) in COUNTS.take() {
         let there = find(world, dir, &name).is_some();
@@ -27,7 +28,7 @@ fn judge_counts(world: &World, dir: &InodeRef) {
     }
 }
 
-/// Gives, takes and moves few names, each of which counts how often that was told to have been done.
+/// Adds, removes and moves few names, and counts the changes of each.
 fn give_and_take(world: &World, name: fn(u32) -> String, few: u32) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -88,7 +89,7 @@ fn in_leaves(world: &World) {
     judge_counts(world, &find(world, &root, "all").expect("nobody removes it"));
 }
 
-/// Reads the directory in pieces: what is there all the time is told once.
+/// Reads the directory in pieces: names that exist all the time are returned exactly once.
 fn see_those_that_stay(world: &World) {
     let root = world.fs.root().unwrap();
     let dir = find(world, &root, "all").expect("nobody removes it");
@@ -116,7 +117,7 @@ fn a_name_of_an_indexed_directory_is_given_once_and_taken_once() {
     explore(&INDEXED, in_leaves);
 }
 
-/// Makes, fills, empties and removes a directory that others use.
+/// Creates, fills, empties and removes a directory that other threads use.
 fn nest(world: &World, _: u8) {
     let fs = &world.fs;
     let root = fs.root().unwrap();
@@ -152,7 +153,8 @@ fn directories_come_and_go_and_their_parent_counts_them() {
     explore(&EMPTY, nests);
 }
 
-/// Two make directories while a third commits them: each commit has as many links as directories.
+/// Two threads create directories while a third one commits: in each commit the link count equals
+/// the number of directories.
 fn counted(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let makes = |world: &World, me: &str| {
@@ -171,8 +173,8 @@ fn each_commit_has_as_many_links_as_directories() {
     explore(&EMPTY, counted);
 }
 
-/// One makes names that are known to be absent; the other, as soon as the directory has one, finds it
-/// known.
+/// One thread creates names that are known to be absent; as soon as the directory has such a name,
+/// the other thread finds it in the name cache.
 fn known_at_once(world: &World) {
     let root = world.fs.root().unwrap();
     let all = world.directory(&root, "all");
@@ -208,7 +210,8 @@ fn who_sees_a_name_in_its_directory_finds_it_known() {
     explore(&EMPTY, known_at_once);
 }
 
-/// One makes names, others look each of them up once: what is known in the end is so.
+/// One thread creates names, others look each of them up once: the cached entries are right at the
+/// end.
 fn looked_for(world: &World) {
     drop(world.directory(&world.fs.root().unwrap(), "all"));
     let looks = |world: &World| {

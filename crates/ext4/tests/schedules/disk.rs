@@ -6,19 +6,19 @@ use lanefs_lanes::sync::unscheduled::{Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is written whole or not at all. The superblock is one of these, as no ext4 survives its
-/// being torn.
+/// The unit that is written atomically. The superblock has this size: with it torn, no ext4
+/// survives.
 const SECTOR: usize = 1024;
 
 type Sector = Arc<[u8]>;
 type Sectors = HashMap<u64, (u64, Sector)>;
 
-/// A shared base and what was written over it; every operation is a place where another thread may
-/// run. After [`Disk::lose_power_at`] it keeps what a power cut at that write or flush leaves.
+/// A shared base and the writes over it. Other threads may run at each operation. After
+/// [`Disk::lose_power_at`] it keeps the contents after a power cut at that write or flush.
 pub struct Disk {
     base: Arc<Vec<u8>>,
     state: Mutex<State>,
-    /// Looked at before and after each operation, so that others may run there.
+    /// Read before and after each operation, so that other threads may run there.
     turn: AtomicU64,
 }
 
@@ -31,17 +31,17 @@ struct State {
     pending: Vec<(u64, u64, Sector)>,
     /// Writes and flushes still to come before the power cut.
     until_cut: Option<u64>,
-    /// Which of the pending writes survive, one bit each, again and again.
+    /// The pending writes that survive, one bit each, repeated.
     survivors: u64,
     cut: Option<Cut>,
     promises: Vec<(String, Vec<u8>)>,
 }
 
-/// What a power cut left.
+/// The contents after a power cut.
 #[derive(Clone)]
 pub struct Cut {
     sectors: HashMap<u64, Sector>,
-    /// What had been promised before.
+    /// The promises made before the power cut.
     pub promises: Vec<(String, Vec<u8>)>,
 }
 
@@ -50,35 +50,35 @@ impl Disk {
         Disk { base, state: Mutex::default(), turn: AtomicU64::new(0) }
     }
 
-    /// The power goes at the write or flush of this number from now.
+    /// Cuts the power at the write or flush of this number from now.
     pub fn lose_power_at(&self, event: u64, survivors: u64) {
         let mut state = self.state();
         (state.until_cut, state.survivors) = (Some(event), survivors);
     }
 
-    /// Whatever survives a power cut from now on must have this file.
+    /// Records a promise: after any later power cut this file must exist with these contents.
     pub fn promise(&self, path: String, contents: Vec<u8>) {
         self.state().promises.push((path, contents));
     }
 
-    /// All that was promised so far.
+    /// Returns all promises so far.
     pub fn promises(&self) -> Vec<(String, Vec<u8>)> {
         self.state().promises.clone()
     }
 
-    /// What the power cut left, if there was one.
+    /// Returns the contents after the power cut, if there was one.
     pub fn cut(&self) -> Option<Cut> {
         self.state().cut.clone()
     }
 
-    /// A disk with what the power cut left.
+    /// Returns a disk with the contents after the power cut.
     pub fn after(&self, cut: &Cut) -> Disk {
         let disk = Disk::new(self.base.clone());
         disk.state().live = cut.sectors.iter().map(|(at, s)| (*at, (0, s.clone()))).collect();
         disk
     }
 
-    /// All of it.
+    /// Returns the whole contents.
     pub fn contents(&self) -> Vec<u8> {
         let mut all = (*self.base).clone();
         for (at, (_, sector)) in &self.state().live {
@@ -189,7 +189,7 @@ impl Device for Disk {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        // What is written while the flush is under way need not be covered.
+        // The flush need not cover writes made while it runs.
         let covered = self.state().writes;
         self.others_may_run();
         let mut state = self.state();

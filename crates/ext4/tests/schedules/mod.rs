@@ -1,6 +1,6 @@
-//! Schedules of whole file systems: each on a disk of its own, judged when nobody uses it any more.
+//! Runs schedules of whole file systems: each uses its own disk, which is checked at the end.
 //!
-//! `LANEFS_SCHEDULES` is how many each scenario runs, `LANEFS_SEED` where they begin.
+//! `LANEFS_SCHEDULES` is the number of schedules of each scenario, `LANEFS_SEED` the first one.
 
 pub mod disk;
 pub mod remembered;
@@ -22,18 +22,18 @@ use shuttle::scheduler::{
 use std::process::Command;
 use tree::{Totals, Tree};
 
-/// Schedules that a scenario runs unless told otherwise.
+/// The default number of schedules of a scenario.
 const SCHEDULES: usize = 150;
-/// Of how many results one is shown to e2fsck.
+/// One in this many results is checked by e2fsck.
 const JUDGED: u64 = 50;
-/// Steps after which a schedule counts as one that never ends: what waits for ever leaves the
-/// committer alone with its clock, which the checker does not count as a deadlock.
+/// The number of steps after which a schedule counts as endless: if all other threads wait for
+/// ever, the committer continues with its clock, so the checker reports no deadlock.
 const ENDLESS: usize = 400_000;
 
-/// Schedules that this process ran.
+/// The number of schedules that this process ran.
 static RUN: AtomicU64 = AtomicU64::new(0);
 
-/// What a scenario starts from.
+/// The initial state of a scenario.
 pub struct Start {
     image: Arc<Vec<u8>>,
     totals: Totals,
@@ -43,7 +43,7 @@ pub struct Start {
 pub struct World {
     pub fs: Arc<Fs>,
     pub disk: Arc<Disk>,
-    /// What `fs` publishes.
+    /// The names that `fs` publishes.
     pub names: Arc<Remembered>,
 }
 
@@ -52,11 +52,11 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     given.map_or(otherwise, |given| given.parse().expect("a number"))
 }
 
-/// An empty file system of small groups and the smallest log; free space holds what no file may
-/// show.
+/// An empty file system with small groups and the smallest log. Free space is filled with bytes
+/// that no file may contain.
 pub static EMPTY: LazyLock<Start> = LazyLock::new(|| Start::prepared("orphan_file", leave_junk));
 
-/// As [`EMPTY`], with the orphans in a list.
+/// The same as [`EMPTY`], without an orphan file: orphans are in the legacy list.
 pub static LISTING: LazyLock<Start> = LazyLock::new(|| Start::prepared("^orphan_file", leave_junk));
 
 fn leave_junk(world: &World) {
@@ -69,12 +69,13 @@ fn leave_junk(world: &World) {
     world.fs.unlink(&root, b"junk").unwrap();
 }
 
-/// As [`EMPTY`], with a file `/filler` that leaves a few blocks to everybody.
+/// The same as [`EMPTY`], with a file `/filler` that leaves only a few free blocks.
 pub static FULL: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| fill(world, world.fs.stat_fs().blocks_available - 12))
 });
 
-/// As [`FULL`], with a few blocks for the privileged only: what is freed is soon used again.
+/// The same as [`FULL`], with a few blocks reserved for privileged callers: freed blocks are soon
+/// reused.
 pub static TIGHT: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| fill(world, world.fs.stat_fs().blocks_free - 30))
 });
@@ -85,8 +86,8 @@ fn fill(world: &World, blocks: u64) {
     assert_eq!(world.fs.write_at(&filler, 0, &contents, Privilege::Root).unwrap(), contents.len());
 }
 
-/// As [`EMPTY`], with a directory `/all` of several leaves: names of [`long`] of 0 to 11, which
-/// nobody changes.
+/// The same as [`EMPTY`], with a directory `/all` of several leaves: the names [`long`] of 0 to 11,
+/// which no thread changes.
 pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
     Start::prepared("orphan_file", |world| {
         let all = world.directory(&world.fs.root().unwrap(), "all");
@@ -94,16 +95,16 @@ pub static INDEXED: LazyLock<Start> = LazyLock::new(|| {
     })
 });
 
-/// How many names of [`INDEXED`] stay.
+/// The number of names in [`INDEXED`] that stay.
 pub const STAYING: u32 = 12;
 
-/// A name so long that few fit into a block.
+/// Returns a name so long that few names fit into a block.
 pub fn long(n: u32) -> String {
     format!("{n:0>180}")
 }
 
 impl Start {
-    /// What `prepare` makes of a new file system.
+    /// Creates a file system and changes it by `prepare`.
     fn prepared(orphans: &str, prepare: impl Fn(&World) + Send + Sync + 'static) -> Start {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -132,8 +133,8 @@ impl Start {
             let totals = Tree::of(mount.fs()).totals(mount.fs());
             *out.lock().unwrap() = Some(Start { image, totals });
         };
-        // One thread at a time for as long as it can: a step that is left out is to be noticed by the
-        // scenario, not by what comes before it.
+        // Each thread runs as long as it can: a missing synchronisation should be found by the
+        // scenario, not by its preparation.
         shuttle::Runner::new(DfsScheduler::new(Some(1), true), config(None)).run(once);
         let prepared = start.lock().unwrap().take();
         prepared.expect("prepared")
@@ -141,18 +142,18 @@ impl Start {
 }
 
 impl World {
-    /// A new file of this name.
+    /// Creates a file with this name.
     pub fn file(&self, dir: &InodeRef, name: &str) -> InodeRef {
         self.fs.create(dir, name.as_bytes(), &regular()).unwrap()
     }
 
-    /// A new directory of this name.
+    /// Creates a directory with this name.
     pub fn directory(&self, dir: &InodeRef, name: &str) -> InodeRef {
         let new = NewInode { kind: NewKind::Directory, ..regular() };
         self.fs.create(dir, name.as_bytes(), &new).unwrap()
     }
 
-    /// Runs each on a thread of its own until all have ended.
+    /// Runs each on its own thread until all have returned.
     pub fn together(&self, threads: Vec<Box<dyn FnOnce(&World) + Send>>) {
         let started: Vec<_> = threads
             .into_iter()
@@ -166,20 +167,20 @@ impl World {
     }
 }
 
-/// What a new file is made of.
+/// Returns the properties of a new regular file.
 pub fn regular() -> NewInode<'static> {
     NewInode { kind: NewKind::Regular, permissions: 0o755, umask: 0, uid: 0, gid: 0 }
 }
 
-/// A number below `end`, chosen by the schedule.
+/// Returns a number below `end`, chosen by the schedule.
 pub fn below(end: u32) -> u32 {
     thread_rng().gen_range(0..end)
 }
 
-/// Threads that meet change what each other finds: these answers are right, all others are not.
+/// Accepts the errors that concurrent changes may cause. All other errors are wrong.
 ///
 /// # Panics
-/// If it is another.
+/// If the error is another one.
 pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
     /// ENOENT, EEXIST, ENOTDIR, EISDIR, EINVAL, ENOSPC, EMLINK, ENOTEMPTY.
     const MEETING: [i32; 8] = [2, 17, 20, 21, 22, 28, 31, 39];
@@ -191,7 +192,7 @@ pub fn may_fail<T>(result: Result<T, Error>) -> Option<T> {
 }
 
 /// Explores schedules of `scenario`, half of them at random, half with few changes of thread at
-/// places chosen at random, which finds what takes long runs of one thread (PCT, ASPLOS 2010).
+/// random places, which finds errors that need long runs of one thread (PCT, ASPLOS 2010).
 pub fn explore(start: &'static LazyLock<Start>, scenario: fn(&World)) {
     LazyLock::force(start);
     let schedules = number("LANEFS_SCHEDULES", SCHEDULES as u64) as usize;
@@ -209,7 +210,7 @@ pub fn explore(start: &'static LazyLock<Start>, scenario: fn(&World)) {
     println!("{schedules} schedules in {:?}", begun.elapsed());
 }
 
-/// Two schedulers in turns.
+/// Alternates between two schedulers.
 struct Alternating {
     random: RandomScheduler,
     few_changes: PctScheduler,
@@ -256,12 +257,12 @@ fn config(endless: Option<usize>) -> shuttle::Config {
     config.stack_size = 1 << 19;
     config.max_steps = endless.map_or(shuttle::MaxSteps::None, shuttle::MaxSteps::FailAfter);
     config.silence_warnings = true;
-    // The seed says as much, in fewer words.
+    // The seed describes the schedule more briefly.
     config.failure_persistence = shuttle::FailurePersistence::None;
     config
 }
 
-/// Says after how many schedules the first thing went wrong.
+/// Prints after how many schedules the first failure occurred.
 fn report_failures() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -298,7 +299,7 @@ fn schedule(start: &Start, scenario: fn(&World)) {
     }
 }
 
-/// What is on an unmounted disk is whole.
+/// Checks the contents of an unmounted disk.
 fn judge(start: &Start, disk: Arc<Disk>, promises: &[(String, Vec<u8>)]) {
     static RESULTS: AtomicU64 = AtomicU64::new(0);
     let mount = Mount::open(disk.clone(), read_only()).unwrap();
@@ -324,7 +325,8 @@ fn options() -> MountOptions {
     MountOptions { policies, cache_bytes, ..MountOptions::default() }
 }
 
-/// Each as it was before or as it is now: what none of the sets has together may meet too.
+/// Chooses the old or the new value of each policy, since combinations that no named set has must
+/// work too.
 fn mixed() -> Policies {
     let mut mixed = Policies::default();
     for (name, values) in [

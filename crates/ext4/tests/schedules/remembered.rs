@@ -1,4 +1,4 @@
-//! A name cache that forgets nothing, so that whatever it was told wrong is still there at the end.
+//! A name cache that evicts nothing, so that every wrong publication is still there at the end.
 
 use lanefs_ext4::{DirId, Error, Fs, Named, Names};
 use lanefs_lanes::{Mutex, Rank};
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 type Known = HashMap<(DirId, Vec<u8>), Option<Named>>;
 
-/// What was published last of each name.
+/// The last publication of each name.
 pub struct Remembered(Mutex<Known>);
 
 impl Remembered {
@@ -14,15 +14,15 @@ impl Remembered {
         Remembered(Mutex::new(Rank::Bucket, HashMap::new()))
     }
 
-    /// What is known of a name.
+    /// Returns the published entry of a name.
     pub fn of(&self, dir: DirId, name: &[u8]) -> Option<Option<Named>> {
         self.0.lock().get(&(dir, name.to_vec())).copied()
     }
 
-    /// Nobody changes names any more: all that is known is so.
+    /// Checks all published entries, after the last change of names.
     ///
     /// # Panics
-    /// If it is not.
+    /// If one is wrong.
     pub fn judge(&self, fs: &Fs) {
         let all: Vec<_> = self.0.lock().iter().map(|(k, v)| (k.clone(), *v)).collect();
         for ((dir, name), known) in all {

@@ -1,4 +1,4 @@
-//! What must hold of a file system that nobody uses: seen through its own look-ups, and by e2fsck.
+//! Checks a file system that is not in use, by its own look-ups and by e2fsck.
 
 use super::words;
 use lanefs_ext4::{Fs, InodeRef};
@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::process::Command;
 
-/// A tree as it was walked.
+/// The result of walking the tree.
 #[derive(Default, Debug)]
 pub struct Tree {
     /// The contents of regular files by path.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Names that lead to each file, and how many links it says it has.
+    /// For each file, the number of its names and its link count.
     names: HashMap<Ino, (u32, u32)>,
     directories: u64,
     sectors: u64,
 }
 
-/// Free space and used space together, which nothing may change.
+/// The sum of free and used space, which never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     pub blocks: u64,
@@ -29,7 +29,7 @@ impl Tree {
     /// Walks the whole tree.
     ///
     /// # Panics
-    /// If anything in it is wrong.
+    /// If it finds any inconsistency.
     pub fn of(fs: &Fs) -> Tree {
         let mut tree = Tree::default();
         let root = fs.root().unwrap();
@@ -80,7 +80,7 @@ impl Tree {
         if names.0 == 1 {
             self.sectors += attr.sectors;
         }
-        // What only takes up space need not be read each time.
+        // Large files only fill space and are not read each time.
         if inode.file_type() == FileType::Regular && attr.size < 1 << 20 {
             let mut contents = vec![0; attr.size as usize];
             let n = fs.read_at(inode, 0, &mut contents).unwrap_or_else(|e| panic!("{path}: {e}"));
@@ -90,7 +90,7 @@ impl Tree {
         }
     }
 
-    /// Free and used together.
+    /// Returns the sum of free and used space.
     pub fn totals(&self, fs: &Fs) -> Totals {
         let free = fs.stat_fs();
         let per_block = u64::from(free.block_size / 512);
@@ -101,7 +101,7 @@ impl Tree {
     }
 }
 
-/// Asks e2fsck about an image.
+/// Checks an image with e2fsck.
 pub fn e2fsck(contents: &[u8]) {
     let dir = if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
     let file = tempfile::Builder::new().prefix("lanefs-schedule").tempfile_in(dir).unwrap();

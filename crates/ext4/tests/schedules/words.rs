@@ -1,18 +1,18 @@
-//! Data that says of itself where it belongs.
+//! Data in which each word names its file and offset.
 
-/// What free space is filled with: to be seen in no file.
+/// The bytes of free space, which must not appear in any file.
 pub const JUNK: u8 = 0xee;
 
-/// The bytes for a file at an offset: each 8 bytes name the file and the place in it.
+/// Returns the bytes for a file at an offset: each 8 bytes name the file and the offset in it.
 pub fn of(file: u8, offset: u64, len: usize) -> Vec<u8> {
     let word = |n: u64| u64::from(file) << 56 | 0x11 << 48 | (offset / 8 + n);
     (0..(len / 8) as u64).flat_map(|n| word(n).to_le_bytes()).collect()
 }
 
-/// What a file holds is zeros and words of one file, each in its place.
+/// Checks that a file contains only zeros and words of one file at their offsets.
 ///
 /// # Panics
-/// If it is not.
+/// If it does not.
 pub fn check(path: &str, offset: u64, contents: &[u8]) {
     let mut owner = None;
     for (n, bytes) in contents.chunks_exact(8).enumerate() {

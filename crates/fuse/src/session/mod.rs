@@ -82,12 +82,12 @@ impl<S: Service> Session<S> {
         &self.carried
     }
 
-    /// Serves until the file system is unmounted, and returns the server for the caller to close.
+    /// Serves until the file system is unmounted, and returns the server, which the caller closes.
     /// The unmount may wait until the farewell is dropped.
     ///
     /// # Errors
-    /// /dev/fuse or a ring failed; the server is returned all the same. The mount ends when the
-    /// farewell is dropped.
+    /// /dev/fuse or a ring failed; the server is still returned. The mount ends when the farewell
+    /// is dropped.
     pub fn run(self) -> (S, io::Result<()>, Farewell) {
         let Session { server, channel, rings, carried } = self;
         let (alone, with_rings) = (readers_alone(), !rings.is_empty());

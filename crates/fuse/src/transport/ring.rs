@@ -21,7 +21,7 @@ use std::io;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Marks completions of the mailbox's bell; those of entries have the entry's place.
+/// Marks completions of the mailbox's bell; a completion of an entry has the entry's index.
 const BELL: u64 = u64::MAX;
 /// The device in the ring's file table. A plain descriptor would be reference-counted in a cache
 /// line that all threads of the process share.

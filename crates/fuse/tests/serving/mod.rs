@@ -1,10 +1,10 @@
-//! The transport that the tests of this run use: `scripts/with-ring` runs them by io_uring.
+//! The transport of the tests in this run: `scripts/with-ring` runs them by io_uring.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use lanefs_fuse::{Options, Wishes};
 
-/// The wishes with the transport that `LANEFS_TRANSPORT` names, if it does.
+/// Returns the wishes, with the transport in `LANEFS_TRANSPORT` if it is set.
 pub fn by_wanted_transport(wishes: Wishes) -> Wishes {
     let Ok(transport) = std::env::var("LANEFS_TRANSPORT") else { return wishes };
     let mut options = Options { wishes, ..Options::default() };
@@ -12,7 +12,7 @@ pub fn by_wanted_transport(wishes: Wishes) -> Wishes {
     options.wishes
 }
 
-/// Whether requests are to come by io_uring.
+/// Returns whether requests come by io_uring.
 pub fn is_by_ring() -> bool {
     std::env::var_os("LANEFS_TRANSPORT").is_some_and(|name| name == "ring")
 }

@@ -1,20 +1,22 @@
-//! Replaying a log that was not closed cleanly.
+//! Replays a log that was not closed cleanly.
 //!
-//! Three passes, and nothing is written before all of them agree:
+//! Recovery makes three passes, and writes nothing before all of them have succeeded:
 //! 1. *scan*: follow the transactions from the tail to the last one with a commit block;
-//! 2. *revoke*: collect the blocks that must not be replayed, and up to which transaction;
-//! 3. *replay*: check the copies that count, then write the newest copy of each block in place.
+//! 2. *revoke*: collect the blocks that must not be replayed, each with the last transaction that
+//!    freed it;
+//! 3. *replay*: check the newest copy of each block, then write it in place.
 //!
-//! Any flavour of jbd2: without checksums, with one per transaction, with v2 or v3; numbers of 32
-//! or 64 bits. Replaying twice has the same effect as replaying once, so a crash during recovery is
-//! harmless until [`mark_empty`] has moved the tail.
+//! Supports any variant of jbd2: without checksums, with one per transaction, with v2 or v3;
+//! numbers of 32 or 64 bits. Replaying twice has the same effect as replaying once, so a crash
+//! during recovery is harmless until [`mark_empty`] has moved the tail.
 //!
-//! *Where a log ends.* At the first block that does not belong to the expected transaction. If the
-//! commit block, a descriptor or a revoke block of a transaction has a wrong checksum, a crash is
-//! taken to have interrupted that transaction, unless the log holds commit blocks which prove that
-//! it was committed: then it is corruption, as is a wrong copy in a committed transaction. (With
-//! `async_commit` the commit block may be there before the copies, so there the last transaction is
-//! dropped.)
+//! *Where a log ends.* The log ends at the first block that does not belong to the expected
+//! transaction. If the commit block, a descriptor or a revoke block of a transaction has a wrong
+//! checksum, a crash has probably interrupted that transaction, so the log ends before it. But if
+//! the log has commit blocks which prove that the transaction was committed, the wrong checksum is
+//! corruption. A wrong copy in a committed transaction is corruption too. (With `async_commit` the
+//! commit block may reach the device before the copies, so the last transaction is dropped in this
+//! case.)
 
 mod reader;
 mod replay;
@@ -28,41 +30,41 @@ use lanefs_ondisk::jbd2::{JournalSuperblock, Sequence, fast_commit_head};
 use lanefs_ondisk::{Block, BlockSize, Unsupported};
 use reader::Reader;
 
-/// A log to be replayed, and the file system it belongs to.
+/// A log to be replayed, and its file system.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The device of the log; read only.
     pub device: &'a dyn Device,
-    /// Where the log lies on it.
+    /// The device blocks of the log.
     pub map: &'a LogMap,
     /// The checked journal superblock.
     pub superblock: &'a JournalSuperblock,
-    /// Blocks of the file system: nothing is written beyond.
+    /// Blocks of the file system; nothing is written beyond them.
     pub blocks: u64,
 }
 
 /// The result of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
-    /// Transactions replayed.
+    /// Number of replayed transactions.
     pub transactions: u32,
-    /// Blocks written.
+    /// Number of blocks written.
     pub blocks: u64,
-    /// Copies left out because their block was freed later.
+    /// Copies that were not written because their block was freed later.
     pub revoked: u64,
-    /// The transaction after the last one: the next number for the journal superblock.
+    /// The number after the last transaction, for the journal superblock.
     pub sequence: Sequence,
 }
 
-/// The writes of a replay: checked, and nothing written yet.
+/// The checked writes of a replay; nothing is written yet.
 pub struct Replay<'a> {
     /// `None` for an empty log.
     copies: Option<(Reader<'a>, replay::Plan)>,
     found: Recovered,
 }
 
-/// Reads and checks the whole log of `input`: the first two passes, and the choice of the copies
-/// that count.
+/// Reads and checks the whole log of `input`: does the first two passes, and selects the newest
+/// copy of each block.
 ///
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WildBlock`] if the log is damaged, [`Error::Unsupported`] if
@@ -88,7 +90,7 @@ pub fn plan<'a>(input: &Input<'a>) -> Result<Replay<'a>, Error> {
 }
 
 impl Replay<'_> {
-    /// The contents that `block` will have, if the log has a copy of it.
+    /// Returns the content that `block` will have, if the log has a copy of it.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -97,8 +99,8 @@ impl Replay<'_> {
         plan.contents(reader, block)
     }
 
-    /// Writes the copies onto `target`: the same device, or an overlay of it for a mount that
-    /// writes nothing. Flushes `target`; the log stays as it is until [`mark_empty`].
+    /// Writes the copies to `target`: the same device, or an overlay of it for a mount that writes
+    /// nothing. Flushes `target`. The log does not change until [`mark_empty`].
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -110,16 +112,16 @@ impl Replay<'_> {
     }
 }
 
-/// Replays the log of `input` onto `target`: [`plan`] and [`Replay::write`].
+/// Replays the log of `input` to `target`, by [`plan`] and [`Replay::write`].
 ///
 /// # Errors
-/// Those of both. A failure of [`plan`] leaves `target` unwritten.
+/// Errors of both. A failure of [`plan`] leaves `target` unchanged.
 pub fn recover(input: &Input<'_>, target: &dyn Device) -> Result<Recovered, Error> {
     plan(input)?.write(target)
 }
 
-/// Records on the device, durably, that the log is empty and goes on after `sequence`, which is
-/// [`Recovered::sequence`]. Only after everything replayed is durable.
+/// Records on the device, durably, that the log is empty and continues after `sequence`, which is
+/// [`Recovered::sequence`]. Called only after all replayed blocks are durable.
 ///
 /// # Errors
 /// [`Error::Device`]; the log is then as before, or empty.
@@ -136,8 +138,8 @@ pub fn mark_empty(
     Ok(())
 }
 
-/// Fast commits on top of the last transaction are changes that Lanefs cannot replay; leaving them
-/// out would lose what an fsync promised.
+/// Refuses logs with fast commits. They contain changes after the last transaction that Lanefs
+/// cannot replay; ignoring them would lose changes that an fsync made durable.
 fn refuse_fast_commits(
     reader: &Reader<'_>,
     superblock: &JournalSuperblock,

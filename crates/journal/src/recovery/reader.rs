@@ -1,4 +1,4 @@
-//! Reading log blocks.
+//! Reads log blocks.
 
 use super::Input;
 use crate::{Error, LogMap};
@@ -25,18 +25,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Blocks of the ring.
+    /// Returns the number of blocks in the ring.
     pub(super) fn size(&self) -> u32 {
         self.area.end - self.area.start
     }
 
-    /// The block `n` after `at` in the ring.
+    /// Returns the block `n` blocks after `at` in the ring.
     pub(super) fn after(&self, at: u32, n: u32) -> u32 {
         let from_start = u64::from(at - self.area.start) + u64::from(n);
         self.area.start + (from_start % u64::from(self.size())) as u32
     }
 
-    /// Log block `at`.
+    /// Reads log block `at`.
     pub(super) fn read(&self, at: u32) -> Result<Vec<u8>, Error> {
         let mut block = vec![0; self.format.block_size.bytes()];
         let (place, _) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         Ok(block)
     }
 
-    /// The log is damaged at block `at`.
+    /// Returns the error for damage at block `at` of the log.
     pub(super) fn corruption(at: u32, cause: Cause) -> Error {
         Corruption::Journal { block: at, cause }.into()
     }

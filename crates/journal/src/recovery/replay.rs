@@ -1,4 +1,4 @@
-//! The third pass: writes the copies that count in place.
+//! The third pass: writes the newest copy of each block in place.
 
 use super::Input;
 use super::reader::Reader;
@@ -11,7 +11,7 @@ use lanefs_ondisk::Block;
 use lanefs_ondisk::jbd2::{Cause, JournalIncompat, LogChecksums, Tag, TagFlags, Tags, unescape};
 use std::collections::BTreeMap;
 
-/// Blocks written together at most.
+/// The largest number of blocks written together.
 const BATCH: usize = 256;
 
 /// The newest copy of each block.
@@ -21,7 +21,7 @@ pub(super) struct Plan {
 }
 
 struct Copy {
-    /// The log block that holds it.
+    /// The log block with the copy.
     at: u32,
     tag: Tag,
 }
@@ -36,14 +36,15 @@ impl Copy {
     }
 }
 
-/// A copy that differs from what its tag says.
+/// A copy that does not match its tag.
 struct Wrong {
     at: u32,
     cause: Cause,
 }
 
-/// Checks everything and decides what to write. Drops the last transaction from `log` if its commit
-/// block was allowed to come before its copies, and did.
+/// Checks the log and selects the copies to write. If the last transaction's commit block was
+/// allowed to be written before its copies, and a copy is missing, drops this transaction from
+/// `log`.
 pub(super) fn plan(
     reader: &Reader<'_>,
     log: &mut Scanned,
@@ -102,7 +103,7 @@ impl Plan {
         Ok(Ok(()))
     }
 
-    /// The contents that `block` will have, if there is a copy of it.
+    /// Returns the content that `block` will have, if there is a copy of it.
     pub(super) fn contents(
         &self,
         reader: &Reader<'_>,
@@ -111,7 +112,7 @@ impl Plan {
         self.copies.get(&block).map(|copy| copy.contents(reader)).transpose()
     }
 
-    /// Refuses copies outside the file system, and copies into the log that is being read.
+    /// Refuses copies outside the file system, and copies to blocks of the log itself.
     fn check_places(&self, input: &Input<'_>) -> Result<(), Error> {
         let wild = |block: &Block| block.0 >= input.blocks || input.map.contains(*block);
         match self.copies.keys().find(|block| wild(block)) {
@@ -121,7 +122,7 @@ impl Plan {
     }
 }
 
-/// Writes the copies in place; returns how many.
+/// Writes the copies in place; returns their number.
 pub(super) fn write(reader: &Reader<'_>, plan: &Plan, target: &dyn Device) -> Result<u64, Error> {
     let mut batch: Vec<(Block, Arc<[u8]>)> = Vec::with_capacity(BATCH);
     for (block, copy) in &plan.copies {

@@ -1,4 +1,4 @@
-//! The second pass: which blocks were freed, and when.
+//! The second pass: collects freed blocks and the transactions that freed them.
 
 use super::reader::Reader;
 use super::scan::Scanned;
@@ -7,8 +7,8 @@ use lanefs_ondisk::Block;
 use lanefs_ondisk::jbd2::{Revokes, Sequence, Tags};
 use std::collections::HashMap;
 
-/// The blocks that the log has copies of, each with the last transaction that revoked it. Records
-/// of other blocks have no effect, and a hostile log could have very many.
+/// The blocks with copies in the log, each with the last transaction that revoked it. Records of
+/// other blocks are ignored: they have no effect, and a hostile log could have very many.
 pub(super) struct Revoked {
     last: HashMap<Block, Option<Sequence>>,
 }
@@ -28,7 +28,7 @@ impl Revoked {
                 let records = Revokes::decode(&block, &reader.format)
                     .map_err(|cause| Reader::corruption(*at, cause))?;
                 for block in records {
-                    // Transactions come in order, so the later one replaces the earlier.
+                    // Transactions come in order, so the later one replaces the earlier one.
                     last.entry(block).and_modify(|t| *t = Some(transaction.sequence));
                 }
             }
@@ -36,8 +36,8 @@ impl Revoked {
         Ok(Revoked { last })
     }
 
-    /// Whether the copy of `block` in transaction `sequence` must not be replayed: it was freed
-    /// in that one or a later one.
+    /// Returns whether the copy of `block` in transaction `sequence` must not be replayed because
+    /// that transaction or a later one freed the block.
     pub(super) fn covers(&self, block: Block, sequence: Sequence) -> bool {
         let revoked = self.last.get(&block).copied().flatten();
         revoked.is_some_and(|revoked| !revoked.is_before(sequence))

@@ -10,7 +10,7 @@ use lanefs_ondisk::jbd2::{
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) sequence: Sequence,
-    /// Log blocks of its descriptors; the copies follow each.
+    /// Log blocks of its descriptors; each is followed by its copies.
     pub(super) descriptors: Vec<u32>,
     /// Log blocks of its revoke blocks.
     pub(super) revokes: Vec<u32>,
@@ -27,29 +27,29 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
-    /// The number of the first transaction that is not in the log.
+    /// Returns the number of the first transaction that is not in the log.
     pub(super) fn end(&self) -> Sequence {
         self.transactions.last().map_or(self.first, |t| t.sequence.next())
     }
 }
 
-/// What stands where a transaction is expected.
+/// The content of the log where a transaction is expected.
 enum Found {
     Committed(Transaction),
     /// No commit block.
     Nothing,
-    /// A part of it, with a wrong checksum or count.
+    /// A part of a transaction, with a wrong checksum or count.
     Damaged {
         at: u32,
         cause: Cause,
     },
 }
 
-/// Follows the log from block `start`, where `first` is expected.
+/// Follows the log from block `start`, where transaction `first` is expected.
 pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<Scanned, Error> {
     let mut log = Scanned { first, transactions: Vec::new() };
     let mut at = start;
-    // A log that runs into its own beginning ends there.
+    // A log that reaches its own start ends there.
     let mut left = reader.size();
     loop {
         match transaction(reader, at, log.end(), &mut left)? {
@@ -68,7 +68,7 @@ pub(super) fn scan(reader: &Reader<'_>, start: u32, first: Sequence) -> Result<S
     }
 }
 
-/// The transaction `sequence` at log block `at`, reading at most `left` blocks.
+/// Reads the transaction `sequence` at log block `at`, at most `left` blocks.
 fn transaction(
     reader: &Reader<'_>,
     mut at: u32,
@@ -131,22 +131,22 @@ fn transaction(
     Ok(Found::Nothing)
 }
 
-/// Whether the transaction after `log`, damaged at block `damaged`, was committed: its own commit
-/// block follows and is right, or that of the next. Blocks that an older log left behind, after its
-/// numbers were set back, are older than the last transaction.
+/// Returns whether the transaction after `log`, damaged at block `damaged`, was committed: a
+/// correct commit block of it or of the next transaction follows. Blocks of an older log, whose
+/// numbers were reset, are older than the last transaction.
 ///
-/// Between two blocks of these transactions there are no more copies than a descriptor can name. So
-/// the search ends after that many blocks without a header: an empty log of any length costs no
-/// more.
+/// Between two header blocks of these transactions there are at most as many copies as a descriptor
+/// can list. So the search stops after that many blocks without a header, and is cheap in an empty
+/// log of any length.
 fn was_committed(reader: &Reader<'_>, damaged: u32, log: &Scanned) -> Result<bool, Error> {
     if matches!(reader.format.checksums, LogChecksums::None) {
-        // Without checksums a block may look like a right commit block by chance; here only a count
-        // was wrong.
+        // Without checksums a block may look like a correct commit block by chance; here only a
+        // count was wrong.
         return Ok(false);
     }
     let lost = log.end();
     let since = log.transactions.last().map_or((0, 0), |t| t.time);
-    // A first tag without a uuid leaves room for two more.
+    // If the first tag has no uuid, there is room for two more tags.
     let gap = reader.format.tags_per_descriptor() as u32 + 3;
     let (mut n, mut end) = (1, gap);
     while n <= end && n < reader.size() {

@@ -1,4 +1,4 @@
-//! The host's ext4: mke2fs, e2fsck, debugfs and the kernel.
+//! The host's tools for ext4: mke2fs, e2fsck, debugfs and the kernel.
 #![allow(dead_code)] // each test file uses a part
 
 use lanefs_device::{Device, RamDevice};
@@ -21,7 +21,7 @@ pub fn must(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-/// Whether e2fsprogs is installed; prints if it is not.
+/// Returns whether e2fsprogs is installed; prints a message if it is not.
 pub fn has_e2fsprogs() -> bool {
     let there = ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| run(tool, &["-V"]).is_ok());
     if !there {
@@ -30,13 +30,13 @@ pub fn has_e2fsprogs() -> bool {
     there
 }
 
-/// A loop mount by the kernel, undone when dropped.
+/// A loop mount by the kernel, unmounted when dropped.
 pub struct Mounted {
     pub at: PathBuf,
 }
 
 impl Mounted {
-    /// `None`, with the reason printed, where the machine forbids mounting.
+    /// Mounts `image` on `at`; returns `None` and prints the reason where mounting is forbidden.
     pub fn new(image: &Path, at: &Path, options: &str) -> Option<Mounted> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");
@@ -61,7 +61,7 @@ pub fn arg(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// An ext4 image and where its log lies.
+/// An ext4 image and the blocks of its log.
 pub struct Ext4 {
     pub block_size: BlockSize,
     pub blocks: u64,
@@ -69,7 +69,7 @@ pub struct Ext4 {
 }
 
 impl Ext4 {
-    /// Asks debugfs.
+    /// Reads the description of `image` with debugfs.
     pub fn of(image: &Path) -> Ext4 {
         let stats = must("debugfs", &["-R", "stats -h", arg(image)]);
         let number = |name: &str| -> u64 {
@@ -81,7 +81,7 @@ impl Ext4 {
         let stat = must("debugfs", &["-R", "stat <8>", arg(image)]);
         let extents = stat.split("EXTENTS:").nth(1).or(stat.split("BLOCKS:").nth(1)).unwrap();
         let runs = extents.split([',', '\n']).filter_map(|run| {
-            // "(0-4095):16385-20480"; "(IND):77" and "TOTAL: 9" are not of the log.
+            // "(0-4095):16385-20480" is a run of the log; "(IND):77" and "TOTAL: 9" are not.
             let (logical, physical) = run.trim().strip_prefix('(')?.split_once("):")?;
             logical.starts_with(|c: char| c.is_ascii_digit()).then_some(())?;
             let mut ends = physical.split('-').map(|n| n.parse::<u64>().unwrap());
@@ -99,8 +99,8 @@ impl Ext4 {
         JournalSuperblock::decode(&bytes, self.block_size, self.map.len()).unwrap()
     }
 
-    /// Compares two images block by block, the log left out, and of the superblock what e2fsck
-    /// sets when it is done.
+    /// Compares two images block by block, without the log, and without the superblock fields that
+    /// e2fsck sets at the end.
     pub fn assert_same(&self, ours: &dyn Device, theirs: &dyn Device, what: &str) {
         let size = self.block_size.bytes();
         let (mut a, mut b) = (vec![0; size], vec![0; size]);
@@ -127,7 +127,7 @@ impl Ext4 {
     }
 }
 
-/// The image after e2fsck has replayed its log.
+/// Returns the image after e2fsck has replayed its log.
 pub fn replayed_by_e2fsck(image: &Path, copy: &Path) -> RamDevice {
     std::fs::copy(image, copy).unwrap();
     let out = run("e2fsck", &["-p", "-E", "journal_only", arg(copy)]).unwrap();

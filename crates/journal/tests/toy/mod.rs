@@ -1,7 +1,7 @@
-//! A file system of numbered cells, one block each, that tests drive.
+//! A file system for tests, made of numbered cells of one block each.
 //!
-//! A cell's block is made from its stamp alone, so that a recovered image can be compared with a
-//! model of stamps. Every fifth stamp makes a block that starts with the log's magic number.
+//! A cell's block is computed from its stamp alone, so that a recovered image can be compared with
+//! a model of stamps. Every fifth stamp gives a block that starts with the log's magic number.
 #![allow(dead_code)] // each test file uses a part
 
 use lanefs_device::{Device, RamDevice};
@@ -19,9 +19,9 @@ pub type ToyHandle<'j> = Handle<'j, usize, usize>;
 pub const BS: usize = 1024;
 /// Blocks of the whole image.
 pub const BLOCKS: u64 = 2048;
-/// Where the cells start.
+/// The first block of the cells.
 pub const HOME: u64 = 1500;
-/// Cells that tests on an ext4 image use.
+/// The number of cells of tests on an ext4 image.
 pub const CELLS_OF_AN_IMAGE: usize = 500;
 pub const LOG_BLOCKS: u32 = 1024;
 
@@ -34,7 +34,7 @@ pub fn log_map() -> LogMap {
     LogMap::new([(Block(300), 600), (Block(3), 24), (Block(1000), 400)], BLOCKS).unwrap()
 }
 
-/// An image with an empty log and zeroed cells.
+/// Creates an image with an empty log and zeroed cells.
 pub fn image() -> RamDevice {
     let ram = RamDevice::create(BLOCKS * BS as u64).unwrap();
     let superblock = JournalSuperblock::new(block_size(), LOG_BLOCKS, *b"toy file system!");
@@ -67,7 +67,7 @@ pub fn replay(device: &dyn Device) -> Result<Recovered, Error> {
     Ok(recovered)
 }
 
-/// The block that a stamp makes.
+/// Returns the block for a stamp.
 pub fn content(cell: usize, stamp: i64) -> Arc<[u8]> {
     let mut bytes = vec![0u8; BS];
     if stamp != 0 {
@@ -81,7 +81,7 @@ pub fn content(cell: usize, stamp: i64) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// The stamp of a cell on `device`; panics if the block is not one that a stamp makes.
+/// Returns the stamp of a cell on `device`; panics if no stamp gives the cell's block.
 pub fn stamp_at(device: &dyn Device, cell: usize) -> i64 {
     let mut bytes = vec![0; BS];
     device.read_at((HOME + cell as u64) * BS as u64, &mut bytes).unwrap();
@@ -101,7 +101,7 @@ struct Cell {
 
 pub struct Toy {
     cells: Vec<Mutex<Cell>>,
-    /// What each transaction captured: cell and stamp. [rank LaneList: taken alone]
+    /// The captured cells and stamps of each transaction. [rank LaneList: taken alone]
     pub captured: Mutex<BTreeMap<Tid, Vec<(usize, i64)>>>,
     pub deferred: Mutex<Vec<usize>>,
     pub aborted: Mutex<u32>,
@@ -133,7 +133,7 @@ impl Toy {
         *stamp = new(*stamp);
     }
 
-    /// Frees a cell's block inside `handle`: it is not metadata afterwards.
+    /// Frees a cell's block inside `handle`, so that it is not metadata afterwards.
     pub fn free(&self, handle: &mut ToyHandle<'_>, cell: usize) {
         let mut guard = self.cells[cell].lock();
         let Cell { stamp, tracked } = &mut *guard;
@@ -143,14 +143,14 @@ impl Toy {
         handle.defer(cell);
     }
 
-    /// One operation on one cell.
+    /// Runs one operation on one cell.
     pub fn set(&self, journal: &ToyJournal, cell: usize, stamp: i64) -> Result<Tid, Error> {
         let mut handle = journal.join(1)?;
         self.change(&mut handle, cell, |_| stamp);
         Ok(handle.tid())
     }
 
-    /// The stamps as of `tid`, from what was captured.
+    /// Returns the stamps as of `tid`, from the captured cells.
     pub fn state_as_of(&self, tid: Tid) -> Vec<i64> {
         let mut state = vec![0; self.cells.len()];
         for (_, cells) in self.captured.lock().range(..=tid) {

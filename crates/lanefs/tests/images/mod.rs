@@ -1,4 +1,4 @@
-//! Images for tests, and the kernel as a judge: made in memory, taken away at the end whatever happens.
+//! Images for tests, in memory and removed at the end in any case, and mounts by the kernel.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -9,7 +9,8 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// True if this machine lets us mount; otherwise says why not, in a line that `make test` counts.
+/// Returns whether this machine allows mounts; otherwise prints the reason in a line that `make
+/// test` counts.
 pub fn can_mount() -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "mounting needs root"
@@ -24,7 +25,7 @@ pub fn can_mount() -> bool {
     false
 }
 
-/// True if `program` is there; otherwise says so in a line that `make test` counts.
+/// Returns whether `program` is installed; otherwise prints that in a line that `make test` counts.
 pub fn needs(program: &str) -> bool {
     let there = has(program);
     if !there {
@@ -40,13 +41,13 @@ fn has(program: &str) -> bool {
         || ["/sbin", "/usr/sbin"].iter().any(|dir| found(Path::new(dir)))
 }
 
-/// The seconds that a randomised test may take (`LANEFS_SECONDS`).
+/// Returns the time limit of a randomised test (`LANEFS_SECONDS`).
 pub fn seconds(default: u64) -> Duration {
     let given = std::env::var("LANEFS_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(default))
 }
 
-/// The seed of a randomised test (`LANEFS_SEED`, or a new one), printed.
+/// Returns and prints the seed of a randomised test (`LANEFS_SEED`, or a new one).
 pub fn seed() -> u64 {
     let given = std::env::var("LANEFS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| fastrand::u64(..));
@@ -54,7 +55,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A folder in memory if there is one, gone at the end.
+/// Creates a folder, in memory if possible, that is removed when dropped.
 pub fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let builder = || {
@@ -62,7 +63,7 @@ pub fn scratch() -> TempDir {
         builder.prefix("lanefs-test-");
         builder
     };
-    // Others than root must get through for the tests that are run as nobody.
+    // Other users need access, for tests that run as the user nobody.
     let dir = match builder().tempdir_in(memory) {
         Ok(dir) => dir,
         Err(_) => builder().tempdir().unwrap(),
@@ -71,7 +72,7 @@ pub fn scratch() -> TempDir {
     dir
 }
 
-/// Runs `command` and gives what it said; panics with that if it fails.
+/// Runs `command` and returns its output; panics with the output if it fails.
 pub fn run(command: &mut Command) -> String {
     let output =
         command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -79,7 +80,7 @@ pub fn run(command: &mut Command) -> String {
     said(&output)
 }
 
-/// Runs `command`, which may fail.
+/// Runs `command`, which may fail; returns its status and output.
 pub fn try_run(command: &mut Command) -> (ExitStatus, String) {
     let output =
         command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -95,7 +96,7 @@ pub fn shell(dir: &Path, line: &str) -> String {
     run(Command::new("sh").arg("-euc").arg(line).current_dir(dir))
 }
 
-/// Waits until `met`, for at most `limit`.
+/// Waits until `met` returns true, for at most `limit`.
 pub fn wait_for(what: &str, limit: Duration, mut met: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !met() {
@@ -104,19 +105,19 @@ pub fn wait_for(what: &str, limit: Duration, mut met: impl FnMut() -> bool) {
     }
 }
 
-/// An ext4 image made by mke2fs, and an empty directory beside it.
+/// An ext4 image created by mke2fs, and an empty directory next to it.
 pub struct Image {
     pub dir: TempDir,
     pub path: PathBuf,
 }
 
 impl Image {
-    /// Of `size` as mke2fs understands it, otherwise as mke2fs makes it by default.
+    /// Creates an image of `size` (in mke2fs's syntax) with the defaults of mke2fs.
     pub fn new(size: &str) -> Image {
         Image::with(size, &[])
     }
 
-    /// With more arguments for mke2fs.
+    /// Does the same with more arguments for mke2fs.
     pub fn with(size: &str, arguments: &[&str]) -> Image {
         let dir = scratch();
         let path = dir.path().join("disk.img");
@@ -125,17 +126,17 @@ impl Image {
         Image { dir, path }
     }
 
-    /// The directory beside it.
+    /// Returns the directory next to the image.
     pub fn mount_point(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 
-    /// e2fsck must find nothing, not even a log to replay.
+    /// Panics unless e2fsck finds nothing, not even a log to replay.
     pub fn assert_clean(&self) {
         assert_clean(&self.path);
     }
 
-    /// A copy, sparse as the original.
+    /// Returns a sparse copy.
     pub fn copy(&self, name: &str) -> PathBuf {
         let copy = self.dir.path().join(name);
         run(Command::new("cp").arg("--sparse=always").arg(&self.path).arg(&copy));
@@ -143,20 +144,21 @@ impl Image {
     }
 }
 
-/// e2fsck must find nothing in `image`.
+/// Panics unless e2fsck finds nothing in `image`.
 pub fn assert_clean(image: &Path) {
     let (status, said) = try_run(Command::new("e2fsck").arg("-fn").arg(image));
     assert!(status.success(), "e2fsck -fn {}: {status}\n{said}", image.display());
     assert!(!said.contains("recovery"), "the log is not empty:\n{said}");
 }
 
-/// `image` mounted by the kernel's own ext4, unmounted when dropped.
+/// A mount of an image by the kernel's ext4, unmounted when dropped.
 pub struct KernelMounted {
     pub path: PathBuf,
 }
 
 impl KernelMounted {
-    /// On a new directory `name` beside the image; `None`, said aloud, if the host cannot.
+    /// Mounts `image` on a new directory `name` next to it; returns `None` and prints the reason if
+    /// the host cannot.
     pub fn new(image: &Path, name: &str, options: &str) -> Option<KernelMounted> {
         let path = image.parent().unwrap().join(name);
         std::fs::create_dir_all(&path).unwrap();
@@ -181,7 +183,7 @@ impl Drop for KernelMounted {
     }
 }
 
-/// A command run as user and group 65534.
+/// Returns a command that runs as user and group 65534.
 pub fn as_nobody(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.uid(65534).gid(65534);
@@ -194,7 +196,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None`, said aloud, if the host has none.
+    /// Attaches a loop device; returns `None` and prints that if the host has none.
     pub fn new(image: &Path) -> Option<LoopDevice> {
         let (status, said) = try_run(Command::new("losetup").args(["--find", "--show"]).arg(image));
         if !status.success() {

@@ -1,26 +1,25 @@
-//! The sizes of blocks, and the spans that blocks are carved from.
+//! The sizes of blocks, and the spans that are divided into blocks.
 
 use std::alloc::Layout;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
-/// The strictest alignment that classes serve: two lines, as of [`Padded`].
+/// The largest alignment that classes support: two lines, as for [`Padded`].
 const STRICTEST: usize = 128;
-/// Sizes of blocks: every multiple of a line up to eight, then multiples of two lines, so that a
-/// layout aligned to two lines finds a class that is. The last ones hold a power of two and its
-/// owner's header.
+/// The sizes of blocks: every multiple of a line up to eight lines, then multiples of two lines, so
+/// that a layout aligned to two lines finds a class with this alignment. The last sizes fit a power
+/// of two and its owner's header.
 pub(super) const SIZES: [usize; 24] = [
     64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072,
     3584, 4224, 8320, 16512, 33024, 65792,
 ];
 pub(super) const CLASSES: usize = SIZES.len();
-/// Sizes up to this one are found in a table.
+/// Sizes up to this one are looked up in a table.
 pub(super) const SMALL: usize = 4224;
 /// The approximate size of a batch in bytes.
 const BATCH: usize = 8192;
-/// The least number of blocks in a batch of small ones: as many as a lane's limbo list frees at
-/// once. So blocks that are freed there in one sweep, and used up one by one, do not pass through
-/// the depot.
+/// The smallest number of small blocks in a batch: as many as a lane's limbo list frees at once. So
+/// blocks that are freed there together and used up one by one do not pass through the depot.
 const SWEEP: usize = crate::limbo::MOST;
 const CLASS_OF: [u8; SMALL / LINE] = {
     let mut table = [0; SMALL / LINE];
@@ -42,11 +41,11 @@ pub(super) const fn full(class: usize) -> u32 {
     if blocks < least { least as u32 } else { blocks as u32 }
 }
 
-/// The class of `layout`; none if the system serves it.
+/// Returns the class of `layout`; `None` if the system allocates it.
 #[inline]
 pub(super) fn class_of(layout: Layout) -> Option<usize> {
     let unit = layout.align().max(LINE);
-    // A layout rounded up to its alignment does not overflow, by its own contract.
+    // Rounding a layout up to its alignment does not overflow, by the contract of `Layout`.
     let size = (layout.size().max(1) + (unit - 1)) & !(unit - 1);
     if unit > STRICTEST || size > SIZES[CLASSES - 1] {
         return None;
@@ -57,22 +56,22 @@ pub(super) fn class_of(layout: Layout) -> Option<usize> {
     (0..CLASSES).rev().take_while(|class| SIZES[*class] >= size).last()
 }
 
-/// The page size of the system. On machines with larger pages nothing is trimmed.
+/// The page size. On machines with larger pages nothing is trimmed.
 pub(super) const PAGE: usize = 4096;
-/// Bytes asked of the system at once, and their alignment.
+/// Bytes that are requested from the system at once, and their alignment.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// Whole pages that hold blocks of one class.
+/// Whole pages with blocks of one class.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) bytes: usize,
     pub(super) blocks: usize,
-    /// Spans of a chunk, whose first page is its header.
+    /// Spans in a chunk, whose first page is its header.
     pub(super) in_chunk: usize,
 }
 
-/// The spans of each class: as short as possible with a sixteenth unused at most, since a span goes
-/// back to the system only when all its blocks are free.
+/// The spans of each class. They are as short as possible with at most a sixteenth unused, since a
+/// span can be returned to the system only when all its blocks are free.
 pub(super) const SPANS: [Span; CLASSES] = {
     let mut spans = [Span { bytes: 0, blocks: 0, in_chunk: 0 }; CLASSES];
     let mut class = 0;

@@ -1,10 +1,10 @@
-//! Depots: the memory of a class that no thread has, as batches of blocks and as chunks to carve
-//! blocks from.
+//! Depots: the memory of a class that no thread has, as batches of blocks and as chunks to divide
+//! into blocks.
 //!
-//! A chunk belongs to one class for good. Its first page is its header; the others are *spans*:
-//! whole pages with a number of blocks each. A span is carved or not. The blocks of a carved span
-//! are with threads, in use, or in the depot. A span that is not carved holds nothing, and the
-//! system may have no memory there.
+//! A chunk belongs to one class permanently. Its first page is its header; the others form *spans*:
+//! whole pages with a number of blocks each. A span is *carved* when it is divided into blocks. The
+//! blocks of a carved span are with threads, in use, or in the depot. A span that is not carved has
+//! no contents and may have no memory.
 
 use super::classes::{CHUNK, CLASSES, PAGE, SIZES, SPANS, full};
 use crate::Padded;
@@ -14,25 +14,25 @@ use std::ptr;
 /// The contents of a free block.
 pub(super) struct Free {
     pub(super) next: *mut Free,
-    /// In the first block of a batch: its number of blocks, and the next batch of the depot.
+    /// In the first block of a batch: the number of its blocks, and the next batch of the depot.
     pub(super) len: u32,
     pub(super) next_batch: *mut Free,
 }
 
-/// Words of a set of spans.
+/// Words of a bit set of spans.
 const WORDS: usize = CHUNK / PAGE / 64;
 
-/// The header of a chunk. [depot]: guarded by the lock of its class's depot; [trim]: by the lock of
-/// trims.
+/// The header of a chunk. [depot]: guarded by the lock of the class's depot; [trim]: guarded by the
+/// lock of trims.
 pub(super) struct Chunk {
-    /// The next chunk that has a span to carve. [depot]
+    /// The next chunk with a span to carve. [depot]
     next: *mut Chunk,
-    /// Which spans are carved, a bit each. [depot]
+    /// The carved spans, one bit for each. [depot]
     carved: [u64; WORDS],
-    /// The next chunk that a trim looks at, and whether this one is in that list. [trim]
+    /// The next chunk that a trim visits, and whether this chunk is in that list. [trim]
     pub(super) next_seen: *mut Chunk,
     pub(super) seen: bool,
-    /// Blocks of each span that a trim found in the depot; zero between trims. [trim]
+    /// The number of each span's blocks that a trim found in the depot; zero between trims. [trim]
     pub(super) free: [u16; CHUNK / PAGE],
 }
 
@@ -43,20 +43,20 @@ pub(super) struct Depot {
     batches: *mut Free,
     /// Blocks in all batches.
     blocks: usize,
-    /// All chunks with a span to carve, and no others.
+    /// All chunks with a span to carve.
     roomy: *mut Chunk,
-    /// Free blocks that the last trim could not give back, or the smallest number of free blocks
-    /// since.
+    /// The number of free blocks that the last trim could not return, or the smallest number of
+    /// free blocks since.
     kept: usize,
 }
-// SAFETY: only the holder of its lock uses what a depot refers to.
+// SAFETY: only the thread that holds the lock uses what a depot points to.
 unsafe impl Send for Depot {}
 
 pub(super) static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] =
     [const { Padded(Mutex::new(Depot::new())) }; CLASSES];
 
 pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics under these locks.
+    // No code panics under these locks.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -66,12 +66,12 @@ impl Depot {
         Depot { batches, blocks: 0, roomy, kept: 0 }
     }
 
-    /// A batch; null if there is none.
+    /// Takes a batch; null if there is none.
     pub(super) fn take(&mut self) -> *mut Free {
         let batch = self.batches;
         if !batch.is_null() {
-            // SAFETY: a batch in the depot belongs to it, and its first block was filled in when it
-            // came.
+            // SAFETY: a batch in the depot belongs to the depot, and its first block was filled in
+            // when it was added.
             unsafe {
                 self.batches = (*batch).next_batch;
                 self.blocks -= (*batch).len as usize;
@@ -80,9 +80,9 @@ impl Depot {
         batch
     }
 
-    /// Takes `batch`, which belongs to the caller.
+    /// Adds `batch`, which belongs to the caller.
     pub(super) fn give(&mut self, batch: *mut Free) {
-        // SAFETY: the giver's first block of a batch, which is the depot's now.
+        // SAFETY: the first block of the caller's batch, which now belongs to the depot.
         unsafe {
             (*batch).next_batch = self.batches;
             self.blocks += (*batch).len as usize;
@@ -90,16 +90,16 @@ impl Depot {
         self.batches = batch;
     }
 
-    /// All batches, linked by `next_batch`; null if there is none.
+    /// Takes all batches, linked by `next_batch`; null if there are none.
     pub(super) fn take_all(&mut self) -> *mut Free {
         self.blocks = 0;
         std::mem::replace(&mut self.batches, ptr::null_mut())
     }
 
-    /// Takes the rest of a trim: the batches from `first` to `last`, with so many blocks.
+    /// Adds the batches from `first` to `last`, with this many blocks, that a trim keeps.
     pub(super) fn give_all(&mut self, first: *mut Free, last: *mut Free, blocks: usize) {
         if !last.is_null() {
-            // SAFETY: first blocks of batches, which are the depot's now.
+            // SAFETY: first blocks of batches that now belong to the depot.
             unsafe { (*last).next_batch = self.batches };
             self.batches = first;
         }
@@ -107,21 +107,22 @@ impl Depot {
         self.kept = blocks;
     }
 
-    /// Whether enough is free for a trim to be worth its time: `least` bytes more than the last one had
-    /// to keep, and a quarter of those.
+    /// Returns whether enough is free for a trim: `least` bytes more than the last trim could not
+    /// return, plus a quarter of those.
     pub(super) fn is_due(&mut self, class: usize, least: usize) -> bool {
         self.kept = self.kept.min(self.blocks);
         self.blocks.saturating_sub(self.kept + self.kept / 4) * SIZES[class] >= least
     }
 
-    /// Claims up to `wanted` adjacent spans to be carved: their address and number. None if there
-    /// is no memory.
+    /// Claims up to `wanted` adjacent spans to be carved; returns their address and number. `None`
+    /// if there is no memory.
     fn claim(&mut self, class: usize, wanted: usize) -> Option<(*mut u8, usize)> {
         if self.roomy.is_null() {
             self.roomy = new_chunk()?;
         }
         let chunk = self.roomy;
-        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this field.
+        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this
+        // field.
         let carved = unsafe { &mut (*chunk).carved };
         let all = SPANS[class].in_chunk;
         let is_carved = |carved: &[u64; WORDS], n: usize| carved[n / 64] >> (n % 64) & 1 != 0;
@@ -138,9 +139,11 @@ impl Depot {
         Some((span_at(chunk, class, first), end - first))
     }
 
-    /// Spans `from..to` of `chunk`, wholly free and in no list, may be carved again.
+    /// Makes spans `from..to` of `chunk` free to be carved again; all their blocks are free and in
+    /// no list.
     pub(super) fn unclaim(&mut self, class: usize, chunk: *mut Chunk, from: usize, to: usize) {
-        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this field.
+        // SAFETY: a chunk of this depot, whose lock the caller holds; no other reference to this
+        // field.
         let carved = unsafe { &mut (*chunk).carved };
         if count(carved) == SPANS[class].in_chunk {
             // SAFETY: as above, another field.
@@ -150,7 +153,7 @@ impl Depot {
         (from..to).for_each(|n| carved[n / 64] &= !(1 << (n % 64)));
     }
 
-    /// Takes the chunks out that have no carved span, as a list.
+    /// Removes the chunks without carved spans, and returns them as a list.
     pub(super) fn take_empty_chunks(&mut self) -> Chunks {
         let (mut empty, mut roomy) = (ptr::null_mut(), ptr::null_mut());
         for chunk in Chunks(std::mem::replace(&mut self.roomy, ptr::null_mut())) {
@@ -181,7 +184,7 @@ impl Iterator for Chunks {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a chunk of the list, not unmapped before it was given out.
+        // SAFETY: a chunk of the list, which is not unmapped before it is returned.
         self.0 = unsafe { (*chunk).next };
         Some(chunk)
     }
@@ -191,34 +194,34 @@ fn count(carved: &[u64; WORDS]) -> usize {
     carved.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-/// The chunk that `block` lies in.
+/// Returns the chunk of `block`.
 pub(super) fn chunk_of(block: *mut Free) -> *mut Chunk {
     block.map_addr(|at| at & !(CHUNK - 1)).cast()
 }
 
-/// The number of the span of `class` that `block` lies in.
+/// Returns the index of the span of `class` that contains `block`.
 pub(super) fn span_of(class: usize, block: *mut Free) -> usize {
     (block.addr() % CHUNK - PAGE) / SPANS[class].bytes
 }
 
-/// The first byte of a span.
+/// Returns the first byte of a span.
 pub(super) fn span_at(chunk: *mut Chunk, class: usize, span: usize) -> *mut u8 {
-    // Within the chunk, whose spans have lower numbers than `in_chunk`.
+    // The span is within the chunk, whose spans have indexes below `in_chunk`.
     chunk.cast::<u8>().wrapping_add(PAGE + span * SPANS[class].bytes)
 }
 
-/// A chunk without carved spans. None if there is no memory.
+/// Maps a chunk without carved spans. `None` if there is no memory.
 #[cfg(not(miri))]
 fn new_chunk() -> Option<*mut Chunk> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping. The parts before and after the chunk are unmapped; no other code has
-    // seen them. The system's allocator would keep both.
+    // seen them. The system's allocator would keep both parts.
     unsafe {
         let start = mmap_anonymous(ptr::null_mut(), 2 * CHUNK, access, MapFlags::PRIVATE).ok()?;
         let before = start.addr().next_multiple_of(CHUNK) - start.addr();
         let chunk = start.byte_add(before);
-        // If this fails, addresses without memory are lost.
+        // If unmapping fails, only addresses without memory are lost.
         if before > 0 {
             let _ = munmap(start, before);
         }
@@ -238,7 +241,7 @@ fn new_chunk() -> Option<*mut Chunk> {
     (!chunk.is_null()).then_some(chunk.cast())
 }
 
-/// A new batch of `class`; null if there is no memory.
+/// Carves a new batch of `class`; null if there is no memory.
 pub(super) fn carve(class: usize) -> *mut Free {
     let (size, span) = (SIZES[class], SPANS[class]);
     let wanted = (full(class) as usize).div_ceil(span.blocks);
@@ -249,7 +252,7 @@ pub(super) fn carve(class: usize) -> *mut Free {
     let mut head: *mut Free = ptr::null_mut();
     for n in (0..len as usize).rev() {
         let at = n / span.blocks * span.bytes + n % span.blocks * size;
-        // SAFETY: a block of a span that was claimed, so no other thread has it, aligned to a line.
+        // SAFETY: a block of a span that was claimed, aligned to a line; no other thread has it.
         unsafe {
             let block = start.add(at).cast::<Free>();
             block.write(Free { next: head, len, next_batch: ptr::null_mut() });

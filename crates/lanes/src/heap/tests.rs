@@ -13,7 +13,7 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
         let class = class_of(layout(size, 8)).expect("not too large");
         let given = SIZES[class];
         assert!(given >= size);
-        // Larger sizes have few classes.
+        // There are only few classes of larger sizes.
         if size <= SMALL {
             assert!(given * 3 <= size.next_multiple_of(64) * 4, "{given} for {size}");
         }
@@ -30,7 +30,7 @@ fn a_class_holds_what_is_asked_for_and_wastes_a_quarter_at_most() {
     }
 }
 
-/// A block with its own pattern.
+/// A block filled with its own pattern.
 struct Block {
     at: *mut u8,
     layout: Layout,
@@ -48,7 +48,7 @@ impl Block {
         };
         let layout = layout(size, align);
         let pattern = random.u8(..);
-        // SAFETY: the size is not zero, and the bytes written are the block's.
+        // SAFETY: the size is not zero, and the written bytes are in the block.
         unsafe {
             let at = match random.bool() {
                 true => LineHeap.alloc(layout),
@@ -127,7 +127,7 @@ fn what_a_thread_had_is_used_again_after_its_end() {
     let layout = layout(30_000, 8);
     let class = class_of(layout).expect("not too large");
     let round = move || {
-        // SAFETY: the size is not zero; freed as it was allocated.
+        // SAFETY: the size is not zero; the block is freed with the same layout.
         unsafe {
             let blocks: Vec<_> = (0..8).map(|_| LineHeap.alloc(layout)).collect();
             blocks.iter().for_each(|block| LineHeap.dealloc(*block, layout));
@@ -148,7 +148,7 @@ fn what_is_freed_after_the_end_of_a_forgetful_thread_is_used_no_more() {
     let layout = layout(60_000, 8);
     let thread = move || {
         MINE.with(|mine| mine.state.set(State::Forgetful));
-        // SAFETY: the size is not zero; freed as it was allocated.
+        // SAFETY: the size is not zero; the block is freed with the same layout.
         unsafe {
             let first = LineHeap.alloc(layout);
             drop(End);
@@ -164,7 +164,7 @@ fn threads_count_large_blocks_on_lines_of_their_own() {
     let layout = layout(200_000, 8);
     let both_run = Barrier::new(2);
     let tally = || {
-        // SAFETY: the size is not zero; freed as it was allocated.
+        // SAFETY: the size is not zero; the block is freed with the same layout.
         unsafe { LineHeap.dealloc(LineHeap.alloc(layout), layout) };
         both_run.wait();
         MINE.with(|mine| mine.tally.get()).expect("it has counted")
@@ -178,7 +178,7 @@ fn threads_count_large_blocks_on_lines_of_their_own() {
 #[test]
 fn a_thread_takes_what_it_gave_last() {
     let layout = layout(100, 8);
-    // SAFETY: the size is not zero; freed as it was allocated.
+    // SAFETY: the size is not zero; the block is freed with the same layout.
     unsafe {
         let first = LineHeap.alloc(layout);
         LineHeap.dealloc(first, layout);
@@ -198,7 +198,7 @@ fn spans_are_whole_pages_of_blocks_with_a_sixteenth_unused_at_most() {
     }
 }
 
-/// Trims `class` as soon as no other test trims.
+/// Trims `class`, after waiting for trims of other tests.
 fn trimmed(class: usize) -> usize {
     let tries = (0..1_000_000).map(|_| trim::trim(std::iter::once(class)));
     tries.inspect(|_| std::thread::yield_now()).find(|bytes| *bytes > 0).unwrap_or(0)
@@ -212,9 +212,9 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     let class = class_of(layout).expect("not too large");
     let span = SPANS[class];
     let all = 4 * span.in_chunk * span.blocks;
-    // Blocks of spans that were carved one after the other.
+    // Returns blocks of spans that were carved one after the other.
     let make = move || -> Vec<usize> {
-        // SAFETY: the size is not zero, and the bytes written are the block's.
+        // SAFETY: the size is not zero, and the written bytes are in the block.
         let block = |n: usize| unsafe {
             let block = LineHeap.alloc(layout);
             block.write_bytes(n as u8, layout.size());
@@ -224,11 +224,11 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     };
     let check = move |n: usize, block: usize| {
         let block = ptr::with_exposed_provenance_mut::<u8>(block);
-        // SAFETY: the block is in use, and of this thread alone.
+        // SAFETY: the block is in use, by this thread only.
         assert!(unsafe { (0..layout.size()).all(|at| *block.add(at) == n as u8) });
     };
     let free = move |block: usize| {
-        // SAFETY: the block was allocated so, and is freed once.
+        // SAFETY: the block was allocated with this layout, and is freed once.
         unsafe { LineHeap.dealloc(ptr::with_exposed_provenance_mut(block), layout) };
     };
     // One block in every other span of the first chunk stays in use.
@@ -247,7 +247,7 @@ fn a_trim_gives_free_spans_back_and_leaves_those_with_a_block_in_use() {
     assert_eq!(given_back, all / span.blocks * span.bytes - in_use);
     assert_eq!(trim::trim(std::iter::once(class)), 0, "again");
     kept.iter().for_each(|n| check(*n, blocks[*n]));
-    // Spans that were given back are carved anew, and no block in use is given out.
+    // Spans that were returned are carved again, and no block in use is allocated twice.
     let again = std::thread::spawn(move || {
         let blocks = make();
         blocks.iter().enumerate().for_each(|(n, block)| check(n, *block));
@@ -278,12 +278,12 @@ fn a_trim_is_due_once_much_more_is_free_than_the_last_one_kept() {
     assert!(!depot.is_due(0, 64), "just done");
     depot.give(free(30));
     assert!(depot.is_due(0, 5 * 64) && !depot.is_due(0, 6 * 64), "a quarter of 100 more, and five");
-    // Blocks that it kept were used since, so later free blocks are new ones.
+    // The blocks that the trim kept were used since, so blocks that are free later are new ones.
     let second = depot.take();
     let first = depot.take();
     assert!(!depot.is_due(0, 64));
     depot.give(first);
     assert!(depot.is_due(0, 100 * 64));
-    // SAFETY: from boxes, and in no list that is looked at again.
+    // SAFETY: both come from boxes, and are in no list that is used again.
     unsafe { (drop(Box::from_raw(first)), drop(Box::from_raw(second))) };
 }

@@ -1,27 +1,28 @@
-//! Gives free memory back to the system.
+//! Returns free memory to the system.
 //!
 //! A trim of a class takes all batches out of the depot and counts, in the headers of their chunks,
-//! how many blocks of each span are among them. Wholly free spans lose their memory and may be
-//! carved again; chunks without carved spans are unmapped; other blocks go back to the depot.
-//! Blocks in threads' own lists stay there, and so do their spans.
+//! the blocks of each span. Spans whose blocks are all free lose their memory and may be carved
+//! again. Chunks without carved spans are unmapped. Other blocks return to the depot. Blocks in
+//! threads' own lists are not visited, so their spans stay.
 
 use super::classes::{CHUNK, PAGE, SPANS, full};
 use super::depot::{Chunk, DEPOTS, Free, chunk_of, locked, span_at, span_of};
 use crate::sync::unscheduled::{Mutex, TryLockError};
 use std::ptr;
 
-/// Held by the one thread that trims. Taken before the locks of depots, and never waited for.
+/// Held by the thread that trims. Taken before the locks of depots; no thread waits for it.
 static TRIMMING: Mutex<()> = Mutex::new(());
 
-/// Gives back the free memory of `classes`. Returns the bytes that can be carved again or were
-/// unmapped. Does nothing while another thread trims, or where pages are larger than a span may be.
+/// Returns the free memory of `classes` to the system. Returns the bytes that can be carved again
+/// or were unmapped. Does nothing while another thread trims, or where pages are larger than a span
+/// may be.
 pub(super) fn trim(classes: impl Iterator<Item = usize>) -> usize {
     if cfg!(miri) || rustix::param::page_size() != PAGE {
         return 0;
     }
     let _trimming = match TRIMMING.try_lock() {
         Ok(guard) => guard,
-        // Nothing panics under this lock.
+        // No code panics under this lock.
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return 0,
     };
@@ -36,30 +37,30 @@ unsafe fn trim_class(class: usize) -> usize {
     if batches.is_null() {
         return 0;
     }
-    // SAFETY: the batches were taken out of the depot, and TRIMMING is held.
+    // SAFETY: the batches were taken out of the depot, and the thread holds TRIMMING.
     let (seen, left) = unsafe { (count(class, batches), keep(class, batches)) };
     locked(&DEPOTS[class]).give_all(left.first, left.last, left.blocks);
-    // SAFETY: no list has a block of the spans that were found free, and TRIMMING is held.
+    // SAFETY: no list has a block of the spans that were found free, and the thread holds TRIMMING.
     let given_back = unsafe { release(class, seen) };
     if given_back > 0 {
         let empty = locked(&DEPOTS[class]).take_empty_chunks();
         for chunk in empty {
-            // SAFETY: nothing in the chunk is carved, and no list has it.
+            // SAFETY: no span in the chunk is carved, and the chunk is in no list.
             let _ = unsafe { rustix::mm::munmap(chunk.cast(), CHUNK) };
         }
     }
     given_back
 }
 
-/// Counts the blocks of each span, and lists the chunks that have one.
+/// Counts the blocks of each span; returns the chunks that have one of the blocks.
 ///
 /// # Safety
-/// The batches belong to the caller, which holds [`TRIMMING`].
+/// The batches belong to the caller, and the caller holds [`TRIMMING`].
 unsafe fn count(class: usize, batches: *mut Free) -> *mut Chunk {
     let mut seen = ptr::null_mut();
     for block in Blocks::of(batches) {
         let chunk = chunk_of(block);
-        // SAFETY: a chunk stays while it has a carved span; these fields are guarded by TRIMMING.
+        // SAFETY: a chunk exists while it has a carved span; TRIMMING guards these fields.
         unsafe {
             if !(*chunk).seen {
                 (*chunk).seen = true;
@@ -72,24 +73,24 @@ unsafe fn count(class: usize, batches: *mut Free) -> *mut Chunk {
     seen
 }
 
-/// Batches that a trim gives back to the depot.
+/// Batches that a trim returns to the depot.
 struct Left {
     first: *mut Free,
     last: *mut Free,
     blocks: usize,
 }
 
-/// Makes batches of the blocks whose spans are in use; the others are in no list any more.
+/// Makes batches of the blocks whose spans are in use; the other blocks are in no list any more.
 ///
 /// # Safety
-/// As for [`count`], which has counted them.
+/// The same as for [`count`], which has counted these batches.
 unsafe fn keep(class: usize, batches: *mut Free) -> Left {
     let mut left = Left { first: ptr::null_mut(), last: ptr::null_mut(), blocks: 0 };
     for block in Blocks::of(batches) {
         // SAFETY: as in `count`.
         let free = unsafe { (*chunk_of(block)).free[span_of(class, block)] };
         if usize::from(free) < SPANS[class].blocks {
-            // SAFETY: the block belongs to the caller, and its links were read.
+            // SAFETY: the block belongs to the caller, and its links were read before.
             unsafe { left.push(class, block) };
         }
     }
@@ -101,7 +102,8 @@ impl Left {
     /// `block` is free, of the class, and in no list.
     unsafe fn push(&mut self, class: usize, block: *mut Free) {
         self.blocks += 1;
-        // SAFETY: the caller's promise; the first block came here the same way.
+        // SAFETY: the caller's promise; it holds for the first block of the batch too, which was
+        // added in this way.
         unsafe {
             if !self.first.is_null() && (*self.first).len < full(class) {
                 (*block).next = (*self.first).next;
@@ -118,17 +120,18 @@ impl Left {
     }
 }
 
-/// Gives back the memory of wholly free spans, adjacent ones at once, and clears the counts.
-/// Returns the bytes.
+/// Returns the memory of wholly free spans to the system, adjacent ones together, and clears the
+/// counts. Returns the number of bytes.
 ///
 /// # Safety
-/// As for [`count`], which listed `chunk`; no list has a block of the spans that are wholly free.
+/// The same as for [`count`], which returned `chunk`; no list has a block of the spans that are
+/// wholly free.
 unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     let span = SPANS[class];
     let mut given_back = 0;
     while !chunk.is_null() {
-        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take its last one,
-        // and unmaps it later. These fields are guarded by TRIMMING.
+        // SAFETY: a chunk stays mapped while it has a carved span. Only this trim can take its last
+        // carved span, and unmaps it later. TRIMMING guards these fields.
         let (free, next) = unsafe {
             (*chunk).seen = false;
             (std::mem::replace(&mut (*chunk).free, [0; CHUNK / PAGE]), (*chunk).next_seen)
@@ -140,9 +143,9 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
             if to > from {
                 let bytes = (to - from) * span.bytes;
                 let start = span_at(chunk, class, from).cast();
-                // Before another thread may carve the spans. If it fails they are carved again all the
-                // same: nothing relies on zeros.
-                // SAFETY: whole pages of the spans, in which nothing lies.
+                // This comes before another thread may carve the spans. If it fails the spans can
+                // still be carved again, since nothing relies on zeros. SAFETY: whole pages of the
+                // spans, which have no contents.
                 let _ = unsafe { discard(start, bytes) };
                 locked(&DEPOTS[class]).unclaim(class, chunk, from, to);
                 given_back += bytes;
@@ -154,23 +157,24 @@ unsafe fn release(class: usize, mut chunk: *mut Chunk) -> usize {
     given_back
 }
 
-/// Gives the memory of whole pages back; they read as zeros then.
+/// Returns the memory of whole pages to the system; they read as zeros afterwards.
 ///
 /// # Safety
-/// Nothing lies in these pages, nor do pages of the system reach beyond them.
+/// The range consists of whole pages of the system without contents.
 unsafe fn discard(start: *mut core::ffi::c_void, bytes: usize) -> rustix::io::Result<()> {
     // SAFETY: the caller's promise.
     unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::LinuxDontNeed) }
 }
 
-/// All blocks of a list of batches. Their links are read before they are given out.
+/// Iterates over all blocks of a list of batches. The links of a block are read before the block is
+/// returned.
 struct Blocks {
     block: *mut Free,
     next_batch: *mut Free,
 }
 
 impl Blocks {
-    /// The blocks of batches that belong to the caller.
+    /// Iterates over the blocks of batches that belong to the caller.
     fn of(batches: *mut Free) -> Blocks {
         Blocks { block: ptr::null_mut(), next_batch: batches }
     }
@@ -189,7 +193,7 @@ impl Iterator for Blocks {
             self.next_batch = unsafe { (*self.block).next_batch };
         }
         let block = self.block;
-        // SAFETY: a block of a batch that was not given out yet.
+        // SAFETY: a block of a batch that was not returned yet.
         self.block = unsafe { (*block).next };
         Some(block)
     }

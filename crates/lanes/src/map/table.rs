@@ -1,4 +1,4 @@
-//! One table of a map: buckets, their chains, and the way to its successor.
+//! One table of a map: buckets, their chains, and the link to its successor.
 
 use crate::epoch::{Pin, retire};
 use crate::limbo::Retired;
@@ -6,15 +6,14 @@ use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::{Mutex, MutexGuard, Rank};
 use std::ptr;
 
-/// Buckets of the smallest table.
+/// The number of buckets in the smallest table.
 pub(super) const SMALLEST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
 
-/// Buckets that one change moves while its table grows.
+/// The number of buckets that one change moves while its table grows.
 const MOVED_AT_ONCE: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
-/// An entry in a chain. All fields but `next` never change. It lies on its own line: readers that
-/// look for another key pass it, and must not share a line with other data that its maker
-/// allocated.
+/// An entry in a chain. Only the field `next` changes. It is on its own line: readers that look for
+/// other keys read it, and must not share a line with other data of the thread that allocated it.
 #[repr(align(64))]
 pub(super) struct Node<K, V> {
     hash: u64,
@@ -23,29 +22,29 @@ pub(super) struct Node<K, V> {
     next: AtomicPtr<Node<K, V>>,
 }
 
-/// A chain, alone on its line: a change of it disturbs no reader of another chain.
+/// A chain on a line of its own: changing it does not disturb readers of other chains.
 #[repr(align(64))]
 pub(super) struct Bucket<K, V> {
     lock: Mutex<()>,
-    /// Nodes in the chain. Changed under `lock`, read without it by threads that add up.
+    /// The number of nodes in the chain. Changed under `lock`, and read without it for sums.
     len: AtomicU32,
     /// The first node, null, or MOVED. Changed under `lock`.
     head: AtomicPtr<Node<K, V>>,
 }
 
-/// The bucket's entries are in the successor.
+/// The error of a bucket whose entries are in the successor.
 #[derive(Debug)]
 pub(super) struct Moved;
 
 pub(super) struct Table<K, V> {
-    /// A power of two. The hash's highest bits choose a bucket; of a successor they choose two
+    /// A power of two. The hash's highest bits choose a bucket; in a successor they choose two
     /// adjacent ones.
     buckets: Box<[Bucket<K, V>]>,
-    /// The shift that leaves so many bits of a hash.
+    /// The shift that keeps the highest bits of a hash that number a bucket.
     shift: u32,
     /// Null until the table grows; not owned by this table, but by the root.
     successor: AtomicPtr<Table<K, V>>,
-    /// The next bucket that no thread has begun to move.
+    /// The next bucket whose move has not started.
     cursor: AtomicUsize,
     moved: AtomicUsize,
 }
@@ -53,7 +52,7 @@ pub(super) struct Table<K, V> {
 /// A node that was unlinked and waits to be retired.
 pub(super) struct Gone<K, V>(*mut Node<K, V>);
 
-/// The head of a bucket whose nodes were moved: no address of a node.
+/// Returns the head of a bucket whose nodes were moved; it is no node's address.
 fn moved_mark<T>() -> *mut T {
     ptr::without_provenance_mut(1)
 }
@@ -65,7 +64,7 @@ impl<K, V> Node<K, V> {
 }
 
 impl<K, V> Table<K, V> {
-    /// An empty table of `len` buckets, a power of two, owned by the caller.
+    /// Creates an empty table of `len` buckets, a power of two; the caller owns it.
     pub(super) fn allocate(len: usize) -> *mut Table<K, V> {
         let bucket = || Bucket {
             lock: Mutex::new(Rank::Bucket, ()),
@@ -93,10 +92,10 @@ impl<K, V> Table<K, V> {
         &self.buckets[(hash >> self.shift) as usize]
     }
 
-    /// The table that this one's moved buckets went to.
+    /// Returns the table to which this one's moved buckets went.
     pub(super) fn successor<'p>(&'p self, _pin: &'p Pin) -> &'p Table<K, V> {
         // SAFETY: a bucket was moved, so there is a successor, which is the root or becomes it
-        // after `self`. A pin that begins after the successor was replaced as the root reaches
+        // after `self`. A pin that starts after the successor was replaced as the root reaches
         // neither table.
         unsafe { &*self.successor.load(Ordering::Acquire) }
     }
@@ -109,7 +108,7 @@ impl<K, V> Table<K, V> {
         !self.successor.load(Ordering::Relaxed).is_null()
     }
 
-    /// Gives the table a successor twice as long, unless it has one.
+    /// Creates a successor of twice the length, unless there is one.
     pub(super) fn begin_growth(&self) {
         if self.grows() {
             return;
@@ -123,18 +122,18 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Whether a table with a chain of `chain` nodes holds so many that it should grow.
+    /// Returns whether a table in which a chain has `chain` nodes is full enough to grow.
     ///
-    /// Consecutive numbers fill buckets evenly: a chain this long is rare before there are two or
-    /// three nodes per bucket. Only then other buckets are looked at, so that keys made to collide
-    /// cannot let the table grow for nothing.
+    /// Consecutive numbers fill buckets evenly: a chain of this length is rare before there are two
+    /// or three nodes per bucket. Other buckets are counted only for such a chain, so keys that
+    /// were made to collide do not let the table grow for nothing.
     pub(super) fn is_crowded(&self, chain: u32) -> bool {
         const RARE: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
         if chain < RARE {
             return false;
         }
         let sample = self.buckets.len().min(64);
-        // Wherever the sample lies, a crafted chain is only one bucket of it.
+        // Wherever the sample is, a chain of colliding keys is only one bucket of it.
         let mean_times_sample: usize =
             self.buckets.iter().take(sample).map(|bucket| bucket.len().min(4)).sum();
         mean_times_sample >= sample
@@ -149,7 +148,7 @@ impl<K, V> Drop for Table<K, V> {
                 continue;
             }
             while !node.is_null() {
-                // SAFETY: the table owns the chains that were not moved, and no thread reads it.
+                // SAFETY: the table owns the chains that were not moved, and no thread reads them.
                 let owned = unsafe { Box::from_raw(node) };
                 node = owned.next.load(Ordering::Acquire);
             }
@@ -168,7 +167,7 @@ impl<K, V> Bucket<K, V> {
 }
 
 impl<K: Eq, V> Bucket<K, V> {
-    /// The node of `key`, without a lock.
+    /// Returns the node of `key`, without a lock.
     pub(super) fn find<'p>(
         &'p self,
         pin: &'p Pin,
@@ -199,12 +198,12 @@ impl<K: Eq, V> Bucket<K, V> {
         if head == moved_mark() {
             return Err(Moved);
         }
-        // SAFETY: null or a node. The Acquire makes its contents visible, and it is freed by the
-        // epochs after it was unlinked, or with the table that `self` borrows.
+        // SAFETY: null or a node. The Acquire makes its contents visible. The epochs free it after
+        // it was unlinked; otherwise it is freed with the table, which `self` borrows.
         Ok(unsafe { head.as_ref() })
     }
 
-    /// The bucket, locked, unless it was moved.
+    /// Locks the bucket, unless it was moved.
     pub(super) fn lock<'p>(&'p self, pin: &'p Pin) -> Option<Locked<'p, K, V>> {
         let guard = self.lock.lock();
         (!self.is_moved()).then(|| Locked { bucket: self, pin, _guard: guard })
@@ -213,13 +212,13 @@ impl<K: Eq, V> Bucket<K, V> {
 
 impl<K, V> Node<K, V> {
     fn next<'p>(&'p self, _pin: &'p Pin) -> Option<&'p Node<K, V>> {
-        // SAFETY: as in `Bucket::first`; a node that was unlinked still leads to ones that were
-        // reachable when it was, which is after the pin began.
+        // SAFETY: as in `Bucket::first`; an unlinked node still points to nodes that were reachable
+        // when it was unlinked, which was after the pin started.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 }
 
-/// A bucket that was not moved, with its lock held.
+/// A bucket that was not moved; its lock is held.
 pub(super) struct Locked<'p, K, V> {
     bucket: &'p Bucket<K, V>,
     pin: &'p Pin,
@@ -235,7 +234,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         self.bucket.len.load(Ordering::Relaxed)
     }
 
-    /// Puts `node` in the place of `old`, or at the front.
+    /// Replaces `old` by `node`, or adds `node` at the front.
     pub(super) fn put(
         &self,
         old: Option<&'p Node<K, V>>,
@@ -246,9 +245,9 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
             None => (&self.bucket.head, self.bucket.head.load(Ordering::Relaxed)),
         };
         node.next.store(next, Ordering::Relaxed);
-        // Release: a reader that finds the node finds its contents. One store takes the old node
-        // out and puts the new one in, so that a reader always meets one of them. The lock is held,
-        // so no other thread stores here.
+        // Release: a reader that finds the node sees its contents. One store removes the old node
+        // and adds the new one, so a reader always finds one of them. The lock is held, so no other
+        // thread stores here.
         let before = link.load(Ordering::Acquire);
         link.store(Box::into_raw(node), Ordering::Release);
         match old {
@@ -260,7 +259,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         }
     }
 
-    /// Takes `node` out of the chain.
+    /// Removes `node` from the chain.
     pub(super) fn remove(&self, node: &'p Node<K, V>) -> Gone<K, V> {
         let next = node.next.load(Ordering::Relaxed);
         let link = self.link_to(node);
@@ -270,7 +269,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         Gone(gone)
     }
 
-    /// Removes the nodes for which `keep` is false.
+    /// Removes the nodes for which `keep` returns false.
     pub(super) fn retain(&self, keep: &mut impl FnMut(&K, &V) -> bool) -> Vec<Gone<K, V>> {
         let mut gone = Vec::new();
         let mut node = self.bucket.first(self.pin).expect("a locked bucket was not moved");
@@ -283,7 +282,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
         gone
     }
 
-    /// The pointer that leads to `node`, which is in the chain.
+    /// Returns the pointer to `node`, which is in the chain.
     fn link_to(&self, node: &Node<K, V>) -> &'p AtomicPtr<Node<K, V>> {
         let mut link = &self.bucket.head;
         loop {
@@ -292,7 +291,7 @@ impl<'p, K: Eq, V> Locked<'p, K, V> {
                 return link;
             }
             // SAFETY: the node is in this chain, so the chain does not end before it; no thread
-            // unlinks while the lock is held.
+            // unlinks nodes while the lock is held.
             link = unsafe { &(*to).next };
         }
     }
@@ -315,16 +314,16 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Table<K, V> {
             self.at(index).move_to(successor, pin);
         }
         let mine = last.saturating_sub(first);
-        // AcqRel: the thread that makes the successor the root comes after all threads that moved
-        // to it.
+        // AcqRel: the thread that makes the successor the root sees the work of all threads that
+        // moved buckets.
         let before = self.moved.fetch_add(mine, Ordering::AcqRel);
         (mine > 0 && before + mine == self.len()).then(|| self.successor_or_null())
     }
 }
 
 impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
-    /// Copies the chain to `successor`. No thread reaches the two buckets there before this one's
-    /// mark is set.
+    /// Copies the chain to `successor`. No thread reaches the two buckets there before this bucket
+    /// is marked.
     fn move_to(&self, successor: &Table<K, V>, pin: &Pin) {
         let Some(locked) = self.lock(pin) else { return };
         let mut node = self.first(pin).expect("a locked bucket was not moved");
@@ -336,14 +335,15 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
             to.len.store(to.len.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             node = at.next(pin);
         }
-        // Release: a thread that sees the mark sees the copies, through the successor's heads.
+        // Release: a thread that sees the mark also sees the copies, through the successor's heads.
         let mut old = self.head.swap(moved_mark(), Ordering::AcqRel);
         locked.set_len(0);
         drop(locked);
         while !old.is_null() {
-            // SAFETY: the pin keeps every node that was reachable when it began, this chain too.
+            // SAFETY: the pin keeps every node that was reachable when it started, also those of
+            // this chain.
             let next = unsafe { (*old).next.load(Ordering::Relaxed) };
-            // SAFETY: the swap took the chain out, and only this thread did.
+            // SAFETY: the swap unlinked the chain, and only this thread did it.
             retire(unsafe { Retired::new(old) });
             old = next;
         }
@@ -351,14 +351,15 @@ impl<K: Clone + Eq + Send + 'static, V: Clone + Send + 'static> Bucket<K, V> {
 }
 
 impl<K: Send + 'static, V: Send + 'static> Gone<K, V> {
-    /// Its value, which readers may still use.
+    /// Returns its value, which readers may still use.
     pub(super) fn value(&self) -> &V {
-        // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes `self` retires it.
+        // SAFETY: the node was in a chain under the caller's pin, and only a call that consumes
+        // `self` retires it.
         unsafe { &(*self.0).value }
     }
 
     pub(super) fn into_retired(self) -> Retired {
-        // SAFETY: unlinking made this the only owner of the node's box.
+        // SAFETY: after the unlinking this is the only owner of the node's box.
         unsafe { Retired::new(self.0) }
     }
 }

@@ -1,4 +1,4 @@
-//! The map against a plain one, while it grows, and under the checkers.
+//! Compares the map with a plain one, while it grows and under the checkers.
 
 #[cfg(not(any(loom, shuttle)))]
 mod production {
@@ -87,7 +87,7 @@ mod production {
         let map = Map::new();
         let before = map.root(&pin()).len();
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), None));
-        // Changes move the rest of the buckets.
+        // These changes move the remaining buckets.
         (0..20_000_u64).for_each(|n| assert_eq!(map.insert(n, n), Some(n)));
         let after = map.root(&pin()).len();
         assert!(before == 64 && (4096..65536).contains(&after), "{before} -> {after} buckets");
@@ -95,7 +95,7 @@ mod production {
         assert_eq!(map.len(), 20_000);
     }
 
-    /// Keys whose hashes are all equal.
+    /// Keys with equal hashes.
     #[derive(Clone, PartialEq, Eq)]
     struct Colliding(u64);
     impl Hash for Colliding {
@@ -136,7 +136,7 @@ mod production {
             map.remove_if(&(n % 70), |_| true);
         }
         drop(map);
-        // Other tests pin now and then, so the epochs may take a while.
+        // Other tests pin sometimes, so the epochs may take a while.
         while living.load(Ordering::Relaxed) > 0 {
             advance();
             std::thread::yield_now();
@@ -183,8 +183,8 @@ mod loom_tests {
     use crate::{advance, pin};
     use loom::cell::UnsafeCell;
 
-    /// A number in a cell whose making and end are writes, so that loom finds reads that come too
-    /// early or too late.
+    /// A number in a cell that is written at creation and at destruction, so that loom finds reads
+    /// that come too early or too late.
     struct Canary(u64, UnsafeCell<u32>);
     // SAFETY: loom's cell checks every access, in every thread.
     unsafe impl Sync for Canary {}
@@ -196,7 +196,7 @@ mod loom_tests {
             canary
         }
         fn write(&self) {
-            // SAFETY: loom's cell checks the very exclusion that would make this sound.
+            // SAFETY: loom's cell checks the exclusion that makes this sound.
             self.1.with_mut(|cell| unsafe { *cell += 1 });
         }
         fn read(&self) -> u64 {
@@ -223,8 +223,8 @@ mod loom_tests {
     }
 
     // The writer is the model's main thread, which runs first: loom looks for other schedules from
-    // the last access to a location, and a writer that loads it before would hide the reader's
-    // access.
+    // the last access to a location, and a writer that loads the location before would hide the
+    // reader's access.
 
     #[test]
     fn loom_a_reader_finds_an_entry_that_is_replaced() {

@@ -17,21 +17,21 @@ pub use checker::sync::Arc;
 #[cfg(shuttle)]
 pub use std::sync::{Arc, Weak};
 
-/// The number of lanes: the fewest that show how two lanes affect each other.
+/// The number of lanes: the smallest in which two lanes can affect each other.
 #[cfg(loom)]
 pub(crate) const LANES: usize = 2;
-/// The number of lanes: few, so that threads also share one.
+/// The number of lanes: few, so that some threads share one.
 #[cfg(shuttle)]
 pub(crate) const LANES: usize = 4;
 
-/// Trying first would only double the schedules to explore.
+/// False: a try before each wait would only double the schedules to explore.
 pub(crate) const COUNTS_WAITS: bool = false;
 
 /// A mutex of this world, without poisoning.
 #[derive(Debug)]
 pub(crate) struct Mutex<T>(checker::sync::Mutex<T>);
 
-/// The guard is an option because the checkers' condition variables take theirs by value.
+/// The guard is an option because the checkers' condition variables take guards by value.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     lock: &'a Mutex<T>,
@@ -117,8 +117,8 @@ impl Condvar {
         let inner = guard.inner.take().expect(HELD);
         guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
-    /// The time has always passed: the checkers have no clock, and a wait without end would be
-    /// reported as a deadlock.
+    /// Returns at once as after the timeout: the checkers have no clock, and an endless wait would
+    /// be reported as a deadlock.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         drop(guard.inner.take());
         thread::yield_now();
@@ -133,7 +133,7 @@ impl Condvar {
     }
 }
 
-/// Lets another thread run, from a loop that waits for one.
+/// Lets another thread run, in a loop that waits for one.
 pub(crate) fn relax(_round: u32) {
     thread::yield_now();
 }

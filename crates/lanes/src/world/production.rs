@@ -1,4 +1,4 @@
-//! Production: locks on a word of Lanefs's own, `parking_lot`'s for readers and writers, `std`
+//! Production: locks on a word of this crate, the readers-writer lock of `parking_lot`, `std`
 //! atomics and threads.
 
 use crate::futex::FutexWord;
@@ -17,7 +17,7 @@ pub use std::thread;
 /// The largest number of lanes.
 pub(crate) const LANES: usize = 64;
 
-/// Whether a lock first tries, so that only a contended wait reads the clock.
+/// Whether a lock tries first, so that only a contended wait reads the clock.
 pub(crate) const COUNTS_WAITS: bool = true;
 
 /// A mutex of this world.
@@ -28,10 +28,10 @@ pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
 #[derive(Debug)]
 pub(crate) struct RawLock(LockWord);
 
-// SAFETY: one thread at a time holds a `LockWord`: it takes it by an update, with Acquire, of a
-// word that says that it is free, and releases it with Release.
+// SAFETY: one thread at a time holds a `LockWord`: it takes it by an update with Acquire of a word
+// that says that the lock is free, and releases it with Release.
 unsafe impl lock_api::RawMutex for RawLock {
-    #[allow(clippy::declare_interior_mutable_const)] // the trait's way to make one
+    #[allow(clippy::declare_interior_mutable_const)] // the way in which the trait creates a lock
     const INIT: RawLock = RawLock(LockWord::new());
     type GuardMarker = lock_api::GuardNoSend;
 
@@ -58,10 +58,10 @@ unsafe impl lock_api::RawMutex for RawLock {
 /// A condition variable of this world.
 #[derive(Debug)]
 pub(crate) struct Condvar {
-    /// Counts the notifications.
+    /// Counts the notifications; waiters sleep on this word.
     told: FutexWord,
-    /// How many threads wait. Counted with the mutex held: a thread that changes something under
-    /// the mutex sees the waiters that saw it unchanged.
+    /// The number of waiting threads. Incremented with the mutex held, so a thread that changes
+    /// something under the mutex sees all waiters that saw it unchanged.
     waiting: AtomicU32,
 }
 
@@ -75,11 +75,12 @@ impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.waiting(guard, |told| self.told.sleep(told, FutexWord::ANY));
     }
-    /// True if notified, false if the time had passed first.
+    /// Waits; returns `true` if notified, `false` if the time was over first.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         !self.waiting(guard, |told| self.told.sleep_for(told, timeout))
     }
-    /// Runs `sleep` without the mutex, with the number of notifications while the mutex was held.
+    /// Runs `sleep` without the mutex, with the number of notifications read while the mutex was
+    /// held.
     fn waiting<T>(&self, guard: &mut MutexGuard<'_, T>, sleep: impl FnOnce(u32) -> bool) -> bool {
         let told = self.told.load(Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -100,9 +101,9 @@ impl Condvar {
     }
 }
 
-/// Lets another thread run, from a loop that waits for one.
+/// Lets another thread run, in a loop that waits for one.
 pub(crate) fn relax(round: u32) {
-    // A short wait is for a writer that runs; a long one for a writer that was preempted.
+    // A short wait is enough for a running writer; a long one is for a writer that was preempted.
     if round < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn relax(round: u32) {
 pub(crate) fn fence_after_update() {
     // On x86 the locked instruction before it is a full barrier already (Intel SDM volume 3,
     // "Memory Ordering": no load or store passes one), so only the compiler needs a fence. A second
-    // barrier would double the price of a pin or a shared hold.
+    // barrier would double the cost of a pin or a shared hold.
     if cfg!(all(target_arch = "x86_64", not(miri))) {
         atomic::compiler_fence(atomic::Ordering::SeqCst);
     } else {
@@ -124,7 +125,7 @@ macro_rules! local {
         ::std::thread_local! { $(#[$meta])* static $name: $type = $init }
     };
 }
-// A thread-local with a constant initialiser: no check at each use whether it was initialised.
+// Declares a thread-local with a constant initialiser, which needs no check at each use.
 macro_rules! constant_local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         ::std::thread_local! { $(#[$meta])* static $name: $type = const { $init } }
@@ -135,13 +136,13 @@ macro_rules! global {
         $(#[$meta])* static $name: ::std::sync::LazyLock<$type> = ::std::sync::LazyLock::new(|| $init);
     };
 }
-// As `global`, with a constant initialiser: no check whether it was initialised.
+// Declares a static with a constant initialiser, which needs no check at each use.
 macro_rules! constant_global {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr) => {
         $(#[$meta])* static $name: $type = $init;
     };
 }
-// One for each lane, in a constant.
+// Creates one value for each lane, in a constant.
 macro_rules! each_lane {
     ($init:expr) => {
         [const { $init }; $crate::MAX_LANES]

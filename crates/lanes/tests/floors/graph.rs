@@ -1,35 +1,35 @@
-//! The files of a crate, and which imports from which.
+//! The files of a crate, and their imports from each other.
 
 use super::imports::{exports, paths, production};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A module's path in its crate, the crate's root being empty.
+/// A module's path in its crate; that of the crate's root is empty.
 type Module = Vec<String>;
 
 struct File {
-    /// In `src/`.
+    /// The path in `src/`.
     name: String,
     module: Module,
     code: String,
 }
 
-/// Files by number, and the arrows between them.
+/// Files by number, and the imports between them.
 pub struct Graph {
     files: Vec<File>,
     arrows: BTreeSet<(usize, usize)>,
 }
 
 impl Graph {
-    /// Of the sources in a folder `src`.
+    /// Reads the sources in a folder `src`.
     pub fn read(src: &Path) -> Graph {
         let mut files = Vec::new();
         collect(src, src, &mut files);
         Graph::of(files)
     }
 
-    /// Of files with these names and texts.
+    /// Creates the graph of files with these names and texts.
     pub fn of(texts: Vec<(String, String)>) -> Graph {
         let is_test = |name: &str| name.split('/').any(|part| part.starts_with("tests"));
         let texts = texts.into_iter().filter(|(name, _)| !is_test(name));
@@ -49,7 +49,7 @@ impl Graph {
         self.arrows.len()
     }
 
-    /// Files that import from each other, over others or at once.
+    /// Returns files that import from each other, directly or through other files.
     pub fn circles(&self) -> Vec<String> {
         let reach: Vec<BTreeSet<usize>> = (0..self.files.len()).map(|n| self.reach(n)).collect();
         let mut circles = BTreeSet::new();
@@ -78,7 +78,7 @@ impl Graph {
         found
     }
 
-    /// Files on no floor, names of no file, and imports from a floor above.
+    /// Returns files on no floor, floor entries without a file, and imports from a higher floor.
     pub fn upward(&self, floors: &[&[&str]]) -> Vec<String> {
         let top = |file: &File| file.module.first().cloned().unwrap_or("lib".to_owned());
         let floor = |file: &File| {
@@ -106,7 +106,7 @@ fn collect(src: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            // Programs of their own.
+            // Each of these files is a program of its own.
             if path.strip_prefix(src) != Ok(Path::new("bin")) {
                 collect(src, &path, into);
             }
@@ -127,7 +127,7 @@ fn module(name: &str) -> Module {
     module
 }
 
-/// Whole paths that a file imports.
+/// Returns the full paths that a file imports.
 fn imports(file: &File) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     let children = children(&file.code);
@@ -153,16 +153,16 @@ fn imports(file: &File) -> BTreeSet<Module> {
     found
 }
 
-/// The modules that a file declares.
+/// Returns the modules that a file declares.
 fn children(code: &str) -> Vec<String> {
     let declared = code.split(';').filter_map(|item| item.rsplit_once("mod "));
     let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || c == '_');
     declared.map(|(_, name)| name.trim()).filter(is_name).map(str::to_owned).collect()
 }
 
-/// The file that a path leads to: that of the longest module in it, or the one that this re-exports the
-/// next word from. The face of the crate, `lib.rs`, re-exports for others: to files inside it is one more
-/// file, which imports all.
+/// Returns the file to which a path refers: that of the longest module in the path, or the file
+/// from which that module re-exports the next word. The crate's root, `lib.rs`, re-exports for
+/// other crates: inside the crate it counts as one more file, which imports all.
 fn resolve(files: &[File], modules: &BTreeMap<Module, usize>, path: &[String]) -> usize {
     let longest = (0..=path.len()).rev().find_map(|len| Some((len, *modules.get(&path[..len])?)));
     let Some((len, file)) = longest else { return 0 };

@@ -1,11 +1,11 @@
 //! The paths that a source file imports from its own crate.
 
-/// `text` without comments, string contents and code for tests.
+/// Returns `text` without comments, string contents and code for tests.
 pub fn production(text: &str) -> String {
     without_tests(&code(text))
 }
 
-/// `text` with comments taken out and strings emptied.
+/// Returns `text` without comments and string contents.
 fn code(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
@@ -25,7 +25,7 @@ fn code(text: &str) -> String {
             let body = 1 + quotes.len();
             (rest[body..].find(&end).map_or(rest.len(), |at| body + at + end.len()), "\"\"")
         } else if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') {
-            // A character; anything else after this mark is a lifetime.
+            // A character literal; otherwise this mark starts a lifetime.
             (string(&rest[1..], '\'') + 2, "' '")
         } else {
             (1, &rest[..1])
@@ -36,7 +36,7 @@ fn code(text: &str) -> String {
     code + rest
 }
 
-/// Bytes of a string up to its end mark.
+/// Returns the length of a string up to its end mark, in bytes.
 fn string(text: &str, end: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -48,7 +48,7 @@ fn string(text: &str, end: char) -> usize {
     text.len()
 }
 
-/// `code` without the items that only tests have.
+/// Returns `code` without the items that are compiled for tests only.
 fn without_tests(code: &str) -> String {
     let mut left = String::new();
     let mut rest = code;
@@ -66,7 +66,8 @@ fn without_tests(code: &str) -> String {
     left + rest
 }
 
-/// Bytes of the item that `code` begins with: to its `;`, `,` or the end of its braces.
+/// Returns the length in bytes of the item at the start of `code`: up to its `;`, `,` or closing
+/// brace.
 fn item(code: &str) -> usize {
     let mut depth = 0_u32;
     for (at, c) in code.char_indices() {
@@ -87,7 +88,8 @@ fn item(code: &str) -> usize {
     code.len()
 }
 
-/// All paths in `code` that begin with one of `roots`, each as its words; groups taken apart.
+/// Returns all paths in `code` that start with one of `roots`, each as its words; groups are
+/// expanded.
 pub fn paths(code: &str, roots: &[&str]) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for root in roots {
@@ -101,7 +103,7 @@ pub fn paths(code: &str, roots: &[&str]) -> Vec<Vec<String>> {
     all
 }
 
-/// Takes a path or a group of them off the front of `code`; returns what follows.
+/// Reads a path or a group of paths from the start of `code`; returns the rest.
 fn expand<'c>(prefix: &mut Vec<String>, code: &'c str, all: &mut Vec<Vec<String>>) -> &'c str {
     let code = code.trim_start();
     if let Some(mut group) = code.strip_prefix('{') {
@@ -114,7 +116,7 @@ fn expand<'c>(prefix: &mut Vec<String>, code: &'c str, all: &mut Vec<Vec<String>
                 return group;
             }
             group = expand(prefix, group, all);
-            // An alias, and what parts one from the next.
+            // Skips an alias and the separator after it.
             let end = group.find([',', '}']).unwrap_or(group.len());
             group = group[end..].strip_prefix(',').unwrap_or(&group[end..]);
         }
@@ -135,7 +137,7 @@ fn expand<'c>(prefix: &mut Vec<String>, code: &'c str, all: &mut Vec<Vec<String>
     rest
 }
 
-/// The names that `code` re-exports, each with its path: `pub use a::{B, c::D};`.
+/// Returns the names that `code` re-exports, each with its path: `pub use a::{B, c::D};`.
 pub fn exports(code: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for (at, _) in code.match_indices("use ") {

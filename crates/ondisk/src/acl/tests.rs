@@ -9,7 +9,7 @@ fn acl(entries: &[(Tag, u16)]) -> Acl {
     Acl::new(entries.collect()).expect("valid")
 }
 
-/// `setfacl -m u:1000:rwx,g:5:r` on a file of mode 0644.
+/// The list after `setfacl -m u:1000:rwx,g:5:r` on a file with mode 0644.
 fn sample() -> Acl {
     acl(&[
         (Tag::Owner, 6),
@@ -23,7 +23,7 @@ fn sample() -> Acl {
 
 #[test]
 fn what_linux_wrote_is_decoded_and_encoded_again() {
-    // From a block that Linux 6.18 wrote.
+    // From a block written by Linux 6.18.
     let disk = [
         1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 7, 0, 0xe8, 3, 0, 0, 4, 0, 4, 0, 8, 0, 4, 0, 5, 0, 0, 0,
         0x10, 0, 7, 0, 0x20, 0, 4, 0,

@@ -102,8 +102,8 @@ impl Bitmap {
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the
     /// runs of `metadata` are in use, as far as they lie in the group. Usually these runs are the
-    /// group's own [`GroupDesc::metadata`]: a program that puts other groups' metadata into a group
-    /// initialises its bitmap.
+    /// group's own [`GroupDesc::metadata`], since a program that places metadata of other groups in
+    /// a group also initialises the group's bitmap.
     ///
     /// # Errors
     /// [`Corruption::Bitmap`] if the group does not exist.
@@ -168,8 +168,8 @@ fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<
     Some(bit(from)..bit(to - 1) + 1)
 }
 
-/// Computes the checksum over as many bytes as a whole group has bits, in the last group too; later
-/// bytes are not covered.
+/// Computes the checksum. It covers as many bytes as a whole group has bits, in the last group too,
+/// and none after them.
 fn block_checksum(
     bytes: &[u8],
     geometry: &Geometry,
@@ -207,7 +207,7 @@ fn check_checksum(found: u32, expected: Option<u32>, geometry: &Geometry) -> Res
     }
 }
 
-/// Returns the stored part of a checksum: 32-byte descriptors have room for the lower half only.
+/// Returns the stored part of a checksum: 32-byte descriptors store only the lower half.
 fn kept(sum: u32, geometry: &Geometry) -> u32 {
     if geometry.desc_size() >= 64 { sum } else { sum & 0xffff }
 }

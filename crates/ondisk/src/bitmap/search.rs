@@ -3,7 +3,7 @@
 use super::{Bitmap, WORD};
 use std::ops::Range;
 
-/// For each order, the bits at which an aligned run of that order may start, within a word.
+/// For each order, the bits within a word at which an aligned run of that order may start.
 const ALIGNED: [u64; 6] = [
     u64::MAX,
     0x5555_5555_5555_5555,
@@ -71,7 +71,7 @@ impl Bitmap {
     /// multiple of `2^k`; `None` if all bits are set.
     pub fn largest_clear_order(&self) -> Option<u32> {
         let mut best = None;
-        // Whether each word is completely clear: these are the runs of the next order.
+        // Whether each word is all clear; such words form the runs of the higher orders.
         let mut clear: Vec<bool> = Vec::with_capacity(self.words.len());
         for word in &self.words {
             let mut runs = !word;

@@ -1,4 +1,4 @@
-//! Searches and changes, compared with a plain list of bits.
+//! Compares searches and changes with a plain list of bits.
 
 use super::*;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn plain_runs(bits: &[bool], range: Range<u32>) -> Vec<Range<u32>> {
     runs
 }
 
-/// Runs of bits rather than single bits, so that long runs occur.
+/// Generates runs of bits rather than single bits, so that long runs occur.
 fn some_bits() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec((any::<bool>(), 1usize..200), 1..20)
         .prop_map(|runs| runs.iter().flat_map(|&(bit, len)| vec![bit; len]).collect())

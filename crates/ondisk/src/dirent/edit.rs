@@ -25,13 +25,13 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Creates it from an entry that was read, if that is in use.
+    /// Creates it from an entry that was read; `None` if the entry is not in use.
     pub fn from_entry(entry: &Entry<'a>) -> Option<Packed<'a>> {
         let name = Name::new(entry.name).ok()?;
         Some(Packed { ino: entry.ino?, file_type: entry.file_type, name })
     }
 
-    /// Returns the bytes that the entry needs.
+    /// Returns the number of bytes that the entry needs.
     pub fn space(&self) -> usize {
         space(self.name.bytes().len())
     }
@@ -97,7 +97,7 @@ pub fn find_room(
         let record = record?;
         let (offset, used, rec_len) = (record.offset, record.used(), record.rec_len);
         if record.ino != 0 && record.name.is_empty() {
-            // The entry would get a record shorter than the minimum.
+            // The new entry's record would be shorter than the minimum.
             return Err(Cause::NameEmpty { offset });
         }
         if room.is_none() && rec_len - used >= needed {

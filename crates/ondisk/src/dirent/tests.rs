@@ -24,7 +24,7 @@ fn names(format: &DirFormat, block: &[u8]) -> Vec<Vec<u8>> {
     entries.filter(|entry| entry.ino.is_some()).map(|entry| entry.name.to_vec()).collect()
 }
 
-/// A block with "one" at 0, "three" at 12, and slack behind.
+/// Returns a block with "one" at 0, "three" at 12, and free space after them.
 fn sample() -> Vec<u8> {
     pack(&format(1024), &[packed(b"one"), packed(b"three")]).expect("it fits")
 }

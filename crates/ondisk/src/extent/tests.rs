@@ -34,7 +34,7 @@ fn bytes(node: &Node) -> Vec<u8> {
     bytes
 }
 
-/// The result of decoding after `change` was made to the bytes of `node`.
+/// Returns the error of decoding `node` after `change` was made to its bytes.
 fn broken(node: &Node, change: impl FnOnce(&mut [u8])) -> Cause {
     let mut bytes = bytes(node);
     change(&mut bytes);
@@ -167,7 +167,7 @@ proptest! {
         for _ in 0..2 {
             let place = if root { Place::Root } else { Place::Depth(depth) };
             let _ = Node::decode(&bytes, &Expected { place, range: 0..END, space: 0..u64::MAX });
-            // Then with a header that lets the decoder reach the entries.
+            // The second attempt has a valid header, so that the decoder reaches the entries.
             if bytes.len() >= 12 {
                 let max = capacity(bytes.len());
                 put16(0, MAGIC)(&mut bytes);
@@ -183,7 +183,7 @@ proptest! {
         let mut bytes = [0; ROOT_BYTES];
         bytes[12..].copy_from_slice(&tail);
         for entry in bytes[12..].chunks_exact_mut(12) {
-            entry[1] = 0; // small numbers in the first entry's start, else hardly any order is right
+            entry[1] = 0; // a small number as the first entry's start; otherwise the entries are hardly ever in order
         }
         put16(0, MAGIC)(&mut bytes);
         put16(2, entries)(&mut bytes);

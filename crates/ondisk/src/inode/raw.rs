@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub(super) const GOOD_OLD_SIZE: usize = 128;
 /// Default size of an inode in bytes.
 const USUAL_SIZE: usize = 256;
-/// Number of bytes from which the seed of an inode is computed: see [`Seed::of_inode`].
+/// The number of bytes that are chained for the seed of an inode: see [`Seed::of_inode`].
 const SEEDED: usize = 8;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
@@ -93,7 +93,7 @@ impl RawExtra {
     }
 }
 
-/// Returns whether an inode with this `i_extra_isize` has the field that ends `end` bytes after the
+/// Returns whether `i_extra_isize` is large enough for the field that ends `end` bytes after the
 /// first 128.
 pub(super) fn fits(extra_isize: u16, end: u16) -> bool {
     extra_isize >= end
@@ -132,8 +132,8 @@ pub(super) fn set_checksum(
 }
 
 /// Computes the checksum over the whole inode, attributes included, with both halves of the
-/// checksum taken as zeros. If the inode's fields do not reach the upper half, those bytes are not
-/// a checksum, and count as they are.
+/// checksum taken as zeros. If the inode's fields end before the upper half, the bytes there are
+/// not a checksum, and are included unchanged.
 fn checksum(
     bytes: &[u8],
     ino: Ino,
@@ -159,7 +159,7 @@ fn checksum(
 }
 
 /// Computes the checksum of an inode of the usual size that has both halves. It runs once over a
-/// copy, with the bytes of the seed in front: in parts it takes several times as long.
+/// copy, with the bytes of the seed in front: computing it in parts takes several times as long.
 fn usual_checksum(seed: Seed, bytes: &[u8; USUAL_SIZE], ino: Ino, generation: u32) -> u32 {
     let mut copy = [0; SEEDED + USUAL_SIZE];
     copy[..4].copy_from_slice(&ino.0.to_le_bytes());

@@ -21,8 +21,8 @@ static CRC32_BE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&crc::CRC_32_M
 pub struct Commit {
     /// The number of the transaction.
     pub sequence: Sequence,
-    /// The time in seconds since 1970. Along a log it never decreases, so an earlier time
-    /// identifies a block of an earlier round of the log.
+    /// The time in seconds since 1970. Within a log it never decreases, so an earlier time shows
+    /// that the block is left from an earlier lap of the log.
     pub secs: u64,
     /// The nanoseconds of the time.
     pub nanos: u32,

@@ -16,7 +16,7 @@ bitflags! {
         const ESCAPE = 1;
         /// No uuid follows this tag.
         const SAME_UUID = 2;
-        /// The block was deleted in this transaction; never written.
+        /// The block was deleted in this transaction; no known writer sets this.
         const DELETED = 4;
         /// The last tag of its descriptor.
         const LAST = 8;
@@ -27,7 +27,7 @@ bitflags! {
 /// The tag of one block of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The block number of the copy's original.
+    /// The number of the block that was copied.
     pub block: Block,
     /// The flags of the tag.
     pub flags: TagFlags,
@@ -112,7 +112,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
         LogChecksums::V2(_) => second >> 16,
         LogChecksums::None | LogChecksums::Transaction => 0,
     };
-    // Masked in v3 tags too: debugfs does not set the other half of this word.
+    // Also for v3 tags: debugfs does not set the other half of this word.
     let flags = second & 0xffff;
     let block = Block(u64::from(high) << 32 | u64::from(low));
     Some(Tag { block, flags: TagFlags::from_bits_retain(flags), checksum })
@@ -121,7 +121,7 @@ fn decode_tag(bytes: &[u8], format: &LogFormat) -> Option<Tag> {
 /// A block of a transaction, to be written to the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Image<'b> {
-    /// The block number of its original.
+    /// The number of the block that is copied.
     pub block: Block,
     /// Its copy in the log: escaped if necessary.
     pub copy: &'b [u8],

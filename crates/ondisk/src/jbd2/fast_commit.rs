@@ -5,10 +5,10 @@ use super::Sequence;
 const TAG_HEAD: u16 = 0x0009;
 const HEAD_LEN: u16 = 8;
 
-/// Returns the transaction of the fast commits in this area, if `block`, the first block of the
-/// fast commit area (see [`super::JournalSuperblock::fast_commit_area`]), starts any.
+/// Returns the transaction of the fast commits in an area; `None` if there are none. `block` is the
+/// first block of the area (see [`super::JournalSuperblock::fast_commit_area`]).
 ///
-/// They matter only if that is the transaction after the last complete one in the log.
+/// Fast commits are valid only if their transaction comes after the last complete one in the log.
 /// Unlike the rest of the journal, fast commits are little endian.
 ///
 /// Source: kernel documentation, "ext4 journal", *Fast commits*.

@@ -68,7 +68,8 @@ impl LogFormat {
     pub(super) fn tag_size(&self) -> usize {
         match (self.checksums, self.numbers) {
             (LogChecksums::V3(_), _) => 16,
-            // With v2, two bytes more than its fields need: a bug that became part of the format.
+            // With v2 a tag has two bytes more than its fields need: a bug that became part of the
+            // format.
             (LogChecksums::V2(_), BlockNumbers::Bits64) => 14,
             (LogChecksums::V2(_), BlockNumbers::Bits32) => 10,
             (_, BlockNumbers::Bits64) => 12,

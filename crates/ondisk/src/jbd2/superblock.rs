@@ -217,7 +217,7 @@ impl JournalSuperblock {
 
     /// Fails if Lanefs cannot replay and write this journal.
     ///
-    /// `fast_commit` is accepted: its area shows whether there are any, see
+    /// `fast_commit` is accepted: the area shows whether there are fast commits, see
     /// [`super::fast_commit_head`].
     ///
     /// # Errors
@@ -267,7 +267,7 @@ impl JournalSuperblock {
     }
 
     /// Returns the blocks of the journal file after the log that are for fast commits; empty
-    /// without them.
+    /// without the feature.
     pub fn fast_commit_area(&self) -> Range<u32> {
         self.log_area().end..self.raw.s_maxlen.get()
     }
@@ -282,7 +282,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Returns the journal file's length in blocks, this one included.
+    /// Returns the length of the journal file in blocks, including this block.
     pub fn blocks(&self) -> u32 {
         self.raw.s_maxlen.get()
     }
@@ -292,18 +292,19 @@ impl JournalSuperblock {
         Sequence(self.raw.s_sequence.get())
     }
 
-    /// Returns the block of the log where it starts; `None` if there is no transaction to replay.
+    /// Returns the block where the log starts; `None` if there is no transaction to replay.
     pub fn start(&self) -> Option<u32> {
         let start = self.raw.s_start.get();
         (start != 0).then_some(start)
     }
 
-    /// Returns where the log of a cleanly closed journal may continue; 0 if that was not recorded.
+    /// Returns the block where the log of a cleanly closed journal may continue; 0 if that was not
+    /// recorded.
     pub fn head(&self) -> u32 {
         self.raw.s_head.get()
     }
 
-    /// Returns the error number with which the journal was aborted, or 0. Negative.
+    /// Returns the (negative) error number with which the journal was aborted, or 0.
     pub fn errno(&self) -> i32 {
         self.raw.s_errno.get() as i32
     }
@@ -346,8 +347,8 @@ impl JournalSuperblock {
         }
     }
 
-    /// Sets [`JournalIncompat::REVOKE`]. Must be called before the first revoke block is committed,
-    /// at any time.
+    /// Sets [`JournalIncompat::REVOKE`]. May be called at any time before the first revoke block is
+    /// committed.
     pub fn add_revoke(&mut self) {
         let incompat = self.incompat() | JournalIncompat::REVOKE;
         self.raw.s_feature_incompat.set(incompat.bits());

@@ -1,4 +1,4 @@
-//! Tests one corruption per check, and writes and reads every variant of the log.
+//! Tests one corruption for each check, and round trips of every variant of the log.
 
 use super::*;
 use crate::checksum::Seed;
@@ -44,7 +44,7 @@ fn decode_journal(bytes: &[u8]) -> Result<JournalSuperblock, Cause> {
     JournalSuperblock::decode(bytes, BlockSize::new(1024).unwrap(), 4096)
 }
 
-/// Returns the cause after `change`, with the checksum corrected again.
+/// Returns the cause of the error after `change`, with the checksum corrected.
 fn journal_broken(change: fn(&mut [u8])) -> Cause {
     let mut bytes = journal().encode();
     change(&mut bytes);

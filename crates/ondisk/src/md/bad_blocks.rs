@@ -1,4 +1,4 @@
-//! The bad-block log: sectors that cannot be read of a member that is in the array.
+//! The bad-block log: unreadable sectors of a member that stays in the array.
 //!
 //! Each entry is one double word: the start in the upper 54 bits, the length in the lower 10, both
 //! in units of `512 << shift` bytes. An entry of all ones ends the list.
@@ -33,7 +33,7 @@ pub fn decode(log: &[u8], shift: u8) -> Result<Ranges, Cause> {
 }
 
 /// Fills `log` with `ranges` (sectors) in units of one sector: shift 0. Returns `false` if they do
-/// not fit; the log then contains those that did.
+/// not all fit; the log then contains the first ones.
 pub fn encode_into(ranges: &[Range<u64>], log: &mut [u8]) -> bool {
     log.fill(0xff);
     let (places, _) = log.as_chunks_mut::<8>();

@@ -1,9 +1,9 @@
 //! The internal write-intent bitmap: it marks the parts of the members that may differ.
 //!
-//! One bit represents a chunk of every member's data area (of member space, not of the array's). It
-//! is set and durable before a write to the chunk starts. After a crash only the chunks of set bits
-//! need new parity; a member that is added again needs only the chunks whose bits were set while it
-//! was absent.
+//! One bit represents a chunk of every member's data area (not of the array's data). The bit is set
+//! durably before a write to the chunk starts. After a crash only the chunks of set bits need new
+//! parity; a member that is added again needs only the chunks whose bits were set while it was
+//! absent.
 //!
 //! Source: `md-bitmap.h` as documented in md(4), and bitmaps that Linux's md wrote.
 
@@ -45,7 +45,7 @@ struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 
-/// The properties that a bitmap must have.
+/// The properties that a bitmap must have to match its array.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// The array's uuid.
@@ -156,7 +156,7 @@ impl Header {
         self.raw.daemon_sleep.get()
     }
 
-    /// Returns whether the bits are unreliable: all count as set.
+    /// Returns whether the bits are unreliable; then all bits count as set.
     pub fn is_stale(&self) -> bool {
         self.raw.state.get() & (STALE | WRITE_ERROR) != 0
     }
@@ -177,7 +177,7 @@ impl Header {
     }
 }
 
-/// Returns the name of a version that is refused.
+/// Returns the name of an unsupported version.
 pub fn version_name(version: u32) -> Option<&'static str> {
     match version {
         VERSION_CLUSTERED => Some("clustered bitmap"),

@@ -1,9 +1,9 @@
 //! The partial parity log of a RAID-5 member, which closes the write hole.
 //!
 //! A header (one block) lists up to 148 writes whose parity this member has. Their partial parities
-//! follow it in the same order: each is the XOR of the data that the write does not change.
-//! Together with the data found on the written members, this yields the parity again, whatever part
-//! of the write reached them.
+//! follow it in the same order: each is the XOR of the data that the write does not change. After a
+//! crash, the parity is the XOR of this and the data on the written members, whatever part of the
+//! write they received.
 //!
 //! Source: "Partial Parity Log" in Linux's md documentation; `linux/raid/md_p.h`. The checksums
 //! are standard CRC-32C (started from all ones, inverted at the end).
@@ -48,11 +48,11 @@ const _: () = assert!(size_of::<RawHeader>() == HEADER_SIZE);
 /// One write that was in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// First sector of the *array* that it wrote.
+    /// First sector of the *array* that was written.
     pub data_sector: u64,
     /// Bytes of partial parity after the header; 0 if whole rows were written.
     pub pp_size: u32,
-    /// Bytes of data that it wrote.
+    /// Bytes of data that were written.
     pub data_size: u32,
     /// The slot of the member with the parity, which has this log.
     pub parity_disk: u32,
@@ -83,7 +83,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl Header {
-    /// Creates a header without entries, with which an array's log starts.
+    /// Creates a header without entries, for the start of an array's log.
     pub fn empty(signature: u32) -> Header {
         Header { signature, generation: 0, entries: Vec::new() }
     }

@@ -14,7 +14,7 @@ const MAX_DEVICES: u32 = 1920;
 /// Number of roles for which mdadm leaves room.
 const NEW_DEVICES: usize = 128;
 const SUPER_SECTOR: u64 = SUPERBLOCK_OFFSET / SECTOR;
-/// The value for parity that is right everywhere.
+/// The sector number that means that parity is right everywhere.
 const CLEAN: u64 = u64::MAX;
 
 const ROLE_SPARE: u16 = 0xffff;
@@ -33,7 +33,7 @@ bitflags! {
         const RESHAPE_ACTIVE = 4;
         /// The bad-block log has entries.
         const BAD_BLOCKS = 8;
-        /// This member is being made a copy of the member with the same role.
+        /// This member is becoming a copy of the member with the same role.
         const REPLACEMENT = 16;
         /// A reshape proceeds from the end to the start.
         const RESHAPE_BACKWARDS = 32;
@@ -132,12 +132,12 @@ pub struct Area {
     pub len: u64,
 }
 
-/// How much of a member has valid contents for its role.
+/// How much of a member's data area has valid contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// All of it.
+    /// All of the data area.
     InSync,
-    /// The part below this sector of its data area.
+    /// The part below this sector of the data area.
     Below(u64),
 }
 
@@ -673,8 +673,8 @@ impl Superblock {
 /// Changes fields, each call one property. A change is durable once the bytes of
 /// [`Superblock::encode`] are written.
 impl Superblock {
-    /// Copies the properties of the array from `fresh`, and keeps those of this device. So a member
-    /// with older properties is updated.
+    /// Copies the properties of the array from `fresh`, and keeps those of this device. This
+    /// updates a member with outdated properties.
     pub fn adopt(&mut self, fresh: &Superblock) {
         let own = self.raw.clone();
         self.roles = fresh.roles.clone();
@@ -692,8 +692,8 @@ impl Superblock {
         let mine = Features::BAD_BLOCKS | Features::RECOVERY_OFFSET | Features::RECOVERY_BITMAP;
         let own = Features::from_bits_retain(own.feature_map.get()) & mine;
         self.set_features((self.features() - mine) | own);
-        // Bitmap and log have the same position relative to the superblock on all members: that of
-        // `fresh`.
+        // Bitmap and log have the same position relative to the superblock on all members, so it is
+        // that of `fresh`.
     }
 
     /// Sets the role of device `number`; returns `false` if the number does not exist.

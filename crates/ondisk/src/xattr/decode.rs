@@ -16,12 +16,12 @@ pub struct AttributeBlock<'a> {
     pub attributes: Vec<Attribute<'a>>,
 }
 
-/// The differences between the two areas.
+/// The properties that differ between the two areas.
 struct Area<'a> {
     bytes: &'a [u8],
     /// The offset of the first entry.
     entries: usize,
-    /// The position from which offsets of values count.
+    /// The position from which the offsets of values are counted.
     base: usize,
     checks_hashes: bool,
 }

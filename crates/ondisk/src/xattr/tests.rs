@@ -32,7 +32,7 @@ fn what_was_encoded_decodes() {
 
 #[test]
 fn entries_and_blocks_hash_as_linux_hashed_them() {
-    // From a block that Linux 6.18 wrote.
+    // From a block written by Linux 6.18.
     let acl = b"\x01\0\0\0\x01\0\x06\0\x02\0\x07\0\xe8\x03\0\0\x04\0\x04\0\x08\0\x04\0\x05\0\0\0\x10\0\x07\0\x20\0\x04\0";
     let (x, y) = ([b'x'; 300], [b'y'; 200]);
     let attributes = [
@@ -96,7 +96,7 @@ fn every_broken_field_is_its_cause() {
     ));
     assert!(matches!(cause(|block| block[HEADER + 3] = 0xff), Cause::ValueRange { .. }));
     assert!(matches!(cause(|block| block[HEADER + 11] = 0xff), Cause::ValueRange { .. }));
-    // The first value moves onto the third's.
+    // The first value's offset is changed to that of the third.
     assert!(matches!(
         cause(|block| {
             block[HEADER + 2] -= 4;

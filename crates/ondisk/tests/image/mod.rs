@@ -1,4 +1,4 @@
-//! Images that the real mke2fs makes, with files of every type in them.
+//! Creates images with mke2fs, containing files of every type.
 #![allow(dead_code)] // each test program uses a part
 
 pub mod mount;
@@ -18,13 +18,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// The block with this number.
+    /// Returns the block with this number.
     pub fn block(&self, number: u64, size: usize) -> &[u8] {
         &self.bytes[number as usize * size..][..size]
     }
 }
 
-/// Option sets that between them have every form of every structure.
+/// Sets of options that together give every form of every structure.
 pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext4", "40M"),
     ("-t ext4 -b 4096", "64M"),
@@ -39,12 +39,12 @@ pub const OPTIONS: [(&str, &str); 11] = [
     ("-t ext2 -b 1024 -I 128", "30M"),
 ];
 
-/// All of them. Empty, with the reason printed, where there is no mke2fs.
+/// Creates all images. Returns none and prints the reason if mke2fs is missing.
 pub fn all() -> Vec<Image> {
     OPTIONS.iter().filter_map(|(options, size)| make(options, size)).collect()
 }
 
-/// One image; `None`, with the reason printed, where there is no mke2fs.
+/// Creates one image; returns `None` and prints the reason if mke2fs is missing.
 pub fn make(options: &str, size: &str) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("mke2fs.conf");
@@ -72,7 +72,7 @@ pub fn make(options: &str, size: &str) -> Option<Image> {
     Some(Image { options: options.to_string(), bytes })
 }
 
-/// Enough for used blocks and inodes of every kind that needs no privilege.
+/// Creates enough files for used blocks and inodes of every type that needs no privilege.
 fn populate(tree: &Path) {
     fs::create_dir(tree).expect("tree");
     for i in 0..30 {

@@ -1,25 +1,25 @@
-//! Images in the states in which the kernel leaves them while mounted.
+//! Images in states that occur while the kernel has them mounted.
 
 use super::Image;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-/// The image on disk after the kernel mounted it, ran `work` and synced: its log is not empty.
-/// `None`, with the reason printed, where this machine cannot mount.
+/// Returns the image after the kernel mounted it, ran `work` and synced, with a log that is not
+/// empty. Returns `None` and prints the reason where this machine cannot mount.
 pub fn with_log(image: Image, options: &str, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, options, work).map(|(during, _)| during)
 }
 
-/// The image after the kernel mounted it, ran `work` and unmounted it. `None`, with the reason
-/// printed, where this machine cannot mount.
+/// Returns the image after the kernel mounted it, ran `work` and unmounted it. Returns `None` and
+/// prints the reason where this machine cannot mount.
 pub fn and_unmount(image: Image, work: fn(&Path) -> io::Result<()>) -> Option<Image> {
     mounted(image, "", work).map(|(_, after)| after)
 }
 
-/// The image with everything written in place, while the kernel has it mounted and the files that
-/// `work` returned are still open. `None`, with the reason printed, where this machine cannot
-/// mount.
+/// Returns the image with everything written in place, while the kernel has it mounted and the
+/// files that `work` returned are still open. Returns `None` and prints the reason where this
+/// machine cannot mount.
 pub fn frozen<T>(image: Image, work: fn(&Path) -> io::Result<T>) -> Option<Image> {
     let folder = tempfile::tempdir().expect("a folder");
     let mountpoint = mount(&folder, &image, "")?;

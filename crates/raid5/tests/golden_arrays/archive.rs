@@ -1,11 +1,11 @@
-//! The archives of golden arrays, for the tests of formats as well.
+//! The archives of golden arrays, also for the tests of on-disk formats.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Unpacks the archive of this name from the folder of test data; gives the paths of what was in
-/// it, in the order of their names, as long as the folder that they are in. `None` where tar cannot.
+/// Unpacks the archive of this name from the folder of test data. Returns the folder, which is
+/// removed when dropped, and the paths of the files in it, sorted by name; `None` if tar fails.
 pub fn unpack(testdata: &Path, archive: &str) -> Option<(TempDir, Vec<PathBuf>)> {
     let folder = tempfile::tempdir().expect("a folder");
     let done = Command::new("tar")

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// One device.
+/// A device of an array.
 #[derive(Clone)]
 pub struct GoldenMember {
     pub name: PathBuf,
@@ -21,7 +21,7 @@ pub struct Golden {
     pub members: Vec<GoldenMember>,
 }
 
-/// Unpacks one of the archives; members in the order of their names. `None` where tar cannot.
+/// Unpacks one of the archives, with the members sorted by name; `None` if tar fails.
 pub fn unpack(archive: &str) -> Option<Golden> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let (_folder, paths) = archive::unpack(&testdata, archive)?;
@@ -33,7 +33,7 @@ pub fn unpack(archive: &str) -> Option<Golden> {
 }
 
 impl Golden {
-    /// The members but one.
+    /// Returns all members, or all except one.
     pub fn candidates(&self, without: Option<usize>) -> Vec<Candidate> {
         let members = self.members.iter().enumerate().filter(|(slot, _)| Some(*slot) != without);
         let read = |(_, member): (usize, &GoldenMember)| {
@@ -42,7 +42,7 @@ impl Golden {
         members.map(read).collect()
     }
 
-    /// The same again, for one of the two to be changed.
+    /// Returns a copy of the members, which a test can change.
     pub fn copies(&self) -> Golden {
         let copy = |member: &GoldenMember| GoldenMember {
             name: member.name.clone(),
@@ -52,7 +52,7 @@ impl Golden {
     }
 }
 
-/// The SHA-256 of what a device holds.
+/// Returns the SHA-256 of a device's content.
 pub fn digest(device: &dyn Device) -> String {
     let mut program = Command::new("sha256sum")
         .stdin(Stdio::piped())

@@ -1,5 +1,5 @@
-//! A member that does something of a test's in the middle of an operation: what a schedule of
-//! threads brings about by chance, on one thread and each time.
+//! A member that runs a test's code during an operation. It produces on one thread, and every time,
+//! what a schedule of threads produces by chance.
 
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::unscheduled::Mutex;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 pub enum Kind {
     Read,
     Write,
-    /// As headers of logs are written.
+    /// Log headers are written in this way.
     WriteDurable,
     Flush,
 }
 
-/// How the operation ends in which it happens.
+/// The result of the operation during which the code runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
@@ -23,7 +23,7 @@ pub enum Outcome {
 
 struct Hook {
     kind: Kind,
-    /// Operations of the kind before that one.
+    /// Operations of the same kind that come first.
     before: usize,
     act: Box<dyn FnOnce() -> Outcome + Send>,
 }
@@ -38,12 +38,12 @@ impl HookDevice {
         HookDevice { below, hook: Mutex::new(None) }
     }
 
-    /// In the operation of that kind after `before` others, `act` is called.
+    /// Calls `act` during the operation of that kind that comes after `before` others.
     pub fn on(&self, kind: Kind, before: usize, act: impl FnOnce() -> Outcome + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Hook { kind, before, act: Box::new(act) });
     }
 
-    /// Whether it has not come to that yet.
+    /// Returns whether the code has not run yet.
     pub fn is_set(&self) -> bool {
         self.hook.lock().unwrap().is_some()
     }

@@ -1,4 +1,4 @@
-//! Arrays made on members in memory, and opened as a user's are.
+//! Arrays that are created on members in memory, and opened as a user opens them.
 
 use lanefs_device::{Access, Device, RamDevice};
 use lanefs_ondisk::md::Uuid;
@@ -15,7 +15,7 @@ pub const LEN: u64 = 6 << 20;
 pub const ALL: [NewConsistency; 3] =
     [NewConsistency::PartialParity, NewConsistency::Bitmap(Some(64 << 10)), NewConsistency::Resync];
 
-/// The members of one array, in memory, by slot.
+/// The members of one array in memory, by slot.
 pub struct Members(pub Vec<(PathBuf, Arc<dyn Device>)>);
 
 pub fn ram(name: &str) -> (PathBuf, Arc<dyn Device>) {
@@ -55,7 +55,7 @@ impl Members {
         OpenArray::assemble(self.candidates(without), absent, options)
     }
 
-    /// With so long for a flush of a member.
+    /// Opens the array with this time limit for a member's flush.
     pub fn open_with_limit(&self, limit: Duration) -> OpenArray {
         let mut options =
             ArrayOptions { upkeep: Upkeep::Caller, ..ArrayOptions::new(Access::ReadWrite) };
@@ -72,7 +72,7 @@ impl Members {
     }
 }
 
-/// Writes of all sizes at random places; gives what the array then holds.
+/// Writes ranges of all sizes at random places; returns the content of the array.
 pub fn scribble(array: &OpenArray, seed: u64, count: usize) -> Vec<u8> {
     println!("seed {seed}");
     let mut rng = fastrand::Rng::with_seed(seed);

@@ -1,4 +1,4 @@
-//! An array of RAM members whose metadata is a value: for tests of the engine alone.
+//! An array of RAM members whose metadata is a value in memory, for tests of the engine alone.
 
 // Each test file uses a part of the rig.
 #![allow(dead_code)]
@@ -15,7 +15,7 @@ use lanefs_raid5::{
     Array, Consistency, Geometry, Layout, LogArea, Member, Policies, Record, Setup, Slots,
 };
 
-/// What the superblocks would say.
+/// The content that the superblocks would have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
     pub active: bool,
@@ -28,7 +28,7 @@ pub struct Said {
 #[derive(Debug, Default)]
 pub struct MemoryRecord {
     pub said: Mutex<Said>,
-    /// Where changes of the bitmap are recorded.
+    /// The tape on which changes of the bitmap are recorded.
     pub tape: OnceLock<Arc<tape::Tape>>,
 }
 
@@ -72,7 +72,7 @@ impl Record for MemoryRecord {
     }
 }
 
-/// Bytes before each member's share.
+/// Bytes before each member's data area.
 pub const DATA_OFFSET: u64 = 64 << 10;
 
 pub struct Rig {
@@ -85,7 +85,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// RAM members of zeros, whose parity is right.
+    /// Creates RAM members filled with zeros, so parity is right.
     pub fn new(layout: Layout, members: usize, chunk: u64, rows: u64) -> Rig {
         let shape = Geometry::new(layout, members, chunk, chunk * rows).unwrap();
         let member = |_| -> Option<Arc<dyn Device>> {
@@ -106,7 +106,7 @@ impl Rig {
         self
     }
 
-    /// The part before the shares is the log's, if there is one.
+    /// The log uses the space before the data areas, if there is a log.
     pub fn log(&self) -> Option<LogArea> {
         matches!(self.consistency, Consistency::PartialParity { .. })
             .then_some(LogArea { offset: 4096, len: DATA_OFFSET - 4096 })
@@ -131,7 +131,7 @@ impl Rig {
         .unwrap()
     }
 
-    /// An empty device for `slot`, full of rubbish.
+    /// Puts a new device, filled with 0xa5, into `slot`.
     pub fn replace(&mut self, slot: usize) -> Member {
         let len = DATA_OFFSET + self.shape.member_len();
         let device: Arc<dyn Device> = Arc::new(RamDevice::create(len).unwrap());
@@ -140,7 +140,7 @@ impl Rig {
         Member { device, data_offset: DATA_OFFSET, log: self.log(), recovered: 0 }
     }
 
-    /// Rows whose parity is wrong, found without the engine.
+    /// Returns the rows whose parity is wrong, computed without the engine.
     pub fn wrong_rows(&self) -> Vec<u64> {
         let chunk = self.shape.chunk();
         let mut wrong = Vec::new();
@@ -166,7 +166,7 @@ pub fn content(device: &dyn Device) -> Vec<u8> {
     all
 }
 
-/// Random ranges: small and large, aligned and not.
+/// Returns a random range: small or large, aligned or not.
 pub fn range(rng: &mut fastrand::Rng, len: u64, row_len: u64) -> (u64, u64) {
     let most = match rng.u8(..4) {
         0 => 600,

@@ -1,5 +1,5 @@
-//! Recovery by the partial parity log and by resync, written from the format alone: the tests'
-//! own, so that what the engine logs is read by somebody else.
+//! Recovery by the partial parity log and by resync. It is written from the format description and
+//! shares no code with the engine, so it checks independently what the engine logs.
 
 use super::DATA_OFFSET;
 use lanefs_ondisk::md::ppl::{HEADER_SIZE, Header, checksum};
@@ -7,7 +7,7 @@ use lanefs_raid5::{Geometry, LogArea};
 
 const BLOCK: usize = 4096;
 
-/// The newest header of a log, and where its partial parity begins.
+/// Returns the newest header of a log, and the offset of its partial parity.
 fn newest(member: &[u8], log: LogArea, signature: u32) -> Option<(Header, usize)> {
     let (mut at, mut best): (usize, Option<(Header, usize)>) = (log.offset as usize, None);
     let end = (log.offset + log.len) as usize;
@@ -23,7 +23,7 @@ fn newest(member: &[u8], log: LogArea, signature: u32) -> Option<(Header, usize)
     best
 }
 
-/// Applies every member's log. `lost` is not there.
+/// Applies the logs of all members except `lost`.
 pub fn apply_logs(
     members: &mut [Vec<u8>],
     lost: Option<usize>,
@@ -92,7 +92,7 @@ fn apply(
     }
 }
 
-/// The sum of all members but `slot` in one row.
+/// Computes the XOR of all members except `slot` in one row.
 pub fn sum_of_others(members: &[Vec<u8>], shape: &Geometry, row: u64, slot: usize) -> Vec<u8> {
     let (at, chunk) = ((DATA_OFFSET + row * shape.chunk()) as usize, shape.chunk() as usize);
     let mut sum = vec![0u64; chunk / 8];
@@ -103,7 +103,7 @@ pub fn sum_of_others(members: &[Vec<u8>], shape: &Geometry, row: u64, slot: usiz
     sum.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
-/// Makes the parity of a row right from its data.
+/// Computes the parity of a row from its data.
 pub fn resync_row(members: &mut [Vec<u8>], shape: &Geometry, row: u64) {
     let parity = shape.parity_slot(row);
     let sum = sum_of_others(members, shape, row, parity);

@@ -1,7 +1,8 @@
-//! Members that record on one tape, and the states of all of them that a crash can leave.
+//! Members that record their operations on one tape, and the states of all members after a crash.
 //!
-//! Each member has a cache of its own: a flush of one says nothing about the others. So unlike
-//! the recordings of single devices, events carry their member, and flushes cover only its writes.
+//! Each member has its own cache, and a flush of one member does not cover writes to another. So,
+//! unlike in recordings of single devices, each event names its member, and a flush covers only the
+//! writes of that member.
 
 use lanefs_device::{Device, DeviceError};
 use lanefs_lanes::sync::Arc;
@@ -48,20 +49,20 @@ impl Tape {
     }
 }
 
-/// A bug of the layers below, to show that the tests would see it.
+/// A bug of the layers below; the tests must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
-    /// Durable writes are only cached: as if the log were not written before the data.
+    /// Durable writes are only cached, so the log is not durable before the data.
     DurableIsCached,
-    /// Durable writes that are no log headers are only cached: as if a header were written before
-    /// the partial parity that it carries on.
+    /// Durable writes except log headers are only cached, so a header is durable before the partial
+    /// parity that it carries.
     PartialParityIsCached,
     /// Flushes of this member are forgotten.
     NoFlush(usize),
 }
 
-/// A member in memory that records what is done to it.
+/// A member in memory that records its operations.
 pub struct TapeDevice {
     pub tape: Arc<Tape>,
     pub member: usize,
@@ -77,7 +78,7 @@ impl TapeDevice {
             Planted::PartialParityIsCached => durable && header,
             Planted::Nothing | Planted::NoFlush(_) => durable,
         };
-        // Under one lock, so that the tape has writes to one place in their order.
+        // One lock for both, so that the tape has writes to one place in their order.
         let mut bytes = self.bytes.lock().unwrap();
         bytes[offset as usize..offset as usize + data.len()].copy_from_slice(data);
         self.tape.push(self.member, What::Write { offset, data: data.to_vec(), durable });
@@ -116,7 +117,7 @@ impl Device for TapeDevice {
     }
 }
 
-/// What a crash keeps of what no flush covered.
+/// The part of the unflushed writes that a crash keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
     All,
@@ -125,7 +126,7 @@ pub enum Kept {
     Some,
     /// Each write whole, not at all, or some of its sectors.
     Torn,
-    /// All, but of the write in flight only these of its sectors.
+    /// All writes; of the write in flight only these sectors.
     Sectors {
         from: usize,
         to: usize,
@@ -133,7 +134,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// What is kept of writes that had returned.
+    /// Returns the part that is kept of writes that had returned.
     fn of_returned(self) -> Kept {
         match self {
             Kept::Sectors { .. } => Kept::All,
@@ -148,10 +149,10 @@ pub struct State {
     pub bits: Vec<u8>,
 }
 
-/// Builds states, cheapest for ascending cuts.
+/// Builds states; ascending cuts are cheapest.
 pub struct States<'a> {
     events: &'a [Event],
-    /// Per member: what is certainly there, and how many events are in it.
+    /// Per member: the durable content, and the number of events in it.
     durable: Vec<(Vec<u8>, usize)>,
     bits: Vec<u8>,
 }
@@ -162,7 +163,7 @@ impl<'a> States<'a> {
         States { events, durable, bits: Vec::new() }
     }
 
-    /// After a crash during event `cut`, which was asked for and did not return.
+    /// Returns the state after a crash during event `cut`, which was started and had not returned.
     pub fn at(&mut self, cut: usize, kept: Kept, rng: &mut fastrand::Rng) -> State {
         let before = &self.events[..cut];
         let mut members = Vec::new();

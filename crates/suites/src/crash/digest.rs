@@ -1,25 +1,26 @@
-//! Digests of crash states: two states are the same if every byte of the device is.
+//! Digests of crash states: states with the same bytes have the same digest.
 
 use lanefs_device::{Device, OverlayDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Computes digests of states over one base. Contents that most states share are hashed once.
+/// Computes digests of states over one base. Contents that many states share are hashed once.
 pub struct Digests<'h> {
     base: &'h OverlayDevice,
-    /// The digest of the base, different for each.
+    /// The digest of the base, different for each base.
     start: u64,
     /// By offset, the last content and its part of the digest.
     known: HashMap<u64, (Arc<[u8]>, u64)>,
 }
 
 impl<'h> Digests<'h> {
-    /// For states over `base`; `name` distinguishes it from other bases.
+    /// Creates a digester for states over `base`; `name` distinguishes it from other bases.
     pub fn new(base: &'h OverlayDevice, name: &str) -> Digests<'h> {
         Digests { base, start: hash(0, name.as_bytes()), known: HashMap::new() }
     }
 
-    /// The digest of a state: the base's, changed by the part of each changed granule.
+    /// Returns the digest of a state: that of the base, changed by the part of each changed
+    /// granule.
     pub fn of(&mut self, state: &OverlayDevice) -> u64 {
         let changes = state.changes();
         changes
@@ -44,7 +45,8 @@ impl<'h> Digests<'h> {
     }
 }
 
-/// A hash of `bytes` at `at`: folded products of words, good enough to distinguish states.
+/// Hashes `bytes` at offset `at` by folded products of words, which is good enough to distinguish
+/// states.
 fn hash(at: u64, bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |sum: u64, word: u64| {

@@ -8,19 +8,19 @@ use std::fmt;
 /// Counts of the checked states.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
-    /// The number of workloads, and of workloads with little memory and slow flushes.
+    /// The number of all workloads, and of those with little memory and slow flushes.
     pub workloads: (u64, u64),
     /// Operations of all workloads.
     pub ops: u64,
     /// Distinct states that Lanefs recovered, by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// States that were met before, byte for byte. They are checked again if more was promised.
+    /// States with the same bytes as an earlier one. They are checked again if more was promised.
     pub repeated: u64,
     /// Distinct states that e2fsck replayed, and that it checked after Lanefs recovered them.
     pub checked: u64,
     /// Distinct states whose superblock was torn.
     pub torn_superblocks: u64,
-    /// Those of them that have no copy of the superblock, and were refused.
+    /// The torn superblocks without a copy, where the mount was refused.
     pub refused: u64,
 }
 
@@ -51,35 +51,35 @@ impl fmt::Display for Findings {
     }
 }
 
-/// The states met so far, and the counts.
+/// The digests of checked states, and the counts.
 pub struct Tally {
     seen: Mutex<HashSet<u64>>,
     findings: Mutex<Findings>,
-    /// e2fsck checks one of so many distinct states.
+    /// e2fsck checks one in this many distinct states.
     every: u64,
 }
 
 impl Tally {
-    /// Empty; e2fsck checks one of `every` distinct states.
+    /// Creates an empty tally; e2fsck checks one in `every` distinct states.
     pub fn new(every: u64) -> Tally {
         let seen = Mutex::new(Rank::Bucket, HashSet::new());
         Tally { seen, findings: Mutex::new(Rank::Bucket, Findings::default()), every }
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn findings(&self) -> Findings {
         self.findings.lock().clone()
     }
 
-    /// True for a state that was not met before.
+    /// Adds a state; returns whether it is new.
     pub(super) fn meet(&self, digest: u64) -> bool {
         let new = self.seen.lock().insert(digest);
         self.findings.lock().repeated += u64::from(!new);
         new
     }
 
-    /// True for a state that e2fsck is to check: chosen by digest, so that it is the same in each
-    /// run.
+    /// Returns whether e2fsck is to check the state. The choice depends on the digest only, so it
+    /// is the same in each run.
     pub(super) fn is_for_e2fsck(&self, digest: u64) -> bool {
         digest.is_multiple_of(self.every)
     }
@@ -89,7 +89,7 @@ impl Tally {
     }
 }
 
-/// The kind of a state in words.
+/// Returns the kind of a state in words.
 pub(super) fn kind(kept: Kept) -> &'static str {
     match kept {
         Kept::All => "with every write",
@@ -100,5 +100,5 @@ pub(super) fn kind(kept: Kept) -> &'static str {
     }
 }
 
-/// The kind of a state that a second crash left.
+/// The kind of a state after a second crash.
 pub(super) const AGAIN: &str = "after a second crash in the recovery";

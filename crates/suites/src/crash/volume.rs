@@ -1,7 +1,7 @@
-//! Crash states by the hundred thousand: workload after workload on all processors, until enough
-//! distinct states were checked.
+//! Checks many thousand crash states: workload after workload on all processors, until enough
+//! distinct states are checked.
 
-use super::{Cuts, Findings, Tally, judge_workload};
+use super::{Cuts, Findings, Tally, check_workload};
 use crate::together::Bases;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Mutex, Rank};
@@ -9,16 +9,16 @@ use std::time::Instant;
 
 /// Operations of each workload.
 const STEPS: usize = 250;
-/// Cuts of each workload: so few that there are many workloads.
+/// Cuts of each workload. The number is small so that there are many workloads.
 const CUTS: Cuts = Cuts::About(400);
-/// e2fsck checks one of so many distinct states.
+/// e2fsck checks one in this many distinct states.
 const E2FSCK: u64 = 8;
 
-/// Checks at least `states` distinct crash states, of workloads from `seed` on, until `end` if it
-/// is given; `progress` is called for each workload.
+/// Checks at least `states` distinct crash states of workloads with seeds from `seed` on. Stops at
+/// `end` if it is given; calls `progress` for each workload.
 ///
 /// # Errors
-/// A state in which a check fails, and which.
+/// Returns the first state in which a check fails.
 pub fn many(
     seed: u64,
     states: u64,
@@ -37,7 +37,7 @@ pub fn many(
             scope.spawn(|| {
                 while !is_done() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if let Err(why) = judge_workload(&bases, seed, STEPS, CUTS, &tally) {
+                    if let Err(why) = check_workload(&bases, seed, STEPS, CUTS, &tally) {
                         failed.lock().get_or_insert(why);
                     }
                     progress(&tally.findings());

@@ -1,4 +1,4 @@
-//! The workload before the crash, and what is known about each operation.
+//! The workload before the crash, with a record of each operation.
 
 use super::words;
 use crate::conditions::{self, Handles, Paced};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A change of a file's data: bytes `start..end` were written, or made zeros, by `op`.
+/// A change of a file's data: `op` wrote the bytes `start..end`, or made them zeros.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
     /// The operation, counted from 1.
@@ -22,7 +22,7 @@ pub struct Change {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// True for what makes zeros.
+    /// Whether the bytes became zeros.
     pub zeros: Zeros,
 }
 
@@ -39,24 +39,24 @@ pub enum Zeros {
 pub struct Promise {
     /// The event.
     pub mark: usize,
-    /// The tree is not older than after this operation.
+    /// The tree is at least as new as after this operation.
     pub tree: usize,
-    /// This file's data is not older than after this operation; the data of all files if there is
-    /// no number.
+    /// The data of this file is at least as new as after this operation; the data of all files if
+    /// there is no number.
     pub data: (Option<u64>, usize),
 }
 
 /// The record of a workload.
 pub struct History {
-    /// The name of the image that it began with.
+    /// The name of the image at the start.
     pub image: String,
     /// Whether there was little memory and flushes were slow.
     pub forgetful: bool,
     /// The device events.
     pub recording: Recording,
-    /// The operations in words; 0 is the start.
+    /// The operations in words; number 0 is the start.
     pub ops: Vec<String>,
-    /// Events before each operation.
+    /// The number of events before each operation.
     pub begun: Vec<usize>,
     /// The tree after each operation.
     pub shapes: Vec<Listing>,
@@ -75,7 +75,7 @@ struct Workload<'a> {
     library: Library,
     model: Model,
     history: History,
-    /// The last operation that surely changed the inode of this number.
+    /// By inode number, the last operation that certainly changed it.
     touched: BTreeMap<u64, usize>,
     /// Regular files, oldest first.
     files: Vec<Path>,
@@ -88,10 +88,10 @@ struct Workload<'a> {
 /// Offsets and lengths are multiples of this, so that only the device can tear a word.
 const ALIGN: u64 = 64;
 
-/// Does `ops` operations on `image`; `wrap` may plant a fault.
+/// Runs `ops` operations on `image`; `wrap` may add a planted fault.
 ///
 /// # Errors
-/// A failure before any crash.
+/// Returns a failure of an operation itself, before any crash.
 pub fn record(
     image: OverlayDevice,
     seed: u64,
@@ -100,7 +100,8 @@ pub fn record(
 ) -> Result<History, String> {
     let conditions = conditions::of_seed(seed, Some(Duration::from_millis(30)));
     let base = image.fork();
-    // Below the recording: a flush that is held back does not cover writes made meanwhile.
+    // The slow flushes are below the recording: a flush that is held back does not cover writes
+    // made meanwhile.
     let paced = Paced::new(Arc::new(image), conditions.pace);
     let device = Arc::new(RecordingDevice::since(base, paced.device.clone()));
     let options = MountOptions { atime: Atime::Noatime, ..conditions.mount };
@@ -158,7 +159,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Changes or truncates a file, reads others so that it may leave memory, then makes it grow or
+    /// Changes or truncates a file, reads others so that it may leave memory, then grows it or
     /// makes it durable.
     fn come_back(&mut self) -> Result<(), String> {
         let path = self.some_file()?;
@@ -171,7 +172,7 @@ impl Workload<'_> {
             let permissions = self.rng.u16(..0o10000);
             self.op(Op::Chmod { path: path.clone(), permissions })?;
         }
-        // Until a flush is held back, which may be that of the change, or the next one.
+        // Go on until a flush is held back, which may be the flush of the change or the next one.
         for _ in 0..self.rng.u32(1..3) {
             self.look_at_others(10_000, &|paced| paced.is_holding())?;
             self.look_at_others(400, &|_| false)?;
@@ -183,7 +184,7 @@ impl Workload<'_> {
         self.write(&path, size, len)
     }
 
-    /// Reads so many other files, or fewer if `until` becomes true.
+    /// Reads at most `most` other files, and stops when `until` becomes true.
     fn look_at_others(&mut self, most: u32, until: &dyn Fn(&Paced) -> bool) -> Result<(), String> {
         for _ in 0..most {
             if until(self.paced) {
@@ -199,7 +200,7 @@ impl Workload<'_> {
         self.history.ops.len()
     }
 
-    /// Does an operation that does not change data.
+    /// Runs an operation that does not change data.
     fn op(&mut self, op: Op) -> Result<(), String> {
         self.begin(format!("{op:?}"));
         let number = self.number() - 1;
@@ -270,7 +271,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Truncates or punches.
+    /// Truncates a file or punches a hole.
     fn zeros(&mut self, path: &Path, op: Op) -> Result<(), String> {
         let Some(id) = self.id(path) else { return Ok(()) };
         let old = self.model.size_of(&File::At(path.clone()));
@@ -337,7 +338,7 @@ impl Workload<'_> {
     }
 
     fn next(&mut self) -> Result<(), String> {
-        // Operations that fill the image make room first.
+        // Operations that fill the image remove something first.
         if self.files.len() > 150 {
             return self.unlink();
         }
@@ -410,7 +411,7 @@ impl Workload<'_> {
         }
     }
 
-    /// A new file takes the name of an old one.
+    /// Renames a new file to the name of an old one.
     fn replace(&mut self) -> Result<(), String> {
         let old = self.some_file()?;
         let path = self.create()?;
@@ -467,8 +468,9 @@ impl Workload<'_> {
         self.op(Op::Unlink { path })
     }
 
-    /// Truncates a file of so many extents that it takes handles of several transactions. After a
-    /// crash between them the file must still be truncated, and nothing leaked.
+    /// Truncates a file of so many extents that the truncation takes handles of several
+    /// transactions. After a crash between them the file must still be truncated, and no block
+    /// leaked.
     fn truncate_in_steps(&mut self) -> Result<(), String> {
         let path = self.create()?;
         let pieces = 40 + self.rng.u64(..60);
@@ -482,7 +484,8 @@ impl Workload<'_> {
         self.zeros(&path, Op::Truncate { file: File::At(path.clone()), size })
     }
 
-    /// Many names at once, so that directories get and lose blocks and transactions become full.
+    /// Creates and removes many names at once, so that directories gain and lose blocks and
+    /// transactions become full.
     fn batch(&mut self) -> Result<(), String> {
         for _ in 0..15 {
             self.create()?;

@@ -1,4 +1,4 @@
-//! Does everything that can be done to a file system, and collects the errors.
+//! Runs every operation on a file system, and collects the errors.
 
 use super::guard::Guarded;
 use lanefs_device::Device;
@@ -11,16 +11,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The outcome for an image.
+/// The outcome of an image.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Whether it could be mounted.
     pub mounted: bool,
-    /// Every different error message.
+    /// All distinct error messages.
     pub errors: BTreeSet<String>,
     /// Inodes that were visited.
     pub visited: usize,
-    /// Numbers given to new inodes although inodes in use have them.
+    /// Numbers given to new inodes although an inode in use has them.
     pub given_twice: BTreeSet<Ino>,
 }
 
@@ -29,19 +29,19 @@ impl Outcome {
         result.map_err(|error| self.errors.insert(error.to_string())).ok()
     }
 
-    /// True if an error contains these words.
+    /// Returns whether an error contains these words.
     pub fn says(&self, words: &str) -> bool {
         self.errors.iter().any(|error| error.contains(words))
     }
 }
 
-/// Names of one directory that are visited.
+/// Names of one directory that are visited, at most.
 const NAMES: usize = 400;
-/// Inodes that are visited, and changed.
+/// Inodes that are visited and changed, at most.
 const VISITS: usize = 600;
 const CHANGES: usize = 25;
 
-/// Mounts, reads everything, changes something everywhere, unmounts.
+/// Mounts, reads everything, changes something in each object, unmounts.
 pub fn exercise(device: Arc<Guarded>) -> Outcome {
     let mut outcome = Outcome::default();
     let options = MountOptions { cache_bytes: 16 << 20, ..MountOptions::default() };
@@ -57,7 +57,7 @@ pub fn exercise(device: Arc<Guarded>) -> Outcome {
     outcome
 }
 
-/// An inode, where it was found, and by which name.
+/// An inode, with the directory and name where it was found.
 struct Found {
     inode: InodeRef,
     parent: InodeRef,

@@ -1,5 +1,5 @@
-//! Images that are hostile as a whole: the largest counts that the format allows, on sparse files,
-//! and superblocks that the log changes.
+//! Images that are extreme as a whole: the largest counts that the format allows, on sparse files,
+//! and superblocks that the log replaces.
 
 use crate::image::Image;
 use lanefs_device::Device;
@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Extreme {
     /// Its name.
     pub name: &'static str,
-    /// Words of the expected error; empty if it is mounted without one.
+    /// Words of the expected error; empty if the mount succeeds without one.
     pub says: &'static str,
-    /// Makes it; `None`, with the reason printed, without mke2fs.
+    /// Creates the image; returns `None` and prints the reason if mke2fs is missing.
     pub make: fn() -> Option<Image>,
 }
 
@@ -48,7 +48,7 @@ pub const LARGEST: &[Extreme] = &[
     }),
 ];
 
-/// Superblocks that the log changes.
+/// Images whose log replaces the superblock.
 pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: inline_data", "not supported", || incompat(Incompat::INLINE_DATA)),
     extreme("the log: encrypt", "not supported", || incompat(Incompat::ENCRYPT)),
@@ -83,7 +83,7 @@ pub const CHANGED_BY_LOG: &[Extreme] = &[
     extreme("the log: no magic", "superblock", || logged(|raw| raw.s_magic.set(0))),
 ];
 
-/// A sparse image with so many groups, blocks and inodes.
+/// Creates a sparse image with this many groups, blocks and inodes.
 fn counted(blocks: u32, inodes: u32, groups: u32) -> Option<Image> {
     let image = Image::make(BARE, "8M")?;
     let count = u64::from(groups) * u64::from(blocks) + 1;
@@ -119,7 +119,7 @@ fn ro_compat(feature: RoCompat) -> Option<Image> {
     logged(|raw| raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | feature.bits()))
 }
 
-/// An image whose log holds a superblock changed by `change`.
+/// Creates an image whose log holds a superblock changed by `change`.
 fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     let image = Image::make(PLAIN, "16M")?;
     let mut bytes = [0; 1024];
@@ -139,13 +139,13 @@ fn logged(change: impl Fn(&mut RawSuperblock)) -> Option<Image> {
     Some(image)
 }
 
-/// Starts the log at a descriptor whose checksum is wrong; nothing comes after it.
+/// Makes the log start with a descriptor whose checksum is wrong; nothing follows it.
 fn bad_descriptor(image: &Image) {
     let mount = Mount::open(image.device(), MountOptions::default()).expect("it mounts");
     let fs = mount.fs();
     let (kind, permissions) = (NewKind::Regular, 0o644);
     let new = NewInode { kind, permissions, umask: 0, uid: 0, gid: 0 };
-    // With the first commit the log has checksums.
+    // The first commit gives the log checksums.
     drop(fs.create(&fs.root().expect("the root"), b"file", &new).expect("a file"));
     fs.sync().expect("it commits");
     mount.close().expect("it closes");
@@ -167,9 +167,9 @@ fn bad_descriptor(image: &Image) {
     device.write_at(1024, &superblock.encode()).expect("inside");
 }
 
-/// The first block of the log, from the superblock's copy of the journal inode's map. A node's
-/// depth is the upper half of its second word; the first entry of an index leads to the block in
-/// the fifth word, of a leaf in the sixth.
+/// Returns the first block of the log, from the superblock's copy of the journal inode's map. A
+/// node's depth is the upper half of its second word. The first entry of an index node refers to
+/// the block in the fifth word, that of a leaf in the sixth.
 fn log_start(device: &dyn Device, superblock: &Superblock) -> u64 {
     let mut words: Vec<u32> = superblock.raw().s_jnl_blocks.iter().map(|word| word.get()).collect();
     while words[1] >> 16 > 0 {

@@ -1,32 +1,32 @@
-//! A device with bytes behind the file system that must not change, and a limit of operations.
+//! A device with a limit of operations, and bytes after the file system that must not change.
 
 use lanefs_device::{Device, DeviceError, Operation, OverlayDevice};
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 
-/// Bytes behind the file system.
+/// Number of bytes after the file system.
 pub const GUARD: u64 = 1 << 20;
 /// The value of these bytes.
 pub const FILL: u8 = 0xa5;
 
-/// A device that fails after a number of operations, so that a loop over it ends.
+/// A device that fails after a number of operations, so that an endless loop over it stops.
 pub struct Guarded {
     inner: OverlayDevice,
     left: AtomicU64,
 }
 
 impl Guarded {
-    /// Around an image with [`GUARD`] bytes of [`FILL`] behind it.
+    /// Wraps an image that has [`GUARD`] bytes of [`FILL`] after it.
     pub fn new(inner: OverlayDevice, patience: u64) -> Guarded {
         Guarded { inner, left: AtomicU64::new(patience) }
     }
 
-    /// True if the limit is reached.
+    /// Returns whether the limit is reached.
     pub fn is_exhausted(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// True if no byte from `end` on has changed.
+    /// Returns whether no byte from `end` on has changed.
     pub fn is_untouched_from(&self, end: u64) -> bool {
         let mut bytes = vec![0; (self.inner.len() - end) as usize];
         self.inner.read_at(end, &mut bytes).is_ok() && bytes.iter().all(|b| *b == FILL)

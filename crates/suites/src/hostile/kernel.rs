@@ -1,13 +1,13 @@
-//! The answer of the kernel's ext4 to a hostile image, to be compared with that of Lanefs.
+//! The message of the kernel's ext4 about a hostile image, for comparison with that of Lanefs.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Files that are visited.
+/// Files that are visited, at most.
 const VISITS: usize = 600;
 
-/// The kernel's first message about `image` when it is mounted and everything in it is read; `None`
-/// where mounting is forbidden. The image is changed.
+/// Mounts `image`, reads everything in it, and returns the kernel's first message; `None` where
+/// mounting is forbidden. Changes the image.
 pub fn says(image: &Path) -> Option<String> {
     let at = image.with_extension("mounted");
     std::fs::create_dir_all(&at).ok()?;
@@ -47,10 +47,10 @@ const ROUTINE: [&str; 6] = [
     "orphan inodes deleted",
     "cleaned up",
 ];
-/// As much of a line as fits into a table.
+/// The largest length of a message in a table.
 const WORDS: usize = 120;
 
-/// The first line on `device` in the kernel's log that is not a routine one.
+/// Returns the first line about `device` in the kernel's log that is not a routine one.
 fn words(device: &str, since: f64) -> Option<String> {
     let log = run("dmesg", &[])?;
     log.lines().find_map(|line| {
@@ -63,7 +63,7 @@ fn words(device: &str, since: f64) -> Option<String> {
         }
         let mut said = text.replace(&format!(" ({device})"), "");
         said = said.replace(&format!(" (device {device})"), "");
-        // Leaves out the name of the process.
+        // Removes the name of the process.
         if let Some((before, after)) = said.split_once(" comm ") {
             let after = after.split_once(": ").map_or("", |(_, after)| after);
             said = format!("{before} {after}");

@@ -1,6 +1,6 @@
-//! One damage of each kind, and the words of the expected error.
+//! One image of each kind of damage, with words of the expected error.
 
-use super::victim::{I_BLOCK, I_FILE_ACL, SUPER, Victim};
+use super::target::{I_BLOCK, I_FILE_ACL, SUPER, Target};
 use lanefs_ondisk::Ino;
 
 /// A kind of damage.
@@ -9,15 +9,15 @@ pub struct Kind {
     pub name: &'static str,
     /// Words of the expected error; empty if the damage may go unnoticed.
     pub says: &'static str,
-    /// Does it.
-    pub damage: fn(&Victim),
+    /// Damages the image.
+    pub damage: fn(&Target),
 }
 
-const fn kind(name: &'static str, says: &'static str, damage: fn(&Victim)) -> Kind {
+const fn kind(name: &'static str, says: &'static str, damage: fn(&Target)) -> Kind {
     Kind { name, says, damage }
 }
 
-/// Damage to an image that was unmounted.
+/// Damage to an image that was unmounted cleanly.
 pub const CLEAN: &[Kind] = &[
     kind("no magic", "superblock", |v| v.put16(SUPER + 0x38, 0)),
     kind("a block of 2^50 bytes", "superblock", |v| v.put32(SUPER + 0x18, 40)),
@@ -100,7 +100,7 @@ pub const CLEAN: &[Kind] = &[
     kind("a tree that loops", "extent", |v| {
         let nodes = v.nodes(v.inode_of("data/pieces"));
         let own = (nodes[1] / v.block_size()) as u32;
-        // An index node that is its own child.
+        // An index node that refers to itself as its child.
         v.put16(nodes[1] + 6, v.get16(nodes[0] + 6));
         v.put32(nodes[1] + 12 + 4, own);
     }),
@@ -158,7 +158,7 @@ pub const CLEAN: &[Kind] = &[
     kind("a log that starts out of range", "journal", |v| v.put(log(v) + 28, &[127, 0, 0, 0])),
     kind("bits of open inodes clear", "bitmap", |v| {
         for group in 0..2 {
-            // The bits of the reserved inodes stay, and the descriptor agrees.
+            // The bits of the reserved inodes stay set, and the descriptor agrees.
             let (bits, free) = (v.group_blocks(group)[1] + 2, v.descriptor(group) + 14);
             let set: u32 = v.read(bits, 200).iter().map(|byte| byte.count_ones()).sum();
             v.put(bits, &[0; 200]);
@@ -195,28 +195,28 @@ pub const CRASHED: &[Kind] = &[
     kind("an orphan with names", "", |v| orphan(v, v.ino("data/large").0)),
 ];
 
-/// The first block of a directory.
-fn leaf(v: &Victim, path: &str) -> u64 {
+/// Returns the first block of a directory.
+fn leaf(v: &Target, path: &str) -> u64 {
     v.blocks(v.inode_of(path))[0]
 }
 
-/// The attribute block of a file that has one.
-fn xattr(v: &Victim) -> u64 {
+/// Returns the attribute block of a file that has one.
+fn xattr(v: &Target) -> u64 {
     u64::from(v.get32(v.inode_of("attributes/block") + I_FILE_ACL)) * v.block_size()
 }
 
-/// The log's superblock; its numbers are big-endian.
-fn log(v: &Victim) -> u64 {
+/// Returns the superblock of the log; its numbers are big-endian.
+fn log(v: &Target) -> u64 {
     v.log()[0]
 }
 
-/// The first tag of the first live descriptor.
-fn tag(v: &Victim) -> u64 {
+/// Returns the first tag of the first live descriptor.
+fn tag(v: &Target) -> u64 {
     v.log()[v.log_start()] + 12
 }
 
-/// Puts an entry into the orphan file and into the head of the list.
-fn orphan(v: &Victim, ino: u32) {
+/// Adds an entry to the orphan file and to the head of the orphan list.
+fn orphan(v: &Target, ino: u32) {
     v.put32(SUPER + 0xe8, ino);
     let file = v.get32(SUPER + 0x280);
     if file != 0 {

@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     hash: u64,
     dir: DirId,
     /// The inode's number, and above it the type as in a mode; or [`ABSENT`].
-    leads_to: VersionedWord,
+    target: VersionedWord,
     /// Set when the entry is found; the bucket's next eviction clears it and spares the entry once.
     /// A hint, so relaxed.
     pub(super) used: AtomicBool,
@@ -53,8 +53,8 @@ impl EntryName {
     }
 }
 
-fn word_of(leads_to: Option<Named>) -> u64 {
-    leads_to.map_or(ABSENT, |named| {
+fn word_of(target: Option<Named>) -> u64 {
+    target.map_or(ABSENT, |named| {
         u64::from(named.ino.0) | u64::from(named.file_type.mode_bits()) << 32
     })
 }
@@ -69,11 +69,11 @@ pub(super) fn known_from(word: u64) -> Known {
 }
 
 impl Entry {
-    pub(super) fn new(hash: u64, dir: DirId, name: &[u8], leads_to: Option<Named>) -> Entry {
+    pub(super) fn new(hash: u64, dir: DirId, name: &[u8], target: Option<Named>) -> Entry {
         Entry {
             hash,
             dir,
-            leads_to: VersionedWord::new(word_of(leads_to)),
+            target: VersionedWord::new(word_of(target)),
             used: AtomicBool::new(false),
             name: EntryName::new(name),
         }
@@ -85,14 +85,14 @@ impl Entry {
     }
 
     /// Sets the inode that the name refers to. The caller holds the bucket's lock.
-    pub(super) fn change(&self, leads_to: Option<Named>) {
-        self.leads_to.change(word_of(leads_to));
+    pub(super) fn change(&self, target: Option<Named>) {
+        self.target.change(word_of(target));
     }
 
     /// Marks the entry as evicted. The caller holds the bucket's lock, and removes the entry
     /// afterwards.
     pub(super) fn go(&self) {
-        self.leads_to.end();
+        self.target.end();
     }
 
     /// Returns the present target.
@@ -102,13 +102,13 @@ impl Entry {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
-        self.leads_to.look()
+        self.target.look()
     }
 
     /// Returns whether the entry was not published again since the look `seen`.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
-        self.leads_to.is_still(seen)
+        self.target.is_still(seen)
     }
 }
 

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sighting_holds_until_the_name_leads_elsewhere() {
+    fn a_sighting_holds_until_the_name_changes() {
         for names in both(1000) {
             let pin = pin();
             names.publish(dir(2), b"a", named(12));
@@ -69,7 +69,7 @@ mod tests {
             names.publish(dir(2), b"a", None);
             assert!(!names.still(&pin, dir(2), b"a", &first));
             names.publish(dir(2), b"a", named(12));
-            assert!(!names.still(&pin, dir(2), b"a", &first), "it led elsewhere meanwhile");
+            assert!(!names.still(&pin, dir(2), b"a", &first), "it changed meanwhile");
         }
     }
 

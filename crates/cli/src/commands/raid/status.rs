@@ -57,8 +57,8 @@ fn facts(look: &Look) -> Value {
         let name = known.iter().find(|known| known.slot == Some(slot));
         let name = name.map(|known| known.name.display().to_string());
         let (state, rebuilt) = match standing {
-            // The other members recorded a failure; a member that was just not given still has its
-            // role there.
+            // The other members have recorded a failure. A member that was only not given still has
+            // its role in their superblocks.
             Standing::Missing
                 if roles.contains(&Role::Faulty) && !roles.contains(&Role::Active(slot as u16)) =>
             {

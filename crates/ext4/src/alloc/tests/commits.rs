@@ -1,10 +1,10 @@
-//! Tests the images that commits write of groups: random transactions, one running while the
+//! Tests the group images that commits write, with random transactions, one of which runs while the
 //! previous one is captured.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The allocated blocks and inodes at present.
+/// The blocks and inodes that are allocated at present.
 #[derive(Clone, Default)]
 struct Model {
     blocks: BTreeSet<u64>,
@@ -16,7 +16,8 @@ struct Run<'a> {
     rng: fastrand::Rng,
     model: Model,
     claims: Vec<Claim>,
-    /// Blocks freed and not durable yet: by the previous transaction, and by the running one.
+    /// Freed blocks whose free is not durable yet: of the previous transaction, and of the running
+    /// one.
     limbo: [BTreeSet<u64>; 2],
 }
 
@@ -119,7 +120,7 @@ fn bitmaps_that_left_memory_come_back_as_they_were() {
         let Some(f) = Fixture::set_up(64, &options, setup) else { return };
         run_model(&f);
         assert!(f.geometry.group_count() > 200);
-        // No block is claimed any more, and every used group has had its second chance.
+        // No block is claimed any more, and no used group has a second chance left.
         (0..3).for_each(|_| f.groups.bitmaps.committed(Tid(100)));
         let resident = f.groups.bitmaps.bytes() / f.groups.shared.bitmap_bytes();
         assert!(resident <= 16, "{resident} groups have their bitmaps in memory");
@@ -137,7 +138,7 @@ fn run_model(f: &Fixture) {
         let mut tx = Transaction::new(number);
         for step in 0..150 {
             run.operate(&mut tx);
-            // The previous transaction is captured somewhere in the middle, and then durable.
+            // The previous transaction is captured during the next one, and is durable afterwards.
             if step == 60
                 && let Some((before, model)) = previous.take()
             {
@@ -167,7 +168,8 @@ fn check(f: &Fixture, base: &[GroupDesc], model: &Model) {
     let directories = model.inodes.values().filter(|kind| **kind == FileType::Directory).count();
     assert_eq!(dirs(&now) - dirs(base), directories as u64);
     assert_eq!(f.groups.captured_counts(), (free(&now), inodes(&now)));
-    // Read again with all checks, every allocated block is in use, and the counts are right.
+    // All metadata is read again with all checks: every allocated block is in use, and the counts
+    // are right.
     let system = Arc::new(SystemBlocks::new(&f.geometry, &now, []));
     let again = Groups::new(
         f.geometry,

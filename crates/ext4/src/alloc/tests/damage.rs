@@ -1,4 +1,4 @@
-//! Tests with damaged bitmaps and descriptors, and files that map blocks which they must not.
+//! Tests with damaged bitmaps and descriptors, and files that map blocks of metadata.
 
 use super::*;
 use lanefs_ondisk::Corruption;

@@ -1,4 +1,4 @@
-//! Groups of images that mke2fs made, changed by transactions without a journal.
+//! Tests the groups of images that mke2fs created, changed by transactions without a journal.
 
 mod claims;
 mod commits;
@@ -32,7 +32,7 @@ struct Fixture {
     descriptors: Vec<GroupDesc>,
 }
 
-/// The image as a reader of blocks.
+/// Reads blocks of the image.
 struct Device {
     dir: tempfile::TempDir,
     file: File,
@@ -62,7 +62,7 @@ impl Device {
 }
 
 impl Groups {
-    /// Claims blocks; the claim is no longer under way.
+    /// Claims blocks; the claim is finished afterwards.
     fn claim(&self, read: &dyn BlockReader, request: &Request) -> Result<Claim, Error> {
         self.claim_blocks(read, request, None).map(Found::into_claim)
     }
@@ -156,7 +156,7 @@ fn descriptors(device: &Device, geometry: &Geometry, checksums: Checksums) -> Ve
     (0..geometry.group_count()).map(|group| decode(Group(group))).collect()
 }
 
-/// A transaction as the groups see it.
+/// A transaction, in the form that the groups use.
 struct Transaction {
     tid: Tid,
     groups: Vec<Group>,

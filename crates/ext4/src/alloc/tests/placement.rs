@@ -1,4 +1,4 @@
-//! Tests where blocks and inodes are placed, and what the search costs.
+//! Tests the places of new blocks and inodes, and the cost of the search.
 
 use super::*;
 use lanefs_lanes::Lane;
@@ -68,7 +68,7 @@ fn a_busy_group_is_skipped_and_with_the_waiting_policy_waited_for() {
     }
 }
 
-/// Creates the groups of an image of `count` groups that does not exist: it is never read.
+/// Creates the groups of an image with `count` groups that does not exist; no bitmap is read.
 fn imagined(count: u32) -> (Groups, Geometry) {
     imagined_with(count, &|_, _| ())
 }
@@ -160,7 +160,8 @@ fn a_million_groups_allocate_as_fast_as_a_hundred() {
             };
             groups.claim(&Nothing, &request).expect("room")
         };
-        // The goals' groups are full, and all but the last ten groups seem to have short runs only.
+        // The groups of the goals are full, and all other groups except the last ten seem to have
+        // short runs only.
         let mut full = Vec::new();
         for group in 0..7 {
             full.push(claim(group.into(), groups.shared.summaries.open_blocks(group), 1));

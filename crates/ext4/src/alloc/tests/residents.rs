@@ -1,4 +1,4 @@
-//! Tests the eviction of bitmaps, with room for few of them.
+//! Tests the eviction of bitmaps, with memory for few of them.
 
 use super::placement::imagined_set_up;
 use super::*;

@@ -12,9 +12,10 @@ use super::*;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 
-/// Number of claims for which a hundred groups have room.
+/// The number of claims that fit into a hundred groups.
 const CLAIMS: u64 = 24;
-/// The most groups that one claim may try: some for each of some orders, however many groups exist.
+/// The largest number of groups that one claim may try: a few for each of a few orders. It does not
+/// depend on the number of groups.
 const MOST: u64 = 200;
 
 /// Returns the free bits of a group.
@@ -30,7 +31,7 @@ fn little(group: u32, _groups: u32) -> Vec<Range<u32>> {
     }
 }
 
-/// All groups are full except the last, which has single blocks.
+/// All groups are full except the last one, which has free single blocks.
 fn the_last(group: u32, groups: u32) -> Vec<Range<u32>> {
     let singles = (0..190).map(|n| 500 + 2 * n..501 + 2 * n);
     if group + 1 == groups { singles.collect() } else { Vec::new() }

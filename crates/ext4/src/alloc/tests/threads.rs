@@ -1,4 +1,4 @@
-//! Many threads on the same groups: no block is given to two of them, and no block is lost.
+//! Many threads use the same groups: no block is given to two of them, and no block is lost.
 
 use super::*;
 use lanefs_lanes::sync::atomic::{AtomicBool, Ordering};
@@ -117,8 +117,8 @@ fn the_last_block_is_found_by_whoever_may_have_it() {
     while let Ok(claim) = f.claim(1, 5000) {
         all.push(claim);
     }
-    // Each of the few blocks left is always owned by a thread: with as many threads as blocks no
-    // claim fails.
+    // Each of the few remaining blocks is always owned by a thread: with as many threads as blocks
+    // no claim fails.
     let last = all.last_mut().expect("some");
     let keep = last.len() - 4;
     let front = last.split_front(keep);

@@ -12,7 +12,8 @@ fn new_mount() -> Mount {
     Mount::open(Arc::new(ram), MountOptions::default()).expect("a new one")
 }
 
-/// A thread that found the inode by its number must not make it an orphan with a name.
+/// An inode without a name gets none before its creation is complete: a thread that found it by its
+/// number must not make it an orphan with a name.
 #[test]
 fn a_file_without_a_name_gets_none_before_it_is_wholly_made() {
     let mount = new_mount();
@@ -52,7 +53,7 @@ fn who_removes_a_directory_may_count_before_who_made_it() {
     mount.close().expect("no fault");
 }
 
-/// Selects what remains of an inode whose bit is clear.
+/// The remaining state of an inode whose bit is clear.
 #[derive(Debug, Clone, Copy)]
 enum Left {
     /// The inode is open and has its name.
@@ -63,7 +64,7 @@ enum Left {
     OnDisk,
 }
 
-/// Clears the bit of an inode in its group's bitmap, as damage would.
+/// Clears the bit of an inode in its group's bitmap, as damage could.
 fn clear_bit(fs: &Fs, ino: Ino) {
     let group = fs.objects.volume.inode_place(ino).expect("a number of the image").group;
     let _held = fs.objects.groups.bitmaps.load(&fs.objects, group).expect("no fault");

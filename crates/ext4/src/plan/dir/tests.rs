@@ -1,4 +1,4 @@
-//! A `Vec` of blocks is the directory, and a `BTreeMap` contains the expected entries.
+//! Tests with a `Vec` of blocks as the directory and a `BTreeMap` with the expected entries.
 
 mod collisions;
 mod cookies;
@@ -179,7 +179,7 @@ impl Directory {
                 },
                 entries,
             );
-            // The next leaf may begin with the highest hash of this one only if its bound is odd.
+            // The next leaf may start with the highest hash of this leaf only if its bound is odd.
             *last = highest | 1;
         }
     }

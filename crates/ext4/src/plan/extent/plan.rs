@@ -135,7 +135,7 @@ impl Planner<'_> {
         to: u32,
     ) -> (Range<u32>, Vec<Extent>) {
         let mut range = range.start..range.end.min(to);
-        let room = usize::from(self.limits.node_max) - 1; // one goes to an extent cut in two
+        let room = usize::from(self.limits.node_max) - 1; // one for an extent split in two
         let within = range.clone();
         let mut with = with.iter().filter_map(|e| e.clip(&within)).flat_map(pieces);
         let taken: Vec<Extent> = with.by_ref().take(room).collect();

@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 const SIZE: u64 = 8 << 20;
 const REQUESTS: usize = 5000;
 
-/// A server without a kernel, and the nodes that its replies had.
+/// A server without a kernel, and the node ids in its replies so far.
 struct Scene {
     server: Server,
     outbox: Outbox,

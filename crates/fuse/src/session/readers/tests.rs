@@ -5,7 +5,7 @@ use std::time::Instant;
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Starts readers and a watch; the receiver gets the numbers of the threads that the watch starts.
+/// Starts readers and a watch. The receiver gets the numbers of the threads that the watch starts.
 fn watched(enough: usize) -> (Arc<Readers>, mpsc::Receiver<usize>, impl FnOnce()) {
     let readers = Arc::new(Readers::new(enough));
     let (tell, started) = mpsc::channel();
@@ -31,7 +31,7 @@ fn a_quick_request_calls_no_thread() {
         let serving = readers.begin(0);
         assert!(readers.done(0, serving));
     }
-    // One of two may be slow: the other reads.
+    // One of two readers may serve a slow request, since the other one still reads.
     readers.leave(0);
     assert_eq!(readers.join(0), Join::Reader);
     end();
@@ -66,7 +66,7 @@ fn a_parked_thread_ends_with_the_session() {
     let (readers, _started, end) = watched(2);
     let parked = std::thread::spawn({
         let readers = readers.clone();
-        // Joins, as a thread does after a slow request.
+        // Joins the readers, as a thread does after a slow request.
         move || {
             readers.ready.fetch_add(1, Ordering::AcqRel);
             readers.join(2)

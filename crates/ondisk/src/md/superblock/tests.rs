@@ -26,8 +26,8 @@ fn good() -> Superblock {
     Superblock::new(&array(), &device())
 }
 
-/// Returns the cause for which a valid superblock is refused after `change` damaged one part and
-/// its checksum was set again.
+/// Returns the cause for which a valid superblock is refused after `change` damaged one part, with
+/// the checksum corrected.
 fn cause(change: impl FnOnce(&mut Superblock)) -> Cause {
     let mut superblock = good();
     change(&mut superblock);

@@ -1,4 +1,4 @@
-//! The checked-in list of pairs that are known to share lines: others must stay free.
+//! The checked-in list of pairs that may share lines; all other pairs must share none.
 
 use crate::AnyError;
 use crate::matrix::Pair;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Compares the pairs with the list, one `setting: first | second` a line.
+/// Compares the pairs with the list, which has one `setting: first | second` on each line.
 pub fn check(path: &Path, pairs: &[Pair]) -> Result<ExitCode, AnyError> {
     let list = std::fs::read_to_string(path)?;
     let known: BTreeSet<&str> =

@@ -1,4 +1,4 @@
-//! Which operations share cache lines? Prints the matrix of pairs and the table of threads.
+//! Prints the matrix of pairs of operations that share cache lines, and the table of threads.
 
 mod known;
 mod matrix;
@@ -28,14 +28,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::Row;
 
-/// The heap of the programs that serve file systems.
+/// The heap that the servers of file systems use.
 #[global_allocator]
 static HEAP: LineHeap = LineHeap;
 
 /// Traces the operations of the library on live threads, and finds the cache lines they share.
 ///
-/// It uses a RAM device with the journal on. It counts accesses that happen in every operation; work
-/// done once for many operations (refills of a lane's stash, ticks of the clock) is counted apart.
+/// It uses a RAM device with the journal on. It counts accesses that happen in every operation;
+/// work done once for many operations (refills of a lane's stash, ticks of the clock) is counted
+/// apart.
 #[derive(Parser)]
 #[command(after_help = "\
 Exit codes: 0 done, 1 a pair conflicts that --known does not have, or it failed, 2 wrong usage.
@@ -62,8 +63,8 @@ struct Arguments {
     /// Compare pairs of lines (128 bytes), which processors fetch together.
     #[arg(long)]
     pairs_of_lines: bool,
-    /// Use these policies, to compare instructions: before, after, or some of them joined by +, such
-    /// as name_cache=global+placement=shared.
+    /// Use these policies, to compare instructions: before, after, or some of them joined by +,
+    /// such as name_cache=global+placement=shared.
     #[arg(long, default_value = "after")]
     policies: Policies,
     /// Print why each pair shares lines.
@@ -95,8 +96,8 @@ fn main() -> ExitCode {
 type AnyError = Box<dyn std::error::Error>;
 
 fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
-    // Operations are traced one after another: memory freed by one and given to the next would look
-    // shared.
+    // Operations are traced one after another, so memory that one operation frees and another
+    // allocates would look shared.
     LineHeap::forget_what_is_freed();
     lanefs_lanes::fix_hash_keys();
     let is_known = |only: &&String| operations::OPERATIONS.iter().any(|op| op.name.contains(*only));
@@ -125,13 +126,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, AnyError> {
     }
 }
 
-/// An image with more groups than lanes on a device in memory, which commits on request only: a
-/// commit belongs to no single operation, and is counted by tracing the first round after one.
+/// Creates an image with more groups than lanes on a device in memory that commits only on request.
+/// A commit belongs to no single operation; it is counted by tracing the first round after one.
 fn file_system(policies: Policies) -> Result<FileSystem, AnyError> {
     let device = Arc::new(RamDevice::create(64 << 30)?);
     let options = FormatOptions { contents: Contents::Zeros, ..FormatOptions::default() };
     FileSystem::format(&*device, &options)?;
-    // So many slots that two names of the run hardly meet in one bucket of the name cache.
+    // With this many slots, two names of the run are unlikely to be in the same bucket of the name
+    // cache.
     let options = OpenOptions::new()
         .commit_interval(Duration::from_secs(3600))
         .policies(policies)
@@ -186,7 +188,7 @@ fn report(pairs: &[Pair], arguments: &Arguments) {
     if !arguments.reasons {
         return;
     }
-    // By reason: one shared line makes many pairs.
+    // Grouped by reason: one shared line affects many pairs.
     let mut by_reason: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for pair in pairs {
         for reason in &pair.reasons {

@@ -1,4 +1,4 @@
-//! Every operation on one thread against every operation on another.
+//! Compares every operation on one thread with every operation on another.
 
 use crate::operations::{OPERATIONS, Operation};
 use crate::reason::{Reason, Reasons};
@@ -15,21 +15,21 @@ pub struct Pair {
     pub setting: Setting,
     pub first: &'static str,
     pub second: &'static str,
-    /// Lines shared in the worse of the two ways to hand them out.
+    /// The number of shared lines, the larger of the two possible orders.
     pub lines: usize,
-    /// Lines shared by refills and at ticks of the clock.
+    /// Lines shared by refills and by updates at clock ticks.
     pub apart: usize,
     pub reasons: BTreeSet<Reason>,
 }
 
-/// The lines that one operation touched on each of two threads.
+/// The lines that one operation touched, on each of two threads.
 struct Trace {
     name: &'static str,
     steady: [Footprint; 2],
     whole: [Footprint; 2],
 }
 
-/// The operations of a setting whose names contain one of `only`; all, if `only` is empty.
+/// Returns the operations of a setting whose names contain one of `only`; all, if `only` is empty.
 pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'static Operation> {
     OPERATIONS
         .iter()
@@ -41,7 +41,7 @@ pub fn operations(setting: Setting, only: &[String]) -> impl Iterator<Item = &'s
 fn progress(name: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{name}");
-        // A failure does not matter.
+        // An error here is ignored.
         let _ = std::io::stderr().flush();
     }
 }
@@ -97,7 +97,7 @@ pub fn trace(
     pairs
 }
 
-/// The triangle of pairs: a dot for one that is free, else the lines it shares.
+/// Prints the triangle of pairs: a dot for a pair without shared lines, otherwise their number.
 pub fn print(pairs: &[Pair]) {
     let mut names: Vec<&str> = Vec::new();
     for pair in pairs {

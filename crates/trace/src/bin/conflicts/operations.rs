@@ -1,4 +1,4 @@
-//! The operations, each with its untraced preparation on the same thread.
+//! The operations, each with its untraced preparation.
 
 use crate::stage::{ATTRIBUTE, FILE, PAGE, Stage};
 use lanefs::{FileOptions, FileTimes, Follow, NewKind, NewNode, Rename, SetAttr};
@@ -7,13 +7,14 @@ use lanefs_vfs::OpenFlags;
 /// An operation of the library.
 pub struct Operation {
     pub name: &'static str,
-    /// Whether several threads may do it to one file at once without affecting each other.
+    /// Whether several threads may run it on one file concurrently without affecting each other.
     pub commutes: bool,
     /// Prepares what `act` needs.
     pub prepare: fn(&mut Stage<'_>),
-    /// The operation and nothing else.
+    /// Runs the operation alone.
     pub act: fn(&mut Stage<'_>),
-    /// Threads that it can be traced on: a commit of what 64 did is more than can be recorded.
+    /// The largest number of threads with which it can be traced: the commit of many threads'
+    /// changes is too long to record.
     pub most_threads: usize,
 }
 
@@ -33,7 +34,8 @@ const fn fresh(name: &'static str, act: fn(&mut Stage<'_>)) -> Operation {
     changing(name, nothing, act)
 }
 
-/// A failure here is a fault of the tool: the image is large and the device does not fail.
+/// Panics on a failure, which is a fault of the tool: the image is large enough and the device does
+/// not fail.
 fn done<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     result.expect("an operation that cannot fail")
 }
@@ -84,7 +86,7 @@ pub const OPERATIONS: &[Operation] = &[
     }),
     changing("rename of a directory", a_directory, |s| done(s.fs.rename(&s.name, &s.other))),
     commuting("readdir", |s| {
-        // At most 256 entries, in every directory.
+        // Each directory has at most 256 entries.
         assert!(done(s.fs.read_dir(&s.home)).next().is_some());
     }),
     commuting("getxattr", |s| assert!(done(s.fs.xattr(&s.file, ATTRIBUTE)).is_some())),
@@ -118,7 +120,7 @@ fn an_empty_file(s: &mut Stage<'_>) {
     drop(done(s.fs.create_file(&s.name)));
 }
 
-/// A file of `pages` written pages, held open.
+/// Creates and opens a file of `pages` written pages.
 fn file_of(s: &mut Stage<'_>, pages: u64) {
     let options = FileOptions::new().read().write().create_new();
     let file = done(s.fs.open_file_with(&s.name, &options));

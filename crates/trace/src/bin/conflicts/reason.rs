@@ -5,13 +5,13 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Work that happens now and then, for many operations, and is counted apart. Recognised by the
-/// functions on the way to an access.
+/// Occasional work for many operations, which is counted separately. Recognised by the functions
+/// that call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Apart {
-    /// A lane's stash or a thread's blocks of the heap are refilled or given back, an epoch ends, a
-    /// transaction is committed, the caches are checked.
+    /// A lane's stash or a thread's heap blocks are refilled or returned, an epoch ends, a
+    /// transaction is committed, or the caches are checked.
     Refill,
     /// The clock ticked since the last change or read of this file.
     Tick,
@@ -31,7 +31,7 @@ const APART: &[(&str, &str, Apart)] = &[
     ("lanefs_ext4", "touch_atime", Apart::Tick),
 ];
 
-/// Whether the work of `function`, or work done for it, is counted apart.
+/// Returns whether the work of `function` and its callees is counted separately, and as what.
 fn apart(function: &str) -> Option<Apart> {
     let is = |name: &str| function.split("::").any(|word| word == name);
     let found = APART.iter().find(|(path, name, _)| function.contains(path) && is(name));
@@ -57,7 +57,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Explains accesses, and remembers its explanations.
+/// Explains accesses, and caches the explanations.
 pub struct Reasons {
     symbols: Symbols,
     memory: Memory,
@@ -70,12 +70,12 @@ impl Reasons {
         Reasons { symbols: Symbols::new(), memory, apart: HashMap::new() }
     }
 
-    /// Reads the mappings again: there may be new ones.
+    /// Reads the mappings again, since there may be new ones.
     pub fn look_again(&mut self) {
         self.memory = Memory::look().unwrap_or_default();
     }
 
-    /// The part of `footprint` that happens in every operation.
+    /// Returns the part of `footprint` that occurs in every operation.
     pub fn steady(&mut self, footprint: &Footprint) -> Footprint {
         footprint.only(|site| self.apart(site).is_none())
     }
@@ -95,7 +95,7 @@ impl Reasons {
         found
     }
 
-    /// Why the two share a line.
+    /// Explains why the two runs share a line.
     pub fn explain(&mut self, conflict: &Conflict<'_>, granule: Granule) -> Reason {
         let address = conflict.line.address(granule);
         let sites = |touch: &Touch| touch.writes.first().or(touch.reads.first()).cloned();
@@ -116,8 +116,9 @@ impl Reasons {
         format!("{verb} by {}", self.way(site))
     }
 
-    /// The functions of Lanefs that lead to an access, innermost first. Of a lock or another
-    /// building block only the innermost function is named: its caller matters.
+    /// Returns the functions of Lanefs on the call path to an access, innermost first. Of a lock or
+    /// a similar building block only the innermost function is named, since its caller is more
+    /// informative.
     fn way(&mut self, site: &Site) -> String {
         const SHOWN: usize = 5;
         let mut names: Vec<String> = Vec::new();
@@ -138,7 +139,7 @@ impl Reasons {
     }
 }
 
-/// A path without crates and type parameters: the last two words.
+/// Returns the last two words of a path, without crates and type parameters.
 fn short(function: &str) -> String {
     let mut plain = String::new();
     let mut depth = 0_u32;
@@ -153,7 +154,7 @@ fn short(function: &str) -> String {
     let words: Vec<&str> =
         plain.split("::").filter(|w| !w.is_empty() && !w.starts_with('{')).collect();
     let plain = words[words.len().saturating_sub(2)..].join("::");
-    // A method of a trait on a type: all of the path was in brackets.
+    // For a trait's method on a type, the whole path was in brackets.
     if words.len() < 2 { function.trim_start_matches("lanefs_").to_owned() } else { plain }
 }
 

@@ -1,4 +1,4 @@
-//! Rounds of operations on live threads, all but the last few untraced.
+//! Runs rounds of operations on the threads; only the last few are traced.
 
 use crate::operations::Operation;
 use crate::setting::Setting;
@@ -7,13 +7,13 @@ use lanefs::FileSystem;
 use lanefs_lanes::sync::unscheduled::{Mutex, PoisonError};
 use lanefs_trace::{Footprint, Recorder, Workers};
 
-/// Untraced rounds before the traced ones: caches fill, tables grow, stashes are drawn.
+/// Untraced rounds before the traced ones: they fill caches, grow tables and draw stashes.
 const WARM: usize = 2;
 
-/// Names that each thread makes and removes before anything is traced in a shared directory.
+/// Names that each thread creates and removes in a shared directory before tracing.
 const MINGLING: usize = 40;
 
-/// The threads of a run, each on its stage.
+/// The threads of a run, each with its stage.
 pub struct Session<'c, 'fs> {
     pub fs: &'fs FileSystem,
     pub workers: &'c Workers<'c, Stage<'fs>>,
@@ -27,8 +27,8 @@ impl Session<'_, '_> {
             self.workers.on(thread, |stage| stage.enter(setting));
         }
         if matches!(setting, Setting::Names | Setting::Small) {
-            // In turns, so that the directories count as contended, and long enough after the last
-            // split for their locks to be read without a shared line.
+            // The threads alternate, so that the directories count as contended. The number is
+            // large enough that, since the last split, the locks can be read without a shared line.
             for _ in 0..MINGLING {
                 for thread in 0..self.workers.threads() {
                     self.workers.on(thread, Stage::mingle);
@@ -37,8 +37,8 @@ impl Session<'_, '_> {
         }
     }
 
-    /// The lines that each of the first `threads` threads touches in each of `rounds` rounds of
-    /// `operation`, while no commit runs: `[round][thread]`.
+    /// Returns the lines that each of the first `threads` threads touches in each of `rounds`
+    /// rounds of `operation`, as `[round][thread]`. No commit runs meanwhile.
     pub fn run(
         &self,
         operation: &'static Operation,

@@ -1,20 +1,20 @@
-//! How far apart the threads work.
+//! The settings: how much the threads share.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// How far apart the threads work.
+/// How much the threads share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Setting {
-    /// Each in its own directory.
+    /// Each thread has its own directory.
     Directories,
-    /// In one directory, each with its own names. It is a large one, indexed, and the names of
-    /// different threads lie in different leaves.
+    /// One directory, in which each thread has its own names. The directory is large and indexed,
+    /// and the names of different threads are in different leaves.
     Names,
-    /// As that, in a directory of one block.
+    /// The same in a directory of one block.
     Small,
-    /// On one file, by operations that commute.
+    /// One file, with operations that commute.
     File,
 }
 
@@ -25,7 +25,7 @@ impl Setting {
     /// The settings that are traced by default.
     pub const USUAL: &[Setting] = &[Setting::Directories, Setting::Names, Setting::File];
 
-    /// As in the checked-in list.
+    /// Returns the name used in the checked-in list.
     pub fn name(self) -> &'static str {
         match self {
             Setting::Directories => "directories",

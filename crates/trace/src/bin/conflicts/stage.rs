@@ -1,4 +1,4 @@
-//! A thread's directory and files, and what its next operation needs.
+//! A thread's directory and files, and the names for its next operation.
 
 use crate::setting::Setting;
 use lanefs::{File, FileOptions, FileSystem};
@@ -12,37 +12,37 @@ pub const FILE: u64 = 256 << 10;
 /// Bytes of a page, and of each read and write.
 pub const PAGE: u64 = 4096;
 
-/// Groups of a lane, and a few more.
+/// The number of groups of a lane, and a few more.
 const GROUPS: usize = 10;
 
-/// A thread's part of the tree, and the objects of its operations. The thread made all of them
-/// itself, as a program does with its own files.
+/// A thread's part of the tree, and the objects of its operations. The thread created them itself,
+/// as a program creates its own files.
 pub struct Stage<'fs> {
     pub fs: &'fs FileSystem,
     me: usize,
     round: u64,
-    /// The directory of the operations, and the one that renames lead to.
+    /// The directory of the operations, and the target directory of renames.
     pub home: String,
     pub away: String,
-    /// A file that exists, with an attribute; and a symbolic link.
+    /// An existing file with an attribute, and a symbolic link.
     pub file: String,
     pub link: String,
-    /// The name that this round makes, moves or removes.
+    /// The name that this round creates, moves or removes.
     pub name: String,
     pub other: String,
     /// `file`, open; set by entering a setting.
     open: Option<File>,
-    /// Opened by an operation's preparation, to be used or let go by the operation.
+    /// Opened by the preparation of an operation; the operation uses or closes it.
     pub held: Option<File>,
     pub page: Vec<u8>,
-    /// How an index sorts names.
+    /// The order of names in an index.
     hasher: NameHasher,
 }
 
-/// Names that a large directory has before anything is traced in it.
+/// The number of names in a large directory before tracing.
 const NAMES: usize = 10_000;
 
-/// How the file system hashes names.
+/// Returns the hash function of the file system.
 fn hasher(fs: &FileSystem) -> NameHasher {
     let superblock = fs.vfs().fs().superblock();
     let version = HashVersion::from_byte(superblock.hash_version()).expect("what mkfs writes");
@@ -78,12 +78,12 @@ impl<'fs> Stage<'fs> {
         self.open.as_ref().expect("a setting was entered")
     }
 
-    /// Where in the file this thread reads and writes: a page of its own.
+    /// Returns the offset in the file that this thread reads and writes: a page of its own.
     pub fn offset(&self) -> u64 {
         self.me as u64 % (FILE / PAGE) * PAGE
     }
 
-    /// Goes to the thread's directory in `setting`, and makes it if it does not exist.
+    /// Enters the thread's directory in `setting`, and creates it if it does not exist.
     pub fn enter(&mut self, setting: Setting) {
         let me = self.me;
         (self.open, self.held) = (None, None);
@@ -116,7 +116,7 @@ impl<'fs> Stage<'fs> {
             self.fs.symlink("file", &self.link).expect("room for a link");
         }
         if matches!(setting, Setting::Directories | Setting::Names) {
-            // Directories are made in the lane's groups in turn: all groups are read before
+            // Directories are created in the lane's groups in turn, so this loads all groups before
             // tracing.
             for n in 0..GROUPS {
                 let name = format!("{}/{me}-{n}", self.home);
@@ -128,18 +128,18 @@ impl<'fs> Stage<'fs> {
         self.open = Some(self.fs.open_file_with(&self.file, &options).expect("it is there"));
     }
 
-    /// Makes a directory one of some hundred leaves.
+    /// Gives a directory several hundred leaves.
     fn fill(&self, dir: &str) {
         let first = format!("{dir}/names");
         drop(self.fs.create_file(&first).expect("room for a file"));
         for n in 0..NAMES {
-            // Only names matter here.
+            // The files' contents do not matter.
             let name = format!("{dir}/{n:0>100}");
             self.fs.hard_link(&first, &name).expect("room for a name");
         }
     }
 
-    /// Makes and removes a name; called many times before tracing.
+    /// Creates and removes a name; called many times before tracing.
     pub fn mingle(&mut self) {
         self.next_round();
         for dir in [&self.home, &self.away] {
@@ -149,8 +149,8 @@ impl<'fs> Stage<'fs> {
         }
     }
 
-    /// Names for the next round that no other thread has, and that did not exist before. Names that
-    /// the last round left are removed, so that directories keep their size.
+    /// Chooses new names for the next round that no other thread uses. Removes the names of the
+    /// last round, so that directories keep their size.
     pub fn next_round(&mut self) {
         self.round += 1;
         self.held = None;
@@ -163,12 +163,12 @@ impl<'fs> Stage<'fs> {
         self.other = self.own_name("-other");
     }
 
-    /// A name of this round among those that hash to this thread's part of an index.
+    /// Returns a name of this round whose hash is in this thread's part of an index.
     fn own_name(&self, suffix: &str) -> String {
         let (me, round) = (self.me, self.round);
         let names = (0..).map(|n| format!("{me}-{round}{suffix}-{n}"));
-        // Far from the parts of the next threads, and without its borders: a leaf may lie on both
-        // sides.
+        // The part is far from those of other threads, and excludes its borders, since a leaf may
+        // extend across them.
         let part = u32::from((me as u8).reverse_bits() >> 2);
         let own = |name: &String| {
             let hash = self.hasher.hash(name.as_bytes()).major;

@@ -1,4 +1,4 @@
-//! Each operation alone, on many threads.
+//! Traces each operation alone, on many threads.
 
 use crate::matrix::operations;
 use crate::reason::Reasons;
@@ -7,7 +7,7 @@ use crate::setting::Setting;
 use lanefs_trace::{Bus, Footprint, Granule, Transfers, conflicts};
 use serde::Serialize;
 
-/// The cost of an operation in lines that move, on so many threads.
+/// The number of lines that an operation moves between this many threads.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub setting: Setting,
@@ -15,15 +15,15 @@ pub struct Row {
     pub threads: usize,
     pub instructions: u64,
     pub system_calls: f64,
-    /// Lines moved per operation; of the line that moved most; and by refills and ticks.
+    /// Lines moved per operation: all; of the line that moved most; and by refills and ticks.
     pub transfers: f64,
     pub hottest: f64,
     pub apart: f64,
-    /// The reason for one of the lines, if there are any.
+    /// The reason for one of the lines, if any.
     pub reason: Option<crate::reason::Reason>,
 }
 
-/// Traces the operations on each of the numbers of threads in `counts`.
+/// Traces the operations with each number of threads in `counts`.
 pub fn trace(
     session: &Session<'_, '_>,
     reasons: &mut Reasons,
@@ -38,7 +38,7 @@ pub fn trace(
     for operation in operations(setting, only) {
         for &threads in counts.iter().filter(|count| **count <= operation.most_threads) {
             // The first round fills the caches, the others count. With many threads a second round
-            // would take too long, so one round stands for both.
+            // would take too long, so one round serves as both.
             let rounds = if threads > 8 { 1 } else { 3 };
             let mut traced = session.run(operation, threads, rounds);
             traced.iter_mut().flatten().for_each(|f| *f = f.in_granules(granule));
@@ -92,7 +92,7 @@ fn count(
     }
 }
 
-/// Lines that move in all rounds but the first, which fills the caches.
+/// Returns the lines that move in all rounds except the first, which fills the caches.
 fn transfers(rounds: &[Vec<Footprint>]) -> Transfers {
     let (mut bus, mut cold, mut counted) = (Bus::new(), Transfers::default(), Transfers::default());
     for (round, footprints) in rounds.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Names of equal hash.
+//! Tests with names of equal hash.
 
 use super::*;
 
-/// Names with one and the same legacy hash, found by solving for the last two bytes.
+/// Names with the same legacy hash, found by solving for the last two bytes.
 const LEGACY: &str = "\
     sqkzba27 pjcnfalu tugikaWA xtzskaXE ttaidbS3 vzzgpbwC akddsbBk jjbsacV7 aizphcNK \
     edpcjcRK pnhelcm7 enyozcxK omoffdNC huighdSS rhnfkd5q vsebrdaG icfgvdsC kediaecQ \
@@ -67,7 +67,8 @@ fn names_of_one_hash_spread_over_leaves_and_are_found_and_read() {
 
 #[test]
 fn names_with_equal_halves_of_the_hash_are_each_read_once() {
-    // Half MD4 pads a short name with its length, so the padding written out hashes equal.
+    // Half MD4 pads a short name with its length, so a name that ends in the padding bytes has the
+    // same hash.
     let mut directory = Directory::new(context(1024, HashVersion::HalfMd4));
     for i in 0..100u8 {
         let short = [b'a' + i % 26, b'a' + i / 26, b'z'];

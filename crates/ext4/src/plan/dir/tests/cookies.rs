@@ -1,9 +1,9 @@
-//! Readers that continue after changes.
+//! Tests with readers that continue after changes.
 
 use super::*;
 use std::collections::BTreeSet;
 
-/// A reader takes a few entries at a time while names are added and removed.
+/// Runs a reader that takes a few entries at a time while names are added and removed.
 fn read_among_changes(
     mut directory: Directory,
     stay: &[Vec<u8>],

@@ -1,4 +1,4 @@
-//! Damaged blocks cause errors, but no panic and no endless loop.
+//! Tests with damaged blocks: they cause errors, but no panic and no endless loop.
 
 use super::*;
 
@@ -131,7 +131,7 @@ fn a_changed_byte_does_not_verify() {
         verify(&directory.cx, FileBlock(n as u32), &block).expect("sealed");
         let other = DirContext { seed: directory.cx.seed.chain(b"x"), ..directory.cx };
         assert!(verify(&other, FileBlock(n as u32), &block).is_err(), "block {n} of another inode");
-        // Changes only bytes before the end of an index block's used entries: its checksum omits
+        // The change is before the end of an index block's used entries, since its checksum omits
         // the rest.
         block[rng.usize(..48)] ^= 1 << rng.u32(..8);
         assert!(verify(&directory.cx, FileBlock(n as u32), &block).is_err(), "block {n}");

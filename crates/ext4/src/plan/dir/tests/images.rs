@@ -1,4 +1,5 @@
-//! Directories made by the kernel, and directories of ours that e2fsck and the kernel check.
+//! Tests with directories of the kernel, and with directories of ours that e2fsck and the kernel
+//! check.
 
 use super::*;
 use lanefs_ondisk::inode::InodeFlags;
@@ -16,7 +17,7 @@ struct Image {
     path: PathBuf,
 }
 
-/// Returns false, with a message, if the e2fsprogs are missing.
+/// Returns whether the e2fsprogs are installed; prints a message if not.
 fn has_tools() -> bool {
     let found = ["mke2fs", "debugfs", "e2fsck"]
         .iter()
@@ -73,7 +74,7 @@ impl Image {
         run("debugfs", &["-w", "-f", file.to_str().expect("UTF-8"), self.path()]);
     }
 
-    /// Returns the places of the blocks of `/d`.
+    /// Returns the block numbers of `/d`.
     fn places(&self) -> Vec<u64> {
         let mut places = Vec::new();
         for line in self.debugfs("dump_extents -l d").lines().skip(1) {
@@ -107,7 +108,7 @@ impl Image {
         )
     }
 
-    /// Reads `/d` and verifies every block of it.
+    /// Reads `/d` and verifies every block.
     fn directory(&self, model: BTreeMap<Vec<u8>, Ino>) -> Directory {
         let cx = self.context();
         let size = cx.format.block_size.bytes();
@@ -221,7 +222,7 @@ fn directories_of_old_formats_made_by_the_kernel_are_read_whole() {
     read_what_the_kernel_made(&no_index, 3000);
 }
 
-/// Replaces names of a directory made by the kernel, as long as this does not append a block.
+/// Replaces names in a directory of the kernel, as long as that appends no block.
 #[test]
 #[ignore = "long: makes images and mounts them"]
 fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() {
@@ -266,7 +267,7 @@ fn a_directory_of_the_kernel_that_we_change_is_sound_to_e2fsck_and_the_kernel() 
     }
 }
 
-/// Builds a directory with the planners only and replaces a linear one by it.
+/// Builds a directory with the planners only, and puts it in the place of a linear one.
 fn build(options: &[&str], names: &[Vec<u8>], guests: usize, test: &str) {
     let mut rng = rng(test);
     build_in(Image::new(options, "64M", names), names, guests, &mut rng);

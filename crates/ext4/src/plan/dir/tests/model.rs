@@ -1,4 +1,4 @@
-//! Random insertions and removals.
+//! Tests random insertions and removals.
 
 use super::*;
 
@@ -123,7 +123,8 @@ fn a_full_leaf_is_compacted_rather_than_split() {
         i += 1;
     }
     let blocks = directory.blocks.len();
-    // Adds as many long names as it removes short ones: the number of leaves stays the same.
+    // Each round adds as many long names as it removes short ones, so the number of leaves stays
+    // the same.
     for round in 0..200 {
         let first = directory.model.keys().next().expect("names").clone();
         directory.remove(&first);

@@ -1,4 +1,4 @@
-//! Trees that violate the format.
+//! Tests with trees that violate the format.
 
 use super::*;
 use lanefs_ondisk::Corruption;

@@ -1,5 +1,5 @@
-//! Reads trees made by the kernel; e2fsck checks the trees planned here, and the kernel reads them.
-//! Needs root, loop devices and e2fsprogs; passes with a message without them.
+//! Reads trees of the kernel, and checks planned trees with e2fsck and the kernel. Needs root, loop
+//! devices and e2fsprogs; if they are missing, prints a message and passes.
 
 use super::*;
 use lanefs_ondisk::checksum::Seed;
@@ -137,8 +137,8 @@ impl Nodes for OnDisk<'_> {
     }
 }
 
-/// Creates an image with a file `f` of `blocks` blocks, half of them written, with every other one
-/// of the first `punched` punched out.
+/// Creates an image with a file `f` of `blocks` blocks, half of them written, with holes in every
+/// other one of the first `punched` blocks.
 fn fragmented(mib: u64, blocks: u64, punched: u64) -> Option<Image> {
     use rustix::fs::{FallocateFlags, fallocate};
     let Some(image) = Image::new(mib) else {

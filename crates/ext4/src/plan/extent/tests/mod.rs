@@ -1,4 +1,4 @@
-//! A tree in memory, changed by plans and compared with plain tables.
+//! Tests a tree in memory that plans change; a plain table has the expected mappings.
 
 mod hostile;
 mod kernel;

@@ -1,4 +1,4 @@
-//! Random replacements, compared with a plain table of blocks.
+//! Tests random replacements, compared with a plain table of blocks.
 
 use super::*;
 

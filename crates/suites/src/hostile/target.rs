@@ -1,6 +1,6 @@
 //! An image to be damaged: the positions of its parts, and ways to change them.
 //!
-//! Offsets are those of the kernel documentation, "Data Structures and Algorithms" of ext4.
+//! Offsets are from the kernel documentation, "Data Structures and Algorithms" of ext4.
 
 use super::guard::{FILL, GUARD};
 use crate::fill::{Scale, fill};
@@ -22,25 +22,25 @@ pub const I_BLOCK: u64 = 0x28;
 /// The block of attributes in an inode.
 pub const I_FILE_ACL: u64 = 0x68;
 
-/// The state in which the image was left.
+/// The state of the image before the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Unmounted.
     Clean,
-    /// In the middle of work, with transactions in the log and orphans.
+    /// Crashed during work, with transactions in the log and orphans.
     Crashed,
 }
 
-/// A filled image with a guard behind it, and a map of it.
-pub struct Victim {
+/// A filled image with guard bytes after it, and the positions of its structures.
+pub struct Target {
     device: OverlayDevice,
     geometry: Geometry,
     inos: BTreeMap<Path, Ino>,
 }
 
-impl Victim {
-    /// Makes and fills one; `None`, with the reason printed, without mke2fs.
-    pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Victim> {
+impl Target {
+    /// Creates and fills an image; returns `None` and prints the reason if mke2fs is missing.
+    pub fn make(options: &str, megabytes: u64, left: Left) -> Option<Target> {
         let image = Image::make(options, &format!("{megabytes}M"))?;
         let plain = RamDevice::from_file(image.path()).expect("the image is read");
         let ram = RamDevice::create(plain.len() + GUARD).expect("memory");
@@ -67,54 +67,54 @@ impl Victim {
         let mut bytes = [0; 1024];
         device.read_at(SUPER, &mut bytes).expect("the superblock");
         let geometry = Superblock::decode(&bytes).expect("a good superblock").geometry();
-        Some(Victim { device, geometry, inos })
+        Some(Target { device, geometry, inos })
     }
 
-    /// A copy to damage.
-    pub fn fork(&self) -> Victim {
+    /// Returns a copy to damage.
+    pub fn fork(&self) -> Target {
         let inos = self.inos.clone();
-        Victim { device: self.device.fork(), geometry: self.geometry, inos }
+        Target { device: self.device.fork(), geometry: self.geometry, inos }
     }
 
-    /// The device as it is now.
+    /// Returns the device with its present contents.
     pub fn device(&self) -> OverlayDevice {
         self.device.fork()
     }
 
-    /// Bytes of the file system, without the guard.
+    /// Returns the size of the file system in bytes, without the guard bytes.
     pub fn len(&self) -> u64 {
         self.geometry.block_count() * self.block_size()
     }
 
-    /// Never: it has a superblock at least.
+    /// Returns `false`: the file system has at least a superblock.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> u64 {
         self.geometry.block_size().bytes() as u64
     }
 
-    /// The inode at a path.
+    /// Returns the inode number at a path.
     pub fn ino(&self, path: &str) -> Ino {
         self.inos[path.as_bytes()]
     }
 
-    /// `len` bytes.
+    /// Reads `len` bytes.
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.device.read_at(at, &mut bytes).expect("inside the image");
         bytes
     }
 
-    /// Sixteen bits, as the format stores them.
+    /// Reads a 16-bit number, as the format stores it.
     pub fn get16(&self, at: u64) -> u16 {
         let bytes = self.read(at, 2);
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
-    /// Thirty-two bits.
+    /// Reads a 32-bit number.
     pub fn get32(&self, at: u64) -> u32 {
         u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16
     }
@@ -124,42 +124,42 @@ impl Victim {
         self.device.write_at(at, bytes).expect("inside the image");
     }
 
-    /// Overwrites sixteen bits.
+    /// Overwrites a 16-bit number.
     pub fn put16(&self, at: u64, value: u16) {
         self.put(at, &value.to_le_bytes());
     }
 
-    /// Overwrites thirty-two bits.
+    /// Overwrites a 32-bit number.
     pub fn put32(&self, at: u64, value: u32) {
         self.put(at, &value.to_le_bytes());
     }
 
-    /// Byte offset of a group's descriptor.
+    /// Returns the byte offset of a group's descriptor.
     pub fn descriptor(&self, group: u32) -> u64 {
         let (index, range) = self.geometry.desc_place(Group(group)).expect("a group");
         let block = self.geometry.desc_block(index).expect("a descriptor block");
         block.0 * self.block_size() + range.start as u64
     }
 
-    /// Byte offsets of a group's block bitmap, inode bitmap and inode table.
+    /// Returns the byte offsets of a group's block bitmap, inode bitmap and inode table.
     pub fn group_blocks(&self, group: u32) -> [u64; 3] {
         let at = self.descriptor(group);
         [0, 4, 8].map(|field| u64::from(self.get32(at + field)) * self.block_size())
     }
 
-    /// Byte offset of an inode.
+    /// Returns the byte offset of an inode.
     pub fn inode(&self, ino: Ino) -> u64 {
         let place = self.geometry.inode_place(ino).expect("an inode of the file system");
         let table = self.group_blocks(place.group.0)[2];
         table + u64::from(place.table_block) * self.block_size() + place.offset as u64
     }
 
-    /// Byte offset of the inode at a path.
+    /// Returns the byte offset of the inode at a path.
     pub fn inode_of(&self, path: &str) -> u64 {
         self.inode(self.ino(path))
     }
 
-    /// Byte offsets of the nodes of an inode's extent tree, the root first.
+    /// Returns the byte offsets of the nodes of an inode's extent tree, the root first.
     pub fn nodes(&self, inode: u64) -> Vec<u64> {
         let mut nodes = vec![inode + I_BLOCK];
         let mut next = 0;
@@ -175,7 +175,7 @@ impl Victim {
         nodes
     }
 
-    /// Byte offsets of an inode's first blocks of data, in order.
+    /// Returns the byte offsets of an inode's first blocks of data, in order.
     pub fn blocks(&self, inode: u64) -> Vec<u64> {
         let mut blocks = Vec::new();
         for node in self.nodes(inode).into_iter().filter(|node| self.get16(node + 6) == 0) {
@@ -192,17 +192,18 @@ impl Victim {
         blocks
     }
 
-    /// Byte offsets of the log's blocks.
+    /// Returns the byte offsets of the log's blocks.
     pub fn log(&self) -> Vec<u64> {
         self.blocks(self.inode(Ino::JOURNAL))
     }
 
-    /// The log block where the live part starts; 0 if there is none. The log is big-endian.
+    /// Returns the log block where the live part starts, or 0 if there is none. The log is
+    /// big-endian.
     pub fn log_start(&self) -> usize {
         self.get32(self.log()[0] + 28).swap_bytes() as usize
     }
 
-    /// Ranges of bytes that are metadata in use: the targets of random damage.
+    /// Returns the byte ranges of metadata in use, the targets of random damage.
     pub fn metadata(&self) -> Vec<(u64, u64)> {
         let block = self.block_size();
         let mut ranges = vec![(SUPER, 0x300)];
@@ -230,7 +231,7 @@ impl Victim {
             }
         }
         let log = self.log();
-        // Its superblock, and the transactions that a crash left.
+        // The log's superblock, and the transactions left by a crash.
         ranges.push((log[0], 0x54));
         let live = log.iter().skip(self.log_start()).take(60);
         ranges.extend(live.map(|at| (*at, 200)));
@@ -238,7 +239,7 @@ impl Victim {
         ranges
     }
 
-    /// The device cut to `len` bytes.
+    /// Returns the device cut to `len` bytes.
     pub fn truncated(&self, len: u64) -> OverlayDevice {
         let ram = RamDevice::create(len).expect("memory");
         copy(&self.device, &ram);
@@ -246,7 +247,7 @@ impl Victim {
     }
 }
 
-/// Copies as much as fits.
+/// Copies as many bytes as fit.
 fn copy(from: &dyn Device, to: &dyn Device) {
     let mut piece = vec![0; 1 << 16];
     let (mut at, end) = (0, from.len().min(to.len()));
@@ -264,7 +265,8 @@ fn inos(fs: &Fs) -> BTreeMap<Path, Ino> {
     listing.entries.into_iter().map(|(path, entry)| (path, ino(entry))).collect()
 }
 
-/// The device in the middle of more work: committed, not written in place, with orphans.
+/// Does more work and returns the device as a crash leaves it: committed, not written in place,
+/// with orphans.
 fn crashed(device: &Arc<OverlayDevice>, options: MountOptions) -> OverlayDevice {
     let mount = Mount::open(device.clone(), options).expect("it mounts again");
     let mut library = Library::new(mount.fs());

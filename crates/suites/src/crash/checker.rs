@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// The moment of a crash.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
-    /// The first event that had not begun.
+    /// The first event that had not started.
     cut: usize,
-    /// The first event that had not ended.
+    /// The first event that had not finished.
     ended: usize,
 }
 
@@ -33,30 +33,31 @@ impl Moment {
 
 /// The crash states to check at one cut.
 pub struct Ways {
-    /// What a crash keeps, one after another. [`Kept::Unended`] first is cheapest.
+    /// The sets of writes that a crash keeps, one after another. [`Kept::Unended`] first is
+    /// cheapest.
     pub kept: Vec<Kept>,
-    /// Second crashes in the recovery from the first of these.
+    /// How many times the recovery from the first of these states is crashed too.
     pub again: usize,
 }
 
 /// Checks the crash states of a workload.
-pub struct Judge<'h> {
+pub struct Checker<'h> {
     history: &'h History,
     tally: &'h Tally,
     digests: Digests<'h>,
     scratch: Scratch,
-    /// Digests, with how much was promised.
-    judged: HashSet<(u64, usize)>,
-    /// Whether there is a second group, which has a copy of the superblock.
+    /// The digests of checked states, each with the number of promises at that time.
+    checked: HashSet<(u64, usize)>,
+    /// Whether there is a second group, which holds a copy of the superblock.
     has_backup: bool,
 }
 
-impl<'h> Judge<'h> {
-    /// For this workload, counting in `tally`.
+impl<'h> Checker<'h> {
+    /// Creates the checks of this workload; counts go to `tally`.
     ///
     /// # Errors
     /// If the recording cannot be read.
-    pub fn new(history: &'h History, tally: &'h Tally) -> Result<Judge<'h>, String> {
+    pub fn new(history: &'h History, tally: &'h Tally) -> Result<Checker<'h>, String> {
         let base = history.recording.base();
         let digests = Digests::new(base, &history.image);
         let scratch = Scratch::new(base).map_err(|e| e.to_string())?;
@@ -69,37 +70,41 @@ impl<'h> Judge<'h> {
         base.read_at(1024, &mut superblock).map_err(|e| e.to_string())?;
         let superblock = Superblock::decode(&superblock).map_err(|e| e.to_string())?;
         let has_backup = superblock.geometry().group_count() > 1;
-        Ok(Judge { history, tally, digests, scratch, judged: HashSet::new(), has_backup })
+        Ok(Checker { history, tally, digests, scratch, checked: HashSet::new(), has_backup })
     }
 
-    /// Events of the recording: cuts are from 0 to this.
+    /// Returns the number of events in the recording: cuts are from 0 to this.
     pub fn cuts(&self) -> usize {
         self.history.recording.events().len()
     }
 
-    /// True if the event before this cut made something durable.
+    /// Returns whether the event before this cut made something durable.
     pub fn is_durable(&self, cut: usize) -> bool {
         let event = cut.checked_sub(1).and_then(|last| self.history.recording.events().get(last));
         matches!(event, Some(Event::DurableWrite { .. }))
     }
 
-    /// Checks the states at these cuts (ascending), in each of these ways.
+    /// Checks the states at these cuts (ascending), with each set of kept writes.
     ///
     /// # Errors
-    /// A state in which a check fails, and which.
-    pub fn judge(&mut self, cuts: &[usize], ways: &dyn Fn(usize) -> Ways) -> Result<(), String> {
+    /// Returns the first state in which a check fails.
+    pub fn check_cuts(
+        &mut self,
+        cuts: &[usize],
+        ways: &dyn Fn(usize) -> Ways,
+    ) -> Result<(), String> {
         let mut replay = self.history.recording.replay();
         for &cut in cuts {
             let Ways { kept, again } = ways(cut);
             for (n, kept) in kept.into_iter().enumerate() {
                 let state = replay.state(cut, kept);
                 let first = (n == 0 && again > 0).then(|| state.fork());
-                let judged = self.state(Moment::of(cut, kept), kind(kept), state);
-                judged.map_err(|why| self.context(cut, kept, why))?;
+                let checked = self.state(Moment::of(cut, kept), kind(kept), state);
+                checked.map_err(|why| self.context(cut, kept, why))?;
                 if let Some(first) = first {
-                    let judged = self.crash_again(cut, kept, first, again);
+                    let checked = self.crash_again(cut, kept, first, again);
                     let then = |why| format!("then again in the recovery: {why}");
-                    judged.map_err(|why| self.context(cut, kept, then(why)))?;
+                    checked.map_err(|why| self.context(cut, kept, then(why)))?;
                 }
             }
         }
@@ -117,12 +122,13 @@ impl<'h> Judge<'h> {
         )
     }
 
-    /// The tree is not older than after the first operation, nor newer than after the second.
+    /// Returns two operations: the tree is at least as new as after the first, and at most as new
+    /// as after the second.
     fn bounds(&self, at: Moment) -> (usize, usize) {
         let kept = self.history.promises.iter().filter(|promise| promise.mark <= at.ended);
         let lo = kept.map(|promise| promise.tree).max().unwrap_or(0);
         let begun = self.history.begun.iter().rposition(|mark| *mark < at.cut).unwrap_or(0);
-        // A promise that cost no write was made in an operation that began at this cut.
+        // A promise that cost no write was made in an operation that started at this cut.
         (lo, begun.max(lo))
     }
 
@@ -134,7 +140,7 @@ impl<'h> Judge<'h> {
     ) -> Result<(), String> {
         let digest = self.digests.of(&state);
         let promises = self.history.promises.partition_point(|promise| promise.mark <= at.ended);
-        if !self.judged.insert((digest, promises)) {
+        if !self.checked.insert((digest, promises)) {
             self.tally.meet(digest);
             return Ok(());
         }
@@ -168,7 +174,7 @@ impl<'h> Judge<'h> {
         Ok(())
     }
 
-    /// Without a backup, a superblock that was torn while the log was empty has no copy: the mount
+    /// Without a backup, a superblock that was torn while the log was empty has no copy. The mount
     /// is refused, as docs/crash-consistency.md says.
     fn may_be_refused(&self, state: &OverlayDevice) -> bool {
         !self.has_backup && mount(Arc::new(state.fork())).is_err()
@@ -182,7 +188,7 @@ impl<'h> Judge<'h> {
         found
     }
 
-    /// A second crash at `count` points of the recovery from a first one.
+    /// Crashes the recovery from a first crash at `count` points, and checks each state.
     fn crash_again(
         &mut self,
         cut: usize,
@@ -214,7 +220,8 @@ impl<'h> Judge<'h> {
         let seen = seen.map_err(|(path, e)| format!("{}: {e}", show(&path)))?;
         let seen = seen.filter(|path| path != b"lost+found");
         let (lo, hi) = self.bounds(at);
-        // Several operations may leave one tree: a file replaced by one of its size, for example.
+        // Several operations may leave the same tree, for example a file replaced by one of its
+        // size.
         let mut first = None;
         for op in self.find_ops(&seen, lo, hi)? {
             match self.check_files(at, fs, &seen, op, hi) {
@@ -225,7 +232,7 @@ impl<'h> Judge<'h> {
         first.map_or(Ok(()), Err)
     }
 
-    /// Checks the data of all files, if the tree is that after `op`.
+    /// Checks the data of all files, assuming that the tree is the one after `op`.
     fn check_files(
         &self,
         at: Moment,
@@ -242,7 +249,7 @@ impl<'h> Judge<'h> {
         Ok(())
     }
 
-    /// The operations after which the tree was as it is now; at least one.
+    /// Returns the operations after which the tree was `seen`; at least one.
     fn find_ops(&self, seen: &Listing, lo: usize, hi: usize) -> Result<Vec<usize>, String> {
         let shapes = &self.history.shapes;
         let same = |op: &usize| same_but_root(&shapes[*op], seen);
@@ -250,7 +257,7 @@ impl<'h> Judge<'h> {
         if !found.is_empty() {
             return Ok(found);
         }
-        // A write or fallocate may be done in parts, and the size shows how far it got.
+        // A write or fallocate may be done in parts, and the size shows how far it came.
         let partial =
             |op: &usize| op + 1 < shapes.len() && is_between(&shapes[*op], &shapes[op + 1], seen);
         let found: Vec<usize> = (lo..=hi).filter(partial).collect();
@@ -260,14 +267,14 @@ impl<'h> Judge<'h> {
         let least = (lo..=hi).map(|op| (shapes[op].differences(seen).len(), op)).min();
         let nearest = least.map_or(hi, |(_, op)| op);
         let why = shapes[nearest].differences(seen).join("\n  ");
-        // Would an operation outside of the bounds have fitted?
+        // The tree may match an operation outside of the bounds; the message names it.
         let outside = (0..shapes.len()).find(same);
         Err(format!(
             "no operation between leaves this tree (operation {outside:?} does); nearest is {nearest}, it / found:\n  {why}"
         ))
     }
 
-    /// Checks that every word of a file is one that may be there.
+    /// Checks that each word of a file has one of its allowed values.
     fn check_data(
         &self,
         at: Moment,
@@ -315,7 +322,7 @@ fn value(change: &Change) -> usize {
     if change.zeros == Zeros::Yes { 0 } else { change.op }
 }
 
-/// The words of a file of `len` bytes that a change concerns.
+/// Returns the words of a file of `len` bytes that a change covers.
 fn places(change: &Change, len: usize) -> std::ops::Range<usize> {
     let word = |at: u64| (at.min(len as u64) as usize).div_ceil(8);
     word(change.start)..word(change.end)
@@ -333,7 +340,7 @@ fn read(fs: &Fs, path: &Path) -> Result<Vec<u8>, String> {
     if n == bytes.len() { Ok(bytes) } else { Err(format!("{}: a short read", show(path))) }
 }
 
-/// The root's links count lost+found too, which the model does not have.
+/// The root's link count includes lost+found, which the model does not have.
 fn without_root_links(mut listing: Listing) -> Listing {
     if let Some(root) = listing.entries.get_mut(&b""[..]) {
         root.links = None;
@@ -354,7 +361,8 @@ fn same_but_root(shape: &Listing, seen: &Listing) -> bool {
         })
 }
 
-/// True if `seen` is `before` or `after` except for one file's size, which is between theirs.
+/// Returns whether `seen` equals `before` or `after` except for the size of one file, which lies
+/// between theirs.
 fn is_between(before: &Listing, after: &Listing, seen: &Listing) -> bool {
     let mut patched = without_root_links(before.clone());
     for (path, entry) in &mut patched.entries {
