@@ -28,9 +28,9 @@ pub enum Operand {
     Standard,
 }
 
-/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. The colon of `md:`
-/// belongs to the array's name, whose first member may have an absolute path; so does one after a
-/// backslash there.
+/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. In an array's
+/// name, the colon of `md:` and a colon after a backslash are part of the name, so that the first
+/// member may have an absolute path.
 fn split(operand: &[u8]) -> Option<ImagePath> {
     let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
     let rest = operand.get(from..)?;

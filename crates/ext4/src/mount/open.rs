@@ -217,9 +217,9 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is not a directory, or is empty. Files that an ext3 had before it
-/// became an ext4 are refused one by one; if the root directory is one of them, no operation would
-/// be possible.
+/// The kernel refuses a root that is not a directory, or is empty. Files mapped by indirect blocks,
+/// from an ext3 that was converted to ext4, are refused one by one. If the root directory is such a
+/// file, no operation would be possible.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
