@@ -8,7 +8,7 @@
 //! kernel.
 //!
 //! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
-//! that the parent gives to the node, start with the parent's key, and point into the blocks that
+//! that the parent gives to the node, start with the parent's key, and refer only to blocks that
 //! files may use.
 
 use crate::checksum::Seed;
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// `len` blocks of a file from `start` that lie one after another from `block`.
+/// `len` blocks of a file from `start` on, stored in consecutive blocks from `block` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// The first logical block.
@@ -203,7 +203,7 @@ pub enum NodePosition {
     Depth(u16),
 }
 
-/// What the path to a node implies about it.
+/// The properties that a node must have because of the path to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The root, or the depth.

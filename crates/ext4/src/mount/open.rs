@@ -256,7 +256,7 @@ fn read_descriptors(
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Vec<GroupDesc>, Error> {
-    // Not preallocated: the number of groups is only what the superblock contains.
+    // Not preallocated, since the number of groups comes from the superblock and may be wrong.
     let mut descriptors = Vec::new();
     for index in 0..geometry.desc_blocks() {
         let block = geometry.desc_block(index).ok_or(Error::Stale)?;

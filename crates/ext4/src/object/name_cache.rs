@@ -190,8 +190,8 @@ impl Names for OneLockCache {
     }
 
     fn forget(&self, _: DirId) {
-        // No look-up asks for a deleted directory's generation, so its entries soon become the
-        // oldest.
+        // Names are looked up with the directory's generation, so the entries of a deleted
+        // directory are not used any more and soon become the oldest.
     }
 
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {
