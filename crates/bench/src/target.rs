@@ -23,7 +23,7 @@ const BLOCK: u32 = 4096;
 const MEMBERS: usize = 4;
 const MEMBERS_ALLOWED: RangeInclusive<usize> = 3..=64;
 
-/// A target as the command line names it.
+/// A target in the syntax of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetSpec {
     /// `lib:ram`: the library on a new image in memory.

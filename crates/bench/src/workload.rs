@@ -145,7 +145,7 @@ impl Workload {
         matches!(self, DirectRead | DirectWrite | Append | Fsync)
     }
 
-    /// Returns whether it can be a part of [`Workload::Mix`]: all its operations are alike, and
+    /// Returns whether it can be a part of [`Workload::Mix`]: all its operations are equal, and
     /// their number is not limited.
     pub fn can_be_mixed(self) -> bool {
         use Workload::{Create, Fsync, GitStatus, Mix, Remove, SeqRead, SeqWrite, Untar};

@@ -15,7 +15,7 @@ pub use contents::no_file_system;
 pub use images::{ImageArguments, Images, Intent};
 pub use mode::{Kind, ModeChange, mode_string, process_umask};
 pub use names::{UserNames, parse_id};
-pub use operand::{Operand, Place};
+pub use operand::{ImagePath, Operand};
 pub use owner::OwnerChange;
 pub use patience::{open_array_to_mount, open_image, open_image_to_mount, open_source};
 pub use report::{Failure, Report, complain, host_cause, plain, printable};

@@ -23,7 +23,7 @@ mod tree_walk;
 mod truncate;
 mod umount;
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report, parse_id};
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report, parse_id};
 use clap::{Parser, Subcommand};
 use lanefs::FileSystem;
 use std::ffi::OsString;
@@ -99,7 +99,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 fn change_each(
     command: &'static str,
     image: ImageArguments,
-    places: &[Place],
+    places: &[ImagePath],
     mut change: impl FnMut(&FileSystem, &Path) -> lanefs::Result<()>,
 ) -> ExitCode {
     let report = Report::new(command);

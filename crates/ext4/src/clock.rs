@@ -2,7 +2,7 @@
 
 use lanefs_ondisk::Time;
 
-/// The time of the last clock tick, as inodes keep it.
+/// Returns the time of the last clock tick, in the type of inode times.
 pub(crate) fn now() -> Time {
     let now = lanefs_lanes::coarse_now();
     Time { secs: now.secs, nanos: now.nanos }

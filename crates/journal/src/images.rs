@@ -22,7 +22,7 @@ impl Images {
         Images { tid, block_size, store, blocks: BTreeMap::new() }
     }
 
-    /// Creates images that belong to no journal, to test what a file system captures.
+    /// Creates images that belong to no journal, for tests of a file system's captures.
     pub fn detached(tid: Tid, block_size: BlockSize) -> Images {
         Images::new(tid, block_size, Arc::new(Store::new()))
     }

@@ -26,7 +26,7 @@ impl<O> Objects<O> {
             return slot;
         }
         self.slots.push(Some(object));
-        // Each slot stands for an object in memory, so there cannot be 2^32 of them.
+        // There is an object in memory for each slot, so there cannot be 2^32 slots.
         (self.slots.len() - 1) as u32
     }
 

@@ -163,7 +163,7 @@ impl LogWriter {
         Ok(device.write_durable_at(self.superblock_offset()?, &self.superblock.encode())?)
     }
 
-    /// Returns whether the superblock on the device says that there are transactions to replay.
+    /// Returns whether the superblock on the device indicates transactions to replay.
     pub(crate) fn is_marked(&self) -> bool {
         self.superblock.start().is_some()
     }

@@ -89,8 +89,8 @@ impl Ring {
         }
     }
 
-    /// Releases the log blocks up to `upto`: all are in place, and the journal superblock on the
-    /// device says so.
+    /// Releases the log blocks up to `upto`. Called after all of them are in place and the journal
+    /// superblock on the device starts after them.
     pub(crate) fn release(&mut self, upto: Tid) {
         while self.segments.front().is_some_and(|s| s.tid <= upto) {
             self.segments.pop_front();

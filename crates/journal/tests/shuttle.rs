@@ -10,7 +10,7 @@ use lanefs_lanes::sync::{Arc, thread};
 use toy::*;
 
 const CELLS: usize = 6;
-/// The credits that a worker asks for: three workers need two transactions.
+/// The credits that a worker requests: three workers need two transactions.
 const CREDITS: u32 = 100;
 
 struct World {

@@ -1,5 +1,5 @@
-//! How many fsyncs share a flush, and what one fsync alone costs: counted on a device in memory whose
-//! flushes take a given time.
+//! Measures how many fsyncs share a flush, and the cost of a single fsync, on a device in memory
+//! whose flushes take a given time.
 //!
 //! ```sh
 //! cargo run --release -p lanefs --example fsync [-- MICROSECONDS [SECONDS]]
@@ -56,7 +56,7 @@ impl Device for Counting {
     }
 }
 
-/// What each thread does before its fsync.
+/// The work of each thread before its fsync.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     /// Appends 4 KiB to its file.

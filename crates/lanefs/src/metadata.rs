@@ -4,7 +4,7 @@ use lanefs_ext4::{Attr, Rdev, SetTime};
 use lanefs_ondisk::{FileType, Ino, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What stat(2) returns for a file.
+/// The attributes of a file, as in stat(2).
 ///
 /// ```
 /// use lanefs::FileSystem;

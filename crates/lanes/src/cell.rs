@@ -64,8 +64,8 @@ impl<T: Words> SeqCell<T> {
     /// If the value has no such word.
     #[inline]
     pub fn word(&self, at: usize) -> u64 {
-        // Acquire, paired with the fence in the store: what the writer did before that store is
-        // seen too.
+        // Acquire, paired with the fence in the store: the writer's work before that store is
+        // visible too.
         <T::Array as WordArray>::word(&self.words, at).load(Ordering::Acquire)
     }
 

@@ -134,7 +134,7 @@ impl Pins {
         }
     }
 
-    /// Returns whether a thread is pinned in `epoch`, which is the one before the present epoch.
+    /// Returns whether a thread is pinned in `epoch`, the epoch before the present one.
     fn is_pinned_in(&self, epoch: u64) -> bool {
         let own = self.own.load(Ordering::Acquire);
         let guests = self.guests[parity(epoch)].load(Ordering::Acquire);

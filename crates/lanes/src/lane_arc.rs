@@ -32,7 +32,7 @@ struct Count<T> {
 
 struct Body<T> {
     value: T,
-    /// Leads from one lane's count to those of other lanes. The references are weak, so that the
+    /// The other lanes' counts, for clones on those lanes. The references are weak, so that the
     /// value is freed.
     counts: OnceLock<PerLane<Weak<Count<T>>>>,
 }

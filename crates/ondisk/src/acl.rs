@@ -17,7 +17,7 @@ use thiserror::Error;
 /// The possible faults of an access control list. Offsets are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the fields are the place and what was found there
+#[allow(missing_docs)] // the fields are the offset and the value found there
 pub enum Cause {
     #[error("{len} bytes do not make a list")]
     Length { len: usize },

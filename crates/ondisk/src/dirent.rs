@@ -5,8 +5,8 @@
 //! tail in the form of an unused record. Source: kernel documentation, *ext4: Directory Entries*.
 //!
 //! # Invariants
-//! An entry of [`entries`] lies inside the block, is four-byte aligned and lies after the previous
-//! one, so that every walk ends after at most `block size / 12` steps.
+//! An entry of [`entries`] is inside the block, four-byte aligned and after the previous one, so
+//! that every walk ends after at most `block size / 12` steps.
 
 mod edit;
 mod name;
@@ -92,7 +92,7 @@ impl Entry<'_> {
 /// The possible faults of a directory block. Offsets are bytes from the start of the block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the fields are the place and what was found there
+#[allow(missing_docs)] // the fields are the offset and the value found there
 pub enum Cause {
     #[error("{found} bytes where a block of {expected} was expected")]
     Length { expected: usize, found: usize },

@@ -8,7 +8,7 @@
 //! kernel.
 //!
 //! *Invariants* of a decoded [`Node`]: entries ascend and do not overlap, lie in the logical range
-//! that the parent gives to the node, start with the parent's key, and point into the blocks that
+//! that the parent gives to the node, start with the parent's key, and refer only to blocks that
 //! files may use.
 
 use crate::checksum::Seed;
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// `len` blocks of a file from `start` that lie one after another from `block`.
+/// `len` blocks of a file from `start` on, stored in consecutive blocks from `block` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// The first logical block.
@@ -196,18 +196,18 @@ impl Entries {
 
 /// The position of a node in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum NodePosition {
     /// In the inode; the depth is the one in its header, up to [`MAX_DEPTH`].
     Root,
     /// In a block, at this depth; its first entry starts at `from` of [`Expected`].
     Depth(u16),
 }
 
-/// What the path to a node implies about it.
+/// The properties that a node must have because of the path to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// The root, or the depth.
-    pub place: Place,
+    pub position: NodePosition,
     /// The logical blocks that it may map; the end is at most [`END`].
     pub range: Range<u32>,
     /// The physical blocks that files may use: after the superblock's, within the file system.
@@ -246,7 +246,7 @@ impl Node {
         if depth > MAX_DEPTH {
             return Err(Cause::TooDeep { depth });
         }
-        if let Place::Depth(due) = expected.place
+        if let NodePosition::Depth(due) = expected.position
             && depth != due
         {
             return Err(Cause::Depth { depth, expected: due });
@@ -352,7 +352,7 @@ fn decode_children(raw: &[u8], expected: &Expected) -> Result<Vec<Index>, Cause>
 /// exactly there. The kernel and e2fsck require this, and it makes a tree that visits one node
 /// twice impossible.
 fn check_start(start: FileBlock, i: usize, from: u32, expected: &Expected) -> Result<(), Cause> {
-    if i == 0 && start.0 != from && expected.place != Place::Root {
+    if i == 0 && start.0 != from && expected.position != NodePosition::Root {
         return Err(Cause::FirstEntry { start, expected: FileBlock(from) });
     }
     if start.0 < from {

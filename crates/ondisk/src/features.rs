@@ -51,7 +51,7 @@ bitflags! {
         const RECOVER = 0x0004;
         /// The device is not a file system but a separate journal device.
         const JOURNAL_DEV = 0x0008;
-        /// Descriptors lie in the groups that they describe.
+        /// Descriptors are stored in the groups that they describe.
         const META_BG = 0x0010;
         /// Inodes may map their blocks by extents.
         const EXTENTS = 0x0040;
@@ -59,7 +59,7 @@ bitflags! {
         const BIT64 = 0x0080;
         /// A block prevents mounts on two machines at the same time.
         const MMP = 0x0100;
-        /// Bitmaps and tables may lie outside of their group.
+        /// Bitmaps and tables may be outside of their group.
         const FLEX_BG = 0x0200;
         /// Values of extended attributes may be in inodes.
         const EA_INODE = 0x0400;

@@ -93,7 +93,7 @@ impl Kind {
 /// The possible faults of an index block, or of the block that it points to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the fields are what was found, and what was expected
+#[allow(missing_docs)] // the fields are the values found and expected
 pub enum Cause {
     #[error("{found} bytes where a block of {expected} was expected")]
     Length { expected: usize, found: usize },

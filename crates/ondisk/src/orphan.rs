@@ -124,8 +124,8 @@ impl OrphanBlock {
     }
 }
 
-/// Helpers that change a block in its bytes. [`OrphanBlock::decode`] has checked the block; a slot
-/// out of range changes nothing.
+/// Functions that change the bytes of an encoded block. [`OrphanBlock::decode`] has checked the
+/// block; a slot out of range changes nothing.
 fn slot_range(bytes: &[u8], slot: usize) -> Option<std::ops::Range<usize>> {
     let start = slot.checked_mul(SLOT_SIZE)?;
     let end = start.checked_add(SLOT_SIZE)?;

@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 /// The possible faults of extended attributes. Offsets are bytes from the start of the area.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // the fields are the place and what was found there
+#[allow(missing_docs)] // the fields are the offset and the value found there
 pub enum Cause {
     #[error("an area of {len} bytes")]
     Length { len: usize },

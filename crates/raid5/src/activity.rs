@@ -43,7 +43,7 @@ impl Activity {
         self.0.load(Ordering::Relaxed) != OFF
     }
 
-    /// Returns whether a write may go on; sets a resting array back to on.
+    /// Returns whether a write may continue; sets a resting array back to on.
     pub(crate) fn is_on(&self) -> bool {
         match self.0.load(Ordering::Acquire) {
             ON => true,

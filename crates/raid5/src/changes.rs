@@ -192,10 +192,10 @@ impl OpenArray {
         })
     }
 
-    /// Returns whether a device may be one that had the slot since the array was assembled. Such
-    /// devices stay open and locked, so it is a device that the array still has, or one whose
-    /// superblock has this array's UUID. A new disk never has to wait for I/O of an old one that
-    /// hangs.
+    /// Returns whether a device may be one that had the slot since the array was assembled. Such a
+    /// device stays open and locked. So it is one that the array still has, or one with a
+    /// superblock of this array. For a new disk the result is false, so adding it does not wait for
+    /// I/O of a hanging old one.
     fn may_have_been_here(&self, new: &NewMember, slot: usize) -> bool {
         let has_superblock = match Candidate::read(&new.name, new.device.clone()) {
             Ok(own) => own.superblock.set() == self.metadata().array().set(),

@@ -14,7 +14,7 @@ impl ParityLog {
 /// A log to which no header is written.
 pub(crate) struct HeldLog<'l>(&'l ParityLog);
 
-/// What has to happen before a held log has no unfinished entry.
+/// The event after which a held log has no unfinished entry.
 pub(crate) enum Left {
     /// Nothing: no entry is unfinished, and none can become unfinished.
     Nothing,

@@ -84,10 +84,10 @@ pub(crate) fn gone(slot: usize) -> DeviceError {
 pub(crate) type Callback<'c> = &'c mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Array {
-    /// Puts a member into an empty slot; the metadata has it already. The rebuild makes rows valid;
-    /// before it no row is, regardless of `member.recovered`, since the array is being written. Its
-    /// log, if there is one, is empty. If the device was a member before, no log write to it is
-    /// under way.
+    /// Puts a member into an empty slot, after the metadata recorded it there. The rebuild makes
+    /// rows valid; before it no row is, regardless of `member.recovered`, since the array is being
+    /// written. Its log, if there is one, is empty. If the device was a member before, no log write
+    /// to it is under way.
     ///
     /// # Errors
     /// If the slot does not exist or has a member, or the device is too small.

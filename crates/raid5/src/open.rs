@@ -24,8 +24,8 @@ use std::time::Duration;
 /// of all its logs.
 const OVERLAY: u64 = 1 << 30;
 
-/// The time limit of a member's flush: twice what Linux gives a SCSI disk for one before it tries
-/// again (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow
+/// The time limit of a member's flush: twice the time after which Linux retries the flush of a SCSI
+/// disk (`SD_FLUSH_TIMEOUT_MULTIPLIER` times 30 s, drivers/scsi/sd.h). A disk that is merely slow
 /// under load does not fail.
 const FLUSH_LIMIT: Duration = Duration::from_secs(120);
 

@@ -124,8 +124,8 @@ impl Fsx {
         Ok(())
     }
 
-    /// Closes the file if it shall not stay open, and now and then reads others until it has left
-    /// memory.
+    /// Closes the file in runs that keep no file open, and sometimes reads other files until it has
+    /// left memory.
     fn forget(&mut self) -> Result<(), Failure> {
         if self.conditions.handles == Handles::Kept {
             return Ok(());

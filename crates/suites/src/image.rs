@@ -189,7 +189,7 @@ impl Verdict {
 
 /// Removes messages about the orphan file from e2fsck's output. It prints them for the kernel's
 /// images too: it clears the entries of orphans that it has just finished, and the feature that
-/// says that there may be some.
+/// indicates entries.
 fn without_orphan_file(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();

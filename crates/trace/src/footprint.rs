@@ -32,7 +32,7 @@ impl Granule {
     }
 }
 
-/// An instruction and the calls that led to it, innermost last.
+/// An instruction and the calls on the path to it, innermost last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// The instruction.

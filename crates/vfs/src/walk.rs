@@ -149,7 +149,8 @@ impl<'a> Walk<'a> {
             target.push(b'/');
         }
         target.extend_from_slice(left);
-        // Nested targets add up, but only as long as further links may be followed.
+        // The targets of nested links add up to a long path, but the number of links is limited,
+        // and so is the path.
         if target.len() > MAX_PATH * (MAX_SYMLINKS as usize + 1) {
             return Err(Error::NameTooLong);
         }

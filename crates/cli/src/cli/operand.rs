@@ -10,7 +10,7 @@ const ARRAY: &[u8] = lanefs::raid5::PREFIX.as_bytes();
 
 /// A path in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ImagePath {
     /// The image file or block device, on the host.
     pub image: PathBuf,
     /// The path in it, from its root.
@@ -21,17 +21,17 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operand {
     /// `IMAGE:/path`
-    Image(Place),
+    Image(ImagePath),
     /// A path of the host.
     Host(PathBuf),
     /// `-`: standard input or output.
     Standard,
 }
 
-/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. The colon of `md:`
-/// belongs to the array's name, whose first member may have an absolute path; so does one after a
-/// backslash there.
-fn split(operand: &[u8]) -> Option<Place> {
+/// Splits `IMAGE:/path` at the first `:/`; a trailing colon stands for the root. In an array's
+/// name, the colon of `md:` and a colon after a backslash are part of the name, so that the first
+/// member may have an absolute path.
+fn split(operand: &[u8]) -> Option<ImagePath> {
     let from = if operand.starts_with(ARRAY) { ARRAY.len() } else { 0 };
     let rest = operand.get(from..)?;
     let is_name = |at: usize| from > 0 && at > 0 && rest.get(at - 1) == Some(&b'\\');
@@ -48,7 +48,7 @@ fn split(operand: &[u8]) -> Option<Place> {
         path => path.get(1..).unwrap_or_default(),
     };
     let path_of = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
-    Some(Place { image: path_of(image), path: path_of(path) })
+    Some(ImagePath { image: path_of(image), path: path_of(path) })
 }
 
 impl From<OsString> for Operand {
@@ -65,17 +65,17 @@ impl From<OsString> for Operand {
 
 /// For commands that accept paths in images only: an operand without a colon is the root of that
 /// image.
-impl From<OsString> for Place {
-    fn from(operand: OsString) -> Place {
-        let whole = || Place { image: operand.clone().into(), path: "/".into() };
+impl From<OsString> for ImagePath {
+    fn from(operand: OsString) -> ImagePath {
+        let whole = || ImagePath { image: operand.clone().into(), path: "/".into() };
         split(operand.as_bytes()).unwrap_or_else(whole)
     }
 }
 
-impl Place {
+impl ImagePath {
     /// Returns the place of `name` in this directory.
-    pub fn join(&self, name: impl AsRef<Path>) -> Place {
-        Place { image: self.image.clone(), path: self.path.join(name) }
+    pub fn join(&self, name: impl AsRef<Path>) -> ImagePath {
+        ImagePath { image: self.image.clone(), path: self.path.join(name) }
     }
 }
 
@@ -89,7 +89,7 @@ impl Operand {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ImagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.image.display(), self.path.display())
     }
@@ -113,8 +113,8 @@ mod tests {
         Operand::from(OsString::from(text))
     }
 
-    fn place(image: &str, path: &str) -> Place {
-        Place { image: image.into(), path: path.into() }
+    fn place(image: &str, path: &str) -> ImagePath {
+        ImagePath { image: image.into(), path: path.into() }
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(operand("md:a,b,c:"), Operand::Image(place("md:a,b,c", "/")));
         let array = "md:11111111:22222222:33333333:44444444,/srv";
         assert_eq!(operand(&format!("{array}:/a")), Operand::Image(place(array, "/a")));
-        assert_eq!(Place::from(OsString::from("md:/a,/b,/c")), place("md:/a,/b,/c", "/"));
+        assert_eq!(ImagePath::from(OsString::from("md:/a,/b,/c")), place("md:/a,/b,/c", "/"));
         let array = r"md:a\:/x,b\:,c\,d";
         assert_eq!(operand(&format!("{array}:/f")), Operand::Image(place(array, "/f")));
         assert_eq!(operand(r"md:a,b,c\:"), Operand::Host(r"md:a,b,c\:".into()));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn where_only_images_can_be_an_image_is_its_root() {
-        assert_eq!(Place::from(OsString::from("a.img")), place("a.img", "/"));
-        assert_eq!(Place::from(OsString::from("./a.img:/b")), place("./a.img", "/b"));
+        assert_eq!(ImagePath::from(OsString::from("a.img")), place("a.img", "/"));
+        assert_eq!(ImagePath::from(OsString::from("./a.img:/b")), place("./a.img", "/b"));
     }
 }

@@ -90,7 +90,7 @@ pub fn host_cause(error: &io::Error) -> String {
     }
 }
 
-/// Formats a message at whose end is the host's error: lower case, without the number.
+/// Formats a message that ends with the host's error: in lower case, without the number.
 pub fn plain(text: &str) -> String {
     let Some((text, _)) = text.split_once(" (os error") else { return text.into() };
     match text.rsplit_once(": ") {

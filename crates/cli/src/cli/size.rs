@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// A number of bytes, as the command line has it.
+/// A number of bytes given on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(u64);
 

@@ -1,6 +1,6 @@
 //! `lanefs cat`
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report};
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report};
 use lanefs::{File, FileSystem};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ const CHUNK: usize = 1 << 20;
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     #[command(flatten)]
     image: ImageArguments,
 }
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// Prints one file. Errors of standard output go to `report`.
 pub fn print(
     fs: &FileSystem,
-    place: &Place,
+    place: &ImagePath,
     out: &mut dyn Write,
     report: &Report,
 ) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `lanefs chmod`
 
 use super::tree_walk::{Links, each_below};
-use crate::cli::{ImageArguments, Kind, ModeChange, Place, process_umask};
+use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, process_umask};
 use lanefs::{FileSystem, FileType, SetAttr};
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub struct Arguments {
     mode: ModeChange,
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,

@@ -1,7 +1,7 @@
 //! `lanefs chown`
 
 use super::tree_walk::{Links, each_below};
-use crate::cli::{ImageArguments, Images, Intent, OwnerChange, Place, Report, UserNames};
+use crate::cli::{ImageArguments, ImagePath, Images, Intent, OwnerChange, Report, UserNames};
 use lanefs::{Follow, SetAttr};
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub struct Arguments {
     owner: OwnerChange,
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Change directories recursively; symbolic links in them are changed themselves
     #[arg(short = 'R', long)]
     recursive: bool,

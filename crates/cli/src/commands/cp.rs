@@ -1,6 +1,8 @@
 //! `lanefs cp`
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Operand, Place, Report, process_umask};
+use crate::cli::{
+    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
+};
 use crate::copy::{
     Copier, Dereference, Existing, HostTree, ImageTree, Keep, Plan, Progress, Recursion, Source,
     Target, Verbose,
@@ -246,7 +248,7 @@ impl Destination<crate::copy::ImageNode> {
     fn find(
         aim: Aim,
         tree: &ImageTree<'_>,
-        place: &Place,
+        place: &ImagePath,
         fs: &FileSystem,
     ) -> Result<Self, Failure> {
         let is_dir = match fs.metadata(&place.path) {
@@ -422,7 +424,7 @@ fn is_stream(path: &Path) -> bool {
 fn stream_in(
     fs: &FileSystem,
     destination: &Destination<crate::copy::ImageNode>,
-    place: &Place,
+    place: &ImagePath,
     from: &mut dyn Read,
 ) -> Result<(), Failure> {
     if destination.name.is_none() {

@@ -1,6 +1,6 @@
 //! `lanefs ln`
 
-use crate::cli::{ImageArguments, Place};
+use crate::cli::{ImageArguments, ImagePath};
 use lanefs::Metadata;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Arguments {
     target: OsString,
     /// The new name, or a directory to make it in
     #[arg(value_name = "IMAGE:/LINK")]
-    link: Place,
+    link: ImagePath,
     /// Make a symbolic link
     #[arg(short, long)]
     symbolic: bool,
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let target = if arguments.symbolic {
         PathBuf::from(&arguments.target)
     } else {
-        let place = Place::from(arguments.target.clone());
+        let place = ImagePath::from(arguments.target.clone());
         if place.image != arguments.link.image {
             let report = crate::cli::Report::new("ln");
             report.fail(format_args!("{place}: is not in the image of the link"));

@@ -1,8 +1,8 @@
 //! `lanefs ls`
 
 use crate::cli::{
-    Failure, ImageArguments, Images, Intent, Place, Report, Shown, UserNames, human, mode_string,
-    printable, show_time,
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, human,
+    mode_string, printable, show_time,
 };
 use lanefs::{FileSystem, FileType, Metadata};
 use std::cmp::Ordering;
@@ -25,7 +25,7 @@ Examples:
 pub struct Arguments {
     /// Directories or files; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Show mode, link count, owner, group, size and time
     #[arg(short)]
     long: bool,
@@ -132,7 +132,7 @@ struct Listing<'a, W: Write> {
 }
 
 impl<W: Write> Listing<'_, W> {
-    fn operand(&mut self, images: &Images, place: &Place) -> Result<(), Stop> {
+    fn operand(&mut self, images: &Images, place: &ImagePath) -> Result<(), Stop> {
         let fs = images.get(&place.image)?;
         let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
         let users = UserNames::of(fs);
@@ -173,12 +173,12 @@ impl<W: Write> Listing<'_, W> {
     }
 
     /// Prints the heading of a directory, if there is more than one.
-    fn section(&mut self, place: &Place, dir: &Path) -> io::Result<()> {
+    fn section(&mut self, place: &ImagePath, dir: &Path) -> io::Result<()> {
         if self.arguments.places.len() > 1 || self.arguments.recursive {
             if self.sections > 0 {
                 writeln!(self.out)?;
             }
-            let shown = Place { image: place.image.clone(), path: dir.into() }.to_string();
+            let shown = ImagePath { image: place.image.clone(), path: dir.into() }.to_string();
             writeln!(self.out, "{}:", printable(&shown))?;
         }
         self.sections += 1;

@@ -1,6 +1,6 @@
 //! `lanefs mkdir`
 
-use crate::cli::{ImageArguments, Kind, ModeChange, Place, process_umask};
+use crate::cli::{ImageArguments, ImagePath, Kind, ModeChange, process_umask};
 use lanefs::{FileSystem, Metadata, NewKind, NewNode};
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Make missing parents too, and ignore directories that exist
     #[arg(short, long)]
     parents: bool,

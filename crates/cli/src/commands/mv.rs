@@ -1,7 +1,9 @@
 //! `lanefs mv`
 
 use super::cp::{Aim, Written, default_workers, last_name};
-use crate::cli::{Failure, ImageArguments, Images, Intent, Operand, Place, Report, process_umask};
+use crate::cli::{
+    Failure, ImageArguments, ImagePath, Images, Intent, Operand, Report, process_umask,
+};
 use crate::copy::{Dereference, Existing, Keep, Plan, Recursion, Verbose};
 use lanefs::{FileSystem, Metadata, Rename};
 use std::process::ExitCode;
@@ -109,8 +111,8 @@ fn move_one(
 fn rename(
     arguments: &Arguments,
     fs: &FileSystem,
-    from: &Place,
-    to: &Place,
+    from: &ImagePath,
+    to: &ImagePath,
     aim: Aim,
 ) -> Result<(), Failure> {
     let into_dir = fs.metadata(&to.path).as_ref().is_ok_and(Metadata::is_dir);

@@ -1,6 +1,6 @@
 //! `lanefs rm`
 
-use crate::cli::{ImageArguments, Place};
+use crate::cli::{ImageArguments, ImagePath};
 use std::process::ExitCode;
 
 /// Removes files from an image
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Remove directories recursively
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,

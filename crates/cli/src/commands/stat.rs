@@ -1,7 +1,7 @@
 //! `lanefs stat`
 
 use crate::cli::{
-    Failure, ImageArguments, Images, Intent, Place, Report, Shown, UserNames, mode_string,
+    Failure, ImageArguments, ImagePath, Images, Intent, Report, Shown, UserNames, mode_string,
     printable, show_time,
 };
 use lanefs::{Attr, FileSystem, FileType, Follow, Time};
@@ -22,7 +22,7 @@ Examples:
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
@@ -51,14 +51,14 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 struct Described<'a> {
-    place: &'a Place,
+    place: &'a ImagePath,
     attr: Attr,
     users: UserNames,
     leads_to: Option<String>,
     attributes: Vec<String>,
 }
 
-fn describe(fs: &FileSystem, place: &Place, arguments: &Arguments) -> Result<String, Failure> {
+fn describe(fs: &FileSystem, place: &ImagePath, arguments: &Arguments) -> Result<String, Failure> {
     let within = |error: lanefs::Error| Failure::within(place.image.display(), &error);
     let follow = if arguments.dereference { Follow::Links } else { Follow::Nothing };
     let metadata = match follow {

@@ -1,6 +1,6 @@
 //! `lanefs touch`
 
-use crate::cli::{ImageArguments, Place, parse_time, process_umask};
+use crate::cli::{ImageArguments, ImagePath, parse_time, process_umask};
 use lanefs::{FileOptions, Follow, SetAttr, SetTime, Time};
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Set only the access time
     #[arg(short, conflicts_with = "modified")]
     accessed: bool,

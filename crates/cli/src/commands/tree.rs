@@ -1,6 +1,6 @@
 //! `lanefs tree`
 
-use crate::cli::{Failure, ImageArguments, Images, Intent, Place, Report, printable};
+use crate::cli::{Failure, ImageArguments, ImagePath, Images, Intent, Report, printable};
 use lanefs::{FileSystem, FileType};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// Directories; IMAGE alone means its root directory
     #[arg(required = true, value_name = "IMAGE[:/PATH]")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
@@ -60,7 +60,7 @@ struct Level {
 
 fn draw(
     fs: &FileSystem,
-    place: &Place,
+    place: &ImagePath,
     arguments: &Arguments,
     report: &Report,
     out: &mut dyn Write,

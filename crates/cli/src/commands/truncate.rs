@@ -1,6 +1,6 @@
 //! `lanefs truncate`
 
-use crate::cli::{ImageArguments, Place, parse_size, process_umask};
+use crate::cli::{ImageArguments, ImagePath, parse_size, process_umask};
 use lanefs::{FileOptions, FileSystem};
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 pub struct Arguments {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
-    places: Vec<Place>,
+    places: Vec<ImagePath>,
     /// New size in bytes (suffixes K, M, G, T); +SIZE grows and -SIZE shrinks the file
     #[arg(short, long, allow_hyphen_values = true)]
     size: SizeChange,

@@ -166,11 +166,11 @@ fn objects() -> Vec<(Object, &'static [Op])> {
         objects.push((lists, DIRECTORY_OPS));
         for place in [
             OPEN,
-            Place { mode: 0o1777, ..OPEN },
-            Place { mode: 0o1777, uid: OWNER, ..OPEN },
-            Place { mode: 0o755, ..OPEN },
-            Place { flag: Flag::Immutable, ..OPEN },
-            Place { flag: Flag::AppendOnly, ..OPEN },
+            Parent { mode: 0o1777, ..OPEN },
+            Parent { mode: 0o1777, uid: OWNER, ..OPEN },
+            Parent { mode: 0o755, ..OPEN },
+            Parent { flag: Flag::Immutable, ..OPEN },
+            Parent { flag: Flag::AppendOnly, ..OPEN },
         ] {
             for mode in [0o644, 0o666] {
                 let object = Object { flag, place, ..plain(Kind::File, mode) };

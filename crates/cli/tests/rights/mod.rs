@@ -77,14 +77,14 @@ pub enum Extra {
 
 /// The mode, owner and flag of the object's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Parent {
     pub mode: u32,
     pub uid: u32,
     pub flag: Flag,
 }
 
 /// A directory in which all users may do everything.
-pub const OPEN: Place = Place { mode: 0o777, uid: 0, flag: Flag::None };
+pub const OPEN: Parent = Parent { mode: 0o777, uid: 0, flag: Flag::None };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
@@ -92,7 +92,7 @@ pub struct Object {
     pub mode: u32,
     pub flag: Flag,
     pub extra: Extra,
-    pub place: Place,
+    pub place: Parent,
 }
 
 /// A time to set.

@@ -12,7 +12,7 @@ use crate::volume::reader::BlockReader;
 use lanefs_lanes::Lane;
 use lanefs_ondisk::Group;
 
-/// How often all groups are searched for blocks that are surely there.
+/// The number of searches through all groups for blocks that certainly exist.
 const ROUNDS: u32 = 8;
 
 impl Groups {

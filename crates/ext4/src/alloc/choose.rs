@@ -8,10 +8,10 @@
 
 use super::summary::{order_for, order_of};
 
-/// How many groups one pass tries before the next takes over.
+/// The number of groups that one pass tries before the next pass starts.
 const TRIES: usize = 24;
 
-/// Describes the run of blocks that is wanted from a group.
+/// A request for a run of blocks in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// The order of runs that a group must have to be tried.
@@ -29,11 +29,11 @@ pub(crate) struct Ask {
 /// The result of trying a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt<T> {
-    /// This was claimed for the caller.
+    /// The claim of the caller.
     Taken(T),
     /// Another thread held the guard.
     Busy,
-    /// The group does not have it; its hints were updated.
+    /// The group cannot satisfy the request; its hints were updated.
     Lacking,
 }
 
@@ -56,16 +56,16 @@ pub(crate) enum Wait {
 
 /// The groups of a file system, searched for blocks or for inode numbers.
 pub(crate) trait Candidates {
-    /// What is wanted from a group.
+    /// A request to a group.
     type Ask;
-    /// What was claimed.
+    /// The result of a successful request.
     type Claim;
     type Error;
     fn groups(&self) -> u32;
     /// Returns whether the group has anything that can be claimed.
     fn has_any(&self, group: u32) -> bool;
-    /// Returns the next group at `from` or later that may have what is asked. A group that has it
-    /// is missed only briefly, since the hints may be old.
+    /// Returns the next group at `from` or later that may satisfy the request. A group that can is
+    /// missed only briefly, since the hints may be old.
     fn next(&self, ask: &Self::Ask, from: u32) -> Option<u32>;
     fn attempt(
         &self,
@@ -75,18 +75,18 @@ pub(crate) trait Candidates {
     ) -> Result<Attempt<Self::Claim>, Self::Error>;
 }
 
-/// Where the search starts.
+/// The groups at which the search starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Goal {
     pub group: u32,
-    /// The group to try next if the goal's group is busy, so that threads that contend there
-    /// separate.
+    /// The group to try next if the goal's group is busy, so that contending threads spread over
+    /// groups.
     pub if_busy: u32,
-    /// The group to try next if the goal's group lacks what is wanted.
+    /// The group to try next if the goal's group cannot satisfy the request.
     pub if_lacking: u32,
 }
 
-/// What is wanted from the groups, in the order of the passes.
+/// The requests of the passes, in order.
 pub(crate) struct Asks<A, P> {
     pub at_goal: A,
     pub passes: P,
@@ -94,8 +94,8 @@ pub(crate) struct Asks<A, P> {
 }
 
 impl Ask {
-    /// Asks for a run of `want` blocks at the bit `from` of the goal's group; then for one
-    /// elsewhere; if there is none, for a shorter run of at least `at_least` blocks; at last for a
+    /// Creates the requests for a run of `want` blocks: first at the bit `from` of the goal's
+    /// group; then elsewhere; then for a shorter run of at least `at_least` blocks; at last for a
     /// run of any length.
     pub(crate) fn in_turn(
         from: u32,
@@ -114,8 +114,8 @@ impl Ask {
     }
 }
 
-/// Claims what is asked for, near `goal` if possible. All passes but the last treat busy groups as
-/// `busy` says. `None` if no group has what the last pass asks for.
+/// Makes the requests of `asks`, near `goal` if possible. All passes except the last treat busy
+/// groups according to `busy`. `None` if no group satisfies the last request.
 pub(crate) fn choose<C: Candidates>(
     groups: &C,
     goal: Goal,
@@ -147,7 +147,8 @@ struct Chooser<'a, C> {
 }
 
 impl<C: Candidates> Chooser<'_, C> {
-    /// Tries up to `tries` groups that may have what is asked, from the start around to it again.
+    /// Tries up to `tries` groups that may satisfy the request, from the start on and around to it
+    /// again.
     fn pass(&self, ask: &C::Ask, wait: Wait, tries: usize) -> Result<Option<C::Claim>, C::Error> {
         let mut tried = 0;
         for part in [self.start..self.groups.groups(), 0..self.start] {

@@ -22,7 +22,7 @@ impl Claim {
         self.start
     }
 
-    /// Number of blocks; they lie in one group.
+    /// Number of blocks, all in one group.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

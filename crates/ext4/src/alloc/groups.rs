@@ -37,7 +37,7 @@ pub(crate) struct Request {
     /// How many further blocks may follow in the same run, while there is room for them and all of
     /// `want`.
     pub ahead: u32,
-    /// Other places are tried before a shorter run is returned; usually 1.
+    /// A run shorter than this is returned only after a search in other places; usually 1.
     pub at_least: u32,
     /// Whether the reserved blocks may be used.
     pub privilege: Privilege,

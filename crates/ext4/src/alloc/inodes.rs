@@ -110,7 +110,7 @@ impl Groups {
     }
 }
 
-/// What a group must have besides a free inode.
+/// What a group must have in addition to a free inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Any,
@@ -126,7 +126,7 @@ struct InodeSearch<'a> {
 
 impl Candidates for InodeSearch<'_> {
     type Ask = Room;
-    /// The group and the index in it.
+    /// The group, and the inode's index in it.
     type Claim = (Group, u32);
     type Error = Error;
 

@@ -12,7 +12,7 @@ use lanefs_lanes::{LaneArc, Mutex, Rank};
 use lanefs_ondisk::bitmap::Cause;
 use lanefs_ondisk::{Block, Corruption, Group};
 
-/// Number of locks: groups that share one are not read at the same time.
+/// The number of locks. Groups with the same lock are not read at the same time.
 const LOADERS: usize = 64;
 
 /// The bitmaps of all groups.
@@ -116,7 +116,7 @@ impl Bitmaps {
         match bitmaps {
             Ok((blocks, inodes)) => {
                 let geometry = &format.geometry;
-                // Reserved inodes lie in group 0.
+                // Reserved inodes are in group 0.
                 let reserved = if group.0 == 0 { geometry.first_ino().0 - 1 } else { 0 };
                 let mut state = cell.state.lock();
                 state.make_ready(blocks, inodes, reserved);

@@ -53,7 +53,8 @@ struct Pool {
     open: u64,
     /// For [`Privilege::Root`]; at most `reserved`, filled first.
     reserve: u64,
-    /// Blocks that were lost while they were drawn: subtracted from blocks that are returned.
+    /// The number of blocks that were lost after they had been drawn. It is subtracted from later
+    /// returns.
     owed: u64,
     /// A claim runs alone, or waits until it does.
     alone: bool,

@@ -74,8 +74,8 @@ impl FileData<'_> {
             false => 0,
         };
         let goal = self.goal_at(map, at);
-        // The claim counts as under way (`drawn`) until its window is listed, where it is found
-        // when space is short.
+        // The claim counts as under way (`drawn`) until its window is listed, since a search for
+        // space finds listed windows.
         let Found { mut claim, drawn } = objects.claim_blocks(&Request {
             goal,
             want: len.min(LONGEST),

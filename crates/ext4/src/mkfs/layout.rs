@@ -150,8 +150,8 @@ impl Layout {
 
     /// Returns the root node of a file's extents.
     ///
-    /// A root that outgrew the inode keeps its first extents after the entry that replaced them.
-    /// They have no meaning there; mke2fs leaves them, and the images shall be equal.
+    /// A root that outgrew the inode still contains its first extents after the entry that replaced
+    /// them. They are meaningless, but mke2fs leaves them, and the images must be equal.
     pub(super) fn root_node(&self, file: &File) -> [u8; 60] {
         let held = file.extents.iter().take(ROOT_EXTENTS).copied().collect();
         let mut bytes = root_bytes(0, Entries::Leaf(held));

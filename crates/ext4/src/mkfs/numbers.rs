@@ -8,7 +8,7 @@ use lanefs_ondisk::superblock::{DefaultMountOptions, RawSuperblock, State, Super
 use uuid::Uuid;
 use zerocopy::little_endian::U32;
 
-/// Number of groups whose bitmaps and tables lie together, as a power of two.
+/// Number of groups whose bitmaps and tables are placed together, as a power of two.
 const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// Free blocks that the last, shorter group must have to be kept.
 const MIN_LAST_GROUP: u64 = 50;

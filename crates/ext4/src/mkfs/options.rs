@@ -50,7 +50,7 @@ pub enum Contents {
     Zeros,
 }
 
-/// Options of [`super::mkfs`]. The default is what `mke2fs -t ext4` makes.
+/// Options of [`super::mkfs`]. The defaults are those of `mke2fs -t ext4`.
 #[derive(Debug, Clone)]
 pub struct MkfsOptions {
     /// Size in bytes; `None` uses the whole device.

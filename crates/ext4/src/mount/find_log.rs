@@ -38,8 +38,8 @@ impl Nodes for BareNodes<'_> {
     }
 }
 
-/// Returns where the journal inode's blocks lie. Uses only the inode itself and the place of its
-/// table, since everything else may be newer in the log.
+/// Returns the positions of the journal inode's blocks. Uses only the inode itself and the place of
+/// its table, since everything else may be newer in the log.
 pub(super) fn find(device: &dyn Device, superblock: &Superblock, ino: Ino) -> Result<Log, Error> {
     let geometry = superblock.geometry();
     let place = geometry.inode_place(ino).ok_or(Error::Stale)?;

@@ -12,7 +12,7 @@ use lanefs_ondisk::Unsupported;
 use lanefs_ondisk::features::{Incompat, Support};
 use lanefs_ondisk::superblock::{JournalPlace, Superblock};
 
-/// The most memory that the replay for a read-only mount may take: no log is larger.
+/// The limit of the memory for a replay by a read-only mount. No log is larger.
 const OVERLAY_CAP: u64 = 2 << 30;
 
 /// A file system in the state that its log leaves.

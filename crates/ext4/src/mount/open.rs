@@ -217,9 +217,9 @@ fn write_superblock(objects: &Objects, change: impl FnOnce(&mut Superblock)) -> 
     Ok(())
 }
 
-/// The kernel refuses a root that is not a directory, or is empty. Files that an ext3 had before it
-/// became an ext4 are refused one by one; if the root directory is one of them, no operation would
-/// be possible.
+/// The kernel refuses a root that is not a directory, or is empty. Files mapped by indirect blocks,
+/// from an ext3 that was converted to ext4, are refused one by one. If the root directory is such a
+/// file, no operation would be possible.
 fn check_root(fs: &Arc<Fs>) -> Result<(), Error> {
     let attr = fs.root()?.attr();
     let (kind, size, sectors) = (attr.file_type, attr.size, attr.sectors);
@@ -256,7 +256,7 @@ fn read_descriptors(
     geometry: &Geometry,
     checksums: Checksums,
 ) -> Result<Vec<GroupDesc>, Error> {
-    // Not preallocated: the number of groups is only what the superblock contains.
+    // Not preallocated, since the number of groups comes from the superblock and may be wrong.
     let mut descriptors = Vec::new();
     for index in 0..geometry.desc_blocks() {
         let block = geometry.desc_block(index).ok_or(Error::Stale)?;

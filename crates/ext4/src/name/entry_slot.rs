@@ -121,7 +121,7 @@ impl EntrySlot<'_> {
         self.block.look_under_guard(look).1
     }
 
-    /// Apply: edits the entry, and publishes the name's new meaning, both under the block's guard.
+    /// Apply: edits the entry, and publishes the name's new target, both under the block's guard.
     pub(crate) fn apply(&self, handle: &mut Handle<'_>, edit: Edit) {
         self.change(handle, &[(self, edit)]);
     }

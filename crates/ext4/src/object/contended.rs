@@ -31,8 +31,8 @@ const MOST_LINKS: i32 = 64;
 /// Tracks whether several lanes change names in a directory, and holds their deltas.
 #[derive(Default)]
 pub(crate) struct LaneDeltas {
-    /// Low half: the lane that last changed a name, plus one. High half: how often that lane
-    /// differed from the one before. Updates may be lost, which only costs speed.
+    /// Low half: the lane that last changed a name, plus one. High half: the number of times that a
+    /// different lane than before changed a name. Updates may be lost, which only costs speed.
     seen: AtomicU32,
     deltas: OnceLock<Deltas>,
     /// The last transaction in which the inode was listed for lanes that keep deltas.

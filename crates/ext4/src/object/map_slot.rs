@@ -10,8 +10,7 @@ use crate::plan::extent::Map;
 use lanefs_lanes::sync::atomic::{AtomicU64, Ordering};
 use lanefs_lanes::{Pin, Slot};
 
-/// The size in bytes of the mappings that every inode is counted with (`object::pressure`): a
-/// few extents.
+/// The size in bytes of a few extents, which every inode is assumed to have (`object::pressure`).
 pub(crate) const SMALL: u64 = 192;
 
 /// Holds the mappings of one inode after they were first needed.

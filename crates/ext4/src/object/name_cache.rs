@@ -17,19 +17,19 @@ use lanefs_lanes::{Mutex, Rank};
 use lanefs_ondisk::Ino;
 use lru::LruList;
 
-/// Is told about names, with the directory's operation lock held: exclusively for a change; shared
-/// for a change of one block, whose guard is held too; shared for a look-up that missed. So its
-/// contents are never older than the directory, and a thread that sees a changed block finds the
-/// changed names here.
+/// Receives the names that are read or changed. The caller holds the directory's operation lock:
+/// exclusively for a change; shared for a change of one block, whose guard is held too; shared for
+/// a look-up that missed. So the contents are never older than the directory, and a thread that
+/// sees a changed block finds the changed names here.
 pub trait Names: Send + Sync {
     /// Records that `name` in `dir` refers to `entry` from now on, or that it does not exist.
     fn publish(&self, dir: DirId, name: &[u8], entry: Option<Named>) {
         self.publish_read(dir, name, entry, &|| true);
     }
     /// Does the same as [`Names::publish`] for a caller that only read the entry. Does nothing if
-    /// `still` returns false, that is, if the contents have changed since they were read. `still`
-    /// is called where no publication of this name can come in between. A caller that changes a
-    /// name first makes `still` return false and then publishes.
+    /// `still` returns false, that is, if the contents have changed since they were read. No other
+    /// publication of this name comes between the call of `still` and this one. A caller that
+    /// changes a name first makes `still` return false and then publishes.
     fn publish_read(&self, dir: DirId, name: &[u8], entry: Option<Named>, still: &dyn Fn() -> bool);
     /// Notes that the directory is deleted.
     fn forget(&self, dir: DirId);
@@ -190,8 +190,8 @@ impl Names for OneLockCache {
     }
 
     fn forget(&self, _: DirId) {
-        // No look-up asks for a deleted directory's generation, so its entries soon become the
-        // oldest.
+        // Names are looked up with the directory's generation, so the entries of a deleted
+        // directory are not used any more and soon become the oldest.
     }
 
     fn one_lock(self: Arc<Self>) -> Option<Arc<OneLockCache>> {

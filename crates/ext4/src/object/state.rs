@@ -92,8 +92,8 @@ impl InodeState {
     /// Counts `changes` changed names of this directory, the last one at time `at`.
     pub(crate) fn names_changed(&mut self, changes: u32, at: Time) {
         let last = self.names_changed;
-        // Lanes read the clock before they are ordered. Among their times the latest is kept, but
-        // any of them replaces a time that was set in another way.
+        // Lanes read the clock before they are ordered, so of their times the latest is kept. A
+        // time that was set in another way is replaced by any of them.
         let later = |kept: Time| if last == Some(kept) { kept.max(at) } else { at };
         let disk = &mut self.disk;
         disk.version = disk.version.wrapping_add(u64::from(changes));

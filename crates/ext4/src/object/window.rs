@@ -60,8 +60,8 @@ impl WindowSlot {
 
     /// Gives the window back.
     pub(crate) fn give_back(&self) {
-        // A window that is put here at this moment belongs to the thread that puts it under the
-        // operation lock.
+        // A window that another thread stores at this moment is not given back: that thread holds
+        // the operation lock and owns the window.
         if self.is_there.load(Ordering::Acquire) {
             let mut slot = self.window.lock();
             *slot = None;

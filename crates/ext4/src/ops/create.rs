@@ -285,7 +285,8 @@ impl Fs {
         let mut contents = vec![0; block_size];
         contents[..target.len()].copy_from_slice(target);
         self.objects.volume.device.write_at(claim.start().0 * block_size as u64, &contents)?;
-        // Every reader of the target depends on the commit of the link, which flushes.
+        // No flush is needed here: after a crash the target is read only if the link's commit is
+        // durable, and the commit flushes.
         self.objects.journal.note_write();
         Ok(Some((claim, None)))
     }

@@ -16,7 +16,7 @@ use lanefs_ondisk::FileType;
 /// The largest number of blocks that one step allocates.
 const STEP: u32 = 1 << 16;
 
-/// Tells whether the last block of a range was mapped just now.
+/// Whether the last block of a range was mapped just now.
 enum Last {
     Applied,
     HadNoHole,

@@ -22,7 +22,7 @@ use lanefs_ondisk::dirent::Name;
 
 /// The number of credits of [`Fs::add_link`]: an inode and its orphan record.
 const ADD_LINK_CREDITS: u32 = 6;
-/// Selects what kind of inode a removed entry must refer to.
+/// The kind of inode to which a removed entry must refer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     File,

@@ -183,7 +183,7 @@ impl Fs {
             return Ok(None);
         };
         let elsewhere = match locking {
-            // The retry with the locks held exclusively finds out what the names refer to.
+            // The retry with the locks held exclusively determines the targets of the names.
             DirLocking::Shared => None,
             DirLocking::Exclusive => Some(false),
         };

@@ -31,7 +31,7 @@ pub(super) enum Stamp {
     Keep,
 }
 
-/// What a caller writes.
+/// A write: its position, data, times and privilege.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Write<'a> {
     pub at: At,

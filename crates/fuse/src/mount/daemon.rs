@@ -122,8 +122,8 @@ impl Signals {
     }
 
     /// Does the same as [`Signals::block`], except for signals that the process ignores since its
-    /// start: nohup(1) has it ignore some, and a shell does so for background commands. They stay
-    /// ignored.
+    /// start: nohup(1) sets some signals to ignored, and so does a shell for background commands.
+    /// They stay ignored.
     ///
     /// # Errors
     /// The host refused.

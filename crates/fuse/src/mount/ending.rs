@@ -1,4 +1,4 @@
-//! Tells the command that unmounts and waits how the server terminated.
+//! Reports the server's result to the command that unmounts and waits for it.
 //!
 //! The server has an unnamed file, which it locks as long as it runs, and writes its result there.
 //! An attribute of the root has the file's place, `PID FD INODE`, so `/proc/PID/fd/FD`. The command

@@ -41,7 +41,8 @@ pub struct Options {
     pub synchronous_directories: bool,
     /// The kernel features that are wanted.
     pub wishes: Wishes,
-    /// The blocks to which large allocations are aligned; 0: as the superblock or the array has it.
+    /// The blocks to which large allocations are aligned; with 0 the superblock or the array
+    /// determines this.
     pub stripe: u32,
     /// The variants of algorithms, for measurements and tests.
     pub policies: Policies,
@@ -253,8 +254,8 @@ impl Options {
             "relatime" | "atime" | "nostrictatime" => self.atime = Atime::Relatime,
             "noatime" => self.atime = Atime::Noatime,
             "strictatime" | "norelatime" => self.atime = Atime::Strict,
-            // Directories follow the same rule as files here; one of the two is the closest to this
-            // option.
+            // Lanefs treats directories like files, so neither option changes anything; both are
+            // accepted.
             "diratime" => {}
             "nodiratime" => {}
             "commit" => {

@@ -118,7 +118,7 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// not for stat(2).
 pub const GETATTR_FH: u32 = 1 << 0;
 /// A notification: the kernel drops an inode's cached attributes, and pages if an offset is given.
-/// It takes the place of a reply's error, and 0 that of the request's number.
+/// In the header, this code is in the field of a reply's error, and the request's number is 0.
 pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// A flag of FSYNC's `fsync_flags`: synchronise data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;

@@ -15,7 +15,7 @@ pub enum Carried {
 /// Why requests come by read(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByRead {
-    /// A mount option asked for it.
+    /// A mount option selected read(2).
     Wanted,
     /// The kernel does not offer rings.
     NotOffered,

@@ -40,8 +40,8 @@ impl<'a> Reader<'a> {
     pub(super) fn read(&self, at: u32) -> Result<Vec<u8>, Error> {
         let mut block = vec![0; self.format.block_size.bytes()];
         let (place, _) = self.map.place(at).ok_or(Error::BadLogMap { log_block: at })?;
-        // The map lies within the file system, so this does not overflow; a device that is shorter
-        // than its file system returns an error itself.
+        // The map is within the file system, so this does not overflow. If the device is shorter
+        // than its file system, the read returns an error.
         self.device.read_at(place.0 << self.format.block_size.bits(), &mut block)?;
         Ok(block)
     }

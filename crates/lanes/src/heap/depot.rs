@@ -49,7 +49,7 @@ pub(super) struct Depot {
     /// free blocks since.
     kept: usize,
 }
-// SAFETY: only the thread that holds the lock uses what a depot points to.
+// SAFETY: only the thread that holds the lock accesses the memory of a depot.
 unsafe impl Send for Depot {}
 
 pub(super) static DEPOTS: [Padded<Mutex<Depot>>; CLASSES] =

@@ -40,7 +40,7 @@ pub(super) struct Table<K, V> {
     /// A power of two. The hash's highest bits choose a bucket; in a successor they choose two
     /// adjacent ones.
     buckets: Box<[Bucket<K, V>]>,
-    /// The shift that keeps the highest bits of a hash that number a bucket.
+    /// The shift of a hash that leaves the bits of the bucket number.
     shift: u32,
     /// Null until the table grows; not owned by this table, but by the root.
     successor: AtomicPtr<Table<K, V>>,

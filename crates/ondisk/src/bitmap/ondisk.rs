@@ -101,7 +101,7 @@ impl Bitmap {
     }
 
     /// Returns the block bitmap of a group with `BLOCK_UNINIT`: superblock, descriptors and the
-    /// runs of `metadata` are in use, as far as they lie in the group. Usually these runs are the
+    /// runs of `metadata` are in use, as far as they are in the group. Usually these runs are the
     /// group's own [`GroupDesc::metadata`], since a program that places metadata of other groups in
     /// a group also initialises the group's bitmap.
     ///
@@ -154,7 +154,7 @@ fn own_metadata(
     std::iter::once(0..overhead).chain(rest)
 }
 
-/// Returns the bits of a group's block bitmap for `len` blocks from `start`, as far as they lie in
+/// Returns the bits of a group's block bitmap for `len` blocks from `start`, as far as they are in
 /// the group.
 fn bits_of(start: Block, len: u64, group: Group, geometry: &Geometry) -> Option<Range<u32>> {
     let first = geometry.group_first_block(group)?.0;

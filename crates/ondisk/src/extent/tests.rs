@@ -4,7 +4,7 @@ use proptest::prelude::*;
 const BYTES: usize = 1024;
 
 fn expected(depth: u16) -> Expected {
-    Expected { place: Place::Depth(depth), range: 10..1000, space: 2..5000 }
+    Expected { position: NodePosition::Depth(depth), range: 10..1000, space: 2..5000 }
 }
 
 fn extent(start: u32, len: u32, block: u64, state: State) -> Extent {
@@ -63,7 +63,7 @@ fn the_longest_extents_of_both_states_have_a_form() {
     let node = Node { depth: 0, max: 4, generation: 0, entries: Entries::Leaf(extents) };
     let mut bytes = [0; ROOT_BYTES];
     node.encode_into(&mut bytes);
-    let expected = Expected { place: Place::Root, range: 0..END, space: 1..1 << 40 };
+    let expected = Expected { position: NodePosition::Root, range: 0..END, space: 1..1 << 40 };
     assert_eq!(Node::decode(&bytes, &expected), Ok(node));
 }
 
@@ -78,7 +78,7 @@ fn a_block_number_of_48_bits_survives() {
     };
     let mut bytes = [0; ROOT_BYTES];
     node.encode_into(&mut bytes);
-    let expected = Expected { place: Place::Root, range: 0..END, space: 1..1 << 48 };
+    let expected = Expected { position: NodePosition::Root, range: 0..END, space: 1..1 << 48 };
     assert_eq!(Node::decode(&bytes, &expected), Ok(node));
 }
 
@@ -165,8 +165,8 @@ proptest! {
     fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), root: bool, depth in 0u16..7) {
         let _ = verify(&bytes, Seed::START);
         for _ in 0..2 {
-            let place = if root { Place::Root } else { Place::Depth(depth) };
-            let _ = Node::decode(&bytes, &Expected { place, range: 0..END, space: 0..u64::MAX });
+            let position = if root { NodePosition::Root } else { NodePosition::Depth(depth) };
+            let _ = Node::decode(&bytes, &Expected { position, range: 0..END, space: 0..u64::MAX });
             // The second attempt has a valid header, so that the decoder reaches the entries.
             if bytes.len() >= 12 {
                 let max = capacity(bytes.len());
@@ -189,7 +189,7 @@ proptest! {
         put16(2, entries)(&mut bytes);
         put16(4, 4)(&mut bytes);
         put16(6, depth)(&mut bytes);
-        let expected = Expected { place: Place::Root, range: 0..END, space: 0..u64::MAX };
+        let expected = Expected { position: NodePosition::Root, range: 0..END, space: 0..u64::MAX };
         if let Ok(node) = Node::decode(&bytes, &expected) {
             let mut again = [0; ROOT_BYTES];
             node.encode_into(&mut again);

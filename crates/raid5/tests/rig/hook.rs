@@ -1,5 +1,5 @@
-//! A member that runs a test's code during an operation. It produces on one thread, and every time,
-//! what a schedule of threads produces by chance.
+//! A member that runs a test's code during an operation. So one thread can reproduce an
+//! interleaving that threads reach only by chance.
 
 use lanefs_device::{Device, DeviceError, Operation};
 use lanefs_lanes::sync::unscheduled::Mutex;

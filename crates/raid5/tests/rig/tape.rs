@@ -21,7 +21,7 @@ pub enum What {
         data: Vec<u8>,
         durable: bool,
     },
-    /// Covers what was written before event number `covers`.
+    /// Covers the writes before event number `covers`.
     Flush {
         covers: usize,
     },
@@ -122,7 +122,7 @@ impl Device for TapeDevice {
 pub enum Kept {
     All,
     None,
-    /// Each write whole or not at all.
+    /// Each write is kept whole or dropped.
     Some,
     /// Each write whole, not at all, or some of its sectors.
     Torn,

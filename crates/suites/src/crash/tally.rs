@@ -16,7 +16,8 @@ pub struct Findings {
     pub kinds: BTreeMap<&'static str, u64>,
     /// States with the same bytes as an earlier one. They are checked again if more was promised.
     pub repeated: u64,
-    /// Distinct states that e2fsck replayed, and that it checked after Lanefs recovered them.
+    /// Distinct states that e2fsck checked, in two ways: it replayed a copy, and it checked the
+    /// state after Lanefs recovered it.
     pub checked: u64,
     /// Distinct states whose superblock was torn.
     pub torn_superblocks: u64,

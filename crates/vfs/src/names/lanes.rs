@@ -49,8 +49,8 @@ impl Bucket {
         let wanted = tag_of(hash) * ONES;
         for (tags, ways) in self.tags.iter().zip(self.ways.chunks_exact(TAGS)) {
             let other = tags.load(Ordering::Relaxed) ^ wanted;
-            // Each tag that is zero now has its highest bit set, and some tags after such a one do
-            // too: the entry itself shows whether it is the right one.
+            // A tag that matches is zero now, and gets its highest bit set. Some tags after it may
+            // get theirs too, so the entry itself is compared.
             let mut same = other.wrapping_sub(ONES) & !other & (ONES << 15);
             while same != 0 {
                 let entry = ways[same.trailing_zeros() as usize / 16].get(pin);

@@ -1,4 +1,4 @@
-//! Which callers may change which attributes, and what a change clears.
+//! The rules for changes of attributes: which callers may make them, and which bits they clear.
 
 use super::set_id::{Member, after_write, settable, without_set_id};
 use crate::credentials::Credentials;

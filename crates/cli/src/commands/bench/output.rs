@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 /// The files of `--json` and `--report`. They are opened before measuring, so that a wrong path
 /// fails at once. Their contents stay until there are results to write.
 pub struct Output {
-    json: Option<Place>,
-    report: Option<Place>,
+    json: Option<OutputFile>,
+    report: Option<OutputFile>,
 }
 
-struct Place {
+struct OutputFile {
     path: PathBuf,
     file: File,
     /// The file was created by this run and is still empty.
@@ -28,7 +28,7 @@ impl Output {
     /// # Errors
     /// A file cannot be written to, or is the same file as the other one or as a target.
     pub fn open(arguments: &Arguments) -> Result<Output, Failure> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(Place::open).transpose();
+        let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         let output = Output { json: open(&arguments.json)?, report: open(&arguments.report)? };
         if let (Some(json), Some(report)) = (&output.json, &output.report) {
             report.check_is_not(&json.path)?;
@@ -69,8 +69,8 @@ fn is_one_file(one: &Metadata, other: &Metadata) -> bool {
     is_kept && (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-impl Place {
-    fn open(path: &Path) -> Result<Place, Failure> {
+impl OutputFile {
+    fn open(path: &Path) -> Result<OutputFile, Failure> {
         let failed = |error| Failure::host(path.display(), &error);
         let mut options = File::options();
         options.write(true);
@@ -81,7 +81,7 @@ impl Place {
             }
             Err(error) => return Err(failed(error)),
         };
-        Ok(Place { path: path.into(), file, is_empty })
+        Ok(OutputFile { path: path.into(), file, is_empty })
     }
 
     /// Checks that `path` is another file.
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.is_empty {
             // An empty file is not a result. An error while removing it is ignored.
@@ -136,16 +136,16 @@ mod tests {
         let (new, old) = (dir.path().join("new"), dir.path().join("old"));
         let before = "what was there before, and longer";
         std::fs::write(&old, before).unwrap();
-        let places = [&new, &old].map(|path| Place::open(path).unwrap());
+        let places = [&new, &old].map(|path| OutputFile::open(path).unwrap());
         assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
         drop(places);
         assert!(!new.exists() && old.exists());
         for path in [&new, &old] {
-            Place::open(path).unwrap().write("figures").unwrap();
+            OutputFile::open(path).unwrap().write("figures").unwrap();
             assert_eq!(std::fs::read_to_string(path).unwrap(), "figures");
         }
-        Place::open(Path::new("/dev/null")).unwrap().write("figures").unwrap();
-        assert!(Place::open(&dir.path().join("no/such")).is_err());
-        assert!(Place::open(dir.path()).is_err());
+        OutputFile::open(Path::new("/dev/null")).unwrap().write("figures").unwrap();
+        assert!(OutputFile::open(&dir.path().join("no/such")).is_err());
+        assert!(OutputFile::open(dir.path()).is_err());
     }
 }

@@ -8,9 +8,9 @@ use lanefs_ondisk::dirent::{self, Cause, DirFormat, Entry, Name};
 /// The positions of the names in one or several blocks. It is valid for the contents that it was
 /// built from.
 pub struct NameIndex {
-    /// The length is a power of two, and at most half of the slots are used. A slot is zero, or
-    /// contains the offset of the record in units of four bytes plus one, with the blocks numbered
-    /// consecutively, and above it a part of the name's hash.
+    /// The length is a power of two, and at most half of the slots are used. An unused slot is
+    /// zero. A used one contains the offset of the record, counted over all blocks in units of four
+    /// bytes, plus one, and in the upper bits a part of the name's hash.
     slots: Box<[u32]>,
 }
 

@@ -3,7 +3,9 @@
 use super::map::{Builder, Map};
 use crate::error::Error;
 use lanefs_lanes::sync::Arc;
-use lanefs_ondisk::extent::{END, Entries, Expected, Index, Node, Place, ROOT_BYTES, capacity};
+use lanefs_ondisk::extent::{
+    END, Entries, Expected, Index, Node, NodePosition, ROOT_BYTES, capacity,
+};
 use lanefs_ondisk::{Block, BlockSize, Corruption, Ino};
 use std::ops::Range;
 
@@ -35,7 +37,7 @@ impl Limits {
 
     /// Decodes the root.
     pub(super) fn root(&self, bytes: &[u8; ROOT_BYTES]) -> Result<Node, Error> {
-        self.decode(bytes, None, Place::Root, 0..END)
+        self.decode(bytes, None, NodePosition::Root, 0..END)
     }
 
     /// Reads and decodes a node that is in a block.
@@ -46,17 +48,17 @@ impl Limits {
         depth: u16,
         range: Range<u32>,
     ) -> Result<Node, Error> {
-        self.decode(&nodes.node(block)?, Some(block), Place::Depth(depth), range)
+        self.decode(&nodes.node(block)?, Some(block), NodePosition::Depth(depth), range)
     }
 
     fn decode(
         &self,
         bytes: &[u8],
         block: Option<Block>,
-        place: Place,
+        position: NodePosition,
         range: Range<u32>,
     ) -> Result<Node, Error> {
-        let expected = Expected { place, range, space: self.space.clone() };
+        let expected = Expected { position, range, space: self.space.clone() };
         let node = Node::decode(bytes, &expected);
         node.map_err(|cause| Corruption::ExtentNode { ino: self.ino, block, cause }.into())
     }

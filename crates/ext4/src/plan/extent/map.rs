@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::slice;
 
-/// The most extents in a leaf, and children of an inner node: a change copies so many on each
-/// level.
+/// The largest number of extents in a leaf, and of children in an inner node. A change copies one
+/// node on each level.
 const LEAF: usize = 64;
 const FAN: usize = 32;
 

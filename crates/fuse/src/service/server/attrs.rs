@@ -51,8 +51,8 @@ fn is_told_already(set: &SetAttr, now: &Attr) -> bool {
 
 /// Returns the parts of a change that inode flags can forbid. With its writeback cache the kernel
 /// also sends times of its own, with the handle of a file that was written: the change time and the
-/// modification time, which are equal then. It does not say whether a program or the kernel itself
-/// set a time to now, but only in these cases are the two times equal.
+/// modification time, which are equal then. It does not indicate whether a program or the kernel
+/// itself set a time to the present, but the two times are equal only in these cases.
 fn change_of(input: &abi::SetattrIn, set: &SetAttr) -> Change {
     let given = |bits: u32| input.valid & bits != 0;
     let time = |secs, nanos| Time { secs, nanos };
@@ -242,7 +242,7 @@ impl Server {
     }
 
     /// Removes set-user-ID, set-group-ID and capabilities, as a write does. A reply to a write
-    /// cannot report the new mode, and the kernel would go on with its cached mode. So a
+    /// cannot report the new mode, and the kernel would continue to use its cached mode. So a
     /// notification before the reply drops the cached attributes, and no program can execute the
     /// new contents with the old mode.
     pub(super) fn drop_privileges(&self, inode: &InodeRef, kernel: &Channel) -> Result<(), Errno> {

@@ -137,8 +137,7 @@ impl Server {
     /// changed through a mapping, and then only the server can set the time. Writes everything or
     /// returns an error: the kernel does not check the number of bytes written.
     fn write_pages(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        // The kernel does not send the user who wrote these pages; the file's owner is the best
-        // guess.
+        // The kernel does not send the user of these writes; the file's owner is the best guess.
         let by = privilege(inode.attr().uid);
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -222,7 +221,7 @@ impl Server {
     }
 
     /// Searches for data or a hole. The kernel sends LSEEK without writing its dirty pages first.
-    /// Those may lie in a hole of the file here, and a program that copies the file by its holes
+    /// Those may be in a hole of the file here, and a program that copies the file by its holes
     /// would lose them. So they are flushed first if there may be any. Only one seek at a time does
     /// that: it blocks its thread while others serve the writes. The others fail, and programs then
     /// treat everything as data.

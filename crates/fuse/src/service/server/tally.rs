@@ -68,7 +68,7 @@ pub(super) struct Tally {
 
 fn step_of(nanos: u64) -> usize {
     let micros = nanos / 1000;
-    // Two bits a class.
+    // Each class covers a factor of four, so two bits.
     (micros.checked_ilog2().map_or(0, |bits| bits as usize / 2 + 1)).min(STEPS - 1)
 }
 

@@ -1,4 +1,4 @@
-//! Traces each operation alone, on many threads.
+//! Traces each operation on many threads, without other operations.
 
 use crate::matrix::operations;
 use crate::reason::Reasons;
