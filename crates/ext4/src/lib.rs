@@ -2,7 +2,7 @@
 //! mkfs.
 //!
 //! [`Mount::open`] returns an [`Fs`], whose operations all take `&self` and run on any number of
-//! threads. `docs/core.md` describes how an operation is built.
+//! threads. `docs/architecture.md` describes how an operation is built.
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -36,7 +36,7 @@ Examples:
   lanefs mount -o ro,norecovery disk.img mnt    without replaying the log
   lanefs mount -f /dev/sdx1 mnt                 in the foreground
 
-Options for speed, with their cost (docs/fuse.md):
+Options for speed, with their cost (docs/mount.md):
   -o no_open        open and close send no request. Cost: writes to immutable and append-only files
                     fail late, at write(2), fsync(2) or close(2)
   -o no_writeback   rename and unlink send fewer requests, and O_DIRECT writes of one file run in
