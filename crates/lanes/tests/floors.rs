@@ -59,7 +59,7 @@ const HOUSES: &[House] = &[
             &["log_waiters", "rows", "scratch", "slots"],
             &["band", "budget", "error", "plan", "record"],
             &["assemble_error", "loads", "metadata", "row_write", "standing"],
-            &["candidate", "create", "failure", "log_recovery", "member_check", "parity_log"],
+            &["candidate", "create", "lost", "log_recovery", "member_check", "parity_log"],
             &["setup"],
             &["assembly", "held_log", "unsynced"],
             &["intents"],

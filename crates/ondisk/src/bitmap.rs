@@ -5,7 +5,7 @@
 //!
 //! Source: ext4 disk layout documentation, "Block and Inode Bitmaps".
 
-mod ondisk;
+mod codec;
 mod search;
 
 pub use search::ClearRuns;

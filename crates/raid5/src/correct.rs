@@ -6,8 +6,8 @@
 
 use crate::array::Array;
 use crate::counters::Count;
-use crate::failure::{Lost, ReadError, Stretch, Unread};
 use crate::layout::BLOCK;
+use crate::lost::{Lost, ReadError, Stretch, Unread};
 use crate::rows::{Mode, Span};
 use crate::slots::Slots;
 use lanefs_device::{Device, DeviceError};

@@ -15,7 +15,7 @@
 use crate::array::Array;
 use crate::counters::Count;
 use crate::error::ArrayError;
-use crate::failure::{Lost, ReadError, Stretch};
+use crate::lost::{Lost, ReadError, Stretch};
 use crate::maintenance::{Callback, Ended, gone};
 use crate::metadata::SeatError;
 use crate::parity_log::LogHome;

@@ -2,8 +2,8 @@
 
 use crate::array::Array;
 use crate::counters::Count;
-use crate::failure::Lost;
 use crate::gate::Turn;
+use crate::lost::Lost;
 use crate::slots::Slots;
 use crate::standing::Present;
 use lanefs_device::{Device, DeviceError, Operation};

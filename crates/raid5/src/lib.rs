@@ -17,7 +17,6 @@ mod error;
 mod exchange;
 #[cfg(all(test, shuttle))]
 mod exchange_model;
-mod failure;
 mod flush;
 mod flusher;
 mod gate;
@@ -33,6 +32,7 @@ mod log_model;
 mod log_recovery;
 mod log_waiters;
 mod logging;
+mod lost;
 mod maintenance;
 mod member_check;
 mod membership;

@@ -2,9 +2,9 @@
 
 use crate::array::Array;
 use crate::counters::Count;
-use crate::failure::Lost;
 use crate::held_log::{HeldLog, Left};
 use crate::log_waiters::{Ticket, Told};
+use crate::lost::Lost;
 use crate::parity_log::{LogPart, Logged, Obstacle, ParityLog, Turn, Unit};
 use lanefs_device::{Device, DeviceError};
 use lanefs_ondisk::md::ppl::HEADER_SIZE;

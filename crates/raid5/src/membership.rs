@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::error::ArrayError;
-use crate::failure::Lost;
+use crate::lost::Lost;
 use crate::member_check::{check_log, check_size};
 use crate::parity_log::LogHome;
 use crate::slots::Slots;

@@ -36,7 +36,7 @@ impl Default for MountOptions {
             access: Access::ReadWrite,
             recovery: Recovery::Replay,
             atime: Atime::Relatime,
-            commit_interval: Duration::from_secs(5),
+            commit_interval: lanefs_journal::Config::COMMIT_INTERVAL,
             on_error: OnError::ReadOnly,
             stripe: 0,
             policies: Policies::default(),
