@@ -95,7 +95,7 @@ struct State {
     members: Vec<Known>,
     /// The fields that are equal in all superblocks.
     array: Superblock,
-    /// The same fields after the last change that was written to the members.
+    /// The same fields as they were last written to the members.
     told: Superblock,
     /// The sector from which parity may be wrong, apart from writes under way.
     unsynced_from: Option<u64>,

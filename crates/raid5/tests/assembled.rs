@@ -93,7 +93,7 @@ fn tell(seed: u64, consistency: NewConsistency, count: usize) -> Story {
         missing: None,
     };
     create(&made, &options).unwrap();
-    // The start of the story: every block of the load has a stamp, and the array is clean.
+    // At the start every block of the load has a stamp, and the array is clean.
     let array = assemble(&made, None, 32).unwrap();
     for block in 0..BLOCKS {
         array.write_at(block * BLOCK, &stamp(0, block)).unwrap();
@@ -208,7 +208,7 @@ impl Story {
     }
 }
 
-/// Checks about `cuts` crash states of one story; returns their number.
+/// Checks about `cuts` crash states of one recorded run; returns their number.
 fn judge(seed: u64, cuts: usize) -> usize {
     let mut rng = fastrand::Rng::with_seed(seed);
     let consistency = match seed % 3 {

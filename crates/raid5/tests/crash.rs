@@ -241,7 +241,7 @@ impl Recorded {
             if found.is_some_and(newer) {
                 continue;
             }
-            // Of a block that was being written, a lost member had the only copy.
+            // The lost member had the only copy of a block that was being written.
             if lost == Some(slot) && self.is_at_stake(cut, place, &in_flight(&self.ops, cut)) {
                 continue;
             }

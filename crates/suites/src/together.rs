@@ -265,8 +265,8 @@ fn tell(mut library: Library, n: usize, sequence: &[Op], done: &dyn Fn()) -> Res
     Ok(model)
 }
 
-/// Returns whether a rename fails for several reasons, of which the file system returned another
-/// than the model.
+/// Returns whether a rename fails for several reasons, of which the file system and the model
+/// reported different ones.
 fn is_choice(op: &Op, got: &Outcome, want: &Outcome) -> bool {
     use rustix::io::Errno;
     let among = [Errno::INVAL, Errno::NOTDIR, Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
